@@ -1,0 +1,67 @@
+# Every target makes .venv when there is none and brings it up to date when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip
+TEST_ARGS ?= -n 2 --dist loadfile
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow lint format types docs-check check bench clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.test-extra ## fit and encode a small dataset made on the spot
+	$(BIN)/python examples/demo.py
+
+test: $(VENV)/.test-extra ## all tests but the slow ones
+	$(BIN)/python -m pytest $(TEST_ARGS)
+
+slow: $(VENV)/.test-extra ## the slow tests
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev-extra ## style, formatting, layers, spelling
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/codespell
+
+format: $(VENV)/.dev-extra ## format, and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+types: $(VENV)/.dev-extra ## annotations
+	$(BIN)/mypy
+
+docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, and the examples
+	$(BIN)/python -m pytest tests/test_docs.py
+
+check: test lint types ## all that CI runs
+
+bench: $(VENV)/.test-extra ## start-up times; with PEERS, DATA and ROWS also the whole job against other tools
+	$(BIN)/python benchmarks/startup.py
+ifdef PEERS
+	$(BIN)/python benchmarks/prep.py --peers $(PEERS) --data $(DATA) --rows $(ROWS)
+endif
+
+clean: ## remove .venv, builds and caches
+	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "daskprep needs Python 3.11 or newer; name one with: make PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install --quiet --upgrade pip
+
+# torch comes first and pinned: resolved together with the rest, a build with gigabytes of CUDA may be chosen.
+$(VENV)/.test-extra: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet -c constraints.txt torch
+	$(PIP) install --quiet -c constraints.txt -e ".[test]"
+	@touch $@
+
+$(VENV)/.dev-extra: $(VENV)/.test-extra
+	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@

@@ -1,0 +1,89 @@
+"""Turn mixed data larger than memory into arrays on disk, and stream them to torch.
+
+Names are resolved when they are first used, so that ``import daskprep`` is quick.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from daskprep.balance import Oversample, Undersample
+    from daskprep.features import (
+        H3,
+        Bag,
+        Binary,
+        Category,
+        Date,
+        Feature,
+        Number,
+        Sequence,
+        Set,
+        Text,
+        Timeseries,
+        Vector,
+    )
+    from daskprep.preprocessor import Preprocessor
+    from daskprep.sources import read_files
+    from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "daskprep.balance": ("Oversample", "Undersample"),
+    "daskprep.features": (
+        "Bag",
+        "Binary",
+        "Category",
+        "Date",
+        "Feature",
+        "H3",
+        "Number",
+        "Sequence",
+        "Set",
+        "Text",
+        "Timeseries",
+        "Vector",
+    ),
+    "daskprep.preprocessor": ("Preprocessor",),
+    "daskprep.sources": ("read_files",),
+    "daskprep.split": ("DatetimeSplit", "FixedSplit", "HashSplit", "RandomSplit", "StratifiedSplit"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Bag",
+    "Binary",
+    "Category",
+    "Date",
+    "DatetimeSplit",
+    "Feature",
+    "FixedSplit",
+    "H3",
+    "HashSplit",
+    "Number",
+    "Oversample",
+    "Preprocessor",
+    "RandomSplit",
+    "Sequence",
+    "Set",
+    "StratifiedSplit",
+    "Text",
+    "Timeseries",
+    "Undersample",
+    "Vector",
+    "read_files",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'daskprep' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

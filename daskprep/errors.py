@@ -1,0 +1,51 @@
+"""Errors that daskprep raises. Each message names the column, the value, what was expected and what to do."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+__all__ = [
+    "ColumnError",
+    "ConfigError",
+    "CorruptDatasetError",
+    "DaskprepError",
+    "FormatVersionError",
+    "IncompleteDatasetError",
+    "RejectedValueError",
+    "did_you_mean",
+]
+
+
+class DaskprepError(Exception):
+    """Root of every error that daskprep raises on purpose."""
+
+
+class ConfigError(DaskprepError, ValueError):
+    """A parameter, or a combination of parameters, makes no sense."""
+
+
+class ColumnError(DaskprepError, ValueError):
+    """A column is missing, ambiguous, or of a type that the feature cannot read."""
+
+
+class RejectedValueError(DaskprepError, ValueError):
+    """A cell cannot be used and the feature was told to be strict about it."""
+
+
+class CorruptDatasetError(DaskprepError):
+    """A file of a dataset is missing or differs from what its manifest lists."""
+
+
+class IncompleteDatasetError(DaskprepError):
+    """A dataset was never finished: there is no manifest."""
+
+
+class FormatVersionError(DaskprepError):
+    """Something on disk was written by a newer version of daskprep."""
+
+
+def did_you_mean(name: object, options: Iterable[object]) -> str:
+    """Return ``' Did you mean "x"?'`` for the option closest to `name`, or an empty string."""
+    close = difflib.get_close_matches(str(name), [str(option) for option in options], n=1)
+    return f' Did you mean "{close[0]}"?' if close else ""

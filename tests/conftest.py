@@ -1,0 +1,56 @@
+"""Fixtures that every test may use: frames on each backend, and a cluster of processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import dask
+import dask.dataframe as dd
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from hypothesis import settings
+
+# Examples are timed on machines that others share: a deadline would fail at random.
+settings.register_profile("daskprep", deadline=None, print_blob=True)
+settings.load_profile("daskprep")
+
+AsFrame = Callable[[pd.DataFrame], "pd.DataFrame | dd.DataFrame"]
+
+
+def with_empty_partitions(table: pd.DataFrame) -> dd.DataFrame:
+    """Give a Dask frame whose first, middle and last partitions hold no rows."""
+    middle, none = len(table) // 2, table.iloc[:0]
+    pieces = [none, table.iloc[:middle], none, table.iloc[middle:], none]
+    return dd.from_map(lambda piece: piece, pieces, meta=none)
+
+
+BACKENDS: dict[str, AsFrame] = {
+    "pandas": lambda table: table,
+    "dask-1-partition": lambda table: dd.from_pandas(table, npartitions=1),
+    "dask-many-partitions": lambda table: dd.from_pandas(table, npartitions=5, sort=False),
+    "dask-empty-partitions": with_empty_partitions,
+}
+
+
+@pytest.fixture(params=BACKENDS)
+def as_frame(request: pytest.FixtureRequest) -> AsFrame:
+    """Turn a pandas frame into the same rows on each backend; the test runs once per backend."""
+    return BACKENDS[request.param]
+
+
+@pytest.fixture
+def as_object_frame(as_frame: AsFrame) -> Iterator[AsFrame]:
+    """As `as_frame`, but Dask leaves columns of objects alone; by default it makes text of them."""
+    with dask.config.set({"dataframe.convert-string": False}):
+        yield as_frame
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Client]:
+    """Start two worker processes; mark tests that use it with ``pytest.mark.cluster``."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as workers,
+        Client(workers) as client,
+    ):
+        yield client

@@ -1,0 +1,54 @@
+"""The documentation and the examples do what they say: every Python block in them runs."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def python_blocks(text: str) -> list[tuple[int, str]]:
+    """Give (line number, source) of each block; those opened with ```python no-run are left out."""
+    return [(text.count("\n", 0, match.start(1)), match[1]) for match in BLOCK.finditer(text)]
+
+
+def run_blocks(text: str, filename: str) -> dict[str, object]:
+    """Run the blocks in one namespace; tracebacks show the page and its line."""
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line, source in python_blocks(text):
+        exec(compile("\n" * line + source, filename, "exec"), namespace)
+    return namespace
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = page.read_text(encoding="utf-8")
+    run_blocks(text, str(page))
+    assert text.count("\n```python") == len(python_blocks(text)) + text.count("\n```python no-run\n")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_an_example_runs_and_prints(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(example), run_name="__main__")
+    assert capsys.readouterr().out.strip()
+    assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
+
+
+def test_blocks_share_names_and_no_run_is_skipped():
+    page = "```python\na = 1\n```\ntext\n```python no-run\n1 / 0\n```\n```python\nb = a + 1\n```\n"
+    assert run_blocks(page, "page.md")["b"] == 2
+
+
+def test_an_error_in_a_block_names_the_line_of_the_page():
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_blocks("# title\n\n```python\nx = 1\n1 / 0\n```\n", "page.md")
+    assert caught.traceback[-1].lineno + 1 == 5
