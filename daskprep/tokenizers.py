@@ -1,0 +1,595 @@
+"""Named tokenizers: objects that turn an Arrow column of strings into lists of dictionary-encoded tokens.
+
+Most tokenizers cut the bytes of all rows at once. Then they look at those distinct pieces that are not ASCII,
+and cut them just as Python's `str` methods and `re` do: no Python string is made per row or token. Those of
+`RowTokenizer` and `Pretrained` are slower, as they see every distinct row as a Python string.
+
+To add a tokenizer, subclass `Tokenizer` as a frozen dataclass and enter it in `TOKENIZERS`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import json
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, fields
+from functools import lru_cache, partial
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep import kernels
+from daskprep.errors import ConfigError, DaskprepError, RejectedValueError, did_you_mean
+from daskprep.kernels import Array, Coded
+
+__all__ = [
+    "TOKENIZERS",
+    "MissingPackageError",
+    "Pretrained",
+    "RowTokenizer",
+    "Tokenizer",
+    "get_tokenizer",
+    "tokenizer_names",
+]
+
+BATCH_TEXTS = 4096  # texts handed to another package at once
+PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
+
+
+class MissingPackageError(DaskprepError, ImportError):
+    """An optional package that a tokenizer needs is not installed."""
+
+
+class Model(NamedTuple):
+    """What a tokenizer of another package was trained to do."""
+
+    encode: Callable[[list[str]], Iterable[Sequence[int]]]
+    vocabulary: list[str]
+    pad_id: int | None
+    unk_id: int | None
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokenizer(ABC):
+    """Cut the strings of a column into tokens.
+
+    Tokenizers are small and picklable; two with the same `digest` give the same tokens.
+
+    Parameters
+    ----------
+    lowercase : bool
+        Whether strings are lower-cased, as by `str.lower`, before they are cut.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> from daskprep.tokenizers import get_tokenizer
+    >>> words = get_tokenizer("space_punct", lowercase=True)
+    >>> words(pa.array(["Don't!", None, "", "ΟΔΟΣ"])).to_pylist()
+    [['don', "'", 't', '!'], None, [], ['οδος']]
+    """
+
+    lowercase: bool = False
+
+    def __call__(self, column: pa.StringArray) -> pa.ListArray:
+        """Return the tokens of each row: list<dictionary<int32, string>>, null where the row is null."""
+        return _as_lists(self.code(column), kernels.null_mask(column))
+
+    @abstractmethod
+    def code(self, column: pa.StringArray) -> Coded:
+        """Return the tokens of each row, of which a null row has none."""
+
+    @property
+    def model(self) -> Model | None:
+        """What was trained elsewhere, for a tokenizer that brings its own ids."""
+        return None
+
+    @property
+    def vocabulary(self) -> list[str] | None:
+        """All tokens by id, if the tokenizer brings its own ids; so for `pad_id` and `unk_id`."""
+        return self.model.vocabulary if self.model else None
+
+    @property
+    def pad_id(self) -> int | None:
+        return self.model.pad_id if self.model else None
+
+    @property
+    def unk_id(self) -> int | None:
+        return self.model.unk_id if self.model else None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return all that the tokens depend on, as JSON values."""
+        return {"tokenizer": type(self).__name__, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+    def digest(self) -> str:
+        """Return the SHA-256 of `parameters`, for cache keys."""
+        return hashlib.sha256(json.dumps(self.parameters(), sort_keys=True).encode()).hexdigest()
+
+
+def _as_lists(coded: Coded, nulls: Array) -> pa.ListArray:
+    codes = pa.array(coded.codes)
+    return kernels.list_of(coded.rows, pa.DictionaryArray.from_arrays(codes, coded.values, safe=False), nulls)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words(Tokenizer):
+    r"""Words and single punctuation marks: ``re.findall(r"\w+|[^\w\s]", text)``."""
+
+    def code(self, column: pa.StringArray) -> Coded:
+        column = _settle_sigma(column) if self.lowercase else column
+        return _recut(kernels.code_pieces(kernels.split_words(column, lowercase=self.lowercase)), self._cut)
+
+    def _cut(self, piece: str) -> list[str]:
+        return re.findall(r"\w+|[^\w\s]", piece.lower() if self.lowercase else piece)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spaced(Tokenizer):
+    """What stands between white space: ``text.split()``."""
+
+    def code(self, column: pa.StringArray) -> Coded:
+        return _recut(kernels.code_pieces(kernels.split_spaces(column, lowercase=self.lowercase)), self._cut)
+
+    def _cut(self, piece: str) -> list[str]:
+        return piece.lower().split() if self.lowercase else piece.split()
+
+
+@dataclass(frozen=True, kw_only=True)
+class NGrams(Spaced):
+    """What stands between white space, then all pairs of neighbours, then triples, ... up to `ngram_size`."""
+
+    ngram_size: int = 2
+
+    def __post_init__(self) -> None:
+        if self.ngram_size < 1:
+            raise ConfigError(f"ngram_size is {self.ngram_size!r}; it must be 1 or more")
+
+    def code(self, column: pa.StringArray) -> Coded:
+        return _ngrams(super().code(column), self.ngram_size)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Characters(Tokenizer):
+    """Single characters (code points): ``list(text)``."""
+
+    def code(self, column: pa.StringArray) -> Coded:
+        if not self.lowercase:
+            return kernels.code_characters(column)
+        column = _settle_sigma(column)
+        return _recut(kernels.code_characters(column, lowercase=True), lambda one: list(one.lower()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Separated(Tokenizer):
+    """What stands between separators, without white space around it; a blank text has no tokens."""
+
+    separator: str
+
+    def code(self, column: pa.StringArray) -> Coded:
+        rows, codes, values = kernels.code_pieces(kernels.split_at(column, self.separator))
+        values = pc.utf8_trim_whitespace(_lowered(values) if self.lowercase else values)
+        return kernels.drop_blank_rows(Coded(rows, *kernels.merge_equal(codes, values)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole(Tokenizer):
+    """The whole text as one token, with or without the white space around it."""
+
+    strip: bool = False
+
+    def code(self, column: pa.StringArray) -> Coded:
+        rows, codes, values = kernels.code_rows(column)
+        values = _lowered(values) if self.lowercase else values
+        values = pc.utf8_trim_whitespace(values) if self.strip else values
+        return Coded(rows, *kernels.merge_equal(codes, values))
+
+
+def _settle_sigma(column: pa.StringArray) -> pa.StringArray:
+    """Lower-case rows with a capital sigma: its small form, alone of all, depends on what is around it."""
+    return _lowered_at(column, kernels.rows_with(column, "Σ"))
+
+
+def _lowered(values: pa.StringArray) -> pa.StringArray:
+    """Lower-case strings by Python's rules."""
+    return _lowered_at(pc.ascii_lower(values), kernels.non_ascii(values))
+
+
+def _lowered_at(column: pa.StringArray, index: Array) -> pa.StringArray:
+    if not len(index):
+        return column
+    mask = np.zeros(len(column), bool)
+    mask[index] = True
+    lowered = [text.lower() for text in column.take(pa.array(index)).to_pylist()]
+    return pc.replace_with_mask(column, pa.array(mask), pa.array(lowered, column.type))
+
+
+def _recut(coded: Coded, cut: Callable[[str], list[str]]) -> Coded:
+    """Cut the values that are not ASCII again, by Python's rules."""
+    odd = kernels.non_ascii(coded.values)
+    return _replace(coded, odd, [cut(value) for value in coded.values.take(pa.array(odd)).to_pylist()])
+
+
+def _replace(coded: Coded, index: Array, tokens: Sequence[Sequence[str]]) -> Coded:
+    """Put `tokens[k]` (none, one or many) in the place of value `index[k]`; those that stay are all ASCII."""
+    if not len(index):
+        return coded
+    kept = np.ones(len(coded.values), bool)
+    kept[index] = False
+    flat = pa.array(list(chain.from_iterable(tokens)), pa.string()).dictionary_encode()
+    values, code_of = _join(coded.values.filter(pa.array(kept)), flat.dictionary)
+    lengths = np.ones(len(kept), np.int32)
+    lengths[index] = np.fromiter(map(len, tokens), np.int32, len(tokens))
+    is_kept = np.repeat(kept, lengths)
+    codes = np.empty(len(is_kept), np.int32)
+    codes[is_kept] = np.arange(kept.sum())
+    codes[~is_kept] = code_of.take(flat.indices.to_numpy())
+    return _expand(coded, kernels.offsets_of(lengths), codes, values)
+
+
+def _join(old: pa.StringArray, new: pa.StringArray) -> tuple[pa.StringArray, Array]:
+    """Append the new values that are not among the old, all ASCII; also return the code of each new value."""
+    suspects = np.delete(np.arange(len(new)), kernels.non_ascii(new))
+    found = pc.index_in(old, value_set=new.take(pa.array(suspects)))
+    known = suspects[found.drop_null().to_numpy()]
+    fresh = np.ones(len(new), bool)
+    fresh[known] = False
+    code = np.empty(len(new), np.int32)
+    code[known] = np.flatnonzero(~kernels.null_mask(found))
+    code[fresh] = np.arange(len(old), len(old) + fresh.sum())
+    return pa.concat_arrays([old, new.filter(pa.array(fresh))]), code
+
+
+def _expand(coded: Coded, offsets: Array, codes: Array, values: pa.StringArray) -> Coded:
+    """Put `codes[offsets[k]:offsets[k + 1]]` in the place of code k; these are positions in `values`."""
+    lengths = np.diff(offsets)
+    if (lengths == 1).all():
+        return Coded(coded.rows, kernels.look_up(codes, coded.codes), values)
+    sizes = kernels.look_up(lengths, coded.codes)
+    before = kernels.offsets_of(sizes)
+    at = np.repeat(kernels.look_up(offsets, coded.codes) - before[:-1], sizes)
+    at += np.arange(before[-1], dtype=np.int32)
+    return Coded(before.take(coded.rows), kernels.look_up(codes, at), values)
+
+
+def _ngrams(coded: Coded, n: int) -> Coded:
+    """Follow the tokens of each row by their n-grams, joined by a space (which no token may hold)."""
+    tokens = len(coded.values)
+    row_of = np.repeat(np.arange(len(coded.rows) - 1), np.diff(coded.rows))
+    start, grams, values = np.arange(len(row_of)), coded.codes, coded.values
+    codes, rows, parts, known = [grams], [row_of], [values], tokens
+    for size in range(2, n + 1):
+        last = start + (size - 1)
+        fits = np.flatnonzero(row_of.take(start) == np.append(row_of, -1).take(last, mode="clip"))
+        start, last = start.take(fits), last.take(fits)
+        pairs = grams.take(fits).astype(np.int64) * tokens + coded.codes.take(last)
+        encoded = pa.array(pairs).dictionary_encode()
+        head, tail = map(pa.array, np.divmod(encoded.dictionary.to_numpy(), max(tokens, 1)))
+        values = pc.binary_join_element_wise(values.take(head), coded.values.take(tail), " ")
+        grams = encoded.indices.to_numpy()
+        codes.append(grams + np.int32(known))
+        rows.append(row_of.take(start))
+        parts.append(values)
+        known += len(values)
+    row = np.concatenate(rows)
+    order = np.argsort(row, kind="stable")
+    offsets = kernels.offsets_of(np.bincount(row, minlength=len(coded.rows) - 1))
+    return Coded(offsets, np.concatenate(codes).take(order), pa.concat_arrays(parts))
+
+
+class RowTokenizer(Tokenizer):
+    """A tokenizer that cuts each distinct row as a Python string: some 50 times slower than on bytes."""
+
+    lowers_texts: ClassVar[bool] = True
+
+    def __call__(self, column: pa.StringArray) -> pa.ListArray:
+        return _as_lists(*self._cut_rows(column))
+
+    def code(self, column: pa.StringArray) -> Coded:
+        return self._cut_rows(column)[0]
+
+    def _cut_rows(self, column: pa.StringArray) -> tuple[Coded, Array]:
+        """Return the tokens, and which rows are null or cannot be read."""
+        rows = kernels.code_rows(column)
+        values = _lowered(rows.values) if self.lowercase and self.lowers_texts else rows.values
+        tokens = list(self.cut(values.to_pylist()))
+        nulls = kernels.null_mask(column)
+        nulls[~nulls] = np.array([one is None for one in tokens], bool).take(rows.codes)
+        return _replace(rows, np.arange(len(tokens)), [one or [] for one in tokens]), nulls
+
+    @abstractmethod
+    def cut(self, texts: list[str]) -> Iterable[list[str] | None]:
+        """Return the tokens of each text, or None if it cannot be read: its rows become null."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regex(RowTokenizer):
+    """The matches of a regular expression of Python's `re`, empty ones left out."""
+
+    pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        if not self.pattern:
+            raise ConfigError(r'The tokenizer "regex" needs a pattern, such as pattern=r"\w+"')
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise ConfigError(f"pattern={self.pattern!r} is no regular expression: {error}") from error
+
+    def cut(self, texts: list[str]) -> Iterable[list[str]]:
+        matches = re.compile(self.pattern or "").finditer
+        return ([match[0] for match in matches(text) if match[0]] for text in texts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Json(RowTokenizer):
+    """The items of a JSON list of strings and numbers; any other text cannot be read.
+
+    A number is the token that is written: ``["a", 1.50]`` gives "a" and "1.50".
+    """
+
+    lowers_texts: ClassVar[bool] = False  # an escape such as \\u00C9 hides a capital
+
+    def cut(self, texts: list[str]) -> Iterable[list[str] | None]:
+        return map(self._items, texts)
+
+    def _items(self, text: str) -> list[str] | None:
+        try:
+            items = json.loads(text, parse_int=str, parse_float=str)
+        except (ValueError, RecursionError):
+            return None
+        if not isinstance(items, list) or not _are_strings(items):
+            return None
+        return [item.lower() for item in items] if self.lowercase else items
+
+
+@dataclass(frozen=True, kw_only=True)
+class Custom(RowTokenizer):
+    """What a Python function from a string to a list of strings returns; it sees each distinct row once."""
+
+    function: Any = None
+
+    def __post_init__(self) -> None:
+        if not callable(self.function):
+            raise ConfigError('Give the function itself as the tokenizer, in the place of "custom"')
+
+    def parameters(self) -> dict[str, Any]:
+        function = self.function
+        cells = [repr(cell.cell_contents) for cell in getattr(function, "__closure__", None) or ()]
+        try:  # what has no source is told by its address, so that nothing cached is ever taken for it
+            source = inspect.getsource(function) if inspect.isfunction(function) else repr(function)
+        except OSError:
+            source = repr(function)
+        return {**super().parameters(), "function": [source, *cells]}
+
+    def cut(self, texts: list[str]) -> Iterable[list[str]]:
+        return map(self._tokens, texts)
+
+    def _tokens(self, text: str) -> list[str]:
+        try:
+            tokens = self.function(text)
+        except Exception as error:
+            raise RejectedValueError(
+                f"The tokenizer {self.function!r} failed on {text!r}: {error!r}. It must take any string"
+            ) from error
+        if not isinstance(tokens, list | tuple) or not _are_strings(tokens):
+            raise RejectedValueError(
+                f"The tokenizer {self.function!r} made {tokens!r} of {text!r}; it must make a list of strings"
+            )
+        return list(tokens)
+
+
+def _are_strings(tokens: Sequence[Any]) -> bool:
+    try:
+        "".join(tokens).encode()  # half a surrogate pair cannot be encoded
+    except (TypeError, UnicodeEncodeError):
+        return False
+    return True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spacy(RowTokenizer):
+    """The tokens that spaCy finds in English text, without white space.
+
+    `remove_numbers` also leaves out tokens of one or two characters, and those with one of ``.,@$%/:;+=``.
+    """
+
+    lemmatize: bool = False
+    remove_numbers: bool = False
+    remove_stopwords: bool = False
+
+    def __post_init__(self) -> None:
+        _import("spacy")
+
+    def cut(self, texts: list[str]) -> Iterable[list[str]]:
+        nlp = _english(self.lemmatize)
+        for doc in nlp.pipe(texts) if self.lemmatize else nlp.tokenizer.pipe(texts):
+            yield [token.lemma_ if self.lemmatize else token.text for token in doc if self._is_kept(token)]
+
+    def _is_kept(self, token: Any) -> bool:
+        minor = token.like_num or len(token) <= 2 or any(mark in token.text for mark in ".,@$%/:;+=")
+        dropped = (self.remove_stopwords and token.is_stop) or (self.remove_numbers and minor)
+        return not token.is_space and not dropped
+
+
+@lru_cache
+def _english(lemmatize: bool) -> Any:
+    spacy = _import("spacy")
+    if not lemmatize:
+        return spacy.blank("en")
+    try:
+        return spacy.load("en_core_web_sm", disable=["parser", "ner"])
+    except OSError as error:
+        hint = "Install it by: python -m spacy download en_core_web_sm"
+        raise MissingPackageError(f"Lemmas need spaCy's English model. {hint}") from error
+
+
+def _import(package: str) -> Any:
+    try:
+        return importlib.import_module(package)
+    except ModuleNotFoundError as error:
+        if error.name != package:
+            raise
+        hint = f"Install it by: pip install {package}"
+        raise MissingPackageError(f"This tokenizer needs the package {package}. {hint}") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pretrained(Tokenizer):
+    """A tokenizer trained elsewhere, which brings its own ids; it sees each distinct row once.
+
+    With the package tokenizers, `path` is a `tokenizer.json`, a folder with one, or a name that the package
+    transformers knows; the special tokens that such a tokenizer adds are kept. With sentencepiece, it is a
+    `.model` file.
+    """
+
+    path: str | None = None
+    package: Literal["tokenizers", "sentencepiece"]
+
+    def __post_init__(self) -> None:
+        if not self.path:
+            raise ConfigError("This tokenizer needs a file or a name: give pretrained_model_name_or_path")
+        if Path(self.path).suffix in {".json", ".model"} and not Path(self.path).is_file():
+            raise ConfigError(f"There is no file {self.path} to load a tokenizer from")
+        _import(self.package)
+
+    @property
+    def model(self) -> Model:
+        """What was trained; it is loaded once in a process, unless the file changes."""
+        file = Path(self.path or "")
+        file = file / "tokenizer.json" if file.is_dir() else file
+        stamp = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
+        return _load(self.package, str(file if stamp else self.path), stamp)
+
+    def parameters(self) -> dict[str, Any]:
+        return {**super().parameters(), "path": None, "content": self.model.digest}
+
+    def code(self, column: pa.StringArray) -> Coded:
+        model, rows = self.model, kernels.code_rows(column)
+        texts = _lowered(rows.values) if self.lowercase else rows.values
+        ids = list(model.encode(texts.to_pylist()))
+        offsets = kernels.offsets_of(np.fromiter(map(len, ids), np.int32, len(ids)))
+        used, codes = np.unique(np.fromiter(chain.from_iterable(ids), np.int32), return_inverse=True)
+        values = pa.array([model.vocabulary[number] for number in used.tolist()], pa.string())
+        return _expand(rows, offsets, codes.astype(np.int32), values)
+
+
+@lru_cache(maxsize=8)
+def _load(package: str, path: str, stamp: object) -> Model:
+    if package == "sentencepiece":
+        return _sentence_piece(path)
+    return _from_transformers(path) if stamp is None else _hugging_face(path)
+
+
+def _sentence_piece(path: str) -> Model:
+    model = _import("sentencepiece").SentencePieceProcessor(model_file=path)
+    vocabulary = [model.id_to_piece(number) for number in range(model.get_piece_size())]
+    pad_id, unk_id = (None if number < 0 else number for number in (model.pad_id(), model.unk_id()))
+    return Model(model.encode, vocabulary, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest())
+
+
+def _hugging_face(path: str) -> Model:
+    backend = _import("tokenizers").Tokenizer.from_file(path)
+    config = json.loads(backend.to_str())
+    padding, model = config["padding"] or {}, config["model"]
+    pads = (token["id"] for token in config["added_tokens"] if token["content"] in PAD_TOKENS)
+    pad_id = padding.get("pad_id", next(pads, None))
+    unk_id = model.get("unk_id", backend.token_to_id(model.get("unk_token") or ""))
+    return _from_backend(backend, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest())
+
+
+def _from_transformers(name: str) -> Model:
+    loaded = _import("transformers").AutoTokenizer.from_pretrained(name)
+    backend = getattr(loaded, "backend_tokenizer", None)
+    if backend is None:
+        raise ConfigError(f"The tokenizer {name} has no fast version, which would be a tokenizer.json")
+    digest = hashlib.sha256(backend.to_str().encode()).hexdigest()
+    return _from_backend(backend, loaded.pad_token_id, loaded.unk_token_id, digest)
+
+
+def _from_backend(backend: Any, pad_id: int | None, unk_id: int | None, digest: str) -> Model:
+    backend.no_padding()
+    backend.no_truncation()
+    ids = backend.get_vocab(with_added_tokens=True)
+    vocabulary = [f"[no token {number}]" for number in range(max(ids.values(), default=-1) + 1)]
+    for token, number in ids.items():
+        vocabulary[number] = token
+
+    def encode(texts: list[str]) -> Iterable[Sequence[int]]:
+        for begin in range(0, len(texts), BATCH_TEXTS):
+            yield from (one.ids for one in backend.encode_batch(texts[begin : begin + BATCH_TEXTS]))
+
+    return Model(encode, vocabulary, pad_id, unk_id, digest)
+
+
+TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
+    "space": Spaced,
+    "space_punct": Words,
+    "underscore": partial(Separated, separator="_"),
+    "comma": partial(Separated, separator=","),
+    "characters": Characters,
+    "untokenized": Whole,
+    "stripped": partial(Whole, strip=True),
+    "ngram": NGrams,
+    "regex": Regex,
+    "json": Json,
+    "custom": Custom,
+    "hf_tokenizer": partial(Pretrained, package="tokenizers"),
+    "sentencepiece": partial(Pretrained, package="sentencepiece"),
+    "english_tokenize": Spacy,
+    "english_tokenize_filter": partial(Spacy, remove_numbers=True),
+    "english_tokenize_remove_stopwords": partial(Spacy, remove_stopwords=True),
+    "english_lemmatize": partial(Spacy, lemmatize=True),
+    "english_lemmatize_filter": partial(Spacy, lemmatize=True, remove_numbers=True),
+    "english_lemmatize_remove_stopwords": partial(Spacy, lemmatize=True, remove_stopwords=True),
+}
+
+
+def tokenizer_names() -> list[str]:
+    """Return the names that `get_tokenizer` knows."""
+    return sorted(TOKENIZERS)
+
+
+def get_tokenizer(
+    name: str | Tokenizer | Callable[[str], list[str]],
+    *,
+    lowercase: bool = False,
+    ngram_size: int = 2,
+    pattern: str | None = None,
+    path: str | None = None,
+    pretrained_model_name_or_path: str | None = None,
+) -> Tokenizer:
+    """Return the tokenizer of a name, or one made of a function.
+
+    Parameters
+    ----------
+    name : str, Tokenizer or callable
+        One of `tokenizer_names`, or a function from a string to a list of strings, which is slow, as it is
+        called for each distinct row.
+    lowercase : bool
+        Whether strings are lower-cased before they are cut.
+    ngram_size, pattern, path, pretrained_model_name_or_path
+        For "ngram", for "regex", and (one of the last two) for "hf_tokenizer" and "sentencepiece"; the others
+        have no use for them.
+    """
+    if isinstance(name, Tokenizer):
+        return name
+    if callable(name):
+        return Custom(lowercase=lowercase, function=name)
+    if not isinstance(name, str) or name not in TOKENIZERS:
+        raise ConfigError(
+            f'There is no tokenizer "{name}".{did_you_mean(name, TOKENIZERS)} Known are '
+            f"{', '.join(TOKENIZERS)}; a function from a string to a list of strings will do too"
+        )
+    options: dict[str, Any] = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern}
+    options["path"] = path or pretrained_model_name_or_path
+    declared = inspect.signature(TOKENIZERS[name]).parameters
+    return TOKENIZERS[name](**{option: value for option, value in options.items() if option in declared})

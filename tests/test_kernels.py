@@ -1,0 +1,370 @@
+from __future__ import annotations
+
+import math
+import re
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daskprep import kernels
+from daskprep.kernels import Coded
+
+ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)
+# Few different tokens of every length that is treated in a way of its own, so that tokens meet again.
+TOKENS = st.sampled_from(
+    ["a", "b", "é", "\0", "abcdefgh", "bbcdefgh", "abcdefghi", "bbcdefghi", "abcdefgh\0", "x" * 16, "x" * 17, "ü" * 30]
+)
+
+
+def sliced(rows: list[str | None], kind: pa.DataType | None = None) -> pa.Array:
+    """Make a column that begins and ends inside of its buffers."""
+    column = pa.array([None, "before the slice", *rows, "behind"], kind or pa.string())
+    return column.slice(2, len(rows))
+
+
+def rows_of(coded: Coded) -> list[list[str]]:
+    values = coded.values.to_pylist()
+    assert len(set(values)) == len(values)
+    edges = coded.rows.tolist()
+    return [[values[code] for code in coded.codes[a:b]] for a, b in pairwise(edges)]
+
+
+@pytest.fixture(params=["large blocks", "tiny blocks"])
+def blocks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "tiny blocks":
+        monkeypatch.setattr(kernels, "BLOCK_BYTES", 16)
+        monkeypatch.setattr(kernels, "BLOCK_PIECES", 8)
+        monkeypatch.setattr(kernels, "BLOCK_ROWS", 2)
+
+
+# -- Arrow and NumPy
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("rows", [[], [None], [""], ["", None, "a", "bcd", "é"]])
+def test_string_views_of_slices_and_nulls(rows, kind):
+    offsets, data = kernels.string_views(sliced(rows, kind) if kind != pa.string_view() else pa.array(rows, kind))
+    texts = [bytes(data[a:b]).decode() for a, b in pairwise(offsets)]
+    assert texts == [row or "" for row in rows]
+    assert offsets[0] == 0
+
+
+def test_string_views_skip_bytes_hidden_below_a_null():
+    _, offsets, data = pa.array(["a", "hidden", "b"]).buffers()
+    hidden = pa.Array.from_buffers(pa.string(), 3, [pa.py_buffer(b"\x05"), offsets, data])
+    assert hidden.to_pylist() == ["a", None, "b"]
+    assert bytes(kernels.string_views(hidden)[1]) == b"ab"
+
+
+def test_strings_undo_string_views():
+    column = sliced(["a", "", "bcd"])
+    assert kernels.strings(*kernels.string_views(column)).equals(column)
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int8()), pa.large_list(pa.int8()), pa.list_(pa.int8(), 2)])
+def test_list_offsets_belong_to_flatten(kind):
+    array = pa.array([[9, 9], [1, 2], None, [3, 4], [5, 6]], kind).slice(1, 3)
+    offsets, flat = kernels.list_offsets(array), array.flatten().to_pylist()
+    assert offsets.tolist() == [0, 2, 2, 4]
+    assert [flat[a:b] for a, b in pairwise(offsets)] == [[1, 2], [], [3, 4]]
+    assert kernels.list_offsets(array[:0]).tolist() == [0]
+
+
+def test_list_of_marks_null_rows():
+    lists = kernels.list_of(np.array([0, 2, 2, 3]), pa.array([1, 2, 3]), np.array([False, True, False]))
+    assert lists.to_pylist() == [[1, 2], None, [3]]
+    assert kernels.list_of(np.array([0]), pa.array([], pa.int8())).to_pylist() == []
+
+
+@pytest.mark.parametrize(("n", "dtype"), [(0, "u1"), (1, "u1"), (256, "u1"), (257, "u2"), (65537, "u4"), (2**40, "u8")])
+def test_smallest_uint_holds_ids_below(n, dtype):
+    assert kernels.smallest_uint(n) == np.dtype(dtype)
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 4))
+def test_look_up_is_indexing(index, block):
+    table = np.arange(10, 20, dtype=np.int16)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "BLOCK_PIECES", block)
+        found = kernels.look_up(table, np.array(index, np.int32))
+    assert found.tolist() == [table[i] for i in index]
+    assert found.dtype == table.dtype
+
+
+@given(ROWS)
+def test_rows_with_a_character(rows):
+    assert kernels.rows_with(sliced(rows), "Σ").tolist() == [i for i, row in enumerate(rows) if "Σ" in (row or "")]
+
+
+def test_rows_with_a_character_at_the_end_and_its_first_byte_alone():
+    assert kernels.rows_with(pa.array(["Ξ", "aΣ", "", "Σ"]), "Σ").tolist() == [1, 3]
+
+
+@given(ROWS)
+def test_non_ascii_finds_nul_too(rows):
+    odd = [i for i, row in enumerate(rows) if row and (not row.isascii() or "\0" in row)]
+    assert kernels.non_ascii(sliced(rows)).tolist() == odd
+
+
+# -- pieces
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_split_ascii_as_python_does(lowercase):
+    ascii_characters = "".join(map(chr, range(1, 128)))
+    rows = ["abcdefgh abcdefgh  abcdefgh", "abcdefghijklmnop  abcdefghijklmnop", None, "", " \x1c\t"]
+    rows += ["Don't  STOP_me1!", "a\x1fb", ascii_characters, *ascii_characters]
+    lowered = [(row or "").lower() if lowercase else row or "" for row in rows]
+    words = kernels.code_pieces(kernels.split_words(sliced(rows), lowercase=lowercase))
+    assert rows_of(words) == [re.findall(r"\w+|[^\w\s]", row) for row in lowered]
+    spaced = kernels.code_pieces(kernels.split_spaces(sliced(rows), lowercase=lowercase))
+    assert rows_of(spaced) == [row.split() for row in lowered]
+    assert rows_of(kernels.code_characters(sliced(rows), lowercase=lowercase)) == list(map(list, lowered))
+
+
+@given(ROWS)
+def test_pieces_of_words_end_where_tokens_end(rows):
+    coded = kernels.code_pieces(kernels.split_words(sliced(rows)))
+    pattern = re.compile(r"\w+|[^\w\s]")
+    cut_again = [[token for piece in row for token in pattern.findall(piece)] for row in rows_of(coded)]
+    assert cut_again == [pattern.findall(row or "") for row in rows]
+
+
+@given(ROWS)
+def test_split_at_keeps_empty_pieces(rows):
+    coded = kernels.code_pieces(kernels.split_at(sliced(rows), ","))
+    assert rows_of(coded) == [(row or "").split(",") for row in rows]
+
+
+@given(ROWS)
+def test_characters(rows):
+    assert rows_of(kernels.code_characters(sliced(rows))) == [list(row or "") for row in rows]
+
+
+def test_splitters_leave_their_input_alone():
+    column = pa.array(["Some, Text\0 É", None])
+    before = column.to_pylist()
+    for split in (kernels.split_words, kernels.split_spaces):
+        split(column, lowercase=True)
+    kernels.split_at(column, ",")
+    kernels.code_characters(column, lowercase=True)
+    kernels.distinct(column)
+    assert column.to_pylist() == before
+
+
+# -- distinct
+
+
+@pytest.mark.usefixtures("blocks")
+def test_distinct_tokens_of_every_length():
+    rows = ["x" * n + end for n in range(40) for end in ("", "y", "\0", "é")] * 3
+    codes, values, counts = kernels.distinct(pa.array(rows))
+    assert values.take(pa.array(codes)).to_pylist() == rows
+    assert len(set(values.to_pylist())) == len(values) == len(set(rows))
+    assert counts.tolist() == [rows.count(value) for value in values.to_pylist()]
+
+
+@given(st.lists(st.none() | TOKENS | st.text(max_size=20)))
+def test_distinct_is_a_dictionary_encoding(rows):
+    codes, values, counts = kernels.distinct(sliced(rows))
+    names = values.to_pylist()
+    assert [names[code] if code >= 0 else None for code in codes] == rows
+    assert len(set(names)) == len(names)
+    assert counts.tolist() == [rows.count(name) for name in names]
+    assert codes.dtype == np.int32
+
+
+def test_distinct_tokens_whose_hashes_collide(monkeypatch):
+    monkeypatch.setattr(kernels, "MULTIPLIERS", (1, 0, 0))  # every long piece gets the same key
+    rows = [f"token number {number % 7}" for number in range(100)] + ["short"]
+    codes, values, counts = kernels.distinct(pa.array(rows))
+    assert values.take(pa.array(codes)).to_pylist() == rows
+    assert len(values) == len(set(values.to_pylist())) == 8
+    assert counts.sum() == len(rows)
+
+
+def test_hash_keys_seldom_collide(monkeypatch):
+    # Differences in one byte alone, at any place, must reach the key.
+    rows = ["".join(chr(65 + (n == place) * step) for n in range(12)) for place in range(12) for step in range(20)]
+    offsets, data = kernels.string_views(pa.array(rows))
+    padded = np.append(data, np.zeros(8, np.uint8))
+    seen, number = [], kernels._number
+    monkeypatch.setattr(kernels, "_number", lambda keys: (seen.append(keys), number(keys))[1])
+    kernels._code(offsets, padded)
+    assert len(set(seen[0].tolist())) == len(set(rows))
+
+
+def test_number_sends_collisions_on(monkeypatch):
+    monkeypatch.setattr(kernels, "MAX_SLOT_BITS", 3)
+    monkeypatch.setattr(kernels, "BLOCK_PIECES", 64)
+    keys = np.random.default_rng(0).integers(0, 300, 5000).astype(np.uint64)
+    codes, found = kernels._number(keys)
+    assert np.array_equal(found.take(codes), keys)
+    assert len(np.unique(found)) == len(found) == len(np.unique(keys))
+
+
+def test_code_rows_gives_no_token_to_a_null():
+    coded = kernels.code_rows(sliced(["b", None, "", "b"]))
+    assert rows_of(coded) == [["b"], [], [""], ["b"]]
+
+
+def test_merge_equal_joins_codes():
+    codes, values = kernels.merge_equal(np.array([0, 1, 2, 1], np.int32), pa.array(["a", "b", "a"]))
+    assert values.take(pa.array(codes)).to_pylist() == ["a", "b", "a", "b"]
+    assert len(values) == 2
+
+
+@given(st.lists(st.lists(st.sampled_from(["", "a", "b"]), max_size=3)))
+def test_drop_blank_rows(rows):
+    encoded = pa.array([token for row in rows for token in row], pa.string()).dictionary_encode()
+    offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
+    coded = kernels.drop_blank_rows(Coded(offsets, encoded.indices.to_numpy(), encoded.dictionary))
+    expected = [[] if row == [""] else row for row in rows]
+    assert rows_of(coded) == expected
+    assert set(coded.values.to_pylist()) == {token for row in expected for token in row}
+
+
+# -- pad
+
+
+SIDES = st.sampled_from(["right", "left"])
+
+
+def padded(row, length, side, fill, start, stop):
+    ids = [start] * (start is not None) + row
+    if stop is not None:
+        ids = [*ids[: max(length - 1, 0)], stop]
+    ids = ids[:length]
+    blank = [fill] * (length - len(ids))
+    return ids + blank if side == "right" else blank + ids
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 5), max_size=8), max_size=12),
+    st.integers(0, 9),
+    SIDES,
+    st.none() | st.just(98),
+    st.none() | st.just(99),
+    st.sampled_from([2, 1024]),
+)
+@settings(max_examples=300)
+def test_pad(rows, length, side, start, stop, block):
+    table = np.array([10, 11, 12, 13, 14, 15], np.uint8)
+    offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
+    codes = np.array([code for row in rows for code in row], np.int32)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kernels, "BLOCK_ROWS", block)
+        out = kernels.pad(offsets, codes, table, length, side=side, fill=7, start=start, stop=stop)
+    ids = [[table[code] for code in row] for row in rows]
+    assert out.tolist() == [padded(row, length, side, 7, start, stop) for row in ids]
+    assert out.shape == (len(rows), length)
+    assert out.dtype == np.uint8
+
+
+@pytest.mark.parametrize("length", [255, 256, 300, 70_000])
+def test_pad_to_lengths_beyond_small_types(length):
+    out = kernels.pad(np.array([0, 300]), np.zeros(300, np.int32), np.array([5], np.uint8), length, stop=9)
+    expected = [5] * min(300, length - 1) + [9]
+    assert out[0].tolist() == expected + [0] * (length - len(expected))
+
+
+def test_pad_rows_that_do_not_begin_at_zero():
+    out = kernels.pad(np.array([2, 3, 5]), np.arange(5), np.arange(10, 15), 2)
+    assert out.tolist() == [[12, 0], [13, 14]]
+
+
+@given(
+    st.lists(st.lists(st.floats(width=32), max_size=5), max_size=6),
+    st.integers(0, 4),
+    SIDES,
+)
+def test_pad_values(rows, length, side):
+    offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
+    values = np.array([value for row in rows for value in row], np.float32)
+    out = kernels.pad_values(offsets, values, length, side, 0.5)
+    expected = [padded(row, length, side, 0.5, None, None) for row in rows]
+    assert np.array_equal(out, np.array(expected, np.float32).reshape(len(rows), length), equal_nan=True)
+
+
+# -- floats
+
+NUMBERS = st.floats(width=32).map(str) | st.sampled_from(["1", "-2.50", "+.5", "3.", "1E3", "nan", "-Inf", "1e999"])
+JUNK = st.sampled_from(["x", "1_0", "--1", "1,5", "0x1", "1e", ".", "\0", "1\0", "\u0661", "NaN(", "\u017f"])
+
+
+def read(text: str) -> list[float] | None:
+    try:
+        if "_" in text or not text.isascii():  # Python reads more than Arrow does
+            raise ValueError
+        return [float(token) for token in text.split()]
+    except ValueError:
+        return None
+
+
+def assert_lists(found: kernels.FloatLists, expected: list[list[float] | None], nulls: list[bool]) -> None:
+    found.lists.validate(full=True)
+    for row, want in zip(found.lists.to_pylist(), expected, strict=True):
+        if want is None:
+            assert row is None
+        else:
+            assert np.array_equal(np.array(row, np.float32), np.array(want, np.float32), equal_nan=True)
+    assert found.unreadable.tolist() == [w is None and not n for w, n in zip(expected, nulls, strict=True)]
+
+
+@given(st.lists(st.none() | st.lists(NUMBERS, max_size=5), max_size=8), st.sampled_from([" ", "  ", "\t", " " * 12]))
+@settings(max_examples=200)
+def test_parse_numbers(rows, space):
+    texts = [None if row is None else space.join(row) for row in rows]
+    found = kernels.parse_float_lists(sliced(texts))
+    assert found.lists.type == pa.list_(pa.float32())
+    assert_lists(found, [None if t is None else read(t) for t in texts], [t is None for t in texts])
+
+
+@given(st.lists(st.none() | st.lists(NUMBERS | JUNK, max_size=5), max_size=8))
+@settings(max_examples=200)
+def test_parse_numbers_among_junk(rows):
+    texts = [None if row is None else " ".join(row) for row in [*rows, ["junk"]]]
+    found = kernels.parse_float_lists(sliced(texts))
+    assert_lists(found, [None if t is None else read(t) for t in texts], [t is None for t in texts])
+
+
+@given(st.text("+-0123456789.eEinfatyINFATY()_x", max_size=8))
+@settings(max_examples=500)
+def test_a_number_is_what_arrow_reads_whatever_is_around(token):
+    alone = kernels.parse_float_lists(pa.array([token]))
+    with_junk = kernels.parse_float_lists(pa.array([token, "junk"]))
+    assert alone.unreadable[0] == with_junk.unreadable[0]
+    assert str(alone.lists[0]) == str(with_junk.lists[0])
+
+
+def test_numbers_between_several_spaces_are_read_in_place():
+    offsets, numbers = kernels._cast_tokens(pa.array(["1  2", "", "   3 "]), pa.float64())
+    assert (offsets.tolist(), numbers.to_pylist()) == ([0, 2, 2, 3], [1, 2, 3])
+
+
+def test_parse_numbers_between_odd_white_space():
+    found = kernels.parse_float_lists(pa.array(["\u30001\u00a02\u20283\x1c4\x855 "]), pa.float64())
+    assert found.lists.to_pylist() == [[1, 2, 3, 4, 5]]
+    assert found.lists.type == pa.list_(pa.float64())
+
+
+def test_parse_numbers_between_separators():
+    found = kernels.parse_float_lists(sliced(["1, 2 ,3", None, "1,,2", "1 2,3", "", " ", "7"]), separator=",")
+    rows = found.lists.to_pylist()
+    assert rows[0] == [1, 2, 3]
+    assert rows[2][0] == 1
+    assert math.isnan(rows[2][1])
+    assert [rows[1], *rows[3:]] == [None, None, [], [], [7]]
+    assert found.unreadable.tolist() == [False, False, False, True, False, False, False]
+
+
+@pytest.mark.parametrize("rows", [[], [None], ["", " "]])
+def test_parse_numbers_of_nothing(rows):
+    found = kernels.parse_float_lists(sliced(rows))
+    assert found.lists.to_pylist() == [None if row is None else [] for row in rows]
+    assert not found.unreadable.any()
