@@ -1,0 +1,23 @@
+"""Summaries of columns that merge to the same result in any order and any grouping."""
+
+from __future__ import annotations
+
+from daskprep.summaries.base import Summary
+from daskprep.summaries.frame import ColumnSummary, FrameSummary
+from daskprep.summaries.lengths import Lengths
+from daskprep.summaries.moments import Moments
+from daskprep.summaries.quantiles import Quantiles, Range
+from daskprep.summaries.rejects import Rejects
+from daskprep.summaries.token_counts import TokenCounts
+
+__all__ = [
+    "ColumnSummary",
+    "FrameSummary",
+    "Lengths",
+    "Moments",
+    "Quantiles",
+    "Range",
+    "Rejects",
+    "Summary",
+    "TokenCounts",
+]

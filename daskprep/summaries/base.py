@@ -1,0 +1,71 @@
+"""What every summary can do: merge with ``+``, and keep itself bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
+
+import numpy as np
+
+__all__ = ["Summary", "finite_doubles"]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A small, picklable account of some rows that merges with ``+``.
+
+    Merging is associative and commutative, and what a summary finally reports is the same to the last bit for
+    every order and grouping. ``summary * times`` summarizes the same rows, seen `times` times. A dataclass
+    whose fields all have ``+`` and ``*`` needs no code of its own; a field that is None on either side of a
+    merge stays None.
+
+    >>> from dataclasses import dataclass
+    >>> from daskprep.summaries import Moments, Range, Summary
+    >>> import numpy as np
+    >>> @dataclass(frozen=True)
+    ... class Shape(Summary):
+    ...     moments: Moments
+    ...     range: Range
+    >>> def shape(values):
+    ...     return Shape(Moments.of(np.array(values)), Range.of(np.array(values)))
+    >>> both = shape([1.0, 2.0]) + shape([6.0])
+    >>> both.moments.mean(), both.range.max
+    (3.0, 6.0)
+    """
+
+    def __add__(self, other: Self) -> Self:
+        if type(other) is not type(self):
+            return NotImplemented
+        names = [field.name for field in fields(self)]
+        return type(self)(**{name: _merged(getattr(self, name), getattr(other, name)) for name in names})
+
+    def __mul__(self, times: int) -> Self:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        repeated = {name: None if value is None else value * times for name, value in values.items()}
+        return type(self)(**repeated)
+
+    def bounded(self, folder: str | None) -> Self:
+        """Return an equal summary whose memory is limited, spilling to files in `folder` where needed.
+
+        Called after every merge. With `folder` None nothing spills.
+        """
+        changed: dict[str, Any] = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Summary) and (limited := value.bounded(folder)) is not value:
+                changed[field.name] = limited
+        return replace(self, **changed) if changed else self
+
+
+def _merged(left: Any, right: Any) -> Any:
+    return None if left is None or right is None else left + right
+
+
+def finite_doubles(values: np.ndarray) -> np.ndarray:
+    """Return `values` as a contiguous float64 vector, or fail if one of them is NaN or infinite."""
+    doubles = np.ascontiguousarray(values, dtype=np.float64).ravel()
+    finite = np.isfinite(doubles)
+    if not finite.all():
+        odd = doubles[int(np.argmin(finite))]
+        raise ValueError(f"Summaries take finite numbers, not {odd}: make such cells null when parsing.")
+    return doubles

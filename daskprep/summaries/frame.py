@@ -1,0 +1,48 @@
+"""What is known about a column, and about all columns of a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from daskprep.summaries.base import Summary
+from daskprep.summaries.rejects import Rejects
+from daskprep.summaries.token_counts import TokenCounts
+
+__all__ = ["ColumnSummary", "FrameSummary"]
+
+
+@dataclass(frozen=True)
+class ColumnSummary(Summary):
+    """What is known about one column: rows, missing cells, unreadable cells and the feature's own summary.
+
+    `missing` counts every cell that is null after parsing, so it includes the `rejects`. `cells` counts equal
+    cells, where the most frequent one is asked for.
+    """
+
+    rows: int
+    missing: int
+    rejects: Rejects
+    values: Summary
+    cells: TokenCounts | None = None
+
+
+@dataclass(frozen=True)
+class FrameSummary(Summary):
+    """The summaries of all columns of a frame, merged key by key."""
+
+    columns: dict[str, ColumnSummary]
+
+    def __add__(self, other: FrameSummary) -> FrameSummary:
+        if self.columns.keys() != other.columns.keys():
+            odd = sorted(self.columns.keys() ^ other.columns.keys())
+            raise ValueError(
+                f"Cannot merge summaries of different columns: {odd} are on one side only. "
+                "Summarize the same columns in every partition."
+            )
+        return FrameSummary({name: column + other.columns[name] for name, column in self.columns.items()})
+
+    def __mul__(self, times: int) -> FrameSummary:
+        return FrameSummary({name: column * times for name, column in self.columns.items()})
+
+    def bounded(self, folder: str | None) -> FrameSummary:
+        return FrameSummary({name: column.bounded(folder) for name, column in self.columns.items()})

@@ -1,0 +1,75 @@
+"""How long lists are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from daskprep.summaries.base import Summary
+from daskprep.summaries.multiset import between, kth, merged, no_integers, tallied
+
+__all__ = ["Lengths"]
+
+
+@dataclass(frozen=True, eq=False)
+class Lengths(Summary):
+    """Histogram of list lengths: `counts[i]` lists have `lengths[i]` items.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> lengths = Lengths.of(np.array([3, 0, 3])).add(5, times=2)
+    >>> lengths.max, lengths.total, lengths.quantile(0.5)
+    (5, 16, 3.0)
+    """
+
+    lengths: np.ndarray = field(default_factory=no_integers)
+    counts: np.ndarray = field(default_factory=no_integers)
+
+    @classmethod
+    def of(cls, lengths: np.ndarray) -> Lengths:
+        """Summarize the lengths of lists, empty ones included."""
+        return cls(*tallied(np.ascontiguousarray(lengths, dtype=np.int64)))
+
+    @property
+    def count(self) -> int:
+        """How many lists were seen."""
+        return int(self.counts.sum())
+
+    @property
+    def total(self) -> int:
+        """How many items all lists have together."""
+        return int(self.lengths @ self.counts)
+
+    @property
+    def max(self) -> int:
+        """Items of the longest list, 0 of no lists."""
+        return int(self.lengths[-1]) if len(self.lengths) else 0
+
+    def quantile(self, fraction: float) -> float:
+        """Return a quantile of the lengths as ``numpy.quantile`` does, 0 of no lists."""
+        if not len(self.lengths):
+            return 0.0
+        lower, upper, weight = kth(self.counts, fraction)
+        return between(float(self.lengths[lower]), float(self.lengths[upper]), weight)
+
+    def add(self, length: int, times: int) -> Lengths:
+        """Return this histogram with `times` more lists of `length` items."""
+        return self + Lengths.of(np.array([length])) * times
+
+    def __add__(self, other: Lengths) -> Lengths:
+        keys = np.concatenate([self.lengths, other.lengths])
+        return Lengths(*merged(keys, np.concatenate([self.counts, other.counts])))
+
+    def __mul__(self, times: int) -> Lengths:
+        return Lengths(self.lengths, self.counts * times) if times else Lengths()
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Lengths)
+            and np.array_equal(self.lengths, other.lengths)
+            and np.array_equal(self.counts, other.counts)
+        )
+
+    __hash__ = None  # type: ignore[assignment]

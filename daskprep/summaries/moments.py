@@ -1,0 +1,153 @@
+"""Exact sums and sums of squares, and the means and standard deviations that follow from them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskprep.summaries.base import Summary, finite_doubles
+
+__all__ = ["Moments"]
+
+# Every double is an integer multiple of 2**-1074, so its square is one of 2**-2148.
+SUM_BITS = 1074
+SQUARE_BITS = 2 * SUM_BITS
+
+# A value is cut into digits of 21 bits, at most 2**20 in magnitude. Products of two are at most 2**40, so
+# a dot product over 2**13 values stays within 2**53 and is exact in float64, whatever order BLAS adds in.
+# 2**13 values are also few enough for OpenBLAS to stay on one thread and for the digits to stay in cache.
+DIGIT_BITS = 21
+BLOCK_VALUES = 1 << 13
+# Six digits reach 2**-125 below the largest value of a block: enough for every value down to 2**-64 of it.
+DIGITS = 6
+LAST_BIT = DIGIT_BITS * DIGITS - 1
+NARROW = 2.0**-64
+LOWEST_EXPONENT = -1022
+# Blocks whose largest value is beyond 2**400 or below 2**-400 are moved, to keep products of digits in range.
+FAR_EXPONENT = 400
+
+
+@dataclass(frozen=True)
+class Moments(Summary):
+    """Count, exact sum and exact sum of squares of finite float64 values.
+
+    `total` counts units of 2**-1074 and `squares` units of 2**-2148, so neither ever rounds, and the mean and
+    standard deviation are the doubles closest to the true ones.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> moments = Moments.of(np.array([1e16, 1.0, -1e16]))
+    >>> moments.mean()
+    0.3333333333333333
+    """
+
+    count: int = 0
+    total: int = 0
+    squares: int = 0
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Moments:
+        """Summarize finite values."""
+        doubles = finite_doubles(values)
+        total = squares = 0
+        scratch = np.empty((DIGITS + 1, min(len(doubles), BLOCK_VALUES)))
+        for start in range(0, len(doubles), BLOCK_VALUES):
+            block_total, block_squares = _block_sums(doubles[start : start + BLOCK_VALUES], scratch)
+            total += block_total
+            squares += block_squares
+        return cls(len(doubles), total, squares)
+
+    def add(self, value: float, times: int) -> Moments:
+        """Return these moments with `value` seen `times` times more."""
+        return self + Moments.of(np.array([value])) * times
+
+    def mean(self) -> float:
+        """Return the double closest to the mean, or NaN of no values."""
+        # Dividing two ints rounds once, to the nearest.
+        return self.total / (self.count << SUM_BITS) if self.count else math.nan
+
+    def std(self, ddof: int = 0) -> float:
+        """Return the double closest to the standard deviation, or NaN of `ddof` values or fewer."""
+        if self.count <= ddof:
+            return math.nan
+        numerator = self.count * self.squares - self.total * self.total
+        return _root(numerator, self.count * (self.count - ddof) << SQUARE_BITS)
+
+
+def _block_sums(block: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
+    """Return the sum and the sum of squares of at most 2**13 values, in units of 2**-1074 and 2**-2148."""
+    peak = max(float(block.max()), -float(block.min()))
+    if peak == 0.0:
+        return 0, 0
+    exponent = max(math.frexp(peak)[1], LOWEST_EXPONENT)
+    moved = exponent if abs(exponent) > FAR_EXPONENT else 0
+    near = block * math.ldexp(1.0, -moved) if moved else block
+    # Moving down takes the smallest values to zero, where no digit would tell of them.
+    lost = moved > 0 and np.count_nonzero(near) < np.count_nonzero(block)
+    digits = None if lost else _cut(near, exponent - moved, scratch)
+    if digits is None:
+        return _split_sums(block, math.ldexp(NARROW, exponent), scratch)
+    total, squares = _digit_sums(digits, exponent - moved)
+    return (
+        _shifted(total, exponent - LAST_BIT + SUM_BITS),
+        _shifted(squares, 2 * (exponent - LAST_BIT) + SQUARE_BITS),
+    )
+
+
+def _cut(values: np.ndarray, top: int, scratch: np.ndarray) -> np.ndarray | None:
+    """Cut values of magnitude below 2**top into exact digits, or return None if that takes too many."""
+    digits, rest = scratch[:DIGITS, : len(values)], scratch[DIGITS, : len(values)]
+    unit = math.ldexp(1.0, top + 1 - DIGIT_BITS)
+    for used, digit in enumerate(digits, start=1):
+        # Adding 1.5 * 2**52 units rounds to whole units; both subtractions are exact.
+        shift = 1.5 * 2.0**52 * unit
+        np.add(values, shift, out=digit)
+        np.subtract(digit, shift, out=digit)
+        values = np.subtract(values, digit, out=rest)
+        if not rest.any():
+            return digits[:used]
+        unit *= 2.0**-DIGIT_BITS
+    return None
+
+
+def _digit_sums(digits: np.ndarray, top: int) -> tuple[int, int]:
+    """Return the sum and the sum of squares of values given as digits, in units of 2**-125 of 2**top."""
+    total = squares = 0
+    sums = digits.sum(axis=1).tolist()
+    for row, digit in enumerate(digits):
+        bits = DIGIT_BITS * (row + 1) - 1
+        total += int(math.ldexp(sums[row], bits - top)) << (LAST_BIT - bits)
+        for column in range(row, len(digits)):
+            both = bits + DIGIT_BITS * (column + 1) - 1
+            product = int(math.ldexp(float(np.dot(digit, digits[column])), both - 2 * top))
+            squares += product << (2 * LAST_BIT - both + (column > row))
+    return total, squares
+
+
+def _split_sums(block: np.ndarray, border: float, scratch: np.ndarray) -> tuple[int, int]:
+    """Sum the values below `border` in magnitude apart from the others, which share no digits with them."""
+    small = np.abs(block) < border
+    small_total, small_squares = _block_sums(block[small], scratch)
+    large_total, large_squares = _block_sums(block[~small], scratch)
+    return small_total + large_total, small_squares + large_squares
+
+
+def _shifted(value: int, bits: int) -> int:
+    """Multiply by 2**bits; the bits that a negative shift drops are zeros."""
+    return value << bits if bits >= 0 else value >> -bits
+
+
+def _root(numerator: int, denominator: int) -> float:
+    """Return the double closest to the square root of a fraction."""
+    # At least 64 bits of root, with the last one sticky, round the same way as all of them would.
+    doubled = max(0, (128 - numerator.bit_length() + denominator.bit_length() + 1) // 2)
+    scaled, remainder = divmod(numerator << 2 * doubled, denominator)
+    root = math.isqrt(scaled)
+    sticky = root | (remainder != 0 or root * root != scaled)
+    try:
+        return sticky / (1 << doubled)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,63 @@
+"""Cells that could not be read as their column's type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.summaries.base import Summary
+
+__all__ = ["Rejects"]
+
+SAMPLES = 5
+# A sample is shown in a warning and travels with every summary, so a huge cell is cut.
+SAMPLE_CHARACTERS = 200
+
+
+@dataclass(frozen=True)
+class Rejects(Summary):
+    """Number of unreadable cells, and the first five distinct ones in row order.
+
+    `samples` are pairs of global row number and text, cut to 200 characters.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> late = Rejects.of(np.array([7, 8]), pa.array(["n/a", "?"]))
+    >>> early = Rejects.of(np.array([2]), pa.array(["?"]))
+    >>> (late + early).samples
+    ((2, '?'), (7, 'n/a'))
+    """
+
+    count: int = 0
+    samples: tuple[tuple[int, str], ...] = ()
+
+    @classmethod
+    def of(cls, rows: np.ndarray, values: pa.StringArray) -> Rejects:
+        """Summarize the unreadable `values` found in these global `rows`."""
+        if len(rows) != len(values):
+            raise ValueError(f"{len(rows)} row numbers were given for {len(values)} rejected values.")
+        order = np.argsort(rows, kind="stable")
+        texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, SAMPLE_CHARACTERS)
+        # A dictionary lists its values in the order in which they first occur.
+        first = texts.dictionary_encode().dictionary.slice(0, SAMPLES)
+        samples = [(int(rows[order[texts.index(text).as_py()]]), text.as_py()) for text in first]
+        return cls(len(rows), tuple(samples))
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The sample texts in row order."""
+        return tuple(text for _, text in self.samples)
+
+    def __mul__(self, times: int) -> Rejects:
+        return Rejects(self.count * times, self.samples) if times else Rejects()
+
+    def __add__(self, other: Rejects) -> Rejects:
+        first: dict[str, int] = {}
+        for row, text in sorted(self.samples + other.samples):
+            first.setdefault(text, row)
+        samples = sorted((row, text) for text, row in first.items())
+        return Rejects(self.count + other.count, tuple(samples[:SAMPLES]))

@@ -1,0 +1,226 @@
+"""How often every distinct token occurs, within memory however many there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.summaries.base import Summary
+from daskprep.summaries.spill import Entries, SpilledCounts, shard_groups, shard_numbers, sharded, spill
+
+__all__ = ["TokenCounts"]
+
+# Merging only collects chunks. Equal tokens are added up, which hashes every entry once, by `bounded` and, if
+# nobody calls it, when there are many entries; each time only if there are more than twice as many as after
+# the last time. So merging eight summaries costs one pass over their entries.
+COMPACT_ENTRIES = 1 << 20
+COMPACT_CHUNKS = 64
+
+# What may stay in memory when there is a folder to spill to, and what ranking reads back at a time.
+SPILL_ENTRIES = 1_000_000
+SPILL_BYTES = 64 << 20
+GROUP_ENTRIES = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class TokenCounts(Summary):
+    """Counts of distinct tokens: strings, or values of 64 bits such as int64, float64 or timestamps.
+
+    `chunks` are pairs of tokens and counts in memory, `spilled` are files of more of them, and a token may be
+    in several of both. `total` is the sum of all counts. In memory, Arrow limits the distinct tokens to 2 GiB
+    of text; ``bounded`` with a folder has no such limit, except for what ``ranked`` is asked to return.
+    A negative zero counts as zero.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> left = TokenCounts.of(pa.array(["b", "never", "a"]), np.array([2, 0, 2]))
+    >>> right = TokenCounts.of(pa.array(["c", "a"]), np.array([1, 1]))
+    >>> tokens, counts = (left + right).ranked()
+    >>> tokens.to_pylist(), counts.tolist()
+    (['a', 'b', 'c'], [3, 2, 1])
+    """
+
+    token_type: pa.DataType
+    chunks: tuple[Entries, ...] = ()
+    spilled: tuple[SpilledCounts, ...] = ()
+    total: int = 0
+    settled: int = 0
+
+    @classmethod
+    def of(cls, dictionary: pa.Array, counts: np.ndarray) -> TokenCounts:
+        """Summarize tokens and how often each occurs; those that never do are dropped."""
+        kind = dictionary.type
+        if not (pa.types.is_string(kind) or (pa.types.is_primitive(kind) and kind.bit_width == 64)):
+            raise TypeError(f"Tokens are strings or values of 64 bits, not {kind}: cast them first.")
+        counts = np.ascontiguousarray(counts, dtype=np.int64)
+        if dictionary.null_count or len(dictionary) != len(counts) or (len(counts) and counts.min() < 0):
+            raise ValueError("Counting takes one count of at least 0 for each token, and no null tokens.")
+        if kind == pa.float64():
+            dictionary = pc.add(dictionary, 0.0)
+        if not counts.all():
+            dictionary, counts = dictionary.filter(pa.array(counts != 0)), counts[counts != 0]
+        total = int(counts.sum())
+        chunks = ((_owned(dictionary), counts),) if len(counts) else ()
+        return cls(kind, chunks, total=total)
+
+    @property
+    def entries(self) -> int:
+        """How many tokens are in memory, those in several chunks counted several times."""
+        return sum(len(counts) for _, counts in self.chunks)
+
+    def add(self, token: str | float, times: int) -> TokenCounts:
+        """Return these counts with `token` seen `times` times more."""
+        return self + TokenCounts.of(pa.array([token], self.token_type), np.array([times]))
+
+    def __mul__(self, times: int) -> TokenCounts:
+        if not times:
+            return TokenCounts(self.token_type)
+        chunks = tuple((tokens, counts * times) for tokens, counts in self.chunks)
+        spilled = tuple(replace(file, times=file.times * times) for file in self.spilled)
+        return replace(self, chunks=chunks, spilled=spilled, total=self.total * times)
+
+    def __add__(self, other: TokenCounts) -> TokenCounts:
+        if self.token_type != other.token_type:
+            raise TypeError(f"Cannot merge counts of {self.token_type} and of {other.token_type} tokens.")
+        both = TokenCounts(
+            self.token_type,
+            self.chunks + other.chunks,
+            self.spilled + other.spilled,
+            self.total + other.total,
+            max(self.settled, other.settled),
+        )
+        crowded = both.entries > COMPACT_ENTRIES or len(both.chunks) > COMPACT_CHUNKS
+        return both.compacted() if crowded and both._grown() else both
+
+    def compacted(self) -> TokenCounts:
+        """Return equal counts with every token once in memory."""
+        if not self.chunks or (len(self.chunks) == 1 and self.entries == self.settled):
+            return self
+        tokens, counts = _added_up(self.chunks)
+        return replace(self, chunks=((tokens, counts),), settled=len(counts))
+
+    def bounded(self, folder: str | None) -> TokenCounts:
+        """Return equal counts with at most a million tokens, and 64 MB, in memory and the others in `folder`.
+
+        The files are read again by ``ranked`` and ``frequencies``, in any process that sees the folder. They
+        are never removed: the folder belongs to the caller.
+        """
+        if folder is None or self._fits():
+            return self.compacted() if self._grown() else self
+        compact = self.compacted()
+        if compact._fits():
+            return compact
+        file = spill(folder, *compact.chunks[0])
+        return replace(compact, chunks=(), spilled=(*compact.spilled, file), settled=0)
+
+    def _grown(self) -> bool:
+        return self.entries > 2 * self.settled or len(self.chunks) > COMPACT_CHUNKS
+
+    def _fits(self) -> bool:
+        token_bytes = sum(tokens.nbytes for tokens, _ in self.chunks)
+        return self.entries <= SPILL_ENTRIES and token_bytes <= SPILL_BYTES
+
+    def ranked(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
+        """Return distinct tokens and counts, by count descending, then by UTF-8 bytes or value ascending."""
+        kept: list[Entries] = []
+        for part in self._parts():
+            # A token is in one part only, so what a part has behind its first `most_common` cannot be kept.
+            kept.append(_first(*_added_up(part), most_common, min_frequency))
+            if most_common is not None and len(kept) > 1:
+                kept = [_first(*_joined(kept), most_common, None)]
+        if not kept:
+            return pa.array([], self.token_type), np.zeros(0, np.int64)
+        return _sorted(*_joined(kept))
+
+    def top(self) -> str | int | float | None:
+        """Return the most frequent token, the first in order among equals, or None of no tokens."""
+        tokens, _ = self.ranked(most_common=1)
+        value: str | int | float | None = tokens[0].as_py() if len(tokens) else None
+        return value
+
+    def frequencies(self, tokens: pa.Array) -> np.ndarray:
+        """Return how often each of some distinct tokens occurs, 0 for those that never do."""
+        tokens = tokens.cast(self.token_type)
+        found = np.zeros(len(tokens), np.int64)
+        shards = np.unique(shard_numbers(tokens)).tolist()
+        for entries in (self.chunks, *(tuple(file.read(shards)) for file in self.spilled)):
+            if entries:
+                found += _looked_up(tokens, entries)
+        return found
+
+    def _parts(self) -> Iterator[tuple[Entries, ...]]:
+        """Give the entries in parts that share no token."""
+        if not self.spilled:
+            if self.chunks:
+                yield self.chunks
+            return
+        nothing = (pa.array([], self.token_type), np.zeros(0, np.int64))
+        tokens, counts, borders = sharded(*_added_up((nothing, *self.chunks)))
+        for shards in shard_groups(self.spilled, GROUP_ENTRIES):
+            start, end = int(borders[shards.start]), int(borders[shards.stop])
+            memory = (tokens.slice(start, end - start), counts[start:end])
+            yield (memory, *(piece for file in self.spilled for piece in file.read(shards)))
+
+
+def _owned(tokens: pa.Array) -> pa.Array:
+    """Return the tokens apart from the larger array they are a slice of: pickle would take all of it."""
+    if tokens.get_total_buffer_size() <= 2 * tokens.nbytes + 1024:
+        return tokens
+    return tokens.take(pa.array(np.arange(len(tokens))))
+
+
+def _added_up(chunks: tuple[Entries, ...]) -> Entries:
+    """Return every token once, with the sum of its counts."""
+    tokens = pa.chunked_array([tokens for tokens, _ in chunks])
+    counts = np.concatenate([counts for _, counts in chunks])
+    if not len(tokens):
+        return chunks[0]
+    encoded = tokens.dictionary_encode().chunks
+    places = np.concatenate([chunk.indices.to_numpy() for chunk in encoded])
+    # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
+    return encoded[-1].dictionary, np.bincount(places, weights=counts).astype(np.int64)
+
+
+def _looked_up(tokens: pa.Array, entries: tuple[Entries, ...]) -> np.ndarray:
+    """Return the sum of the counts of each of some distinct tokens."""
+    places = pc.index_in(pa.chunked_array([tokens for tokens, _ in entries]), value_set=tokens)
+    known = places.is_valid().to_numpy()
+    counts = np.concatenate([counts for _, counts in entries])[known]
+    # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
+    return np.bincount(places.drop_null().to_numpy(), weights=counts, minlength=len(tokens)).astype(np.int64)
+
+
+def _joined(entries: list[Entries]) -> Entries:
+    counts = np.concatenate([counts for _, counts in entries])
+    return pa.concat_arrays([tokens for tokens, _ in entries]), counts
+
+
+def _first(tokens: pa.Array, counts: np.ndarray, most_common: int | None, min_frequency: int | None) -> Entries:
+    """Return what ranks first, in no order."""
+    if min_frequency is not None and min_frequency > 1:
+        tokens, counts = _where(counts >= min_frequency, tokens, counts)
+    if most_common is None or most_common >= len(counts):
+        return tokens, counts
+    if most_common <= 0:
+        return tokens.slice(0, 0), counts[:0]
+    border = int(np.partition(counts, len(counts) - most_common)[len(counts) - most_common])
+    above = _where(counts > border, tokens, counts)
+    level = tokens.filter(pa.array(counts == border))
+    places = pc.select_k_unstable(level, most_common - len(above[1]), [("token", "ascending")])
+    return _joined([above, (level.take(places), np.full(len(places), border, np.int64))])
+
+
+def _where(mask: np.ndarray, tokens: pa.Array, counts: np.ndarray) -> Entries:
+    return tokens.filter(pa.array(mask)), counts[mask]
+
+
+def _sorted(tokens: pa.Array, counts: np.ndarray) -> Entries:
+    """Return tokens by count descending, then by bytes or value ascending."""
+    order = pc.sort_indices(tokens).to_numpy()
+    order = order[np.argsort(-counts[order], kind="stable")]
+    return tokens.take(pa.array(order)), counts[order]

@@ -1,0 +1,82 @@
+"""A 64-bit hash of every token of an Arrow array, the same in every process and on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["token_hashes"]
+
+# The multipliers and the increment of the SplitMix64 generator.
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+STEP = np.uint64(0x9E3779B97F4A7C15)
+
+# Tokens of one piece and what is computed from them stay in cache.
+PIECE_TOKENS = 1 << 15
+# Longer tokens are hashed one by one: every pass over a piece costs microseconds, even if one token is left.
+LONG_TOKEN_BYTES = 512
+# The first n bytes of a little-endian word.
+HEADS = np.array([(1 << 8 * n) - 1 for n in range(8)] + [2**64 - 1], np.uint64)
+
+
+def token_hashes(tokens: pa.Array) -> np.ndarray:
+    """Return a uint64 hash of each token: of the UTF-8 bytes of strings, else of the 64 bits.
+
+    The array holds strings or values of 64 bits, and no nulls. Different tokens may share a hash.
+    """
+    if not pa.types.is_string(tokens.type):
+        return _mixed(tokens.to_numpy(zero_copy_only=False).view(np.uint64) + STEP)
+    hashes = np.empty(len(tokens), np.uint64)
+    for start in range(0, len(tokens), PIECE_TOKENS):
+        piece = tokens.slice(start, PIECE_TOKENS)
+        hashes[start : start + len(piece)] = _string_hashes(piece)
+    return hashes
+
+
+def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
+    _, offset_buffer, data = tokens.buffers()
+    offsets = np.frombuffer(offset_buffer, np.int32, len(tokens) + 1, 4 * tokens.offset).astype(np.int64)
+    lengths = np.diff(offsets)
+    hashes = _mixed(lengths.astype(np.uint64) * STEP)
+    if offsets[-1] == offsets[0]:
+        return hashes
+    text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
+    offsets -= offsets[0]
+    words = _unaligned_words(text)
+    longest = min(int(lengths.max()), LONG_TOKEN_BYTES)
+    for done in range(0, longest, 8):
+        _fold_words(hashes, words, offsets[:-1], lengths, done)
+    for long in np.flatnonzero(lengths > LONG_TOKEN_BYTES):
+        digest = hashlib.blake2b(text[offsets[long] : offsets[long + 1]].tobytes(), digest_size=8).digest()
+        hashes[long] = np.uint64(int.from_bytes(digest, "little"))
+    return hashes
+
+
+def _unaligned_words(text: np.ndarray) -> np.ndarray:
+    """Return the little-endian word that starts at each byte, with zeros behind the end."""
+    padded = np.concatenate([text, np.zeros(8, np.uint8)])
+    return np.ndarray((len(text),), "<u8", buffer=padded, strides=(1,))
+
+
+def _fold_words(hashes: np.ndarray, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: int) -> None:
+    """Mix the eight bytes behind the first `done` ones of every token that has them into its hash."""
+    left = lengths - done
+    if int(left.min()) > 0:
+        word = words[starts + done] & HEADS[np.minimum(left, 8)]
+        hashes[:] = _mixed(hashes ^ word)
+        return
+    some = np.flatnonzero(left > 0)
+    word = words[starts[some] + done] & HEADS[np.minimum(left[some], 8)]
+    hashes[some] = _mixed(hashes[some] ^ word)
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """Spread every bit of each word over all 64 (a bijection)."""
+    words = (words ^ (words >> np.uint64(30))) * FIRST
+    words ^= words >> np.uint64(27)
+    words *= SECOND
+    words ^= words >> np.uint64(31)
+    return words

@@ -1,0 +1,168 @@
+"""Symbols that are no tokens of the data: padding, unknown, start and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ConfigError, did_you_mean
+
+__all__ = ["Role", "SpecialSymbols"]
+
+Role = Literal["padding", "unknown", "start", "stop"]
+ROLES: tuple[Role, ...] = get_args(Role)
+LUDWIG: dict[Role, str] = {"stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "<UNK>"}
+
+
+@dataclass(frozen=True)
+class SpecialSymbols:
+    """Symbols that are no tokens of the data, in id order: what each is for, how it is spelled, and its id.
+
+    Examples
+    --------
+    >>> SpecialSymbols.for_tokens(start_stop=True).symbols
+    ('<PAD>', '<START>', '<STOP>', '<UNK>')
+    >>> SpecialSymbols.for_tokens(special_symbols="ludwig").padding_id
+    2
+    >>> SpecialSymbols.for_tokens().start_id is None
+    True
+    """
+
+    roles: tuple[Role, ...]
+    symbols: tuple[str, ...]
+    ids: tuple[int, ...]
+
+    @classmethod
+    def for_tokens(
+        cls,
+        *,
+        start_stop: bool = False,
+        special_symbols: Literal["ludwig"] | Mapping[str, str] | None = None,
+        padding_symbol: str = "<PAD>",
+        unknown_symbol: str = "<UNK>",
+    ) -> SpecialSymbols:
+        """Return the symbols of sequences, sets and bags.
+
+        `special_symbols` overrides the others: a dict of role and symbol in id order, or "ludwig" for the ids
+        and symbols of that library, which has start and stop.
+        """
+        renamed: dict[Role, str] = {"padding": padding_symbol, "unknown": unknown_symbol}
+        if isinstance(special_symbols, Mapping):
+            return _first_ids(_checked_override(special_symbols, renamed, start_stop=start_stop))
+        if special_symbols == "ludwig":
+            return _first_ids({**LUDWIG, **renamed})
+        if special_symbols is not None:
+            hint = did_you_mean(special_symbols, ["ludwig"])
+            raise ConfigError(
+                f'special_symbols={special_symbols!r}: expected "ludwig" or a dict of role and symbol.{hint}'
+            )
+        if start_stop:
+            return _first_ids(
+                {"padding": padding_symbol, "start": "<START>", "stop": "<STOP>", "unknown": unknown_symbol}
+            )
+        return _first_ids(renamed)
+
+    @classmethod
+    def for_category(cls, unknown_symbol: str = "<UNK>") -> SpecialSymbols:
+        """Return the one symbol of categories: unknown values have id 0."""
+        return _first_ids({"unknown": unknown_symbol})
+
+    @classmethod
+    def found_in(cls, tokens: Sequence[str] | pa.Array, symbols: Mapping[str, str]) -> SpecialSymbols:
+        """Return symbols that have their places among the tokens of a ready vocabulary."""
+        listed = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
+        places = pc.index_in(pa.array(symbols.values(), pa.string()), value_set=listed).to_pylist()
+        roles, spelled = tuple(_check_role(role) for role in symbols), tuple(symbols.values())
+        for role, symbol, place in zip(roles, spelled, places, strict=True):
+            if place is None:
+                raise ConfigError(
+                    f"The {role} symbol {symbol!r} is not in the vocabulary of {len(listed)} tokens: "
+                    "name one that is, or none."
+                )
+        order = sorted(range(len(places)), key=lambda at: places[at])
+        return cls(
+            tuple(roles[at] for at in order),
+            tuple(spelled[at] for at in order),
+            tuple(places[at] for at in order),
+        )
+
+    def in_place(self, tokens: pa.StringArray) -> bool:
+        """Return whether each symbol is the token that has its id; symbols from 0 on may also come first."""
+        inside = max(self.ids, default=-1) < len(tokens)
+        if inside and tokens.take(pa.array(self.ids, pa.int64())).to_pylist() == list(self.symbols):
+            return True
+        if self.ids != tuple(range(len(self.ids))):
+            raise ConfigError(
+                f"The special symbols {self.symbols} have ids {self.ids}, where this vocabulary has other "
+                "tokens: find them in this vocabulary."
+            )
+        return False
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+    @property
+    def padding_id(self) -> int | None:
+        """The id that fills up short rows."""
+        return self._id("padding")
+
+    @property
+    def unknown_id(self) -> int | None:
+        """The id of every token that the vocabulary does not have."""
+        return self._id("unknown")
+
+    @property
+    def start_id(self) -> int | None:
+        """The id in front of each row."""
+        return self._id("start")
+
+    @property
+    def stop_id(self) -> int | None:
+        """The id behind each row."""
+        return self._id("stop")
+
+    def symbol(self, role: Role) -> str | None:
+        """Return the symbol that has a role, or None if there is none."""
+        return self.symbols[self.roles.index(role)] if role in self.roles else None
+
+    def _id(self, role: Role) -> int | None:
+        return self.ids[self.roles.index(role)] if role in self.roles else None
+
+
+def _first_ids(symbols: Mapping[Role, str]) -> SpecialSymbols:
+    """Give ids from 0 on to symbols by role, or fail for a symbol that is empty or there twice."""
+    spelled = tuple(symbols.values())
+    for role, symbol in symbols.items():
+        if not isinstance(symbol, str) or not symbol or spelled.count(symbol) > 1:
+            raise ConfigError(
+                f"The {role} symbol is {symbol!r}: expected a text that is not empty and that no other "
+                f"special symbol has, of {dict(symbols)}."
+            )
+    return SpecialSymbols(tuple(symbols), spelled, tuple(range(len(spelled))))
+
+
+def _check_role(name: str) -> Role:
+    if name not in ROLES:
+        known = ", ".join(ROLES)
+        raise ConfigError(f"special_symbols has a role {name!r}: expected {known}.{did_you_mean(name, ROLES)}")
+    return name
+
+
+def _checked_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, start_stop: bool) -> dict[Role, str]:
+    """Return `symbols` if its roles are known, complete, and do not contradict `renamed`."""
+    checked: dict[Role, str] = {}
+    for name, symbol in symbols.items():
+        checked[_check_role(name)] = symbol
+    needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
+    if lacking := [role for role in needed if role not in checked]:
+        raise ConfigError(f"special_symbols={dict(symbols)} lacks {lacking}: give a symbol for each of {needed}.")
+    for role, symbol in renamed.items():
+        if symbol not in (LUDWIG[role], checked[role]):
+            raise ConfigError(
+                f"{role}_symbol={symbol!r} contradicts special_symbols={dict(symbols)}: give one of them."
+            )
+    return checked

@@ -1,0 +1,228 @@
+"""Tokens and their ids, ranked by frequency."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike, fspath
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
+from daskprep.kernels import smallest_uint
+from daskprep.summaries import TokenCounts
+from daskprep.vocabulary.special_symbols import SpecialSymbols
+from daskprep.vocabulary.token_index import content_digest, kept_index
+
+__all__ = ["LARGE_VOCABULARY", "Vocabulary"]
+
+# Larger vocabularies are kept in Parquet files, not in JSON.
+LARGE_VOCABULARY = 100_000
+
+# Arrow hashes the whole vocabulary at each lookup, about 100 ns an entry. From this size on an index that is
+# kept pays, unless there are more tokens to look up than entries.
+INDEXED_VOCABULARY = 10_000
+
+VOCABULARY_SCHEMA = pa.schema(
+    [
+        pa.field("token", pa.string(), nullable=False),
+        pa.field("frequency", pa.int64(), nullable=False),
+        # Of a special symbol, its roles with commas between them.
+        pa.field("roles", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Vocabulary:
+    """Tokens by id, special symbols among them, and how often each occurs in the data learned from.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> counts = TokenCounts.of(pa.array(["b", "a", "c", "<UNK>"]), np.array([1, 1, 5, 2]))
+    >>> vocabulary = Vocabulary.learn(counts, SpecialSymbols.for_tokens(), most_common=2)
+    >>> vocabulary.to_dict()["str2freq"]
+    {'<PAD>': 0, '<UNK>': 2, 'c': 5, 'a': 1}
+    >>> vocabulary.ids(pa.array(["a", "b"]))
+    array([3, 1], dtype=uint8)
+    """
+
+    tokens: pa.StringArray
+    frequencies: np.ndarray
+    specials: SpecialSymbols
+
+    def __post_init__(self) -> None:
+        # Computed where the vocabulary is made, it travels with it, and each process builds one index for it.
+        if len(self) >= INDEXED_VOCABULARY:
+            _ = self._digest
+
+    @classmethod
+    def learn(
+        cls,
+        counts: TokenCounts,
+        specials: SpecialSymbols,
+        most_common: int | None = None,
+        min_frequency: int | None = None,
+    ) -> Vocabulary:
+        """Rank tokens by (frequency descending, UTF-8 bytes ascending), then cut.
+
+        A special symbol found among the tokens is that symbol: it takes no further id and no place of the
+        `most_common`, and its frequency is kept whatever the cut.
+        """
+        symbols = pa.array(specials.symbols, pa.string())
+        limit = None if most_common is None else most_common + len(symbols)
+        tokens, frequencies = counts.ranked(limit, min_frequency)
+        ordinary = pc.invert(pc.is_in(tokens, value_set=symbols))
+        tokens = tokens.filter(ordinary).slice(0, most_common)
+        frequencies = frequencies[ordinary.to_numpy(zero_copy_only=False)][:most_common]
+        return cls(
+            pa.concat_arrays([symbols, tokens]),
+            np.concatenate([counts.frequencies(symbols), frequencies]),
+            specials,
+        )
+
+    @classmethod
+    def from_tokens(
+        cls, tokens: Sequence[str] | pa.StringArray, counts: TokenCounts | None, specials: SpecialSymbols
+    ) -> Vocabulary:
+        """Take tokens in the order of a list, with their frequencies in the data (0 without `counts`).
+
+        Special symbols that have their ids in the list already stay there; else they come first.
+        """
+        listed = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
+        if not specials.in_place(listed):
+            symbols = pa.array(specials.symbols, pa.string())
+            ordinary = pc.invert(pc.is_in(listed, value_set=symbols))
+            listed = pa.concat_arrays([symbols, listed.filter(ordinary)])
+        _check_distinct(listed)
+        frequencies = np.zeros(len(listed), np.int64) if counts is None else counts.frequencies(listed)
+        return cls(listed, frequencies, specials)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Vocabulary)
+            and self.specials == other.specials
+            and self.tokens.equals(other.tokens)
+            and np.array_equal(self.frequencies, other.frequencies)
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The smallest unsigned type that holds every id."""
+        return smallest_uint(len(self))
+
+    def ids(self, dictionary: pa.Array) -> np.ndarray:
+        """Return the id of each of the distinct tokens of a column, that of unknown for nulls too."""
+        places = self._places(dictionary)
+        unknown = places < 0
+        if unknown.any():
+            if self.specials.unknown_id is None:
+                token = dictionary[int(np.argmax(unknown))].as_py()
+                raise RejectedValueError(
+                    f"Token {token!r} is not in the vocabulary of {len(self)} tokens, which has no symbol "
+                    "for unknown ones: name an unknown symbol."
+                )
+            places[unknown] = self.specials.unknown_id
+        return places.astype(self.dtype)
+
+    def decode(self, ids: np.ndarray) -> pa.StringArray:
+        """Return the token of each id, flattened; an id out of range stands for the unknown symbol."""
+        places = np.asarray(ids).ravel().astype(np.int64)
+        outside = (places < 0) | (places >= len(self))
+        if outside.any():
+            if self.specials.unknown_id is None:
+                odd = places[int(np.argmax(outside))]
+                raise RejectedValueError(f"Id {odd} is none of the vocabulary's: expected 0 to {len(self) - 1}.")
+            places[outside] = self.specials.unknown_id
+        return self.tokens.take(pa.array(places))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain lists and dicts, `idx2str` in id order."""
+        tokens = self.tokens.to_pylist()
+        return {
+            "idx2str": tokens,
+            "str2idx": {token: number for number, token in enumerate(tokens)},
+            "str2freq": dict(zip(tokens, self.frequencies.tolist(), strict=True)),
+            "vocab_size": len(tokens),
+            "special_symbols": dict(zip(self.specials.roles, self.specials.symbols, strict=True)),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Vocabulary:
+        """Restore what `to_dict` gave; other keys are ignored."""
+        try:
+            tokens = pa.array(data["idx2str"], pa.string())
+            frequencies = np.array([data["str2freq"][token] for token in data["idx2str"]], np.int64)
+            specials = SpecialSymbols.found_in(tokens, dict(data["special_symbols"]))
+        except (KeyError, TypeError, pa.ArrowException, ConfigError) as error:
+            raise CorruptDatasetError(
+                f"This is no vocabulary as daskprep writes it ({error!r}): restore the file, or fit again."
+            ) from error
+        return cls(tokens, frequencies, specials)
+
+    def write_parquet(self, path: str | PathLike[str] | IO[bytes]) -> None:
+        """Write one row per id, the same bytes each time; `path` may be an open binary file."""
+        roles: list[str | None] = [None] * (max(self.specials.ids, default=-1) + 1)
+        for role, number in zip(self.specials.roles, self.specials.ids, strict=True):
+            # One symbol may be both padding and stop, as in some ready vocabularies.
+            roles[number] = f"{roles[number]},{role}" if roles[number] else role
+        ordinary = pa.nulls(len(self) - len(roles), pa.string())
+        column = pa.concat_arrays([pa.array(roles, pa.string()), ordinary])
+        table = pa.table([self.tokens, self.frequencies, column], schema=VOCABULARY_SCHEMA)
+        pq.write_table(table, _target(path), compression="zstd", use_dictionary=["roles"], write_page_checksum=True)
+
+    @classmethod
+    def read_parquet(cls, path: str | PathLike[str] | IO[bytes]) -> Vocabulary:
+        """Read what `write_parquet` wrote, checking every page."""
+        try:
+            with pq.ParquetFile(_target(path), page_checksum_verification=True) as file:
+                if not file.schema_arrow.equals(VOCABULARY_SCHEMA):
+                    raise CorruptDatasetError(f"{path} holds no vocabulary: its columns are {file.schema_arrow.names}.")
+                table = file.read()
+        except (pa.ArrowException, OSError) as error:
+            if isinstance(error, FileNotFoundError):
+                raise
+            raise CorruptDatasetError(f"{path} is damaged ({error}): restore it, or fit again.") from error
+        ids = np.flatnonzero(table["roles"].is_valid().to_numpy())
+        named = [
+            (role, table["token"][number].as_py(), int(number))
+            for number in ids
+            for role in table["roles"][number].as_py().split(",")
+        ]
+        roles, symbols, places = zip(*named, strict=True) if named else ((), (), ())
+        specials = SpecialSymbols(roles, symbols, places)
+        return cls(table["token"].combine_chunks(), table["frequency"].to_numpy(), specials)
+
+    def _places(self, dictionary: pa.Array) -> np.ndarray:
+        """Return the id of each token as int64, -1 for those the vocabulary does not have."""
+        if len(self) < max(INDEXED_VOCABULARY, len(dictionary)):
+            found = pc.index_in(dictionary, value_set=self.tokens)
+            places: np.ndarray = found.fill_null(-1).to_numpy().astype(np.int64)
+            return places
+        return kept_index(self.tokens, self._digest).find(dictionary)
+
+    @functools.cached_property
+    def _digest(self) -> bytes:
+        return content_digest(self.tokens)
+
+
+def _target(path: str | PathLike[str] | IO[bytes]) -> str | IO[bytes]:
+    return fspath(path) if isinstance(path, str | PathLike) else path
+
+
+def _check_distinct(tokens: pa.StringArray) -> None:
+    counted = tokens.value_counts()
+    if len(counted) < len(tokens):
+        twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))[0].as_py()
+        raise ConfigError(f"The vocabulary lists {twice!r} more than once: each token has one id, so list it once.")

@@ -1,0 +1,61 @@
+"""Count many distinct tokens in this process and say what came out, and the peak memory, as JSON.
+
+Run by ``test_token_counts.py``, in a process of its own: ``many_tokens.py tokens folder spill_entries``.
+
+Token i is ``token-<i as eight digits>``. Every one occurs once, and every 2,000th i more times.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import resource
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.summaries import TokenCounts, token_counts
+
+PIECES = 80
+FANOUT = 8
+MOST_COMMON = 20_000
+
+
+def tokens_of(numbers: np.ndarray) -> pa.Array:
+    digits = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 8, "0")
+    return pc.binary_join_element_wise("token-", digits, "")
+
+
+def piece(first: int, stop: int) -> TokenCounts:
+    numbers = np.arange(first, stop)
+    half = TokenCounts.of(tokens_of(numbers[::2000]), numbers[::2000])
+    return TokenCounts.of(tokens_of(numbers), np.ones(stop - first, np.int64)) + half
+
+
+def main(tokens: int, folder: str) -> None:
+    size = tokens // PIECES
+    level: list[TokenCounts] = []
+    counts: TokenCounts | None = None
+    for first in range(0, tokens, size):
+        level.append(piece(first, first + size))
+        if len(level) == FANOUT or first + size >= tokens:
+            merged = functools.reduce(operator.add, level).bounded(folder)
+            counts = merged if counts is None else (counts + merged).bounded(folder)
+            level = []
+    ranked, frequencies = counts.ranked(most_common=MOST_COMMON)
+    report = {
+        "total": counts.total,
+        "files": len(counts.spilled),
+        "tokens": ranked.to_pylist(),
+        "frequencies": frequencies.tolist(),
+        "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    }
+    json.dump(report, sys.stdout)
+
+
+if __name__ == "__main__":
+    token_counts.SPILL_ENTRIES = int(sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import operator
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from daskprep.summaries import (
+    ColumnSummary,
+    FrameSummary,
+    Lengths,
+    Moments,
+    Quantiles,
+    Range,
+    Rejects,
+    Summary,
+    TokenCounts,
+)
+from daskprep.summaries import quantiles as quantiles_module
+from daskprep.summaries import token_counts as token_counts_module
+
+Row = tuple[int, float]
+finite = st.floats(allow_nan=False, allow_infinity=False)
+some_floats = finite | st.sampled_from([0.0, -0.0, 1.0, 5e-324, -1e308, 1e308])
+
+
+def doubles(rows: list[Row]) -> np.ndarray:
+    return np.array([value for _, value in rows], np.float64)
+
+
+def texts(rows: list[Row]) -> pa.Array:
+    return pa.array([f"{value:.1e}" for _, value in rows], pa.string())
+
+
+def rejects(rows: list[Row]) -> Rejects:
+    return Rejects.of(np.array([row for row, _ in rows], np.int64), texts(rows))
+
+
+def token_counts(rows: list[Row]) -> TokenCounts:
+    return TokenCounts.of(texts(rows), np.ones(len(rows)))
+
+
+def number_counts(rows: list[Row]) -> TokenCounts:
+    return TokenCounts.of(pa.array(doubles(rows)), np.ones(len(rows)))
+
+
+def frame(rows: list[Row]) -> FrameSummary:
+    column = ColumnSummary(len(rows), 0, rejects(rows), Moments.of(doubles(rows)), token_counts(rows))
+    return FrameSummary({"column": column})
+
+
+def bits(*values: float) -> list[str]:
+    return [value.hex() for value in values]
+
+
+def arrow_report(summary: TokenCounts) -> Any:
+    tokens, counts = summary.ranked()
+    return [str(token) for token in tokens.to_pylist()], counts.tolist(), summary.total, str(summary.top())
+
+
+def frame_report(summary: FrameSummary) -> Any:
+    column = summary.columns["column"]
+    assert isinstance(column.values, Moments)
+    assert column.cells is not None
+    return column.rows, column.rejects, column.values, arrow_report(column.cells)
+
+
+KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
+    "moments": (lambda rows: Moments.of(doubles(rows)), lambda s: (s, bits(s.mean(), s.std(1)))),
+    "range": (lambda rows: Range.of(doubles(rows)), lambda s: bits(s.min, s.max)),
+    "quantiles": (
+        lambda rows: Quantiles.of(doubles(rows)),
+        lambda s: (s.exact, s.count, bits(*(s.quantile(q) for q in (0, 0.1, 0.5, 1)))),
+    ),
+    "lengths": (
+        lambda rows: Lengths.of(np.array([row for row, _ in rows])),
+        lambda s: (s.count, s.total, s.max, s.quantile(0.99)),
+    ),
+    "rejects": (rejects, lambda s: (s.count, s.samples)),
+    "token counts": (token_counts, arrow_report),
+    "number counts": (number_counts, arrow_report),
+    "frame": (frame, frame_report),
+}
+
+
+@pytest.fixture
+def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make summaries compact, spill and give up being exact over a handful of values."""
+    monkeypatch.setattr(token_counts_module, "COMPACT_ENTRIES", 4)
+    monkeypatch.setattr(token_counts_module, "COMPACT_CHUNKS", 3)
+    monkeypatch.setattr(token_counts_module, "SPILL_ENTRIES", 5)
+    monkeypatch.setattr(token_counts_module, "GROUP_ENTRIES", 7)
+    monkeypatch.setattr(quantiles_module, "DISTINCT_LIMIT", 6)
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("kind", KINDS)
+def test_merging_any_order_and_grouping_reports_the_same(kind: str, tmp_path_factory: Any) -> None:
+    of, report = KINDS[kind]
+    folder = str(tmp_path_factory.mktemp("spill"))
+
+    @settings(max_examples=50)
+    @given(values=st.lists(some_floats, max_size=30), data=st.data())
+    def check(values: list[float], data: st.DataObject) -> None:
+        rows = list(enumerate(values))
+        parts: list[list[Row]] = [[] for _ in range(data.draw(st.integers(1, 6)))]
+        for row in data.draw(st.permutations(rows)):
+            parts[data.draw(st.integers(0, len(parts) - 1))].append(row)
+        summaries = [of(part) for part in parts]
+        while len(summaries) > 1:
+            left = summaries.pop(data.draw(st.integers(0, len(summaries) - 1)))
+            right = summaries.pop(data.draw(st.integers(0, len(summaries) - 1)))
+            merged = (left + right).bounded(data.draw(st.sampled_from([None, folder])))
+            summaries.append(pickle.loads(pickle.dumps(merged)))
+        assert report(summaries[0]) == report(of(rows))
+
+    check()
+
+
+@pytest.mark.usefixtures("small_limits")
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_multiplying_is_adding_as_often(kind: str, times: int) -> None:
+    of, report = KINDS[kind]
+    rows = list(enumerate([0.5, -2.0, 0.5, 1e300, 7.0, 8.0, 9.0, 10.0, 11.0]))
+    repeated = of([])
+    for _ in range(times):
+        repeated += of(rows)
+    assert report(of(rows) * times) == report(repeated)
+
+
+def test_a_field_that_one_side_lacks_is_lost() -> None:
+    bare = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
+    counted = ColumnSummary(2, 1, Rejects(), Range(0.0, 0.0), token_counts([(0, 1.0)]))
+    assert bare + counted == ColumnSummary(3, 1, Rejects(), Range(0.0, 1.0), None)
+    assert (bare * 2).cells is None
+
+
+def test_bounded_gives_back_what_needs_no_bound() -> None:
+    summary = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
+    assert summary.bounded("never made") is summary
+
+
+def test_merging_different_kinds_is_refused() -> None:
+    left: Summary = Rejects()
+    with pytest.raises(TypeError):
+        operator.add(Moments(), left)
+
+
+def test_merging_frames_names_the_columns_that_differ() -> None:
+    other = FrameSummary({"other": frame([]).columns["column"]})
+    with pytest.raises(ValueError, match=r"\['column', 'other'\] are on one side only"):
+        frame([]) + other

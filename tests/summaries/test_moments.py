@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from daskprep.summaries import Moments
+from daskprep.summaries.moments import BLOCK_VALUES, _root
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+scattered = st.builds(math.ldexp, st.floats(-1, 1), st.integers(-1080, 1020))
+LARGEST, SMALLEST = float(np.finfo(float).max), 5e-324
+
+
+def exact(values: list[float]) -> tuple[Fraction, Fraction]:
+    numbers = [Fraction(value) for value in values]
+    return sum(numbers, Fraction()), sum((number * number for number in numbers), Fraction())
+
+
+def is_nearest_root(root: float, square: Fraction) -> bool:
+    """Whether no other double is closer to the square root."""
+    below = (Fraction(root) + Fraction(max(0.0, math.nextafter(root, 0.0)))) / 2
+    above = (Fraction(root) + Fraction(math.nextafter(root, math.inf))) / 2
+    return below**2 <= square <= above**2
+
+
+@given(st.lists(finite | scattered | st.sampled_from([LARGEST, -LARGEST, SMALLEST, 0.1])))
+@example([LARGEST] * 3 + [-LARGEST, SMALLEST, 1.0])
+@example([2.0**-1022, SMALLEST, -(2.0**-1023)])
+@example([1.0, 2.0**-64, 2.0**-65, 2.0**-117])
+def test_sums_are_exact(values: list[float]) -> None:
+    moments = Moments.of(np.array(values))
+    total, squares = exact(values)
+    assert Fraction(moments.total, 2**1074) == total
+    assert Fraction(moments.squares, 2**2148) == squares
+    assert moments.count == len(values)
+
+
+@pytest.mark.parametrize("name", ["normal", "mixed", "integers", "ones", "outlier"])
+def test_sums_are_exact_over_many_blocks(name: str) -> None:
+    rng = np.random.default_rng(0)
+    size = BLOCK_VALUES + 77
+    values = {
+        "normal": rng.normal(size=size),
+        "mixed": rng.normal(size=size) * 2.0 ** rng.integers(-900, 900, size),
+        "integers": rng.integers(-(2**53), 2**53, size).astype(float),
+        # The largest digits there are, all of one sign: the bound of 2**53 is met.
+        "ones": np.full(size, 1.0 - 2.0**-53),
+        "outlier": np.append(rng.normal(size=size), 1e300),
+    }[name]
+    moments = Moments.of(values)
+    total, squares = exact(values.tolist())
+    assert Fraction(moments.total, 2**1074) == total
+    assert Fraction(moments.squares, 2**2148) == squares
+
+
+@given(st.lists(finite, min_size=1), st.integers(0, 1))
+@example([LARGEST, LARGEST], 0)
+@example([SMALLEST, 0.0, 0.0], 0)
+@example([1e16, 1.0, -1e16], 1)
+def test_mean_and_std_are_the_closest_doubles(values: list[float], ddof: int) -> None:
+    moments = Moments.of(np.array(values))
+    total, squares = exact(values)
+    count = len(values)
+    assert moments.mean() == float(total / count)
+    if count > ddof:
+        variance = (squares - total * total / count) / (count - ddof)
+        std = moments.std(ddof)
+        assert is_nearest_root(std, variance) if math.isfinite(std) else variance > Fraction(LARGEST) ** 2
+
+
+def test_moments_agree_with_numpy() -> None:
+    values = np.random.default_rng(0).normal(5, 2, 10_000)
+    moments = Moments.of(values)
+    np.testing.assert_allclose([moments.mean(), moments.std(1)], [values.mean(), values.std(ddof=1)], rtol=1e-13)
+
+
+@given(finite, st.integers(0, 5))
+def test_adding_a_value_is_summarizing_it(value: float, times: int) -> None:
+    start = Moments.of(np.array([1.5, -2.0]))
+    assert start.add(value, times) == Moments.of(np.array([1.5, -2.0, *[value] * times]))
+
+
+def test_too_few_values_have_no_statistics() -> None:
+    assert math.isnan(Moments().mean())
+    assert math.isnan(Moments().std())
+    assert math.isnan(Moments.of(np.array([3.0])).std(ddof=1))
+    assert Moments.of(np.array([3.0])).std() == 0.0
+
+
+@pytest.mark.parametrize("odd", [math.nan, math.inf, -math.inf])
+def test_values_that_are_not_finite_are_refused(odd: float) -> None:
+    with pytest.raises(ValueError, match=f"not {odd}: make such cells null"):
+        Moments.of(np.array([1.0, odd]))
+
+
+def test_input_may_be_of_any_number_type_and_layout() -> None:
+    table = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert Moments.of(table[:, 1]) == Moments.of(np.array([1.0, 5.0, 9.0]))
+    assert Moments.of(np.array([1, 5, 9])) == Moments.of(np.array([1.0, 5.0, 9.0]))
+
+
+def test_what_lies_beyond_the_computed_bits_of_a_root_still_rounds_it() -> None:
+    # 2**53 + 1 is halfway between two doubles; a root that is above by less than 2**-400 rounds up.
+    halfway = 2**53 + 1
+    assert _root(halfway**2 << 400, 1 << 400) == 2.0**53
+    assert _root((halfway**2 << 400) + 1, 1 << 400) == 2.0**53 + 2

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import collections
+import datetime as dt
+import json
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.summaries import TokenCounts, token_counts
+
+tokens_strategy = st.lists(st.text(alphabet="aé\x00z😀", max_size=3) | st.text(max_size=20), max_size=40)
+
+TIME = dt.datetime(1969, 1, 1)
+
+
+def counted(tokens: list[str]) -> TokenCounts:
+    encoded = pa.array(tokens, pa.string()).dictionary_encode()
+    return TokenCounts.of(encoded.dictionary, np.bincount(encoded.indices, minlength=len(encoded.dictionary)))
+
+
+def reference(tokens: list[str]) -> list[tuple[str, int]]:
+    counts = collections.Counter(tokens)
+    return sorted(counts.items(), key=lambda entry: (-entry[1], entry[0].encode()))
+
+
+def as_pairs(ranked: tuple[pa.Array, np.ndarray]) -> list[tuple[str, int]]:
+    assert ranked[1].dtype == np.int64
+    return list(zip(ranked[0].to_pylist(), ranked[1].tolist(), strict=True))
+
+
+@pytest.fixture
+def spill_at_3(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
+    monkeypatch.setattr(token_counts, "GROUP_ENTRIES", 5)
+
+
+@given(tokens_strategy, st.none() | st.integers(0, 10), st.none() | st.integers(0, 4))
+def test_ranked_is_by_count_then_bytes(tokens: list[str], most_common: int | None, least: int | None) -> None:
+    expected = [entry for entry in reference(tokens) if entry[1] >= (least or 1)][:most_common]
+    summary = counted(tokens)
+    assert as_pairs(summary.ranked(most_common, least)) == expected
+    assert summary.total == len(tokens)
+    assert summary.top() == (reference(tokens)[0][0] if tokens else None)
+
+
+@pytest.mark.usefixtures("spill_at_3")
+@pytest.mark.parametrize("most_common", [None, 0, 1, 6, 100])
+def test_ranked_is_the_same_from_files(tmp_path: Path, most_common: int | None) -> None:
+    rng = np.random.default_rng(0)
+    words = [f"word {number}" for number in rng.zipf(1.3, 600) if number < 10**9]
+    summary = TokenCounts(pa.string())
+    for start in range(0, len(words), 60):
+        summary = (summary + counted(words[start : start + 60])).bounded(str(tmp_path))
+    summary += counted(["in memory", "word 1"])
+    assert len(summary.spilled) > 3
+    assert summary.entries == 2
+    restored = pickle.loads(pickle.dumps(summary))
+    expected = reference([*words, "in memory", "word 1"])
+    assert as_pairs(restored.ranked(most_common)) == expected[:most_common]
+    assert as_pairs(restored.ranked(most_common, 2)) == [entry for entry in expected if entry[1] > 1][:most_common]
+    assert restored.top() == expected[0][0]
+    assert restored.total == len(words) + 2
+
+
+@pytest.mark.usefixtures("spill_at_3")
+def test_frequencies_are_found_in_memory_and_in_files(tmp_path: Path) -> None:
+    summary = counted(list("aabcde")).bounded(str(tmp_path)) + counted(["a", "f"])
+    assert summary.spilled
+    assert summary.frequencies(pa.array(["f", "zz", "a", "c"])).tolist() == [1, 0, 3, 1]
+    assert (summary * 2).frequencies(pa.array(["a"])).tolist() == [6]
+    assert TokenCounts(pa.string()).frequencies(pa.array(["a"])).tolist() == [0]
+
+
+@pytest.mark.usefixtures("spill_at_3")
+def test_without_a_folder_nothing_spills(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    summary = (counted(list("abcdef")) + counted(list("abcdefg"))).bounded(None)
+    assert not summary.spilled
+    assert summary.entries == 7
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_fits_is_not_spilled(tmp_path: Path) -> None:
+    summary = counted(list("abcdef")).bounded(str(tmp_path / "folder"))
+    assert not summary.spilled
+    assert not (tmp_path / "folder").exists()
+
+
+def test_many_bytes_spill_as_many_tokens_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_counts, "SPILL_BYTES", 1000)
+    summary = counted(["x" * 2000, "y"]).bounded(str(tmp_path))
+    assert summary.spilled
+    assert as_pairs(summary.ranked()) == [("x" * 2000, 1), ("y", 1)]
+
+
+@pytest.mark.usefixtures("spill_at_3")
+def test_tokens_with_a_long_shared_prefix_are_told_apart(tmp_path: Path) -> None:
+    words = ["p" * length + end for length in (0, 7, 8, 500, 505, 511, 512, 513, 2000) for end in "ab\x00"]
+    words += ["p" * 2000 + "ab", "p" * 2000 + "a"]
+    summary = (counted(words) + counted(words[::2])).bounded(str(tmp_path))
+    assert summary.spilled
+    assert as_pairs(summary.ranked()) == reference(words + words[::2])
+
+
+@pytest.mark.parametrize(
+    ("values", "first"),
+    [
+        (pa.array([3, -5, 2**62], pa.int64()), -5),
+        (pa.array([3.5, -5.5, 0.0]), -5.5),
+        (pa.array([3, 2, 2**63], pa.uint64()), 2),
+        (pa.array([dt.datetime(2024, 5, 1), dt.datetime(1969, 1, 1), dt.datetime(2030, 1, 1)]), TIME),
+    ],
+    ids=lambda value: str(getattr(value, "type", "")),
+)
+@pytest.mark.usefixtures("spill_at_3")
+def test_numbers_and_times_rank_by_value(tmp_path: Path, values: pa.Array, first: object) -> None:
+    summary = TokenCounts.of(values, np.array([1, 1, 1]))
+    assert summary.top() == first
+    spilled = (summary + summary + TokenCounts.of(values[:1], np.array([5])).bounded(None)).bounded(str(tmp_path))
+    assert spilled.add(values[0].as_py(), 4).ranked(1)[1].tolist() == [11]
+    assert spilled.ranked()[0].to_pylist() == [values[0].as_py(), *sorted(values[1:].to_pylist())]
+
+
+def test_a_negative_zero_counts_as_zero() -> None:
+    tokens, counts = TokenCounts.of(pa.array([0.0, -0.0]), np.array([1, 2])).ranked()
+    assert (str(tokens[0]), counts.tolist()) == ("0.0", [3])
+
+
+def test_tokens_that_never_occur_are_dropped() -> None:
+    summary = TokenCounts.of(pa.array(["a", "b", "c"]), np.array([0, 2, 0]))
+    assert summary.entries == 1
+    assert as_pairs(summary.ranked()) == [("b", 2)]
+
+
+def test_adding_a_token_counts_it() -> None:
+    summary = counted(["a"]).add("b", 3).add("c", 0)
+    assert as_pairs(summary.ranked()) == [("b", 3), ("a", 1)]
+    assert summary.total == 4
+
+
+def test_merging_compacts_when_there_is_much_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", 3)
+    summary = counted(list("abcd"))
+    entries = []
+    for _ in range(6):
+        summary += counted(list("abcd"))
+        entries.append(summary.entries)
+    assert entries == [4, 8, 4, 8, 4, 8]
+
+
+def test_many_small_summaries_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_counts, "COMPACT_CHUNKS", 5)
+    summary = counted(["a"])
+    for _ in range(100):
+        summary += counted(["a", "b"])
+        assert len(summary.chunks) <= 5
+    assert as_pairs(summary.ranked()) == [("a", 101), ("b", 100)]
+
+
+def test_a_slice_of_a_large_dictionary_pickles_small() -> None:
+    words = pa.array([f"word {number}" for number in range(10_000)])
+    assert len(pickle.dumps(TokenCounts.of(words.slice(5, 10), np.ones(10)))) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("tokens", "counts"),
+    [(["a"], [1, 2]), (["a"], [-1]), (["a", None], [1, 1])],
+)
+def test_counts_that_make_no_sense_are_refused(tokens: list[str | None], counts: list[int]) -> None:
+    with pytest.raises(ValueError, match="one count of at least 0 for each token, and no null"):
+        TokenCounts.of(pa.array(tokens), np.array(counts))
+
+
+def test_other_types_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"not dictionary<.*cast them first"):
+        TokenCounts.of(pa.array(["a"]).dictionary_encode(), np.array([1]))
+    with pytest.raises(TypeError, match="counts of string and of int64 tokens"):
+        counted(["a"]) + TokenCounts(pa.int64())
+
+
+def count_in_a_process(tokens: int, folder: Path, spill_entries: int) -> dict[str, object]:
+    """Run ``many_tokens.py`` and check what it ranked; return its report."""
+    script = Path(__file__).with_name("many_tokens.py")
+    paths = os.pathsep.join([str(Path(token_counts.__file__).parents[2]), *filter(None, sys.path)])
+    command = [sys.executable, str(script), str(tokens), str(folder), str(spill_entries)]
+    environment = {**os.environ, "PYTHONPATH": paths}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+    report: dict[str, object] = json.loads(done.stdout)
+    repeated = range(tokens - 2000, 0, -2000)
+    ordinary = [number for number in range(30_000) if number == 0 or number % 2000]
+    names = [*repeated, *ordinary][:20_000]
+    assert report["tokens"] == [f"token-{number:08d}" for number in names]
+    assert report["frequencies"] == [number + 1 if number % 2000 == 0 else 1 for number in names]
+    assert report["total"] == tokens + sum(repeated)
+    return report
+
+
+def test_many_tokens_are_ranked_from_files(tmp_path: Path) -> None:
+    report = count_in_a_process(160_000, tmp_path, spill_entries=10_000)
+    assert report["files"] == 10
+
+
+@pytest.mark.slow
+def test_20_million_distinct_tokens_are_counted_within_1_gb(tmp_path: Path) -> None:
+    report = count_in_a_process(20_000_000, tmp_path, spill_entries=token_counts.SPILL_ENTRIES)
+    assert report["files"] == 10
+    assert report["peak_kib"] * 1024 < 1e9

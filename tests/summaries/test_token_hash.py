@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.summaries.spill import SHARDS, shard_numbers
+from daskprep.summaries.token_hash import LONG_TOKEN_BYTES, PIECE_TOKENS, token_hashes
+
+# Computed once by this code; never change them.
+GOLDEN = [0, 3764562023654139118, 17316911634776423582, 5209615563161901568, 12466213861218000260]
+
+tokens_strategy = st.lists(st.text(alphabet="a\x00é", max_size=30) | st.text(), min_size=1, max_size=30)
+
+
+@given(tokens_strategy, st.integers(0, 5))
+def test_a_hash_depends_on_the_token_alone(tokens: list[str], skipped: int) -> None:
+    hashes = token_hashes(pa.array(tokens))
+    alone = [int(token_hashes(pa.array([token]))[0]) for token in tokens]
+    assert hashes.tolist() == alone
+    assert token_hashes(pa.array(tokens).slice(skipped)).tolist() == alone[skipped:]
+
+
+@given(tokens_strategy)
+def test_equal_hashes_mean_equal_tokens(tokens: list[str]) -> None:
+    assert len(np.unique(token_hashes(pa.array(tokens)))) == len(set(tokens))
+
+
+def test_hashes_are_the_same_in_every_process_and_version() -> None:
+    # Files that one process wrote are read by others.
+    tokens = pa.array(["", "a", "12345678", "123456789", "x" * (LONG_TOKEN_BYTES + 1)])
+    assert token_hashes(tokens).tolist() == GOLDEN
+
+
+def test_long_tokens_that_differ_at_the_end_alone_have_different_hashes() -> None:
+    tokens = pa.array(["x" * length + end for length in (400, 511, 512, 513, 5000) for end in "ab"])
+    assert len(np.unique(token_hashes(tokens))) == 10
+
+
+def test_tokens_spread_over_the_shards_evenly() -> None:
+    tokens = pa.array([f"https://example.org/{number}" for number in range(3 * PIECE_TOKENS)])
+    sizes = np.bincount(shard_numbers(tokens), minlength=SHARDS)
+    assert sizes.min() > 0.7 * sizes.mean()
+    assert sizes.max() < 1.4 * sizes.mean()
+
+
+def test_numbers_hash_by_their_bits() -> None:
+    numbers = pa.array(np.arange(1000))
+    assert len(np.unique(token_hashes(numbers))) == 1000
+    assert token_hashes(numbers.slice(7, 1)) == token_hashes(pa.array([7]))
+
+
+def test_no_tokens_have_no_hashes() -> None:
+    assert len(token_hashes(pa.array([], pa.string()))) == 0

@@ -1,0 +1,338 @@
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
+from daskprep.summaries import TokenCounts
+from daskprep.vocabulary import SpecialSymbols, Vocabulary, token_index, vocabulary
+
+PLAIN = SpecialSymbols.for_tokens()
+READY = ["[PAD]", "hello", "[UNK]", "world"]
+
+
+def counted(text: str) -> TokenCounts:
+    encoded = pa.array(text.split(), pa.string()).dictionary_encode()
+    return TokenCounts.of(encoded.dictionary, np.bincount(encoded.indices, minlength=len(encoded.dictionary)))
+
+
+def learned(text: str, specials: SpecialSymbols = PLAIN, **cut: int) -> dict[str, Any]:
+    return Vocabulary.learn(counted(text), specials, **cut).to_dict()
+
+
+@pytest.fixture
+def index_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look tokens up in an index however few there are."""
+    monkeypatch.setattr(vocabulary, "INDEXED_VOCABULARY", 0)
+
+
+# Special symbols
+
+
+@pytest.mark.parametrize(
+    ("specials", "symbols", "ids"),
+    [
+        (PLAIN, ("<PAD>", "<UNK>"), (0, 1, None, None)),
+        (
+            SpecialSymbols.for_tokens(start_stop=True),
+            ("<PAD>", "<START>", "<STOP>", "<UNK>"),
+            (0, 3, 1, 2),
+        ),
+        (
+            SpecialSymbols.for_tokens(special_symbols="ludwig"),
+            ("<EOS>", "<SOS>", "<PAD>", "<UNK>"),
+            (2, 3, 1, 0),
+        ),
+        (SpecialSymbols.for_category(), ("<UNK>",), (None, 0, None, None)),
+        (
+            SpecialSymbols.for_tokens(special_symbols={"unknown": "?", "stop": "!", "padding": "_"}),
+            ("?", "!", "_"),
+            (2, 0, None, 1),
+        ),
+        (SpecialSymbols.for_tokens(padding_symbol="_", unknown_symbol="?"), ("_", "?"), (0, 1, None, None)),
+        (
+            SpecialSymbols.for_tokens(special_symbols="ludwig", unknown_symbol="?"),
+            ("<EOS>", "<SOS>", "<PAD>", "?"),
+            (2, 3, 1, 0),
+        ),
+    ],
+)
+def test_special_symbols_have_the_first_ids(
+    specials: SpecialSymbols, symbols: tuple[str, ...], ids: tuple[int | None, ...]
+) -> None:
+    assert specials.symbols == symbols
+    assert len(specials) == len(symbols)
+    assert (specials.padding_id, specials.unknown_id, specials.start_id, specials.stop_id) == ids
+    for role, number in zip(("padding", "unknown", "start", "stop"), ids, strict=True):
+        assert specials.symbol(role) == (None if number is None else symbols[number])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"special_symbols": "ludvig"}, r"'ludvig'.*Did you mean \"ludwig\"\?"),
+        ({"special_symbols": 3}, r"special_symbols=3: expected \"ludwig\" or a dict"),
+        ({"special_symbols": {"pad": "_", "unknown": "?"}}, r"role 'pad'.*Did you mean \"padding\"\?"),
+        ({"special_symbols": {"padding": "_"}}, r"lacks \['unknown'\]"),
+        (
+            {"special_symbols": {"padding": "_", "unknown": "?"}, "start_stop": True},
+            r"lacks \['start', 'stop'\]",
+        ),
+        ({"special_symbols": {"padding": "_", "unknown": "_"}}, "padding symbol is '_'.*no other"),
+        ({"padding_symbol": "<UNK>"}, "padding symbol is '<UNK>'.*no other"),
+        ({"unknown_symbol": ""}, "unknown symbol is ''.*not empty"),
+        (
+            {"special_symbols": {"padding": "_", "unknown": "?"}, "unknown_symbol": "!"},
+            "unknown_symbol='!' contradicts",
+        ),
+    ],
+)
+def test_special_symbols_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SpecialSymbols.for_tokens(**options)
+
+
+# Learning
+
+
+def test_the_documented_example_holds() -> None:
+    rows = ["token3 token4 token2", "token3 token1"]
+    known = Vocabulary.learn(counted(" ".join(rows)), PLAIN)
+    assert known.to_dict() == {
+        "idx2str": ["<PAD>", "<UNK>", "token3", "token1", "token2", "token4"],
+        "str2idx": {"<PAD>": 0, "<UNK>": 1, "token3": 2, "token1": 3, "token2": 4, "token4": 5},
+        "str2freq": {"<PAD>": 0, "<UNK>": 0, "token3": 2, "token1": 1, "token2": 1, "token4": 1},
+        "vocab_size": 6,
+        "special_symbols": {"padding": "<PAD>", "unknown": "<UNK>"},
+    }
+    assert known.ids(pa.array(["token3", "token2", "new"])).tolist() == [2, 4, 1]
+
+
+def test_a_special_symbol_in_the_data_takes_no_place() -> None:
+    text = "<PAD> <PAD> <PAD> <UNK> b b b b c c a a"
+    assert learned(text, most_common=2, min_frequency=2)["str2freq"] == {
+        "<PAD>": 3,
+        "<UNK>": 1,
+        "b": 4,
+        "a": 2,
+    }
+
+
+def test_a_rare_special_symbol_keeps_its_frequency() -> None:
+    assert learned("a a b b <UNK>", most_common=1)["str2freq"] == {"<PAD>": 0, "<UNK>": 1, "a": 2}
+
+
+def test_cutting_happens_after_ranking() -> None:
+    assert learned("b b a a d c c c", most_common=2)["idx2str"][2:] == ["c", "a"]
+    assert learned("b b a a d c c c", min_frequency=2)["idx2str"][2:] == ["c", "a", "b"]
+    assert learned("b b a a d c c c", min_frequency=3, most_common=5)["idx2str"][2:] == ["c"]
+    assert learned("a", most_common=0)["idx2str"] == ["<PAD>", "<UNK>"]
+
+
+@given(st.lists(st.text(max_size=3)), st.integers(1, 4), st.none() | st.integers(1, 5))
+def test_a_vocabulary_does_not_depend_on_partitions(tokens: list[str], parts: int, most_common: int | None) -> None:
+    whole = TokenCounts.of(pa.array(tokens, pa.string()), np.ones(len(tokens)))
+    cut = TokenCounts(pa.string())
+    for part in np.array_split(np.arange(len(tokens)), parts)[::-1]:
+        cut += TokenCounts.of(pa.array([tokens[row] for row in part], pa.string()), np.ones(len(part)))
+    assert Vocabulary.learn(cut, PLAIN, most_common) == Vocabulary.learn(whole, PLAIN, most_common)
+
+
+def test_no_tokens_leave_the_special_symbols() -> None:
+    assert learned("")["idx2str"] == ["<PAD>", "<UNK>"]
+    assert learned("", SpecialSymbols.for_category())["idx2str"] == ["<UNK>"]
+
+
+# Ready vocabularies
+
+
+def test_listed_tokens_keep_their_order_behind_the_special_symbols() -> None:
+    known = Vocabulary.from_tokens(["z", "<UNK>", "a"], counted("a a q <UNK>"), PLAIN)
+    assert known.to_dict()["idx2str"] == ["<PAD>", "<UNK>", "z", "a"]
+    assert known.frequencies.tolist() == [0, 1, 0, 2]
+
+
+def test_special_symbols_of_a_ready_vocabulary_stay_in_place() -> None:
+    specials = SpecialSymbols.found_in(READY, {"unknown": "[UNK]", "padding": "[PAD]", "stop": "[PAD]"})
+    assert (specials.padding_id, specials.stop_id, specials.unknown_id, specials.start_id) == (0, 0, 2, None)
+    known = Vocabulary.from_tokens(READY, None, specials)
+    assert known.tokens.to_pylist() == READY
+    assert known.ids(pa.array(["world", "new"])).tolist() == [3, 2]
+
+
+def test_special_symbols_must_be_found() -> None:
+    with pytest.raises(ConfigError, match=r"stop symbol '\[SEP\]' is not in the vocabulary of 4 tokens"):
+        SpecialSymbols.found_in(READY, {"stop": "[SEP]"})
+    specials = SpecialSymbols.found_in(READY, {"unknown": "[UNK]"})
+    with pytest.raises(ConfigError, match="has other tokens: find them in this vocabulary"):
+        Vocabulary.from_tokens(["a", "b", "c"], None, specials)
+
+
+def test_a_token_listed_twice_is_refused() -> None:
+    with pytest.raises(ConfigError, match="lists 'b' more than once"):
+        Vocabulary.from_tokens(["a", "b", "c", "b"], None, PLAIN)
+
+
+# Ids
+
+
+@pytest.mark.parametrize("indexed", [0, 10**9])
+@given(known=st.sets(st.text(max_size=4)), asked=st.lists(st.text(max_size=4)), skipped=st.integers(0, 2))
+def test_ids_are_places_in_the_vocabulary(indexed: int, known: set[str], asked: list[str], skipped: int) -> None:
+    words = Vocabulary.from_tokens(sorted(known), None, PLAIN)
+    expected = [words.to_dict()["str2idx"].get(token, 1) for token in asked]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vocabulary, "INDEXED_VOCABULARY", indexed)
+        assert words.ids(pa.array(asked, pa.string()).slice(skipped)).tolist() == expected[skipped:]
+
+
+def test_an_index_tells_tokens_of_equal_hash_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.arange(len(tokens), dtype=np.uint64) % 2)
+    index = token_index.TokenIndex(pa.array(list("abcdefgh")))
+    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.array([0, 1, 1, 0, 0], np.uint64))
+    assert index.find(pa.array(["g", "b", "h", "b", "zz"])).tolist() == [6, 1, 7, -1, -1]
+
+
+@pytest.mark.parametrize("indexed", [0, 10**9])
+def test_a_missing_token_counts_as_unknown(indexed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vocabulary, "INDEXED_VOCABULARY", indexed)
+    known = Vocabulary.from_tokens(["", "a"], None, PLAIN)
+    assert known.ids(pa.array(["a", None, ""])).tolist() == [3, 1, 2]
+
+
+@pytest.mark.usefixtures("index_all")
+def test_one_index_serves_equal_vocabularies_of_a_process() -> None:
+    token_index._kept_index.cache_clear()
+    known = Vocabulary.learn(counted("x y z"), PLAIN)
+    data = pickle.dumps(known)
+    for _ in range(3):
+        assert pickle.loads(data).ids(pa.array(["x"])).tolist() == [2]
+    other = Vocabulary(known.tokens[:4], known.frequencies[:4], PLAIN)
+    assert other.ids(pa.array(["z"])).tolist() == [1]
+    assert token_index._kept_index.cache_info().misses == 2
+    assert len(pickle.dumps(known)) == len(data)
+
+
+@pytest.mark.parametrize(
+    ("size", "dtype"), [(256, np.uint8), (257, np.uint16), (65_536, np.uint16), (65_537, np.uint32)]
+)
+def test_ids_have_the_smallest_type(size: int, dtype: type[np.unsignedinteger[Any]]) -> None:
+    known = Vocabulary.from_tokens([str(number) for number in range(size - 2)], None, PLAIN)
+    last = known.ids(pa.array([str(size - 3)]))
+    assert (last.dtype, int(last[0])) == (dtype, size - 1)
+
+
+def test_without_an_unknown_symbol_an_unknown_token_is_an_error() -> None:
+    known = Vocabulary.from_tokens(READY, None, SpecialSymbols.found_in(READY, {"padding": "[PAD]"}))
+    with pytest.raises(RejectedValueError, match="Token 'new' is not in the vocabulary of 4 tokens"):
+        known.ids(pa.array(["hello", "new"]))
+    with pytest.raises(RejectedValueError, match="Id 9 is none of the vocabulary's: expected 0 to 3"):
+        known.decode(np.array([0, 9]))
+
+
+# Decoding and storing
+
+
+def test_decode_is_the_inverse_of_ids() -> None:
+    known = Vocabulary.learn(counted("b b a c"), PLAIN)
+    ids = known.ids(pa.array(["c", "b", "new", "<PAD>"]))
+    assert known.decode(ids).to_pylist() == ["c", "b", "<UNK>", "<PAD>"]
+    assert known.decode(np.array([[2, 99], [-1, 0]])).to_pylist() == ["b", "<UNK>", "<UNK>", "<PAD>"]
+
+
+READY_VOCABULARY = Vocabulary.from_tokens(
+    READY, counted("hello hello"), SpecialSymbols.found_in(READY, {"unknown": "[UNK]", "padding": "[PAD]"})
+)
+SHARED = Vocabulary.from_tokens(READY, None, SpecialSymbols.found_in(READY, {"padding": "[PAD]", "stop": "[PAD]"}))
+STORED = [
+    Vocabulary.learn(counted("b b a é 😀"), SpecialSymbols.for_tokens(start_stop=True)),
+    Vocabulary.learn(counted(""), SpecialSymbols.for_category()),
+    READY_VOCABULARY,
+    SHARED,
+]
+
+
+@pytest.mark.parametrize("known", STORED)
+def test_json_brings_back_the_same(known: Vocabulary) -> None:
+    text = json.dumps({**known.to_dict(), "other": 1})
+    assert Vocabulary.from_dict(json.loads(text)) == known
+
+
+@pytest.mark.parametrize("known", STORED)
+def test_parquet_brings_back_the_same(known: Vocabulary, tmp_path: Path) -> None:
+    path = tmp_path / "city.parquet"
+    known.write_parquet(path)
+    assert Vocabulary.read_parquet(path) == known
+    assert Vocabulary.read_parquet(str(path)) == known
+    with io.BytesIO() as file:
+        known.write_parquet(file)
+        assert file.getvalue() == path.read_bytes()
+        file.seek(0)
+        assert Vocabulary.read_parquet(file) == known
+
+
+def test_parquet_is_read_by_others(tmp_path: Path) -> None:
+    path = tmp_path / "city.parquet"
+    READY_VOCABULARY.write_parquet(path)
+    rows = pq.read_table(path).to_pylist()
+    assert rows[:2] == [
+        {"token": "[PAD]", "frequency": 0, "roles": "padding"},
+        {"token": "hello", "frequency": 2, "roles": None},
+    ]
+
+
+def test_damaged_parquet_is_noticed(tmp_path: Path) -> None:
+    path = tmp_path / "city.parquet"
+    many = Vocabulary.from_tokens([f"word {number}" for number in range(5000)], None, PLAIN)
+    many.write_parquet(path)
+    good = path.read_bytes()
+    for place in (len(good) // 3, len(good) - 6):
+        path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+        with pytest.raises(CorruptDatasetError, match=r"city\.parquet is damaged"):
+            Vocabulary.read_parquet(path)
+    path.write_bytes(good[:-100])
+    with pytest.raises(CorruptDatasetError, match=r"city\.parquet is damaged"):
+        Vocabulary.read_parquet(path)
+
+
+def test_other_parquet_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.parquet"
+    pq.write_table(pa.table({"a": [1]}), path)
+    with pytest.raises(CorruptDatasetError, match=r"holds no vocabulary: its columns are \['a'\]"):
+        Vocabulary.read_parquet(path)
+    with pytest.raises(FileNotFoundError):
+        Vocabulary.read_parquet(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"str2freq": {}},
+        {"idx2str": ["a", 3]},
+        {"special_symbols": {"padding": "gone"}},
+        {"special_symbols": {"role": "a"}},
+        {"special_symbols": None},
+    ],
+)
+def test_damaged_json_is_noticed(change: dict[str, Any]) -> None:
+    with pytest.raises(CorruptDatasetError, match="no vocabulary as daskprep writes it"):
+        Vocabulary.from_dict({**learned("a"), **change})
+
+
+def test_vocabularies_differ_in_tokens_frequencies_or_symbols() -> None:
+    known = Vocabulary.learn(counted("a b"), PLAIN)
+    assert known == Vocabulary.learn(counted("b a"), PLAIN)
+    assert known != Vocabulary.learn(counted("b a a"), PLAIN)
+    assert known != Vocabulary.learn(counted("b c"), PLAIN)
+    assert known != Vocabulary(known.tokens, known.frequencies, SpecialSymbols.for_category("<PAD>"))
+    assert known != "a b"
