@@ -1,0 +1,276 @@
+"""Rows of rare classes more than once, or rows of frequent classes not at all: in the training rows only.
+
+Protocol, as for the splits: ``balance.census(table, train_mask)`` for each partition (with the columns
+``balance.columns``), ``balance.plan(censuses)`` once, in partition order, then ``repeats(table, train_mask)``
+of each partition's own `PartitionRepeats`. The mask marks the training rows; others are left as they are.
+
+Exactness: a class with n training rows and m wanted has exactly m afterwards. Each row appears m // n times,
+and the m % n rows that a permutation of the class puts first appear once more. Which ones depends on seed,
+class and the rank of the row among the training rows of its class, never on the partitions.
+
+A class is a cell in its string form: 1, 1.0 and "1" are one class, and so are all missing values. Memory, for
+each partition in the client: about 50 bytes and the text of each of its classes.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from daskprep.classes import ClassCounts, ClassShare, class_names, count_classes, share_classes, show_classes
+from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.permutation import make_key
+
+__all__ = ["BALANCES", "Balance", "Oversample", "PartitionRepeats", "Undersample", "balance_from_dict"]
+
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Targets = Mapping[Any, int] | Sequence[tuple[Any, int]]
+
+
+@dataclass(frozen=True)
+class PartitionRepeats:
+    """A partition's share of the training classes, and how many rows each of them shall have in all."""
+
+    share: ClassShare
+    targets: Integers
+
+    def repeats(self, table: pa.Table, train_mask: Mask | None) -> Integers:
+        """Return how often each row appears; 0 drops it. Rows that are not for training appear once."""
+        rows, classes, position = self.share.positions(table, train_mask)
+        each, more = np.divmod(self.targets, self.share.totals)
+        repeats = np.ones(table.num_rows, dtype=np.int64)
+        repeats[rows] = each[classes] + (position < more[classes])
+        return repeats
+
+
+class Balance(BaseEstimator, ABC):
+    """What both ways to balance share. The module's docstring states the protocol.
+
+    `counts` wants a number of rows for each class value that it names, and leaves others alone. It is a
+    mapping, or pairs of value and number (as in JSON, where keys are strings).
+    """
+
+    type: ClassVar[str]
+    rule: ClassVar[str]
+    other: ClassVar[str]
+
+    def __init__(self, column: str, ratio: float | None = None, counts: Targets | None = None, seed: int = 42) -> None:
+        self.column = column
+        self.ratio = ratio
+        self.counts = counts
+        self.seed = seed
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns that census and repeats read."""
+        return [self.column]
+
+    def validate(self) -> None:
+        """Raise `ConfigError` if the parameters make no sense."""
+        if not isinstance(self.column, str) or not self.column:
+            raise self._error("column", "the name of a column", 'Give a string such as "label".')
+        if isinstance(self.seed, bool) or not isinstance(self.seed, numbers.Integral):
+            raise self._error("seed", "a whole number", "Give for instance seed=42.")
+        if (self.ratio is None) == (self.counts is None):
+            given = "neither" if self.ratio is None else "both"
+            raise ConfigError(f"{type(self).__name__} needs either ratio or counts, not {given}: say ratio=0.5.")
+        if self.ratio is not None and not (_is_number(self.ratio) and 0 < self.ratio <= 1):
+            raise self._error("ratio", "above 0 and at most 1", "It is the smallest class over the largest.")
+        self._wanted()
+
+    def census(self, table: pa.Table, train_mask: Mask | None = None) -> ClassCounts:
+        """Count the classes of the training rows of one partition; None marks all rows."""
+        self.validate()
+        return count_classes(table, self.column, train_mask)
+
+    def plan(self, censuses: Sequence[ClassCounts]) -> list[PartitionRepeats]:
+        """Return what each partition must know; `censuses` are in partition order."""
+        self.validate()
+        totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
+        if self.ratio is None:
+            targets = self._by_counts(totals)
+        else:
+            # 0.35 means 35 / 100, not the binary fraction next to it.
+            targets = self._by_ratio(totals.counts, Fraction(str(float(self.ratio))))
+        places = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)
+        pairs = zip(shares, places, strict=True)
+        return [PartitionRepeats(share, targets[place.to_numpy()]) for share, place in pairs]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return type and parameters as JSON values; counts as pairs."""
+        self.validate()
+        parameters = {"column": self.column, "ratio": self.ratio, "seed": self.seed}
+        pairs = None if self.counts is None else _pairs(self.counts)
+        described = {"type": self.type, "counts": pairs} | parameters
+        return dict(json.loads(json.dumps(described, default=lambda value: value.item())))
+
+    @abstractmethod
+    def _by_ratio(self, counts: Integers, ratio: Fraction) -> Integers:
+        """Return how many rows each class shall have."""
+
+    @abstractmethod
+    def _allowed(self, wanted: int, present: int) -> bool:
+        """Return whether a class may go from `present` to `wanted` rows."""
+
+    def _by_counts(self, totals: ClassCounts) -> Integers:
+        wanted = self._wanted()
+        places = pc.index_in(pa.array(wanted, pa.large_string()), value_set=totals.classes).to_pylist()
+        targets = totals.counts.copy()
+        for name, place in zip(wanted, places, strict=True):
+            if place is None:
+                raise self._unknown(name, totals)
+            if not self._allowed(wanted[name], int(totals.counts[place])):
+                raise ConfigError(
+                    f'Column "{self.column}": class {_show(name)} has {totals.counts[place]} training rows, '
+                    f"{wanted[name]} are wanted, but {self.rule}. Use {self.other}, or leave this class out."
+                )
+            targets[place] = wanted[name]
+        return targets
+
+    def _wanted(self) -> dict[str | None, int]:
+        """Return the wanted rows by the name of the class."""
+        try:
+            pairs = _pairs(self.counts or {})
+        except (TypeError, ValueError):
+            raise self._error("counts", "numbers of rows by class", 'Give {"yes": 100}.') from None
+        wanted: dict[str | None, int] = {}
+        for value, rows in pairs:
+            if isinstance(rows, bool) or not isinstance(rows, numbers.Integral) or rows < 0:
+                raise self._error("counts", f"whole numbers of rows (class {value!r})", 'Give {"yes": 100}.')
+            try:
+                name = class_names(pa.array([value]))[0].as_py()
+            except pa.ArrowException:
+                raise self._error("counts", f"by class, which {value!r} is not", 'Give {"yes": 100}.') from None
+            if name in wanted:
+                raise self._error("counts", f"one number a class ({_show(name)} has two)", "Drop one.")
+            wanted[name] = int(rows)
+        return wanted
+
+    def _unknown(self, name: str | None, totals: ClassCounts) -> ColumnError:
+        largest = np.argsort(-totals.counts, kind="stable")
+        known = show_classes(totals.classes, largest[:1000])
+        shown = ", ".join(known[:10]) + ", ..." * (len(known) > 10)
+        hint = did_you_mean(name, [text.strip('"') for text in known])
+        return ColumnError(
+            f'Column "{self.column}": counts name the class {_show(name)}, which no training row has.{hint} '
+            f"The classes are {shown}."
+        )
+
+    def _error(self, parameter: str, expected: str, remedy: str) -> ConfigError:
+        value = getattr(self, parameter)
+        return ConfigError(f"{type(self).__name__}: {parameter} must be {expected}, not {value!r}. {remedy}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _pairs(counts: Targets) -> list[tuple[Any, int]]:
+    return [(value, rows) for value, rows in (counts.items() if isinstance(counts, Mapping) else counts)]
+
+
+def _show(name: str | None) -> str:
+    return show_classes(pa.array([name], pa.large_string()), np.zeros(1, dtype=np.int64))[0]
+
+
+class Oversample(Balance):
+    """Rows of rare classes are repeated for training; no class ever gets fewer rows.
+
+    Parameters
+    ----------
+    column
+        Holds the classes, of any flat type and number.
+    ratio
+        Every class below ratio * (rows of the largest class) gets round(that) rows; above 0, at most 1.
+    counts
+        Instead of `ratio`: wanted rows by class value, at least as many as there are.
+    seed
+        Any whole number; another seed repeats other rows.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> balance, table = Oversample("sold", ratio=0.5), pa.table({"sold": [0, 0, 0, 0, 0, 0, 1]})
+    >>> balance.plan([balance.census(table)])[0].repeats(table, None).tolist()
+    [1, 1, 1, 1, 1, 1, 3]
+    """
+
+    type = "oversample"
+    rule = "oversampling never drops a row"
+    other = "Undersample"
+
+    def _by_ratio(self, counts: Integers, ratio: Fraction) -> Integers:
+        return np.maximum(counts, round(ratio * int(counts.max(initial=0))))
+
+    def _allowed(self, wanted: int, present: int) -> bool:
+        return wanted >= present
+
+
+class Undersample(Balance):
+    """Rows of frequent classes are left out of training; no class ever gets more rows.
+
+    Parameters
+    ----------
+    column
+        Holds the classes, of any flat type and number.
+    ratio
+        Every class above (rows of the smallest class) / ratio gets round(that) rows; above 0, at most 1.
+    counts
+        Instead of `ratio`: wanted rows by class value, at most as many as there are.
+    seed
+        Any whole number; another seed leaves other rows out.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> balance, table = Undersample("sold", ratio=0.5), pa.table({"sold": [0, 0, 0, 0, 0, 0, 1]})
+    >>> sorted(balance.plan([balance.census(table)])[0].repeats(table, None).tolist())
+    [0, 0, 0, 0, 1, 1, 1]
+    """
+
+    type = "undersample"
+    rule = "undersampling never repeats a row"
+    other = "Oversample"
+
+    def _by_ratio(self, counts: Integers, ratio: Fraction) -> Integers:
+        largest, smallest = int(counts.max(initial=0)), int(counts.min(initial=2**62))
+        return np.minimum(counts, min(largest, round(smallest / ratio)))
+
+    def _allowed(self, wanted: int, present: int) -> bool:
+        return wanted <= present
+
+
+BALANCES: dict[str, type[Balance]] = {"oversample": Oversample, "undersample": Undersample}
+
+
+def balance_from_dict(data: Mapping[str, Any] | None) -> Balance | None:
+    """Make the balance that `to_dict` described, None of None; unknown names are errors with a suggestion."""
+    if data is None:
+        return None
+    parameters = dict(data)
+    name = parameters.pop("type", None)
+    if name not in BALANCES:
+        hint = did_you_mean(name, BALANCES)
+        raise ConfigError(f"There is no balance of type {name!r}.{hint} The types are {', '.join(BALANCES)}.")
+    known = inspect.signature(BALANCES[name]).parameters
+    for unknown in sorted(parameters.keys() - known.keys()):
+        hint = did_you_mean(unknown, known)
+        raise ConfigError(f'Balance "{name}" has no parameter "{unknown}".{hint} It has {", ".join(known)}.')
+    try:
+        return BALANCES[name](**parameters)
+    except TypeError as error:
+        raise ConfigError(f'Balance "{name}": {error}. Give this parameter.') from None

@@ -1,0 +1,387 @@
+"""The places of rows in their classes, and in the order of a column, found over partitions.
+
+Splits and balance alike rest on these. A *class* is a cell in its string form (`class_names`), so that 1, 1.0
+and "1" are one class and partitions may differ in type; a missing cell is a class of its own. Each partition
+is counted (`count_classes`), the counts are added up in partition order (`share_classes`), and each partition
+gets a `ClassShare`, from which it knows the positions of its rows. For columns in order, `OrderedCounts` and
+`find_ranks` do the same: exact quantiles from bounded counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from daskprep.errors import ColumnError, RejectedValueError, did_you_mean
+from daskprep.permutation import Integers, Words, bit_lengths, hash_strings, permute
+
+__all__ = [
+    "ClassCounts", "ClassShare", "Mask", "OrderedCounts", "RowCounts", "Window", "class_names", "class_quotas",
+    "count_classes", "data_changed", "encode_classes", "find_column", "find_ranks", "largest_remainder",
+    "rejected_rows", "share_classes", "show_classes", "whole_weights",
+]  # fmt: skip
+
+Mask = NDArray[np.bool_]
+
+# A class census is held for every partition at once in the client; 1,000,000 classes are about 30 MB each.
+LARGEST_CLASS_COUNT = 1_000_000
+# A pass over the data divides the width of a bucket by this much if numbers are spread evenly: two passes
+# find a rank among some 268 million distinct numbers.
+LARGEST_BUCKET_COUNT = 16_384
+# Below this many rows per class, one call on per-row keys beats one call per class.
+_FEW_ROWS = 2_000
+
+
+def find_column(table: pa.Table, column: str) -> pa.ChunkedArray:
+    """Return the only column of that name, or raise a `ColumnError` that names the column."""
+    places = table.schema.get_all_field_indices(column)
+    if not places:
+        hint = did_you_mean(column, table.column_names)
+        names = ", ".join(map(str, table.column_names[:20])) + ", ..." * (table.num_columns > 20)
+        raise ColumnError(f'There is no column "{column}".{hint} The columns are: {names}.')
+    if len(places) > 1:
+        raise ColumnError(f'There are {len(places)} columns named "{column}". Rename all but one of them.')
+    return table.column(places[0])
+
+
+def data_changed(what: str) -> ColumnError:
+    """Return the error for `what` differing between two reads of one partition."""
+    return ColumnError(
+        f"{what} changed between two reads of the data. Make the source give the same rows each time, for "
+        "instance by writing it to Parquet first."
+    )
+
+
+def rejected_rows(column: str, rows: int, examples: Sequence[tuple[int, str]], wanted: str) -> RejectedValueError:
+    """Return the error for rows without a `wanted` value; `examples` are row numbers and values."""
+    shown = ", ".join(f"{value} in row {row}" for row, value in examples) + ", ..." * (rows > len(examples))
+    return RejectedValueError(
+        f'Split column "{column}": {rows} row(s) without {wanted}: {shown}. Rows count from 0. Correct these '
+        "values, or drop their rows before the split."
+    )
+
+
+def show_classes(names: pa.Array, places: Integers) -> list[str]:
+    """Return how messages name classes: quoted, or as the class of missing values."""
+    shown = names.take(pa.array(places)).cast(pa.large_binary()).to_pylist()
+    return ["(missing)" if name is None else f'"{name.decode(errors="replace")}"' for name in shown]
+
+
+def class_names(values: pa.Array) -> pa.Array:
+    """Map cells of any flat type to the strings that name their classes; missing values and NaN to null.
+
+    Whole floats read as integers (1.0 is "1"), decimals lose trailing zeros, booleans are "true" and "false",
+    timestamps are UTC to the microsecond, bytes stay as they are.
+    """
+    kind = values.type
+    if pa.types.is_floating(kind):
+        return _float_names(values)
+    if pa.types.is_timestamp(kind):
+        # Two casts: the first fixes the digits, the second turns a time zone into UTC.
+        values = values.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))
+    names = pc.cast(values, options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
+    if pa.types.is_decimal(kind) and kind.scale > 0:
+        names = pc.ascii_rtrim(pc.ascii_rtrim(names, "0"), ".")
+    return names
+
+
+def _float_names(values: pa.Array) -> pa.Array:
+    wide = values.cast(pa.float64())
+    wide = pc.if_else(pc.is_nan(wide), None, wide)
+    whole = pc.and_(pc.equal(pc.floor(wide), wide), pc.less(pc.abs(wide), 2.0**63))
+    integers = pc.if_else(whole, wide, 0.0).cast(pa.int64()).cast(pa.large_string())
+    return pc.if_else(whole, integers, pc.if_else(pc.is_valid(wide), values.cast(pa.large_string()), None))
+
+
+def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
+    """Return the class code of every row, and the names the codes stand for: distinct, null among them.
+
+    Names without a row are possible. A row costs a dictionary lookup; names are made per distinct cell.
+    """
+    cells = find_column(table, column)
+    kind = cells.type
+    if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
+        raise ColumnError(f'Column "{column}" holds {kind}, which has no classes: use plain values.')
+    shared = not pa.types.is_dictionary(kind)
+    parts = (cells.dictionary_encode() if shared else cells).chunks
+    dictionaries = [part.dictionary for part in (parts[:1] if shared else parts)]
+    classes = pa.concat_arrays([pa.nulls(1, pa.large_string()), *map(class_names, dictionaries)])
+    distinct = np.arange(len(classes))
+    unlike = pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if not (shared and unlike):
+        # Cells that differ may have one name: 0.0 and -0.0, or an entry of two chunks.
+        merged = classes.dictionary_encode(null_encoding="encode")
+        classes, distinct = merged.dictionary, merged.indices.to_numpy().astype(np.int64)
+    codes, first = [np.zeros(0, dtype=np.int64)], 1
+    for part in parts:
+        size = len(part.dictionary)
+        local = np.append(distinct[first : first + size], distinct[0])
+        codes.append(local[part.indices.fill_null(size).to_numpy(zero_copy_only=False)])
+        first += 0 if shared else size
+    return np.concatenate(codes), classes
+
+
+@dataclass(frozen=True)
+class RowCounts:
+    """How many rows a partition has, and how many of them are kept."""
+
+    rows: int
+    kept: int
+
+    def __add__(self, other: RowCounts) -> RowCounts:
+        return RowCounts(self.rows + other.rows, self.kept + other.kept)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """How many rows each class has: distinct names (null is the class of missing values), and rows above 0.
+
+    Takes 16 bytes and the text for each class. The sum of two is sorted by the bytes of the names, null last.
+    """
+
+    classes: pa.Array
+    counts: Integers
+
+    def __add__(self, other: ClassCounts) -> ClassCounts:
+        codes, classes = _unify([self, other])
+        counts = np.zeros(len(classes), dtype=np.int64)
+        for part, code in zip((self, other), codes, strict=True):
+            counts[code] += part.counts
+        order = pc.sort_indices(classes)
+        return ClassCounts(classes.take(order), counts[order.to_numpy()])
+
+
+def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
+    names = pa.chunked_array([part.classes for part in parts], pa.large_string())
+    # Arrow leaves out empty chunks here: cut the codes by the lengths of the parts.
+    chunks = pc.dictionary_encode(names, null_encoding="encode").chunks
+    codes = np.concatenate([np.zeros(0, dtype=np.int64), *(chunk.indices.to_numpy() for chunk in chunks)])
+    ends = np.cumsum([len(part.classes) for part in parts], dtype=np.int64)
+    return np.split(codes, ends)[:-1], chunks[0].dictionary if chunks else pa.array([], pa.large_string())
+
+
+def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCounts:
+    """Count the classes of the rows that `mask` marks (None marks all)."""
+    codes, classes = encode_classes(table, column)
+    counts = np.bincount(codes if mask is None else codes[mask], minlength=len(classes))
+    used = np.flatnonzero(counts)
+    _check_class_count(column, used.size)
+    return ClassCounts(classes.take(pa.array(used)), counts[used].astype(np.int64))
+
+
+def _check_class_count(column: str, classes: int) -> None:
+    if classes > LARGEST_CLASS_COUNT:
+        raise ColumnError(
+            f'Column "{column}" has more than {LARGEST_CLASS_COUNT:,} classes, too many to count each. Use a '
+            "column with fewer distinct values, or a split that needs no counts (RandomSplit, HashSplit)."
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ClassShare:
+    """What one partition needs to know about its classes: the rows before it, and the rows in all.
+
+    Both are aligned with `classes`; only classes with rows in the partition are listed.
+    """
+
+    column: str
+    key: int
+    classes: pa.Array
+    before: Integers
+    totals: Integers
+
+    def positions(self, table: pa.Table, mask: Mask | None) -> tuple[Integers, Integers, Integers]:
+        """Return marked row numbers of `table`, their classes (places in `classes`), and their positions.
+
+        Rows come sorted by class. The position of a row is where the permutation of its class, chosen by the
+        key and the name of the class, puts the rank of the row among all marked rows of that class.
+        """
+        codes = self._codes(table, mask)
+        order = _stable_order(codes, len(self.classes))
+        counts = np.bincount(codes, minlength=len(self.classes))
+        first = np.cumsum(counts) - counts
+        ranks = np.arange(codes.size) + np.repeat(self.before - first, counts)
+        keys = hash_strings(self.classes, self.key)
+        rows = order if mask is None else np.flatnonzero(mask)[order]
+        return rows, np.repeat(np.arange(counts.size), counts), self._permuted(ranks, counts, keys)
+
+    def _permuted(self, ranks: Integers, counts: Integers, keys: Words) -> Integers:
+        if ranks.size < _FEW_ROWS * counts.size:
+            return permute(ranks, np.repeat(self.totals, counts), np.repeat(keys, counts))
+        ends = np.cumsum(counts)
+        pieces = zip(ends - counts, ends, self.totals, keys, strict=True)
+        parts = [permute(ranks[first:end], int(total), int(key)) for first, end, total, key in pieces]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *parts])
+
+    def _codes(self, table: pa.Table, mask: Mask | None) -> Integers:
+        codes, names = encode_classes(table, self.column)
+        places = pc.index_in(names, value_set=self.classes).fill_null(-1).to_numpy().astype(np.int64)
+        known: Integers = places[codes if mask is None else codes[mask]]
+        if known.size and known.min() < 0:
+            raise data_changed(f'Column "{self.column}"')
+        return known
+
+
+def _stable_order(codes: Integers, classes: int) -> Integers:
+    """Sort by code, rows of one code in their order; NumPy's stable sort is linear for 16 bits only."""
+    order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
+    if classes > 0x10000:
+        order = order[np.argsort((codes >> 16)[order].astype(np.uint16), kind="stable")]
+    return order
+
+
+def share_classes(parts: Sequence[ClassCounts], column: str, key: int) -> tuple[ClassCounts, list[ClassShare]]:
+    """Add the counts up in partition order; return the totals (see `ClassCounts`) and each partition's share.
+
+    Holds about 40 bytes and the text of every class of every partition.
+    """
+    codes, classes = _unify(parts)
+    _check_class_count(column, len(classes))
+    totals = np.zeros(len(classes), dtype=np.int64)
+    before = []
+    for part, code in zip(parts, codes, strict=True):
+        before.append(totals[code])
+        totals[code] += part.counts
+    shares = [
+        ClassShare(column, key, part.classes, rows_before, totals[code])
+        for part, code, rows_before in zip(parts, codes, before, strict=True)
+    ]
+    return ClassCounts(classes, totals), shares
+
+
+@dataclass(frozen=True, eq=False)
+class OrderedCounts:
+    """How many rows lie at each integer, or if these are too many, in each bucket of 2**shift integers.
+
+    At most 16,384 buckets, 256 KiB. `shift` is the least that keeps to this limit for all rows counted so
+    far, so that `a + b` gives the same for every order of adding.
+    """
+
+    shift: int
+    buckets: Integers
+    counts: Integers
+
+    @classmethod
+    def of(cls, numbers: Integers) -> OrderedCounts:
+        """Count whole numbers."""
+        distinct, counts = np.unique(numbers, return_counts=True)
+        return cls._narrowed(0, distinct, counts.astype(np.int64))
+
+    def __add__(self, other: OrderedCounts) -> OrderedCounts:
+        shift = max(self.shift, other.shift)
+        buckets = [part.buckets >> (shift - part.shift) for part in (self, other)]
+        return self._narrowed(shift, np.concatenate(buckets), np.concatenate([self.counts, other.counts]))
+
+    @classmethod
+    def _narrowed(cls, shift: int, buckets: Integers, counts: Integers) -> OrderedCounts:
+        order = np.argsort(buckets, kind="stable")
+        buckets = buckets[order]
+        more = _least_shift(buckets)
+        buckets >>= more
+        first = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
+        return cls(shift + more, buckets[first], np.add.reduceat(counts[order], first) if first.size else counts)
+
+    def rows_in(self, bucket: int) -> int:
+        """Return the number of rows in one bucket."""
+        return int(self.counts[self.buckets == bucket].sum())
+
+    def find(self, rank: int) -> tuple[int, int]:
+        """Return the bucket of the row with that rank in order, and the number of rows in earlier buckets."""
+        ends = np.cumsum(self.counts)
+        place = int(np.searchsorted(ends, rank, side="right"))
+        if rank < 0 or place == ends.size:
+            raise data_changed("The number of rows")
+        return int(self.buckets[place]), int(ends[place] - self.counts[place])
+
+
+def _least_shift(ordered: Integers) -> int:
+    # Neighbours stay apart until their highest differing bit is shifted out.
+    bits = bit_lengths((ordered[1:] ^ ordered[:-1]).view(np.uint64)).astype(np.int64)
+    at_least = np.cumsum(np.bincount(bits, minlength=65)[::-1])[::-1]
+    return int(np.argmax(at_least[1:] < LARGEST_BUCKET_COUNT))
+
+
+Window = tuple[int, int]
+"""A shift and a bucket: the numbers n with n >> shift == bucket."""
+
+
+def find_ranks(
+    ranks: Collection[int],
+    parts: Sequence[OrderedCounts],
+    recount: Callable[[Sequence[Window]], Sequence[Sequence[OrderedCounts]]],
+) -> dict[int, list[tuple[int, int]]]:
+    """Find the number at each rank (from 0) of all rows in order, ties in partition order.
+
+    The result has a pair for each partition: that number, and how many of the partition's rows with it come
+    before the rank. If `parts` are too coarse, ``recount(windows)`` must count inside of each window, for
+    each partition in turn: one pass over the data for all ranks, and more only while windows stay too coarse.
+    """
+    found = {}
+    searched = dict.fromkeys(ranks, (0, list(parts)))
+    while searched:
+        windows: dict[int, tuple[Window, int]] = {}
+        for rank, (before, counts) in searched.items():
+            whole = reduce(add, counts)
+            bucket, earlier = whole.find(rank - before)
+            if whole.shift:
+                windows[rank] = (whole.shift, bucket), before + earlier
+            else:
+                found[rank] = _share_ties(bucket, rank - before - earlier, counts)
+        wanted = sorted({window for window, _ in windows.values()})
+        results = recount(wanted) if wanted else []
+        searched = {
+            rank: (before, [result[wanted.index(window)] for result in results])
+            for rank, (window, before) in windows.items()
+        }
+    return found
+
+
+def _share_ties(number: int, ties: int, parts: Sequence[OrderedCounts]) -> list[tuple[int, int]]:
+    here = np.array([part.rows_in(number) for part in parts])
+    before = np.cumsum(here) - here
+    return [(number, int(rows)) for rows in np.clip(ties - before, 0, here)]
+
+
+def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Integers:
+    """Share n rows out in proportion to `probabilities`; each share is within one row of n * probability.
+
+    Ties between remainders go to the earlier share. Probabilities are read as fractions: with denominators
+    up to 1,000 if that is what they are (0.7, 1/3), else to 9 digits. The arithmetic is whole-numbered, and
+    exact for n up to 2**62. `n` may be an array; shares are then the last axis.
+    """
+    weights = whole_weights(probabilities)
+    total = int(weights.sum())
+    whole, rest = np.divmod(np.asarray(n, dtype=np.int64)[..., None], total)
+    shares = whole * weights + rest * weights // total
+    remainders = rest * weights % total
+    left = whole * total + rest - shares.sum(axis=-1, keepdims=True)
+    # Twice argsort: the rank of each remainder, largest first, ties in order.
+    rank = np.argsort(np.argsort(-remainders, axis=-1, kind="stable"), axis=-1)
+    shares += rank < left
+    return shares
+
+
+def whole_weights(probabilities: Sequence[float]) -> Integers:
+    """Return whole numbers in the proportions of `probabilities`; their sum is about 10**9 at most."""
+    fractions = [Fraction(p).limit_denominator(1_000) for p in probabilities]
+    if any(abs(float(f) - p) > 1e-12 for f, p in zip(fractions, probabilities, strict=True)):
+        fractions = [Fraction(round(p * 10**9), 10**9) for p in probabilities]
+    common = math.lcm(*(f.denominator for f in fractions))
+    return np.array([int(f * common) for f in fractions], dtype=np.int64)
+
+
+def class_quotas(counts: Integers, probabilities: Sequence[float]) -> tuple[Integers, Mask]:
+    """Return the shares of each class, and which classes are too small; these go to the first as a whole."""
+    quotas = largest_remainder(counts, probabilities)
+    small = ((quotas == 0) & (whole_weights(probabilities) > 0)).any(axis=-1)
+    quotas[small] = np.stack([counts[small], 0 * counts[small], 0 * counts[small]], axis=-1)
+    return quotas, small

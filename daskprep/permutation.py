@@ -1,0 +1,219 @@
+"""Every random choice of daskprep: a keyed bijection and a keyed hash.
+
+Nothing is drawn one after the other. A choice is a pure function of a key and a row number, so it needs no
+shuffle, gives exact counts, and is the same for 1 partition or 1,000, on threads or on a cluster.
+
+The values of `make_key`, `permute` and `hash_strings` are promises: datasets, splits and loader orders that
+exist rest on them. Golden values in the tests hold them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+__all__ = ["Integers", "Words", "bit_lengths", "hash_strings", "make_key", "permute", "unpermute"]
+
+Integers = NDArray[np.int64]
+Words = NDArray[np.uint64]
+
+LARGEST_SIZE = 2**62
+
+_ROUNDS = 8
+_BLOCK_ROWS = 16_384  # 128 KiB of uint64: a block and its scratch stay in a core's second-level cache
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_ODD = np.uint64(0xD1342543DE82EF95)
+
+
+def make_key(seed: int, *parts: str | int) -> int:
+    """Return 64 bits of the SHA-256 of `seed` and `parts`, the same in every process and platform."""
+    numbers_and_names = [part if isinstance(part, str) else int(part) for part in (seed, *parts)]
+    text = json.dumps(numbers_and_names, ensure_ascii=True, separators=(",", ":"))
+    return int.from_bytes(hashlib.sha256(text.encode("ascii")).digest()[:8], "little")
+
+
+def hash_strings(strings: pa.Array, key: int) -> Words:
+    """Map strings to 64-bit hashes; a null has a hash of its own. Works in blocks of 128 KiB of text.
+
+    A string is cut into 8-byte little-endian words, the last one padded with zeros. Each word is mixed with
+    its place, the results are added, and the sum is mixed with the length (-1 for a null).
+    """
+    sums = np.zeros(len(strings), dtype=np.uint64)
+    if not sums.size:
+        return sums
+    text = strings.cast(pa.large_binary())
+    _, offsets, data = text.buffers()
+    edges = np.frombuffer(offsets, dtype=np.int64)[text.offset : text.offset + len(text) + 1]
+    cells = np.frombuffer(data, dtype=np.uint8) if data is not None else np.zeros(0, dtype=np.uint8)
+    present = np.asarray(text.is_valid())
+    lengths = np.where(present, np.diff(edges), 0)
+    for block in _word_blocks(lengths):
+        sums[block] = _sum_words(cells, edges[:-1][block], lengths[block], np.uint64(key))
+    lengths = np.where(present, lengths, -1)
+    return _mix((sums ^ np.uint64(key)) + lengths.view(np.uint64) * _ODD)
+
+
+def _word_blocks(lengths: Integers) -> Iterator[slice]:
+    ends = np.cumsum((lengths + 7) >> 3)
+    start, words = 0, 0
+    while start < lengths.size:
+        # Strings without words must not make a block endless, hence the second bound.
+        stop = min(int(np.searchsorted(ends, words + _BLOCK_ROWS, side="right")), start + _BLOCK_ROWS)
+        stop = max(stop, start + 1)
+        yield slice(start, stop)
+        start, words = stop, int(ends[stop - 1])
+
+
+def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, key: np.uint64) -> Words:
+    words = (lengths + 7) >> 3
+    ends = np.cumsum(words)
+    string = np.repeat(np.arange(lengths.size), words)
+    place = np.arange(string.size) - (ends - words)[string]
+    first, last = int(starts[0]), int(starts[-1] + lengths[-1])
+    padded = np.zeros(((last - first) >> 3) + 2, dtype="<u8")
+    padded.view(np.uint8)[: last - first] = cells[first:last]
+    aligned = padded.astype(np.uint64, copy=False)
+    byte = (starts - first)[string] + 8 * place
+    bit = ((byte & 7) << 3).astype(np.uint64)
+    # A shift by 64 is undefined in C: shift by 63 - bit and once more.
+    word = (aligned[byte >> 3] >> bit) | ((aligned[(byte >> 3) + 1] << (np.uint64(63) - bit)) << np.uint64(1))
+    left = np.minimum(lengths[string] - 8 * place, 8).astype(np.uint64)
+    word &= np.uint64(2**64 - 1) >> (np.uint64(64) - (left << np.uint64(3)))
+    word ^= (place + 1).astype(np.uint64) * _GOLDEN + key
+    running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(_mix(word), dtype=np.uint64)])
+    sums: Words = running[ends] - running[ends - words]
+    return sums
+
+
+def _mix(words: Words) -> Words:
+    """Scramble each word in place by a fixed bijection (the finalizer of splitmix64)."""
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+class _Domain(NamedTuple):
+    """Sizes and keys of the bijections: one for all rows (arrays of length 1) or one for each row."""
+
+    size: Words
+    mask: Words
+    shift: Words
+    key: Words
+
+    def rows(self, rows: slice | Integers) -> _Domain:
+        return _Domain(*(field if field.size == 1 else field[rows] for field in self))
+
+
+def permute(index: NDArray[np.integer], n: int | Integers, key: int | Words) -> Integers:
+    """Map each number in [0, n) to its position under the permutation of [0, n) that `key` chooses.
+
+    Parameters
+    ----------
+    index
+        Whole numbers in [0, n), one dimension.
+    n
+        Size of the permutation, 0 to 2**62; or one size for each index.
+    key
+        64 bits, see `make_key`; or one key for each index.
+
+    Notes
+    -----
+    With b the number of bits of n - 1, eight rounds of "add, multiply by an odd number, fold the high half
+    onto the low half" permute [0, 2**b); numbers that land outside [0, n) go round again (cycle walking),
+    which happens less than once per number on average. Nothing depends on how the indices are batched.
+    """
+    return _walk(index, _domain(n, key), _forward)
+
+
+def unpermute(position: NDArray[np.integer], n: int | Integers, key: int | Words) -> Integers:
+    """Map positions back to numbers: the inverse of `permute` with the same `n` and `key`."""
+    return _walk(position, _domain(n, key), _backward)
+
+
+def _domain(n: int | Integers, key: int | Words) -> _Domain:
+    sizes = np.atleast_1d(np.asarray(n))
+    if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= LARGEST_SIZE:
+        raise ValueError(f"A permutation has 0 to 2**62 members, not {sizes.min()} to {sizes.max()}.")
+    size = sizes.astype(np.uint64)
+    bits = bit_lengths(np.maximum(size, np.uint64(1)) - np.uint64(1))
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    return _Domain(size, mask, (bits + np.uint64(1)) >> np.uint64(1), np.atleast_1d(np.asarray(key, np.uint64)))
+
+
+def bit_lengths(numbers: Words) -> Words:
+    """Return the number of bits each number needs; 0 for 0."""
+    exponent = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64)
+    # Above 2**53 the float may have been rounded up to the next power of two.
+    rounded_up = (exponent > 0) & ((numbers >> (np.maximum(exponent, np.uint64(1)) - np.uint64(1))) == 0)
+    bits: Words = exponent - rounded_up
+    return bits
+
+
+def _walk(index: NDArray[np.integer], domain: _Domain, step: Callable[[Words, _Domain], None]) -> Integers:
+    if index.dtype.kind not in "iu":
+        raise TypeError(f"Row numbers must be integers, not {index.dtype}.")
+    values = index.astype(np.uint64)
+    outside = np.flatnonzero(values >= domain.size)
+    if outside.size:
+        size = domain.rows(outside).size[0]
+        raise IndexError(f"{index[outside[0]]} is outside the {size} members of the permutation.")
+    _in_blocks(values, domain, step)
+    outside = np.flatnonzero(values >= domain.size)
+    while outside.size:
+        there = domain.rows(outside)
+        moved = values[outside]
+        _in_blocks(moved, there, step)
+        values[outside] = moved
+        outside = outside[moved >= there.size]
+    return values.view(np.int64)
+
+
+def _in_blocks(values: Words, domain: _Domain, step: Callable[[Words, _Domain], None]) -> None:
+    for start in range(0, values.size, _BLOCK_ROWS):
+        block = slice(start, start + _BLOCK_ROWS)
+        step(values[block], domain.rows(block))
+
+
+def _round_keys(key: Words) -> Words:
+    rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
+    return _mix(key[None, :] + rounds)
+
+
+def _forward(values: Words, domain: _Domain) -> None:
+    keys = _round_keys(domain.key)
+    high = np.empty_like(values)
+    for plus, odd in zip(keys >> np.uint64(32), keys | np.uint64(1), strict=True):
+        values += plus
+        values *= odd
+        values &= domain.mask
+        np.right_shift(values, domain.shift, out=high)
+        values ^= high
+
+
+def _backward(values: Words, domain: _Domain) -> None:
+    keys = _round_keys(domain.key)[::-1]
+    high = np.empty_like(values)
+    for plus, odd in zip(keys >> np.uint64(32), _invert(keys | np.uint64(1)), strict=True):
+        # The shift is at least half of the bits, so that folding twice changes nothing.
+        np.right_shift(values, domain.shift, out=high)
+        values ^= high
+        values *= odd
+        values -= plus
+        values &= domain.mask
+
+
+def _invert(odd: Words) -> Words:
+    """Return the inverse of odd numbers modulo 2**64; each Newton step doubles the 3 bits that are right."""
+    inverse = odd.copy()
+    for _ in range(5):
+        inverse *= np.uint64(2) - odd * inverse
+    return inverse

@@ -1,0 +1,164 @@
+"""Which rows are for training, which for validation, which for testing.
+
+A split is a scikit-learn style object (parameters stored untouched, `clone` works) and three pure functions
+over Arrow tables. Whoever owns the partitions calls them in turn:
+
+1. ``split.census(table, keep)`` for each partition, anywhere, in any order, gives a small picklable summary.
+   `table` needs the columns ``split.columns``; `keep` marks the rows that are not dropped, None means all. If
+   ``split.columns`` is empty, row counts are enough: ``RowCounts(rows, kept)`` may be made without a table
+   (and should be: a table without columns forgets its rows when it is pickled).
+2. ``split.plan(censuses, read_again)`` once, in the client, censuses in partition order, gives a small
+   picklable `PartitionAssignment` for each partition. ``read_again(function)`` must call
+   ``function(table, keep)`` on every partition (the same rows and `keep`, the columns ``split.columns``) and
+   return the results in partition order; the function is picklable, its results are small. Only
+   `DatetimeSplit` calls it, if there are more distinct times than a census may hold: once as a rule, twice
+   beyond some 268 million. Without it such a split is refused.
+3. ``assignment.assign(table, keep)`` for each partition, with its own assignment and at least the columns
+   ``split.assign_columns``, gives uint8 for each row: `TRAIN`, `VALIDATION`, `TEST`, or `DROPPED`.
+
+Exactness: n rows are shared out by largest remainder. Every split gets the whole part of n * probability; the
+rest goes to the largest remainders, ties to train first, then validation, then test. `StratifiedSplit` does
+so for each class. Which rows go where depends on seed, class and rank of the row, never on partitions.
+
+Memory, for each partition in the client: 16 bytes (random, fixed, hash), about 40 bytes and the text of each
+of its classes (stratify), 256 KiB at most (datetime). No step holds anything the size of the data.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import numbers
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+
+from daskprep.classes import Mask, RowCounts, largest_remainder
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.permutation import Integers
+
+__all__ = [
+    "DEFAULT_SHARES", "DROPPED", "MOST_EXAMPLES", "TEST", "TRAIN", "VALIDATION", "Assigned",
+    "PartitionAssignment", "ReadAgain", "Shares", "Split", "cut", "spread",
+]  # fmt: skip
+
+Assigned = NDArray[np.uint8]
+Shares = Sequence[float]
+ReadAgain = Callable[[Callable[[pa.Table, Mask | None], Any]], Sequence[Any]] | None
+
+TRAIN, VALIDATION, TEST, DROPPED = 0, 1, 2, 255
+DEFAULT_SHARES = (0.7, 0.1, 0.2)
+MOST_EXAMPLES = 3
+
+
+class PartitionAssignment(Protocol):
+    """What one partition must know to assign its rows; small and picklable."""
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        """Return `TRAIN`, `VALIDATION`, `TEST` or `DROPPED` (where `keep` is False) for every row."""
+
+
+class Split(BaseEstimator, ABC):
+    """What every split shares: parameters, checks, JSON. The module's docstring states the protocol.
+
+    `probabilities` are the shares of train, validation and test, or of train and test. Another `seed`, a
+    whole number, gives another choice.
+    """
+
+    type: ClassVar[str]
+    counts_rows: ClassVar[bool] = True
+    counts_column: ClassVar[bool] = False
+    column: str
+    probabilities: Shares
+    seed: int
+
+    @property
+    def columns(self) -> list[str]:
+        """Columns the census reads; none if row counts are enough."""
+        return self.assign_columns if self.counts_column else []
+
+    @property
+    def assign_columns(self) -> list[str]:
+        """Columns that `PartitionAssignment.assign` reads."""
+        return [self.column] if hasattr(self, "column") else []
+
+    def validate(self) -> None:
+        """Raise `ConfigError` if the parameters make no sense."""
+        parameters = self._parameters()
+        if not isinstance(parameters.get("column", "x"), str) or not parameters.get("column", "x"):
+            raise self._error("column", "the name of a column", 'Give a string such as "label".')
+        seed = parameters.get("seed", 0)
+        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+            raise self._error("seed", "a whole number", "Give for instance seed=42.")
+        if "probabilities" in parameters:
+            self._shares()
+
+    def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
+        """Summarize the kept rows of one partition."""
+        self.validate()
+        return RowCounts(table.num_rows, table.num_rows if keep is None else int(np.count_nonzero(keep)))
+
+    @abstractmethod
+    def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
+        """Return the assignment of each partition; `censuses` are in partition order."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return type and parameters as JSON values."""
+        self.validate()
+        described = {"type": self.type} | self._parameters()
+        return dict(json.loads(json.dumps(described, default=lambda value: value.tolist())))
+
+    def _parameters(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def _error(self, parameter: str, expected: str, remedy: str) -> ConfigError:
+        value = getattr(self, parameter)
+        return ConfigError(f"{type(self).__name__}: {parameter} must be {expected}, not {value!r}. {remedy}")
+
+    def _shares(self) -> tuple[float, float, float]:
+        try:
+            shares = [float(p) for p in self.probabilities]
+        except (TypeError, ValueError):
+            shares = []
+        total = sum(shares) or math.nan
+        for holds, expected in (
+            (len(shares) in (2, 3), "3 numbers (or 2)"),
+            (all(0 <= p < math.inf for p in shares), "finite and not negative"),
+            (shares[:1] > [1e-9], "above 0 for train"),
+            (abs(total - 1) <= 1e-6, f"1 in sum, as {tuple(round(p / total, 6) for p in shares)} are"),
+        ):
+            if not holds:
+                remedy = "Give shares of train, validation, test, as (0.7, 0.1, 0.2), or of train, test."
+                raise self._error("probabilities", expected, remedy)
+        return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
+
+    def _ends(self, rows: int) -> tuple[int, int]:
+        """Return where train ends and where validation ends among `rows` rows in order."""
+        train, validation, _ = largest_remainder(rows, self._shares()).tolist()
+        if rows and not train:
+            raise ColumnError(
+                f"{type(self).__name__}: {rows} rows are too few for {self.probabilities}: none would be "
+                "left to train on. Give more rows, or a larger share to train."
+            )
+        return train, train + validation
+
+
+def cut(position: NDArray[Any], train_end: Any, validation_end: Any) -> Assigned:
+    """Return the split of each position, from where train and validation end."""
+    splits: Assigned = (position >= train_end).astype(np.uint8) + (position >= validation_end)
+    return splits
+
+
+def spread(table: pa.Table, kept: Mask | Integers | None, splits: Assigned) -> Assigned:
+    """Put the splits of the kept rows in their places, `DROPPED` elsewhere."""
+    if kept is None:
+        return splits
+    assigned = np.full(table.num_rows, DROPPED, dtype=np.uint8)
+    assigned[kept] = splits
+    return assigned

@@ -1,0 +1,123 @@
+"""Splits that follow from one cell alone: what it says, or its hash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.classes import Mask, RowCounts, encode_classes, rejected_rows, show_classes, whole_weights
+from daskprep.permutation import hash_strings, make_key
+from daskprep.split.base import (
+    DEFAULT_SHARES,
+    DROPPED,
+    MOST_EXAMPLES,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    Assigned,
+    ReadAgain,
+    Shares,
+    Split,
+    cut,
+)
+
+__all__ = ["FixedAssignment", "FixedSplit", "HashAssignment", "HashSplit"]
+
+
+class FixedSplit(Split):
+    """A column says the split: 0, 1, 2, or train, validation (val, valid), test in any case.
+
+    Any other value, and a missing one, is a `RejectedValueError` that names values and rows.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> split, table = FixedSplit(), pa.table({"split": ["train", "Test", "val", "2"]})
+    >>> split.plan([split.census(table)])[0].assign(table, None).tolist()
+    [0, 2, 1, 2]
+    """
+
+    type = "fixed"
+
+    def __init__(self, column: str = "split") -> None:
+        self.column = column
+
+    def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[FixedAssignment]:
+        self.validate()
+        first = np.cumsum([0, *(census.rows for census in censuses)]).tolist()
+        return [FixedAssignment(self.column, row) for row in first[:-1]]
+
+
+_FIXED = {"0": TRAIN, "1": VALIDATION, "2": TEST, "train": TRAIN, "test": TEST}
+_FIXED |= dict.fromkeys(("validation", "valid", "val"), VALIDATION)
+
+
+@dataclass(frozen=True)
+class FixedAssignment:
+    """The column that says the split, and the number of the partition's first row, for messages."""
+
+    column: str
+    first_row: int
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        codes, names = encode_classes(table, self.column)
+        known = pa.array(list(_FIXED), pa.large_string())
+        place = pc.index_in(pc.ascii_lower(pc.ascii_trim_whitespace(names)), value_set=known)
+        meaning = np.array([*_FIXED.values(), DROPPED], dtype=np.uint8)
+        assigned: Assigned = meaning[place.fill_null(len(_FIXED)).to_numpy()][codes]
+        bad = np.flatnonzero(assigned == DROPPED if keep is None else (assigned == DROPPED) & keep)
+        if bad.size:
+            values = show_classes(names, codes[bad[:MOST_EXAMPLES]])
+            examples = list(zip((bad + self.first_row).tolist(), values, strict=False))
+            raise rejected_rows(self.column, bad.size, examples, "0, 1, 2 or train, validation, test")
+        return assigned if keep is None else np.where(keep, assigned, np.uint8(DROPPED))
+
+
+class HashSplit(Split):
+    """The hash of a column's value says the split, so that a row stays in its split when data grows.
+
+    Rows of one value (of one customer, say) stay together. The value counts in its string form: 1, 1.0 and
+    "1" go the same way, and so do all missing values. Shares are met on average over values, not exactly.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> split = HashSplit("user", (0.5, 0.5))
+    >>> tables = pa.table({"user": [1, 2, 3, 4]}), pa.table({"user": ["4", "3", "2", "1"]})
+    >>> one, other = split.plan([split.census(table) for table in tables])
+    >>> one.assign(tables[0], None).tolist() == other.assign(tables[1], None).tolist()[::-1]
+    True
+    """
+
+    type = "hash"
+    counts_rows = False
+
+    def __init__(self, column: str, probabilities: Shares = DEFAULT_SHARES, seed: int = 0) -> None:
+        self.column = column
+        self.probabilities = probabilities
+        self.seed = seed
+
+    def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[HashAssignment]:
+        self.validate()
+        train, validation, total = np.cumsum(whole_weights(self._shares())).tolist()
+        ends = round(Fraction(train << 53, total)), round(Fraction(validation << 53, total))
+        return [HashAssignment(self.column, ends, make_key(self.seed, "hash"))] * len(censuses)
+
+
+@dataclass(frozen=True)
+class HashAssignment:
+    """Where train and validation end among the upper 53 bits of the hashes."""
+
+    column: str
+    ends: tuple[int, int]
+    key: int
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        codes, names = encode_classes(table, self.column)
+        splits = cut(hash_strings(names, self.key) >> np.uint64(11), *map(np.uint64, self.ends))[codes]
+        return splits if keep is None else np.where(keep, splits, np.uint8(DROPPED))

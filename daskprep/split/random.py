@@ -1,0 +1,147 @@
+"""Splits that choose rows at random: of all rows, or of each class."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.classes import (
+    ClassCounts,
+    ClassShare,
+    Mask,
+    RowCounts,
+    class_quotas,
+    count_classes,
+    data_changed,
+    share_classes,
+    show_classes,
+    whole_weights,
+)
+from daskprep.errors import ColumnError
+from daskprep.permutation import Integers, make_key, permute
+from daskprep.split.base import DEFAULT_SHARES, TRAIN, VALIDATION, Assigned, ReadAgain, Shares, Split, cut, spread
+
+__all__ = ["ClassAssignment", "RandomAssignment", "RandomSplit", "StratifiedSplit"]
+
+OnSmall = Literal["error", "train"]
+
+
+class RandomSplit(Split):
+    """Rows fall to train, validation and test at random, in exact numbers.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> split, table = RandomSplit((0.5, 0.25, 0.25), seed=1), pa.table({"x": range(8)})
+    >>> [assignment] = split.plan([split.census(table)])
+    >>> sorted(assignment.assign(table, None).tolist())
+    [0, 0, 0, 0, 1, 1, 2, 2]
+    """
+
+    type = "random"
+
+    def __init__(self, probabilities: Shares = DEFAULT_SHARES, seed: int = 42) -> None:
+        self.probabilities = probabilities
+        self.seed = seed
+
+    def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[RandomAssignment]:
+        self.validate()
+        first = np.cumsum([0, *(census.kept for census in censuses)]).tolist()
+        ends, key = self._ends(first[-1]), make_key(self.seed, "random")
+        return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
+
+
+@dataclass(frozen=True)
+class RandomAssignment:
+    """Ranks of a partition's kept rows, how many are kept in all, and where train and validation end."""
+
+    ranks: range
+    total: int
+    ends: tuple[int, int]
+    key: int
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        if len(self.ranks) != (table.num_rows if keep is None else np.count_nonzero(keep)):
+            raise data_changed("The number of rows")
+        ranks = np.arange(self.ranks.start, self.ranks.stop)
+        return spread(table, keep, cut(permute(ranks, self.total, self.key), *self.ends))
+
+
+class StratifiedSplit(Split):
+    """Every class of a column is split at random in the same proportions, in exact numbers.
+
+    Parameters
+    ----------
+    column
+        Holds the classes, of any flat type; 1, 1.0 and "1" are one class, and so are all missing values.
+    on_small
+        If a class is too small for its splits: "error", or "train" to warn and train on all its rows.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> split, table = StratifiedSplit("sold", (0.5, 0.5)), pa.table({"sold": [1, 0, 0, 1, None, None]})
+    >>> [assignment] = split.plan([split.census(table)])
+    >>> sorted(zip(table["sold"].to_pylist(), assignment.assign(table, None).tolist()), key=str)
+    [(0, 0), (0, 2), (1, 0), (1, 2), (None, 0), (None, 2)]
+    """
+
+    type = "stratify"
+    counts_column = True
+
+    def __init__(
+        self, column: str, probabilities: Shares = DEFAULT_SHARES, seed: int = 42, on_small: OnSmall = "error"
+    ) -> None:
+        self.column = column
+        self.probabilities = probabilities
+        self.seed = seed
+        self.on_small = on_small
+
+    def validate(self) -> None:
+        super().validate()
+        if self.on_small not in ("error", "train"):
+            raise self._error("on_small", '"error" or "train"', "With train, such classes are not split.")
+
+    def census(self, table: pa.Table, keep: Mask | None = None) -> ClassCounts:
+        self.validate()
+        return count_classes(table, self.column, keep)
+
+    def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
+        self.validate()
+        totals, shares = share_classes(censuses, self.column, make_key(self.seed, "stratify"))
+        small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
+        if small.size:
+            self._report_small(totals, small[np.argsort(totals.counts[small], kind="stable")])
+        return [ClassAssignment(share, self._shares()) for share in shares]
+
+    def _report_small(self, totals: ClassCounts, small: Integers) -> None:
+        shown = zip(show_classes(totals.classes, small[:5]), totals.counts[small[:5]].tolist(), strict=True)
+        weights = whole_weights(self._shares())
+        enough = -(-int(weights.sum()) // int(weights[weights > 0].min()))
+        message = (
+            f'Column "{self.column}": too few rows of {small.size} class(es) for the probabilities '
+            f"{self.probabilities}: {', '.join(f'{name} has {rows}' for name, rows in shown)}"
+            f"{', ...' * (small.size > 5)}. {enough} rows are always enough."
+        )
+        if self.on_small == "error":
+            raise ColumnError(f'{message} Merge rare classes, or give on_small="train" to train on them.')
+        warnings.warn(f"{message} All rows of these classes are for training.", UserWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class ClassAssignment:
+    """A partition's share of the classes; quotas follow from the class totals."""
+
+    share: ClassShare
+    probabilities: tuple[float, float, float]
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        rows, classes, position = self.share.positions(table, keep)
+        ends = np.cumsum(class_quotas(self.share.totals, self.probabilities)[0], axis=1)[classes]
+        return spread(table, rows, cut(position, ends[:, TRAIN], ends[:, VALIDATION]))

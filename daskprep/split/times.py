@@ -1,0 +1,191 @@
+"""The split by time: the past for training, what came next for validation and testing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial, reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.classes import Mask, OrderedCounts, data_changed, find_column, find_ranks, rejected_rows
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.permutation import Integers
+from daskprep.split.base import DEFAULT_SHARES, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Split, spread
+
+__all__ = ["DatetimeSplit", "TimeAssignment", "TimeCounts"]
+
+
+class DatetimeSplit(Split):
+    """The oldest rows are for training, the next for validation, the newest for testing, in exact numbers.
+
+    Rows of the same time go by row number. A time that cannot be read, and a missing one, is a
+    `RejectedValueError` that names values and rows.
+
+    Parameters
+    ----------
+    column
+        Holds timestamps, dates, or strings. Times without a zone are UTC; strings count to the microsecond.
+    datetime_format
+        Format of strings in the codes of `strptime`; None reads ISO 8601.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> split = DatetimeSplit("day", (0.5, 0.25, 0.25), datetime_format="%d/%m/%Y")
+    >>> table = pa.table({"day": ["03/02/2020", "01/02/2020", "01/03/2020", "02/02/2020"]})
+    >>> split.plan([split.census(table)])[0].assign(table, None).tolist()
+    [1, 0, 2, 0]
+    """
+
+    type = "datetime"
+    counts_column = True
+
+    def __init__(self, column: str, probabilities: Shares = DEFAULT_SHARES, datetime_format: str | None = None) -> None:
+        self.column = column
+        self.probabilities = probabilities
+        self.datetime_format = datetime_format
+
+    def validate(self) -> None:
+        super().validate()
+        form = self.datetime_format
+        if form is not None and not (isinstance(form, str) and "%" in form):
+            raise self._error("datetime_format", "None or a format", 'Give for instance "%d/%m/%Y %H:%M".')
+
+    def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
+        self.validate()
+        keys, bad, unit = _Times(self.column, self.datetime_format).read(table, keep)
+        rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
+        values = [find_column(table, self.column)[row].as_py() for row in rows[:MOST_EXAMPLES].tolist()]
+        examples = zip(rows.tolist(), ("(missing)" if v is None else f'"{v}"' for v in values), strict=False)
+        return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
+
+    def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
+        self.validate()
+        whole = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
+        wanted = f"a time in the format {self.datetime_format or 'ISO 8601'}"
+        if whole.bad:
+            raise rejected_rows(self.column, whole.bad, whole.examples, wanted)
+        if len({census.unit for census in censuses} - {""}) > 1:
+            raise ColumnError(f'Column "{self.column}" has nanoseconds in some partitions: use one type.')
+        if whole.counts.shift and read_again is None:
+            raise ConfigError(
+                f'Column "{self.column}" has more distinct times than a census holds: exact quantiles need '
+                "another pass over it. Give plan() the callback read_again."
+            )
+        times = _Times(self.column, self.datetime_format)
+        ends = self._ends(rows := int(whole.counts.counts.sum()))
+        inner = {end for end in ends if end < rows}
+        counts = [census.counts for census in censuses]
+        again: Any = read_again
+        cuts = find_ranks(inner, counts, lambda windows: again(partial(_recount, times, windows)))
+        per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
+        return [TimeAssignment(times, whole.unit, pair) for pair in per_partition]
+
+
+@dataclass(frozen=True, eq=False)
+class TimeCounts:
+    """The times of a partition's kept rows, and the rows whose time cannot be read; `+` in row order."""
+
+    rows: int
+    unit: str
+    counts: OrderedCounts
+    bad: int = 0
+    examples: tuple[tuple[int, str], ...] = ()
+
+    def __add__(self, other: TimeCounts) -> TimeCounts:
+        later = ((self.rows + row, value) for row, value in other.examples)
+        examples = (*self.examples, *later)[:MOST_EXAMPLES]
+        counts, bad = self.counts + other.counts, self.bad + other.bad
+        return TimeCounts(self.rows + other.rows, self.unit or other.unit, counts, bad, examples)
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Reads the times of a column as integers: nanoseconds for timestamp[ns], else microseconds."""
+
+    column: str
+    datetime_format: str | None
+
+    def read(self, table: pa.Table, keep: Mask | None) -> tuple[Integers, Mask, str]:
+        """Return the times of the kept rows, which cannot be read, and the unit ("" without times)."""
+        cells = find_column(table, self.column)
+        # Arrow 26 cannot filter string views.
+        cells = cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
+        chunks = (cells if keep is None else cells.filter(pa.array(keep))).chunks
+        stamps = [pa.nulls(0, pa.timestamp("us")), *map(self._stamps, chunks)]
+        keys = np.concatenate([part.cast(pa.int64()).fill_null(0).to_numpy() for part in stamps])
+        bad = np.concatenate([np.asarray(part.is_null()) for part in stamps])
+        return keys, bad, stamps[-1].type.unit if not bad.all() else ""
+
+    def _stamps(self, cells: pa.Array) -> pa.Array:
+        kind = cells.type
+        if pa.types.is_dictionary(kind):
+            return self._stamps(cells.dictionary).take(cells.indices)
+        if pa.types.is_timestamp(kind):
+            return cells if kind.unit == "ns" else cells.cast(pa.timestamp("us", kind.tz))
+        if pa.types.is_date(kind) or pa.types.is_null(kind):
+            return cells.cast(pa.timestamp("us"))
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return self._parse(pc.utf8_trim_whitespace(cells.cast(pa.large_string())))
+        raise ColumnError(
+            f'Column "{self.column}" holds {kind}, which is not a time. Convert the column to timestamps, '
+            "dates or strings first."
+        )
+
+    def _parse(self, text: pa.Array) -> pa.Array:
+        form = self.datetime_format or "ISO8601"
+        for zone in (None, "UTC") if form == "ISO8601" else ():
+            # Arrow reads a column as a whole or not at all; a mixed one is left to pandas.
+            with suppress(pa.ArrowInvalid):
+                return text.cast(pa.timestamp("us", zone))
+        if not set(re.findall("%.", form)) <= {"%Y", "%m", "%d", "%H", "%M", "%S"} or form == "ISO8601":
+            return self._parse_strictly(text, form)
+        stamps = pc.strptime(text, format=form, unit="us", error_is_null=True)
+        # Arrow takes 31 February for 2 March, and "20" for the year 20: have these read again.
+        doubtful = pc.or_(pc.less(pc.day(stamps), 4), pc.less(pc.year(stamps), 1000)).fill_null(True)
+        return pc.replace_with_mask(stamps, doubtful, self._parse_strictly(text.filter(doubtful), form))
+
+    def _parse_strictly(self, text: pa.Array, form: str) -> pa.Array:
+        encoded = text.dictionary_encode()
+        # pandas takes "now" and "today" for times, and loses early years if one time has nanoseconds.
+        distinct = pc.if_else(pc.match_substring_regex(encoded.dictionary, r"\d"), encoded.dictionary, None)
+        if form == "ISO8601" or "%f" in form:
+            distinct = pc.replace_substring_regex(distinct, r"(\.\d{6})\d+", r"\1")
+        try:
+            times = pd.to_datetime(pd.Series(distinct.to_pandas()), format=form, errors="coerce", utc=True)
+        except ValueError as error:
+            remedy = 'Use the codes of strptime, for instance "%d/%m/%Y %H:%M".'
+            raise ConfigError(f'Column "{self.column}": datetime_format {form!r}: {error}. {remedy}') from error
+        return pa.array(times.dt.as_unit("us")).cast(pa.timestamp("us")).take(encoded.indices)
+
+
+def _recount(times: _Times, windows: Any, table: pa.Table, keep: Mask | None) -> list[OrderedCounts]:
+    keys = times.read(table, keep)[0]
+    return [OrderedCounts.of(keys[keys >> shift == bucket]) for shift, bucket in windows]
+
+
+@dataclass(frozen=True)
+class TimeAssignment:
+    """Two cuts, None at the end: a time, and how many of the partition's rows of that time come before."""
+
+    times: _Times
+    unit: str
+    cuts: tuple[tuple[int, int] | None, ...]
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        keys, bad, unit = self.times.read(table, keep)
+        if bad.any() or unit not in ("", self.unit):
+            raise data_changed(f'Column "{self.times.column}"')
+        splits = np.zeros(keys.size, dtype=np.uint8)
+        for time, ties in filter(None, self.cuts):
+            same = keys == time
+            splits += (keys > time) | (same & (np.cumsum(same) > ties))
+        return spread(table, keep, splits)

@@ -1,0 +1,305 @@
+"""Places in classes and ranks in order do not depend on the partitions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from decimal import Decimal
+from fractions import Fraction
+from itertools import chain, pairwise
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import daskprep.classes
+from daskprep.classes import (
+    ClassCounts,
+    OrderedCounts,
+    class_quotas,
+    count_classes,
+    encode_classes,
+    find_ranks,
+    largest_remainder,
+    share_classes,
+)
+from daskprep.errors import ColumnError
+
+
+def cut_in_pieces(rows, borders):
+    """Cut a list into consecutive pieces, some of them empty."""
+    edges = [0, *sorted(border % (len(rows) + 1) for border in borders), len(rows)]
+    return [rows[first:last] for first, last in pairwise(edges)]
+
+
+@pytest.mark.parametrize(
+    ("column", "names"),
+    [
+        (pa.array([1, None, 2], pa.int8()), ["1", None, "2"]),
+        (pa.array([1.0, None, 2.5, float("nan"), -0.0]), ["1", None, "2.5", None, "0"]),
+        (pa.array([0.1, 3.0], pa.float32()), ["0.1", "3"]),
+        (pa.array([1e20, 1e-7, float("inf"), 2.0**53]), ["1e+20", "1e-7", "inf", "9007199254740992"]),
+        (pa.array([True, False, None]), ["true", "false", None]),
+        (pa.array(["1", " x", None], pa.large_string()), ["1", " x", None]),
+        (pa.array(["a", None], pa.string_view()), ["a", None]),
+        (pa.array([b"ab"]), ["ab"]),
+        (pa.array([Decimal("1.00"), Decimal("100.50"), Decimal("100.00")]), ["1", "100.5", "100"]),
+        (pa.array([dt.date(2020, 2, 29)]), ["2020-02-29"]),
+        (pa.array([None, None]), [None, None]),
+        (pa.array([], pa.string()), []),
+        (
+            pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 2]), pa.array([1, None, 1])),
+            ["1", None, None, "1"],
+        ),
+    ],
+)
+def test_classes_are_named_by_their_string_form(column, names):
+    table = pa.table({"x": pa.chunked_array([column, column[:1]])})
+    codes, classes = encode_classes(table, "x")
+    assert classes.take(pa.array(codes)).to_pylist() == names + names[:1]
+    assert len(set(classes.to_pylist())) == len(classes)
+
+
+def test_a_timestamp_has_one_name_in_every_unit_and_zone():
+    moment = pa.array([1_600_000_000], pa.timestamp("s"))
+    names = set()
+    for kind in (pa.timestamp("ms"), pa.timestamp("ns"), pa.timestamp("us", "Asia/Tokyo")):
+        names.update(encode_classes(pa.table({"x": moment.cast(kind)}), "x")[1].drop_null().to_pylist())
+    assert names == {"2020-09-13 12:26:40.000000"}
+
+
+def test_chunks_may_have_dictionaries_of_their_own():
+    chunks = [pa.array(["b", "a"]).dictionary_encode(), pa.array(["a", None, "c"]).dictionary_encode()]
+    codes, classes = encode_classes(pa.table({"x": pa.chunked_array(chunks)}), "x")
+    assert classes.take(pa.array(codes)).to_pylist() == ["b", "a", "a", None, "c"]
+
+
+def test_a_column_that_is_missing_double_or_nested_is_named():
+    with pytest.raises(ColumnError, match=r'no column "colour".* Did you mean "color"'):
+        encode_classes(pa.table({"color": [1]}), "colour")
+    with pytest.raises(ColumnError, match='2 columns named "x"'):
+        encode_classes(pa.table([[1], [2]], names=["x", "x"]), "x")
+    with pytest.raises(ColumnError, match='"x" holds list'):
+        encode_classes(pa.table({"x": [[1]]}), "x")
+
+
+def test_too_many_classes_are_refused(monkeypatch):
+    monkeypatch.setattr(daskprep.classes, "LARGEST_CLASS_COUNT", 3)
+    table = pa.table({"x": range(4)})
+    with pytest.raises(ColumnError, match='"x" has more than 3 classes'):
+        count_classes(table, "x", None)
+    halves = [count_classes(table[:2], "x", None), count_classes(table[2:], "x", None)]
+    with pytest.raises(ColumnError, match='"x" has more than 3 classes'):
+        share_classes(halves, "x", 1)
+
+
+def as_dict(counts):
+    return dict(zip(counts.classes.to_pylist(), counts.counts.tolist(), strict=True))
+
+
+cells = st.lists(st.sampled_from(["a", "b", "c", "d", None]), max_size=30)
+
+
+@given(st.lists(cells, min_size=3, max_size=3))
+def test_class_counts_add_in_any_order(parts):
+    a, b, c = (count_classes(pa.table({"x": pa.array(part, pa.string())}), "x", None) for part in parts)
+    sums = [(a + b) + c, a + (b + c), c + (b + a)]
+    assert all(one.classes.equals(sums[0].classes) for one in sums)
+    assert all(np.array_equal(one.counts, sums[0].counts) for one in sums)
+    whole = [cell for part in parts for cell in part]
+    assert as_dict(sums[0]) == {cell: whole.count(cell) for cell in set(whole)}
+
+
+def positions_of(rows, masks, key):
+    """Return the position of each row, partitions given as lists of cells."""
+    tables = [pa.table({"x": pa.array(part, pa.string())}) for part in rows]
+    masks = [np.array(mask, dtype=bool) for mask in masks]
+    counts = [count_classes(table, "x", mask) for table, mask in zip(tables, masks, strict=True)]
+    placed = []
+    for table, mask, share in zip(tables, masks, share_classes(counts, "x", key)[1], strict=True):
+        positions = np.full(table.num_rows, -1)
+        rows_in, classes, places = share.positions(table, mask)
+        positions[rows_in] = places
+        assert share.classes.take(pa.array(classes)).equals(
+            table["x"].cast(pa.large_string()).take(rows_in).combine_chunks()
+        )
+        placed.extend(positions.tolist())
+    return placed
+
+
+@settings(max_examples=50)
+@given(
+    st.lists(st.tuples(st.sampled_from("aab") | st.none(), st.booleans()), max_size=60),
+    st.lists(st.integers(0, 99)),
+)
+def test_positions_fill_each_class_whatever_the_partitions(rows, borders):
+    pieces = cut_in_pieces(rows, borders)
+    parts = [[cell for cell, _ in piece] for piece in pieces]
+    masks = [[kept for _, kept in piece] for piece in pieces]
+    placed = positions_of(parts, masks, 3)
+    assert placed == positions_of([list(chain(*parts))], [list(chain(*masks))], 3)
+    for name in ("a", "b", None):
+        found = [place for (cell, kept), place in zip(rows, placed, strict=True) if cell == name and kept]
+        assert sorted(found) == list(range(len(found)))
+    assert all(place == -1 for (_, kept), place in zip(rows, placed, strict=True) if not kept)
+
+
+def test_positions_are_the_same_for_few_and_for_many_rows_a_class(monkeypatch):
+    rows = np.random.default_rng(0).choice(["a", "b", "c"], 9_000).tolist()
+    everything = [[True] * len(rows)]
+    many = positions_of([rows], everything, 1)
+    monkeypatch.setattr(daskprep.classes, "_FEW_ROWS", 10**9)
+    assert positions_of([rows], everything, 1) == many
+
+
+def test_positions_differ_between_classes_and_keys():
+    rows = [["a"] * 100 + ["b"] * 100]
+    placed = positions_of(rows, [[True] * 200], 1)
+    assert placed[:100] != placed[100:]
+    assert placed != positions_of(rows, [[True] * 200], 2)
+
+
+def test_positions_keep_the_order_of_very_many_classes():
+    values = np.random.default_rng(0).integers(0, 100_000, 150_000)
+    table = pa.table({"x": values})
+    share = share_classes([count_classes(table, "x", None)], "x", 1)[1][0]
+    rows, classes, places = share.positions(table, None)
+    assert np.array_equal(np.sort(rows), np.arange(values.size))
+    assert share.classes.take(pa.array(classes)).equals(table["x"].take(rows).cast(pa.large_string()).combine_chunks())
+    # Each class fills its own range, so that the pairs of class and position are all that there can be.
+    totals = np.bincount(classes)
+    order = np.lexsort((places, classes))
+    assert np.array_equal(places[order], np.arange(values.size) - np.repeat(np.cumsum(totals) - totals, totals))
+
+
+def test_a_class_that_was_never_counted_is_reported():
+    share = share_classes([count_classes(pa.table({"x": ["a"]}), "x", None)], "x", 1)[1][0]
+    with pytest.raises(ColumnError, match='"x" changed between two reads'):
+        share.positions(pa.table({"x": ["b"]}), None)
+
+
+def test_no_partitions_share_nothing():
+    totals, shares = share_classes([], "x", 1)
+    assert (len(totals.classes), totals.counts.size, shares) == (0, 0, [])
+
+
+numbers = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20), max_size=60)
+
+
+def same(a, b):
+    return a.shift == b.shift and np.array_equal(a.buckets, b.buckets) and np.array_equal(a.counts, b.counts)
+
+
+@pytest.fixture
+def four_buckets(monkeypatch):
+    monkeypatch.setattr(daskprep.classes, "LARGEST_BUCKET_COUNT", 4)
+
+
+def test_ordered_counts_widen_as_little_as_possible(four_buckets):
+    counts = OrderedCounts.of(np.array([-5, 0, 0, 1, 2, 3, 9]))
+    # By 1 bit: -3, 0, 0, 0, 1, 1, 4.
+    assert counts.shift == 1
+    assert counts.buckets.tolist() == [-3, 0, 1, 4]
+    assert counts.counts.tolist() == [1, 3, 2, 1]
+
+
+@settings(max_examples=60)
+@given(parts=st.lists(numbers, min_size=3, max_size=3), limit=st.integers(2, 9))
+def test_ordered_counts_add_in_any_order(parts, limit):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(daskprep.classes, "LARGEST_BUCKET_COUNT", limit)
+        a, b, c = (OrderedCounts.of(np.array(part, dtype=np.int64)) for part in parts)
+        whole = OrderedCounts.of(np.array(list(chain(*parts)), dtype=np.int64))
+        assert same((a + b) + c, whole)
+        assert same(c + (a + b), whole)
+        assert whole.buckets.size <= limit
+        distinct = {number >> max(whole.shift - 1, 0) for part in parts for number in part}
+        assert whole.shift == 0 or len(distinct) > limit
+
+
+@settings(max_examples=60)
+@given(rows=numbers, borders=st.lists(st.integers(0, 99), max_size=4), limit=st.integers(2, 9), data=st.data())
+def test_find_ranks_is_what_sorting_gives(rows, borders, limit, data):
+    ranks = data.draw(st.sets(st.integers(0, len(rows) - 1))) if rows else set()
+    parts = [np.array(part, dtype=np.int64) for part in cut_in_pieces(rows, borders)]
+
+    def recount(windows):
+        return [[OrderedCounts.of(part[part >> s == b]) for s, b in windows] for part in parts]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(daskprep.classes, "LARGEST_BUCKET_COUNT", limit)
+        found = find_ranks(ranks, [OrderedCounts.of(part) for part in parts], recount)
+    order = np.argsort(np.array(rows, dtype=np.int64), kind="stable")
+    owner = np.repeat(np.arange(len(parts)), [part.size for part in parts])
+    assert found.keys() == ranks
+    for rank in ranks:
+        number = rows[order[rank]]
+        earlier = [row for row in order[:rank] if rows[row] == number]
+        ties = np.bincount(owner[earlier], minlength=len(parts)) if earlier else np.zeros(len(parts), dtype=int)
+        assert found[rank] == [(number, int(tie)) for tie in ties]
+
+
+def test_find_ranks_notices_data_that_shrank(four_buckets):
+    counts = OrderedCounts.of(np.arange(100))
+    with pytest.raises(ColumnError, match="changed between two reads"):
+        find_ranks([50], [counts], lambda windows: [[OrderedCounts.of(np.zeros(0, dtype=np.int64))] for _ in windows])
+
+
+def share_slowly(n, probabilities):
+    total = sum(probabilities)
+    ideal = [n * p / total for p in probabilities]
+    shares = [math.floor(x) for x in ideal]
+    largest = sorted(range(len(ideal)), key=lambda i: shares[i] - ideal[i])
+    for i in largest[: n - sum(shares)]:
+        shares[i] += 1
+    return shares
+
+
+@given(st.integers(0, 2**62), st.lists(st.integers(0, 100), min_size=1, max_size=4).filter(sum))
+def test_largest_remainder_equals_fractions(n, hundredths):
+    total = sum(hundredths)
+    probabilities = [part / total for part in hundredths]
+    exact = [Fraction(part, total) for part in hundredths]
+    assert largest_remainder(n, probabilities).tolist() == share_slowly(n, exact)
+
+
+@pytest.mark.parametrize(
+    ("n", "probabilities", "shares"),
+    [
+        (10, (0.7, 0.1, 0.2), [7, 1, 2]),
+        (15, (0.7, 0.1, 0.2), [11, 1, 3]),  # 10.5, 1.5, 3: the tie goes to train
+        (5, (0.2, 0.5, 0.3), [1, 3, 1]),  # 1, 2.5, 1.5: the tie goes to validation
+        (1, (0.2, 0.4, 0.4), [0, 1, 0]),
+        (3 * 10**9, (1 / 3, 1 / 3, 1 / 3), [10**9] * 3),
+        (0, (0.7, 0.1, 0.2), [0, 0, 0]),
+        (100, (0.57, 0.29, 0.14), [57, 29, 14]),  # 0.57 * 100 is 56.99999999999999
+        (10**9, (0.123456789, 0.876543211), [123_456_789, 876_543_211]),
+        (11, (0.7, 0.1, 0.2), [8, 1, 2]),  # the reference loses a row here: 7, 1, 2
+    ],
+)
+def test_largest_remainder_shares_every_row(n, probabilities, shares):
+    assert largest_remainder(n, probabilities).tolist() == shares
+
+
+@given(st.lists(st.integers(0, 2**62)), st.tuples(*[st.floats(0.01, 1)] * 3))
+def test_largest_remainder_takes_arrays(counts, parts):
+    probabilities = [part / sum(parts) for part in parts]
+    shares = largest_remainder(np.array(counts, dtype=np.int64), probabilities)
+    assert shares.shape == (len(counts), 3)
+    assert shares.tolist() == [largest_remainder(n, probabilities).tolist() for n in counts]
+    assert shares.sum(axis=1).tolist() == counts
+
+
+def test_class_quotas_put_small_classes_first():
+    quotas, small = class_quotas(np.array([2, 10, 6]), (0.7, 0.1, 0.2))
+    assert quotas.tolist() == [[2, 0, 0], [7, 1, 2], [4, 1, 1]]
+    assert small.tolist() == [True, False, False]
+    assert not class_quotas(np.array([2]), (0.5, 0.0, 0.5))[1].any()
+
+
+def test_class_counts_of_a_masked_table_leave_unused_classes_out():
+    counts = count_classes(pa.table({"x": ["a", "b", "b", None]}), "x", np.array([True, False, True, False]))
+    assert isinstance(counts, ClassCounts)
+    assert as_dict(counts) == {"a": 1, "b": 1}

@@ -1,0 +1,601 @@
+"""Every row lands in exactly one split, in exact numbers, whatever the partitions."""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import pickle
+import warnings
+from collections import Counter
+from contextlib import contextmanager
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+from daskprep import classes
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.split import (
+    DROPPED,
+    SPLITS,
+    TEST,
+    TRAIN,
+    VALIDATION,
+    DatetimeSplit,
+    FixedSplit,
+    HashSplit,
+    RandomSplit,
+    RowCounts,
+    StratifiedSplit,
+    largest_remainder,
+    split_from_dict,
+)
+
+EXAMPLES = [
+    RandomSplit((0.5, 0.25, 0.25), seed=7),
+    StratifiedSplit("x", (0.6, 0.4), seed=np.int64(3), on_small="train"),
+    FixedSplit("x"),
+    DatetimeSplit("x", [0.8, 0.1, 0.1], datetime_format="%d/%m/%Y"),
+    HashSplit("x", np.array([0.5, 0.5, 0.0]), seed=-1),
+]
+
+
+def through_pickle(value):
+    return pickle.loads(pickle.dumps(value))
+
+
+def assign(split, tables, keeps=None, read_again=True):
+    """Run the protocol as the owner of the partitions does, everything that travels going through pickle."""
+    keeps = keeps or [None] * len(tables)
+    pairs = list(zip(tables, keeps, strict=True))
+    passes = []
+
+    def again(function):
+        passes.append(function)
+        return [through_pickle(function)(table, keep) for table, keep in pairs]
+
+    reads = [table.select(split.columns) if split.columns else table for table in tables]
+    censuses = [through_pickle(split.census(table, keep)) for table, keep in zip(reads, keeps, strict=True)]
+    plan = split.plan(censuses, again if read_again else None)
+    assign.passes = len(passes)
+    parts = [
+        through_pickle(one).assign(table.select(split.assign_columns) if split.assign_columns else table, keep)
+        for one, (table, keep) in zip(plan, pairs, strict=True)
+    ]
+    assert all(part.dtype == np.uint8 for part in parts)
+    return np.concatenate([np.zeros(0, dtype=np.uint8), *parts])
+
+
+def pieces(rows, borders):
+    edges = [0, *sorted(border % (len(rows) + 1) for border in borders), len(rows)]
+    return [rows[first:last] for first, last in pairwise(edges)]
+
+
+def tables_of(column, borders):
+    return [pa.table({"x": part, "other": np.zeros(len(part))}) for part in pieces(column, borders)]
+
+
+@contextmanager
+def quietly():
+    """Let classes too small to split pass: another test is about their warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        yield
+
+
+def counts(assigned):
+    return [int(np.count_nonzero(assigned == split)) for split in (TRAIN, VALIDATION, TEST)]
+
+
+def digest(assigned):
+    return hashlib.sha256(assigned.tobytes()).hexdigest()[:16]
+
+
+borders_of = st.lists(st.integers(0, 999), max_size=5)
+shares = st.tuples(st.integers(1, 10), st.integers(0, 10), st.integers(0, 10)).map(
+    lambda parts: tuple(part / sum(parts) for part in parts)
+)
+
+
+# ---- what all splits hold
+
+
+def test_assignments_are_golden():
+    """A promise: if this fails, datasets that exist would be split anew."""
+    table = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": range(1000)})
+    assert digest(assign(RandomSplit(), [table])) == "b528d77e8fcfaf5c"
+    assert digest(assign(StratifiedSplit("x"), [table])) == "1c88cefaa22ebaf6"
+    assert digest(assign(HashSplit("y"), [table])) == "c9462e56fc20ec8f"
+
+
+@pytest.mark.parametrize("split", EXAMPLES, ids=lambda split: split.type)
+def test_parameters_survive_json_clone_and_set_params(split):
+    described = json.loads(json.dumps(split.to_dict()))
+    assert described["type"] == split.type
+    again = split_from_dict(described)
+    assert type(again) is type(split)
+    assert again.to_dict() == split.to_dict()
+    assert clone(split).to_dict() == split.to_dict()
+    name, value = ("column", "z") if split.type != "random" else ("seed", 99)
+    assert clone(split).set_params(**{name: value}).get_params()[name] == value
+
+
+def test_every_split_is_registered():
+    assert SPLITS.keys() == {"random", "stratify", "fixed", "datetime", "hash"}
+    assert all(SPLITS[split.type] is type(split) for split in EXAMPLES)
+    assert split_from_dict(None) is None
+    assert split_from_dict({"type": "stratify", "column": "y"}).probabilities == (0.7, 0.1, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"type": "stratified", "column": "x"}, 'no split of type .stratified.* Did you mean "stratify"'),
+        ({"probabilities": [1, 0, 0]}, "no split of type None"),
+        ({"type": "random", "probability": [1, 0, 0]}, 'Did you mean "probabilities"'),
+        ({"type": "hash"}, "'column'"),
+    ],
+)
+def test_wrong_descriptions_are_named(data, message):
+    with pytest.raises(ConfigError, match=message):
+        split_from_dict(data)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        ((0.5, 0.1, 0.1), r"1 in sum, as \(0.714286, 0.142857, 0.142857\) are"),
+        ((70, 10, 20), r"1 in sum, as \(0.7, 0.1, 0.2\) are"),
+        ((1.2, -0.1, -0.1), "finite and not negative"),
+        ((float("nan"), 0.5, 0.5), "finite and not negative"),
+        ((1.0,), "3 numbers"),
+        ((0.25, 0.25, 0.25, 0.25), "3 numbers"),
+        (0.7, "3 numbers"),
+        ("abc", "3 numbers"),
+        ((0.0, 0.5, 0.5), "above 0 for train"),
+        ((0.0, 0.0, 0.0), "above 0 for train"),
+    ],
+)
+def test_impossible_probabilities_are_refused_with_a_remedy(probabilities, message):
+    for split in (
+        RandomSplit(probabilities),
+        HashSplit("x", probabilities),
+        DatetimeSplit("x", probabilities),
+    ):
+        with pytest.raises(ConfigError, match=f"{type(split).__name__}: probabilities must be {message}.*Give"):
+            split.census(pa.table({"x": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (RandomSplit(seed=1.5), "seed must be a whole number, not 1.5"),
+        (RandomSplit(seed=True), "seed must be a whole number"),
+        (FixedSplit(3), "column must be the name of a column, not 3"),
+        (HashSplit(""), "column must be the name of a column"),
+        (StratifiedSplit("x", on_small="drop"), 'on_small must be "error" or "train"'),
+        (DatetimeSplit("x", datetime_format="mixed"), "datetime_format must be None or a format"),
+    ],
+)
+def test_impossible_parameters_are_refused(split, message):
+    for call in (split.validate, split.to_dict, lambda: split.plan([])):
+        with pytest.raises(ConfigError, match=message):
+            call()
+
+
+def test_two_probabilities_are_train_and_test():
+    rows = pa.table({"x": range(10)})
+    assert counts(assign(RandomSplit((0.7, 0.3)), [rows])) == [7, 0, 3]
+
+
+@pytest.mark.parametrize("split", EXAMPLES, ids=lambda split: split.type)
+def test_no_rows_and_no_partitions_are_legal(split):
+    none = pa.table({"x": pa.array([], pa.string())})
+    assert assign(split, [none, none]).size == 0
+    assert assign(split, []).size == 0
+
+
+def test_a_missing_column_is_named():
+    table = pa.table({"colour": [1]})
+    for split in (StratifiedSplit("color"), FixedSplit("color"), DatetimeSplit("color"), HashSplit("color")):
+        with pytest.raises(ColumnError, match=r'no column "color".* Did you mean "colour"'):
+            split.plan([split.census(table)])[0].assign(table, None)
+
+
+@settings(max_examples=25)
+@given(data=st.data(), borders=borders_of, probabilities=shares)
+def test_partitions_never_show(data, borders, probabilities):
+    cells = data.draw(st.lists(st.sampled_from(["2020-01-01", "2021-05-05", "2019-02-03"]), max_size=80))
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(cells), max_size=len(cells))), dtype=bool)
+    column = pa.array(cells, pa.string())
+    for split in (
+        StratifiedSplit("x", probabilities, on_small="train"),
+        DatetimeSplit("x", (0.5, 0.25, 0.25)),
+        HashSplit("x", probabilities),
+        RandomSplit((0.5, 0.25, 0.25)),
+    ):
+        with quietly():
+            whole = assign(split, tables_of(column, []), [kept])
+            cut = assign(split, tables_of(column, borders), pieces(kept, borders))
+        assert np.array_equal(whole, cut)
+        assert np.array_equal(whole == DROPPED, ~kept)
+        # Dropped rows leave no trace: the others are assigned as if they had never been there.
+        with quietly():
+            assert np.array_equal(assign(split, tables_of(column.filter(pa.array(kept)), [])), whole[kept])
+
+
+# ---- random
+
+
+@settings(max_examples=40)
+@given(rows=st.integers(1, 300), probabilities=shares, borders=borders_of)
+def test_random_quotas_are_exact(rows, probabilities, borders):
+    expected = largest_remainder(rows, probabilities).tolist()
+    split, tables = RandomSplit(probabilities), tables_of(pa.array(range(rows)), borders)
+    if expected[0]:
+        assert counts(assign(split, tables)) == expected
+    else:
+        with pytest.raises(ColumnError, match=f"{rows} rows are too few"):
+            assign(split, tables)
+
+
+@pytest.mark.parametrize("rows", [4, 9, 10, 11, 20, 100])
+def test_random_loses_no_row_where_the_reference_tops_up_or_rounds(rows):
+    assigned = assign(RandomSplit(), [pa.table({"x": range(rows)})])
+    assert sum(counts(assigned)) == rows
+    assert abs(counts(assigned)[TRAIN] - 0.7 * rows) < 1
+
+
+def test_random_needs_no_column_and_no_table_to_count():
+    split = RandomSplit()
+    assert (split.columns, split.assign_columns) == ([], [])
+    table = pa.table({"x": range(100)})
+    planned = split.plan([RowCounts(60, 60), RowCounts(40, 40)])
+    parts = [one.assign(part, None) for one, part in zip(planned, (table[:60], table[60:]), strict=True)]
+    assert np.array_equal(np.concatenate(parts), assign(split, [table]))
+    assert RowCounts(60, 50) + RowCounts(40, 30) == RowCounts(100, 80)
+
+
+def test_seeds_give_other_choices():
+    table = pa.table({"x": np.arange(1000) % 3})
+    for make in (RandomSplit, lambda seed: StratifiedSplit("x", seed=seed)):
+        one, other = assign(make(seed=1), [table]), assign(make(seed=2), [table])
+        assert 0.3 < np.mean(one != other) < 0.6
+
+
+def test_a_partition_with_other_rows_than_counted_is_reported():
+    plan = RandomSplit().plan([RowCounts(10, 10)])
+    with pytest.raises(ColumnError, match="number of rows changed between two reads"):
+        plan[0].assign(pa.table({"x": range(9)}), None)
+
+
+# ---- stratify
+
+
+@settings(max_examples=40)
+@given(
+    cells=st.lists(st.sampled_from(["a", "b", "c", None]), max_size=150),
+    probabilities=shares,
+    borders=borders_of,
+)
+def test_stratified_quotas_are_exact_in_each_class(cells, probabilities, borders):
+    split = StratifiedSplit("x", probabilities, on_small="train")
+    with quietly():
+        assigned = assign(split, tables_of(pa.array(cells, pa.string()), borders))
+    for name, rows in Counter(cells).items():
+        expected = largest_remainder(rows, probabilities)
+        if any(p > 0 and quota == 0 for p, quota in zip(probabilities, expected, strict=True)):
+            expected = np.array([rows, 0, 0])
+        here = np.array([cell == name for cell in cells])
+        assert counts(assigned[here]) == expected.tolist()
+
+
+def test_classes_too_small_are_named_with_a_remedy():
+    table = pa.table({"sold": ["yes"] * 50 + ["no"] * 3 + [None]})
+    message = r'Column "sold": too few rows of 2 class.*\(missing\) has 1, "no" has 3\. 10 rows .*on_small="train"'
+    with pytest.raises(ColumnError, match=message):
+        assign(StratifiedSplit("sold"), [table])
+    with pytest.warns(UserWarning, match=r'"no" has 3.*All rows of these classes are for training'):
+        assigned = assign(StratifiedSplit("sold", on_small="train"), [table])
+    assert counts(assigned[50:]) == [4, 0, 0]
+    assert counts(assigned[:50]) == [35, 5, 10]
+
+
+def test_a_class_is_not_too_small_for_a_split_of_probability_0():
+    assert counts(assign(StratifiedSplit("x", (0.5, 0.5)), [pa.table({"x": [1, 2, 1, 2]})])) == [2, 0, 2]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pa.array([0.0, 1.0] * 20),
+        pa.array(["0", "1"] * 20),
+        pa.array(["0", "1"] * 20).dictionary_encode(),
+        pa.array([0, 1] * 20, pa.uint8()).dictionary_encode(),
+    ],
+    ids=str,
+)
+def test_classes_do_not_depend_on_the_type_of_a_partition(other):
+    column = pa.array([0, 1] * 20)
+    whole = assign(StratifiedSplit("x"), [pa.table({"x": column}), pa.table({"x": column})])
+    assert np.array_equal(assign(StratifiedSplit("x"), [pa.table({"x": column}), pa.table({"x": other})]), whole)
+
+
+def test_very_many_classes_are_exact():
+    values = np.random.default_rng(0).permutation(np.repeat(np.arange(50_000), 4))
+    assigned = assign(StratifiedSplit("x", (0.5, 0.25, 0.25)), tables_of(pa.array(values), [100_000]))
+    for split, quota in ((TRAIN, 2), (VALIDATION, 1), (TEST, 1)):
+        assert (np.bincount(values[assigned == split], minlength=50_000) == quota).all()
+
+
+def test_rows_of_a_class_are_chosen_everywhere():
+    assigned = assign(StratifiedSplit("x"), [pa.table({"x": ["a"] * 1000 + ["b"] * 1000})])
+    tenths = assigned.reshape(20, 100)
+    assert ((tenths == TRAIN).sum(axis=1) > 50).all()
+    assert not np.array_equal(assigned[:1000], assigned[1000:])
+
+
+# ---- fixed
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([0, 1, 2, 0]),
+        pa.array([0.0, 1.0, 2.0, 0.0]),
+        pa.array(["0", "1", "2", "0"]),
+        pa.array(["train", "validation", "test", "train"]),
+        pa.array(["TRAIN", "Val", " Test", "train "], pa.large_string()),
+        pa.array(["train", "valid", "test", "train"]).dictionary_encode(),
+    ],
+    ids=str,
+)
+def test_fixed_reads_numbers_and_words(column):
+    split = FixedSplit("x")
+    assert (split.columns, split.assign_columns) == ([], ["x"])
+    for borders in ([], [1, 3]):
+        assert assign(split, tables_of(column, borders)).tolist() == [TRAIN, VALIDATION, TEST, TRAIN]
+
+
+def test_fixed_names_values_and_rows_that_it_cannot_read():
+    tables = [pa.table({"split": ["train"] * 5}), pa.table({"split": ["test", "dev", None, "3", "4"]})]
+    with pytest.raises(RejectedValueError) as error:
+        assign(FixedSplit(), tables)
+    assert 'column "split": 4 row(s) without 0, 1, 2 or train' in str(error.value)
+    assert '"dev" in row 6, (missing) in row 7, "3" in row 8, ...' in str(error.value)
+
+
+def test_fixed_leaves_dropped_rows_unread():
+    table = pa.table({"split": ["train", "dev", "test"]})
+    assert assign(FixedSplit(), [table], [np.array([True, False, True])]).tolist() == [TRAIN, DROPPED, TEST]
+
+
+@pytest.mark.parametrize("value", [True, 1.5, -1, b"\xff", float("nan")])
+def test_fixed_refuses_other_values(value):
+    with pytest.raises(RejectedValueError, match="1 row"):
+        assign(FixedSplit(), [pa.table({"split": [value]})])
+
+
+# ---- hash
+
+
+def test_hash_is_golden_for_values():
+    """A promise: rows stay where they are while data grows."""
+    split = HashSplit("x", (0.4, 0.3, 0.3))
+    values = ["u0", "u1", "1", "", None, "é", "a rather long value, longer than a word"]
+    assert assign(split, [pa.table({"x": values})]).tolist() == [1, 0, 0, 1, 1, 0, 0]
+
+
+@settings(max_examples=40)
+@given(st.lists(st.text(max_size=5) | st.none(), max_size=50), borders_of, st.randoms())
+def test_hash_depends_on_nothing_but_the_value(cells, borders, random):
+    split = HashSplit("x", (0.4, 0.3, 0.3))
+    assert (split.columns, split.assign_columns) == ([], ["x"])
+    where = dict(zip(cells, assign(split, tables_of(pa.array(cells, pa.string()), borders)).tolist(), strict=True))
+    more = [*cells, "new", "newer"]
+    random.shuffle(more)
+    assigned = assign(split, tables_of(pa.array(more, pa.string()), borders))
+    assert all(where.get(cell, place) == place for cell, place in zip(more, assigned.tolist(), strict=True))
+
+
+def test_hash_does_not_depend_on_the_type():
+    numbers = pa.array(range(-50, 50))
+    first = assign(HashSplit("x"), [pa.table({"x": numbers})])
+    assert len(set(first.tolist())) == 3
+    for other in (
+        pa.float64(),
+        pa.float32(),
+        pa.int8(),
+        pa.string(),
+        pa.large_string(),
+        pa.decimal128(21, 2),
+    ):
+        assert np.array_equal(assign(HashSplit("x"), [pa.table({"x": numbers.cast(other)})]), first)
+
+
+def test_hash_meets_its_shares_on_average_and_exactly_at_the_ends():
+    table = pa.table({"x": range(100_000)})
+    shares = np.array(counts(assign(HashSplit("x", (0.7, 0.1, 0.2)), [table]))) / 100_000
+    assert np.abs(shares - (0.7, 0.1, 0.2)).max() < 0.006
+    assert counts(assign(HashSplit("x", (0.7, 0.3, 0.0)), [table]))[TEST] == 0
+    assert counts(assign(HashSplit("x", (0.7, 0.0, 0.3)), [table]))[VALIDATION] == 0
+    assert counts(assign(HashSplit("x", (1.0, 0.0, 0.0)), [table])) == [100_000, 0, 0]
+
+
+def test_hash_seeds_are_unrelated_also_for_missing_values():
+    table = pa.table({"x": [None, "", *map(str, range(1000))]})
+    assigned = np.array([assign(HashSplit("x", (0.5, 0.5), seed=seed), [table]) for seed in range(40)])
+    assert (np.ptp(assigned[:, :2], axis=0) > 0).all()
+    assert 0.4 < np.mean(assigned[0] != assigned[1]) < 0.6
+
+
+# ---- datetime
+
+
+def sorted_split(times, probabilities):
+    """Cut rows in order of (time, row number): what DatetimeSplit must equal."""
+    order = np.argsort(np.asarray(times), kind="stable")
+    assigned = np.empty(len(times), dtype=np.uint8)
+    assigned[order] = np.repeat([TRAIN, VALIDATION, TEST], largest_remainder(len(times), probabilities))
+    return assigned
+
+
+@settings(max_examples=80)
+@given(
+    times=st.lists(st.integers(0, 9) | st.integers(-(2**62), 2**62), min_size=1, max_size=80),
+    borders=borders_of,
+    limit=st.integers(2, 9),
+    probabilities=st.sampled_from([(0.7, 0.1, 0.2), (0.5, 0.5), (1.0, 0.0, 0.0), (0.5, 0.5, 0.0)]),
+)
+def test_datetime_cuts_where_sorting_would(times, borders, limit, probabilities):
+    column = pa.array(times).cast(pa.timestamp("ns"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        assigned = assign(DatetimeSplit("x", probabilities), tables_of(column, borders))
+    three = probabilities if len(probabilities) == 3 else (probabilities[0], 0.0, probabilities[1])
+    assert np.array_equal(assigned, sorted_split(times, three))
+
+
+def test_datetime_reads_once_if_times_are_few_and_again_if_they_are_many():
+    days = np.random.default_rng(0).integers(0, 10_000, 50_000)
+    column = pa.array(days.astype("datetime64[D]"))
+    assert np.array_equal(assign(DatetimeSplit("x"), tables_of(column, [20_000])), sorted_split(days, (0.7, 0.1, 0.2)))
+    assert assign.passes == 0
+    seconds = np.random.default_rng(0).integers(0, 10**9, 50_000)
+    column = pa.array(seconds).cast(pa.timestamp("s"))
+    assigned = assign(DatetimeSplit("x"), tables_of(column, [20_000]))
+    assert np.array_equal(assigned, sorted_split(seconds, (0.7, 0.1, 0.2)))
+    assert assign.passes == 1
+    with pytest.raises(ConfigError, match=r'Column "x" has more distinct times.*read_again'):
+        assign(DatetimeSplit("x"), tables_of(column, [20_000]), read_again=False)
+
+
+def test_datetime_holds_a_bounded_census():
+    times = np.random.default_rng(0).integers(0, 2**50, 200_000)
+    census = DatetimeSplit("x").census(pa.table({"x": pa.array(times).cast(pa.timestamp("us"))}))
+    assert len(pickle.dumps(census)) < 2 * 8 * classes.LARGEST_BUCKET_COUNT + 2_000
+    assert (census + census).counts.buckets.size <= classes.LARGEST_BUCKET_COUNT
+
+
+@pytest.mark.parametrize("rows", [9, 11])
+def test_datetime_loses_no_row_where_the_reference_does(rows):
+    assigned = assign(DatetimeSplit("x"), [pa.table({"x": pa.array(np.arange(rows).astype("datetime64[D]"))})])
+    assert counts(assigned) == {9: [6, 1, 2], 11: [8, 1, 2]}[rows]
+    assert np.array_equal(assigned, np.sort(assigned))
+
+
+def test_datetime_reads_every_type_alike():
+    days = np.random.default_rng(0).permutation(400)
+    expected = sorted_split(days, (0.7, 0.1, 0.2))
+    dates = pa.array(days.astype("datetime64[D]"))
+    columns = [dates, dates.cast(pa.date64()), dates.cast(pa.string()), dates.cast(pa.large_string())]
+    columns += [dates.cast(pa.timestamp(unit)) for unit in ("s", "ms", "us", "ns")]
+    columns += [dates.cast(pa.timestamp("us")).cast(pa.timestamp("ms", "Europe/Berlin"))]
+    columns += [dates.cast(pa.string()).dictionary_encode(), dates.cast(pa.string()).cast(pa.string_view())]
+    columns += [pc.binary_join_element_wise(dates.cast(pa.string()), end, "") for end in ("T10:00:00Z", " 07 ")]
+    for column in columns:
+        assert np.array_equal(assign(DatetimeSplit("x"), tables_of(column, [150])), expected), column.type
+    for form in ("%d/%m/%Y", "%Y-%m-%d %H:%M:%S.%f", "%d %b %Y", "%Y%m%d"):
+        column = pa.array([day.strftime(form) for day in dates.to_pylist()])
+        assert np.array_equal(assign(DatetimeSplit("x", datetime_format=form), tables_of(column, [150])), expected)
+
+
+def order_of(texts, datetime_format=None):
+    """Return the texts in the order that the split sees, by cutting after each of them."""
+    table = pa.table({"x": texts})
+    ranks = np.zeros(len(texts), dtype=int)
+    for cut in range(1, len(texts)):
+        ranks += assign(DatetimeSplit("x", (cut / len(texts), 1 - cut / len(texts)), datetime_format), [table]) == TEST
+    return [texts[row] for row in np.argsort(ranks, kind="stable")]
+
+
+def test_datetime_orders_mixed_iso_strings():
+    ordered = [
+        "0001-01-01",
+        "1500-06-01",
+        "2020-01-01T00:30:00+01:00",  # the evening before in UTC
+        "2020-01-01",
+        "2020-01-01T00:00:01",
+        "2020-01-01 00:00:01.5Z",
+        "2020-01-01 00:00:01.500001999",
+        "9999-12-31",
+    ]
+    assert order_of(ordered[::-1]) == ordered
+
+
+def test_datetime_counts_nanoseconds_of_timestamps():
+    column = pa.array([3, 1, 2], pa.timestamp("ns"))
+    assert assign(DatetimeSplit("x", (1 / 3, 1 / 3, 1 / 3)), [pa.table({"x": column})]).tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("value", "datetime_format"),
+    [
+        ("yesterday", None),
+        ("now", None),
+        ("today", "%d/%m/%Y"),
+        ("2020-02-30", None),
+        ("31/02/2020", "%d/%m/%Y"),
+        ("03/02/20", "%d/%m/%Y"),
+        ("03/02/2020 and more", "%d/%m/%Y"),
+        ("", None),
+        (None, None),
+        (None, "%d/%m/%Y"),
+    ],
+)
+def test_datetime_names_values_and_rows_that_it_cannot_read(value, datetime_format):
+    good = "2020-03-04" if datetime_format is None else "04/03/2020"
+    tables = [pa.table({"when": [good] * 5}), pa.table({"when": pa.array([good, value, good])})]
+    shown = r"\(missing\)" if value is None else f'"{value}"'
+    with pytest.raises(RejectedValueError, match=f'column "when": 1 row.*{shown} in row 6.*drop their rows'):
+        assign(DatetimeSplit("when", datetime_format=datetime_format), tables)
+    kept = [None, np.array([True, False, True])]
+    assert counts(assign(DatetimeSplit("when", datetime_format=datetime_format), tables, kept)) == [5, 1, 1]
+
+
+def test_datetime_counts_all_that_it_cannot_read():
+    tables = [pa.table({"x": ["?", "2020-01-01"]}), pa.table({"x": ["??", "!", "!!"]})]
+    with pytest.raises(RejectedValueError, match=r'4 row.*"\?" in row 0, "\?\?" in row 2, "!" in row 3, \.\.\.'):
+        assign(DatetimeSplit("x"), tables)
+
+
+def test_datetime_refuses_columns_that_are_no_times():
+    with pytest.raises(ColumnError, match=r'Column "x" holds int64, which is not a time'):
+        assign(DatetimeSplit("x"), [pa.table({"x": [1]})])
+    with pytest.raises(ConfigError, match=r"datetime_format '%d/%Q'.*Use the codes of strptime"):
+        assign(DatetimeSplit("x", datetime_format="%d/%Q"), [pa.table({"x": ["1/2"]})])
+    mixed = [pa.table({"x": pa.array([dt.datetime(2020, 1, 1)], pa.timestamp(unit))}) for unit in ("us", "ns")]
+    with pytest.raises(ColumnError, match="nanoseconds in some partitions"):
+        assign(DatetimeSplit("x"), mixed)
+
+
+def test_datetime_takes_partitions_without_times():
+    column = pa.array([dt.datetime(2020, 1, day) for day in range(1, 11)], pa.timestamp("ns"))
+    tables = [
+        pa.table({"x": pa.nulls(2)}),
+        pa.table({"x": column}),
+        pa.table({"x": pa.array([], pa.string())}),
+    ]
+    kept = [np.zeros(2, dtype=bool), None, None]
+    assert assign(DatetimeSplit("x"), tables, kept).tolist() == [DROPPED] * 2 + [0] * 7 + [1] + [2] * 2
+
+
+def test_datetime_reports_times_that_changed():
+    split, table = DatetimeSplit("x"), pa.table({"x": ["2020-01-01"] * 3})
+    [plan] = split.plan([split.census(table)])
+    with pytest.raises(ColumnError, match='"x" changed between two reads'):
+        plan.assign(pa.table({"x": ["2020-01-01", "?", "2020-01-01"]}), None)
+
+
+@pytest.mark.parametrize(("split", "good"), [(DatetimeSplit("x"), "2020-01-01"), (FixedSplit("x"), "0")])
+def test_rejected_rows_are_counted_with_the_dropped_ones(split, good):
+    tables = [pa.table({"x": [good] * 3}), pa.table({"x": ["!", good, "?"]})]
+    kept = [np.array([True, False, True]), np.array([False, True, True])]
+    with pytest.raises(RejectedValueError, match=r'1 row.*: "\?" in row 5\.'):
+        assign(split, tables, kept)
