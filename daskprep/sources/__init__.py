@@ -1,0 +1,19 @@
+"""Where rows come from: pandas and Dask frames, and files, each as an ordered list of partitions."""
+
+from daskprep.sources.base import Piece, Source
+from daskprep.sources.file_source import FileSource, read_files
+from daskprep.sources.frames import DaskSource, PandasSource, is_frame, table_from_numpy, table_from_pandas
+from daskprep.sources.opening import as_source
+
+__all__ = [
+    "DaskSource",
+    "FileSource",
+    "PandasSource",
+    "Piece",
+    "Source",
+    "as_source",
+    "is_frame",
+    "read_files",
+    "table_from_numpy",
+    "table_from_pandas",
+]

@@ -1,0 +1,145 @@
+"""The Arrow types that sources deliver, and the type that columns of several files have in common."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+__all__ = ["TEXT_CODES", "common_type", "narrow_column", "narrow_table", "narrow_type"]
+
+TEXT_CODES = pa.dictionary(pa.int32(), pa.string())
+
+_LARGEST_OFFSET = 2**31 - 1
+_DIGITS_128, _DIGITS_256 = 38, 76
+_LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+
+
+def narrow_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type a column is delivered in: 32-bit offsets and codes of text, half floats as floats."""
+    if pt.is_large_string(kind) or pt.is_string_view(kind):
+        return pa.string()
+    if pt.is_large_binary(kind) or pt.is_binary_view(kind):
+        return pa.binary()
+    if pt.is_float16(kind):
+        return pa.float32()
+    if pt.is_dictionary(kind):
+        values = narrow_type(kind.value_type)
+        return TEXT_CODES if pt.is_string(values) else values
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_list_view(kind) or pt.is_large_list_view(kind):
+        return pa.list_(narrow_type(kind.value_type))
+    if pt.is_fixed_size_list(kind):
+        return pa.list_(narrow_type(kind.value_type), kind.list_size)
+    return kind
+
+
+def narrow_table(table: pa.Table) -> pa.Table:
+    """Return the table with every column in the type it is delivered in."""
+    for i, field in enumerate(table.schema):
+        if narrow_type(field.type) != field.type:
+            table = table.set_column(i, field.name, narrow_column(table.column(i)))
+    return table
+
+
+def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column in the type it is delivered in."""
+    chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+    target = narrow_type(column.type)
+    if target == column.type:
+        return pa.chunked_array(chunks, target)
+    if column.type in _LARGE:
+        chunks = [part for chunk in chunks for part in _narrow_offsets(chunk)]
+    elif pt.is_dictionary(column.type) and target != TEXT_CODES:
+        chunks = [chunk.dictionary_decode().cast(target) for chunk in chunks]
+    else:
+        chunks = [chunk.cast(target) for chunk in chunks]
+    return pa.chunked_array(chunks, target)
+
+
+def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
+    """Give 64-bit strings 32-bit offsets without a look at their bytes; what is too long for that is halved.
+
+    Arrow's own cast looks at the bytes before a slice too, and so refuses slices of columns above 2 GB.
+    """
+    target = _LARGE[array.type]
+    _, offsets, data = array.buffers()
+    if offsets is None or not len(array):
+        return [pa.array([], target)]
+    ends = np.frombuffer(offsets, np.int64)[array.offset : array.offset + len(array) + 1]
+    nbytes = int(ends[-1] - ends[0])
+    if nbytes > _LARGEST_OFFSET:
+        half = len(array) // 2
+        if not half:
+            return [array.cast(target)]
+        return [*_narrow_offsets(array.slice(0, half)), *_narrow_offsets(array.slice(half))]
+    valid = pc.is_valid(array).buffers()[1] if array.null_count else None
+    start = pa.py_buffer((ends - ends[0]).astype(np.int32))
+    data = pa.py_buffer(b"") if data is None else data.slice(int(ends[0]), nbytes)
+    return [pa.Array.from_buffers(target, len(array), [valid, start, data])]
+
+
+def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of both without changing any, or None if there is none.
+
+    Numbers widen, a column without values takes the other's type, text is text however it is encoded.
+    """
+    if one == other:
+        return one
+    if pt.is_null(one) or pt.is_null(other):
+        return other if pt.is_null(one) else one
+    if {one, other} == {TEXT_CODES, pa.string()}:
+        return pa.string()
+    if pt.is_list(one) and pt.is_list(other):
+        values = common_type(one.value_type, other.value_type)
+        return None if values is None else pa.list_(values)
+    if pt.is_struct(one) and pt.is_struct(other):
+        return _common_struct(one, other)
+    if pt.is_timestamp(one) and pt.is_timestamp(other):
+        return _promoted(one, other)
+    if _is_exact(one) and _is_exact(other) and (pt.is_decimal(one) or pt.is_decimal(other)):
+        return _common_decimal(one, other)
+    return _promoted(one, other) if _is_number(one) and _is_number(other) else None
+
+
+def _common_struct(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    types = {field.name: field.type for field in one}
+    for field in other:
+        merged = common_type(types.get(field.name, pa.null()), field.type)
+        if merged is None:
+            return None
+        types[field.name] = merged
+    return pa.struct(list(types.items()))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(_is_exact(kind) or pt.is_floating(kind))
+
+
+def _is_exact(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_decimal(kind))
+
+
+def _common_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    # Arrow's own rule leaves too few digits for the integers that it then refuses to cast.
+    (whole, scale), (other_whole, other_scale) = _digits(one), _digits(other)
+    scale = max(scale, other_scale)
+    digits = max(whole, other_whole) + scale
+    if digits > _DIGITS_256:
+        return None
+    return pa.decimal128(digits, scale) if digits <= _DIGITS_128 else pa.decimal256(digits, scale)
+
+
+def _digits(kind: pa.DataType) -> tuple[int, int]:
+    """Return the most digits before and after the point."""
+    if pt.is_decimal(kind):
+        return kind.precision - kind.scale, kind.scale
+    return len(str(2 ** (kind.bit_width - pt.is_signed_integer(kind)))), 0
+
+
+def _promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    schemas = [pa.schema([("", kind)]) for kind in (one, other)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
+        return None

@@ -1,0 +1,155 @@
+"""What every source can do, and the pieces of files that travel to workers."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from daskprep.errors import ColumnError, did_you_mean
+from daskprep.sources.arrow_types import narrow_table
+from daskprep.sources.locations import File, reading
+
+__all__ = ["FilePiece", "JoinedPiece", "Piece", "Source", "check_names", "require_columns", "rows_alone"]
+
+_LISTED = 20
+
+
+class Piece(ABC):
+    """One partition of files: small, picklable, and read wherever it lands."""
+
+    rows: int | None
+    nbytes: int
+
+    @abstractmethod
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of the piece with these columns, in this order."""
+
+
+@dataclass(frozen=True)
+class FilePiece(Piece):
+    """Some rows of one file.
+
+    `nbytes` estimates what the rows take in memory; `rows` is None where only reading can tell.
+    """
+
+    file: File
+    rows: int | None
+    nbytes: int
+
+    kind: ClassVar[str]
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        self.file.check_unchanged()
+        folders = dict(self.file.folders)
+        with reading(self.file, self.kind):
+            table = narrow_table(self.read_stored([name for name in columns if name not in folders]))
+        for name in columns:
+            if name in folders:
+                table = table.append_column(name, _repeated(folders[name], table.num_rows))
+        return table.select(list(columns))
+
+    @abstractmethod
+    def read_stored(self, columns: list[str]) -> pa.Table:
+        """Return the columns that the file itself holds; all its rows also for no columns."""
+
+
+@dataclass(frozen=True)
+class JoinedPiece(Piece):
+    """Several small pieces that are read as one partition."""
+
+    parts: tuple[Piece, ...]
+    rows: int | None
+    nbytes: int
+
+    @classmethod
+    def of(cls, parts: Sequence[Piece]) -> JoinedPiece:
+        rows = [part.rows for part in parts]
+        total = None if None in rows else sum(count or 0 for count in rows)
+        return cls(tuple(parts), total, sum(part.nbytes for part in parts))
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        tables = [part.read(columns) for part in self.parts]
+        # concat_tables forgets how many rows tables of no columns have.
+        return pa.concat_tables(tables) if columns else rows_alone(sum(table.num_rows for table in tables))
+
+
+class Source(ABC):
+    """An ordered list of partitions, each of which gives an Arrow table of the columns asked for.
+
+    Text arrives as ``string`` or ``dictionary<int32, string>``, never with 64-bit offsets or as views.
+
+    Attributes
+    ----------
+    columns : list of str
+        Names of the columns.
+    npartitions : int
+        Number of partitions, at least 1.
+    row_counts : list of int or None
+        Rows of each partition, where they are known without reading.
+    in_memory : bool
+        The rows are in this process: partitions are read here and never enter a graph.
+    is_dask : bool
+        The rows are a Dask frame, `frame`.
+    """
+
+    columns: list[str]
+    npartitions: int
+    row_counts: list[int] | None
+    in_memory: bool = False
+    is_dask: bool = False
+
+    @abstractmethod
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        """Return one partition with these columns, in this order."""
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        """Return one small picklable piece for each partition; only sources of files have them."""
+        raise TypeError(f"a {type(self).__name__} has no pieces; only sources of files do")
+
+    @property
+    def frame(self) -> Any:
+        """Return the Dask frame; only Dask sources have one."""
+        raise TypeError(f"a {type(self).__name__} has no Dask frame; only Dask sources do")
+
+    def require(self, columns: Iterable[str]) -> None:
+        """Raise ColumnError for the first of these columns that cannot be read."""
+        require_columns(columns, self.columns)
+
+
+def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
+    """Raise ColumnError for the first wanted column that is not present."""
+    known = set(present)
+    for name in wanted:
+        if name not in known:
+            listed = ", ".join(map(str, present[:_LISTED]))
+            more = f" and {len(present) - _LISTED} more" if len(present) > _LISTED else ""
+            raise ColumnError(
+                f'column "{name}" is not in the data.{did_you_mean(name, present)} Its columns are: {listed}{more}'
+            )
+
+
+def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
+    """Raise ColumnError for a name that two columns share."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        places = [i for i, name in enumerate(names) if name == twice[0]]
+        raise ColumnError(
+            f'{where}: {len(places)} columns are named "{twice[0]}" ({", ".join(map(str, places))}, counted '
+            f"from 0); names must be unique: {remedy}"
+        )
+
+
+def rows_alone(rows: int) -> pa.Table:
+    """Return a table of no columns that still has its number of rows."""
+    return pa.table({"": pa.nulls(rows)}).select([])
+
+
+def _repeated(value: str | None, rows: int) -> pa.Array:
+    codes = pa.nulls(rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), rows)
+    return pa.DictionaryArray.from_arrays(codes, pa.array([] if value is None else [value], pa.string()))

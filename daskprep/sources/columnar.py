@@ -1,0 +1,109 @@
+"""What files of typed columns have in common: one type for a column over all files, and estimates of size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from daskprep.errors import ColumnError
+from daskprep.sources.arrow_types import common_type, narrow_type
+from daskprep.sources.base import check_names
+from daskprep.sources.locations import File
+
+__all__ = ["Schemas", "fitted"]
+
+_TEXT_BYTES = 16
+
+
+class Schemas:
+    """The columns of several files: the types they are delivered in, and what keeps some from being read.
+
+    Attributes
+    ----------
+    types : dict
+        The type of each column, in the order of the files.
+    problems : dict of str to ColumnError
+        Columns that a file lacks, or has in a type that the other files' does not fit.
+    """
+
+    def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
+        self.types: dict[str, pa.DataType] = {}
+        self.problems: dict[str, ColumnError] = {}
+        distinct: list[pa.Schema] = []
+        for file, schema in zip(files, schemas, strict=True):
+            # Almost always all are equal, and there may be thousands.
+            if not any(schema.equals(other) for other in distinct):
+                distinct.append(schema)
+                self._add(file, schema, files[0])
+        self._require_everywhere(files, schemas)
+
+    def _add(self, file: File, schema: pa.Schema, first: File) -> None:
+        for name in {name for name in schema.names if len(schema.get_all_field_indices(name)) > 1}:
+            try:
+                check_names(schema.names, file.name, "write the file anew with other names")
+            except ColumnError as error:
+                self.problems.setdefault(name, error)
+        for field in schema:
+            kind, known = narrow_type(field.type), self.types.get(field.name, pa.null())
+            common = common_type(known, kind)
+            if common is None:
+                self.problems.setdefault(
+                    field.name,
+                    ColumnError(
+                        f'column "{field.name}" is of type {kind} in {file.name}, but of type {known} in '
+                        f"files before it ({first.name}); write it in one type in all files"
+                    ),
+                )
+            else:
+                self.types[field.name] = common
+
+    def _require_everywhere(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
+        for file, schema in zip(files, schemas, strict=True):
+            if len(schema) == len(self.types):
+                continue
+            for name in self.types.keys() - set(schema.names):
+                having = next(other for other, one in zip(files, schemas, strict=True) if name in one.names)
+                self.problems.setdefault(
+                    name,
+                    ColumnError(
+                        f'column "{name}" is missing in {file.name}, but present in {having.name}; leave out '
+                        "the column or the file"
+                    ),
+                )
+
+    def casts(self, schema: pa.Schema) -> tuple[tuple[str, pa.DataType], ...]:
+        """Return the columns that one file must change to fit the others."""
+        return tuple(
+            (field.name, self.types[field.name])
+            for field in schema
+            if field.name not in self.problems and narrow_type(field.type) != self.types[field.name]
+        )
+
+
+def fitted(table: pa.Table, casts: Sequence[tuple[str, pa.DataType]], file: File) -> pa.Table:
+    """Cast the columns of a table that must fit other files; values never change."""
+    for name, kind in casts:
+        place = table.schema.get_field_index(name)
+        if place < 0 or table.schema.field(place).type == kind:
+            continue
+        try:
+            table = table.set_column(place, name, table.column(place).cast(kind))
+        except pa.ArrowInvalid as error:
+            raise ColumnError(
+                f'column "{name}" of {file.name} does not fit the type {kind} that all files need: {error}; '
+                "write it in one type in all files"
+            ) from error
+    return table
+
+
+def row_bytes(schema: pa.Schema) -> int:
+    """Estimate the bytes that a row takes in memory by the types of its columns."""
+    return sum(_cell_bytes(field.type) for field in schema)
+
+
+def _cell_bytes(kind: pa.DataType) -> int:
+    if pt.is_primitive(kind) or pt.is_decimal(kind):
+        return max(1, int(kind.bit_width) // 8)
+    return _TEXT_BYTES

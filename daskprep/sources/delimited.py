@@ -1,0 +1,284 @@
+"""CSV and its like: read as text, cut between records, never inside a quoted cell."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+
+from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
+from daskprep.sources.base import FilePiece, check_names
+from daskprep.sources.joining import evenly
+from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
+from daskprep.sources.text import BLOCK_BYTES, Text, byte_view, in_blocks
+
+__all__ = ["DEFAULT_NULLS", "DELIMITERS", "DelimitedPiece", "Dialect", "plan_delimited"]
+
+DELIMITERS = (",", "\t", ";", "|")
+# The strings that pandas.read_csv takes for missing cells.
+DEFAULT_NULLS = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+    "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+
+_HEAD_BYTES = 1 << 18
+_PARSED_BYTES = 1 << 22
+_SNIFFED_ROWS = 50
+_SHOWN = 80
+_RETURN = 13
+_ENCODING_REMEDY = "give the right encoding by read_files(..., encoding=)"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How cells stand in a delimited file, and what its columns are called."""
+
+    delimiter: str
+    quote: str | None
+    null_values: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class DelimitedPiece(FilePiece):
+    """The records between two positions of a delimited text; every column is read as strings."""
+
+    text: Text
+    start: int
+    stop: int | None
+    dialect: Dialect
+    kind: ClassVar[str] = "delimited text"
+
+    def read_stored(self, columns: list[str]) -> pa.Table:
+        data = _without_mark(self.text.read(self.start, self.stop))
+        wanted = columns or [self.dialect.names[0]]
+        if not data.size:
+            return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
+        view = byte_view(data)
+        quoted = self._has_quotes(view)
+        if quoted and self.stop is None:
+            self._check_closed(view)
+        return self._parse(data, wanted, quoted=quoted).select(columns)
+
+    def _has_quotes(self, view: np.ndarray) -> bool:
+        mark = self.dialect.quote
+        if mark is None:
+            return False
+        return any((view[i : i + BLOCK_BYTES] == ord(mark)).any() for i in range(0, len(view), BLOCK_BYTES))
+
+    def _check_closed(self, view: np.ndarray) -> None:
+        # Arrow takes all that follows such a quote for one cell, without a word.
+        opened = unclosed_quote(view, self.dialect.delimiter, self.dialect.quote, BLOCK_BYTES)
+        if opened is not None:
+            raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
+
+    def _parse(self, data: pa.Buffer, columns: list[str], *, quoted: bool) -> pa.Table:
+        ragged: list[Any] = []
+        try:
+            return in_blocks(
+                lambda block_bytes: self._parsed(data, columns, pa.string(), block_bytes, ragged, quoted=quoted),
+                _PARSED_BYTES,
+                data.size,
+            )
+        except pa.ArrowInvalid as error:
+            raise self._explained(data, columns, ragged, error, quoted=quoted) from error
+
+    def _parsed(
+        self,
+        data: pa.Buffer,
+        columns: list[str],
+        kind: pa.DataType,
+        block_bytes: int,
+        ragged: list[Any],
+        *,
+        quoted: bool,
+    ) -> pa.Table:
+        def keep(row: Any) -> str:
+            ragged.append(row)
+            return "error"
+
+        dialect = self.dialect
+        if quoted:
+            block_bytes = _harmless_blocks(byte_view(data), block_bytes)
+        return pa_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=pa_csv.ReadOptions(
+                use_threads=False, block_size=block_bytes, column_names=list(dialect.names)
+            ),
+            parse_options=pa_csv.ParseOptions(
+                delimiter=dialect.delimiter,
+                quote_char=dialect.quote if quoted else False,
+                newlines_in_values=quoted,
+                invalid_row_handler=keep,
+            ),
+            convert_options=pa_csv.ConvertOptions(
+                column_types=dict.fromkeys(columns, kind),
+                include_columns=columns,
+                strings_can_be_null=True,
+                null_values=list(dialect.null_values),
+            ),
+        )
+
+    def _explained(
+        self, data: pa.Buffer, columns: list[str], ragged: list[Any], error: pa.ArrowInvalid, *, quoted: bool
+    ) -> DaskprepError:
+        name, dialect = self.file.name, self.dialect
+        if ragged:
+            row = ragged[0]
+            return RejectedValueError(
+                f"{name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where the "
+                f"header has {row.expected_columns}: {row.text[:_SHOWN]!r}; mend the line (cells that hold "
+                f"{dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
+            )
+        unread = ConfigError(f"{name}: cannot be read as {self.kind}: {error}")
+        try:
+            table = in_blocks(
+                lambda block_bytes: self._parsed(data, columns, pa.binary(), block_bytes, [], quoted=quoted),
+                _PARSED_BYTES,
+                data.size,
+            )
+        except pa.ArrowInvalid:
+            return unread
+        for column in columns:
+            row = _first_undecodable(table[column])
+            if row is not None:
+                return RejectedValueError(
+                    f'{name}, line {self._line(data, row)}, column "{column}": not UTF-8: '
+                    f"{table[column][row].as_py()[:_SHOWN]!r}; {_ENCODING_REMEDY}"
+                )
+        return unread
+
+    def _line(self, data: pa.Buffer, row: int) -> int:
+        """Return the line of the file, counted from 1, in which a row of the piece begins."""
+        text: bytes = data.to_pybytes()
+        starts = record_starts(text, self.dialect.delimiter, self.dialect.quote)
+        offset = int(starts[min(row, len(starts) - 1)])
+        return self.text.line_at(self.start) + text.count(b"\n", 0, offset)
+
+
+def _without_mark(data: pa.Buffer) -> pa.Buffer:
+    """Put a blank line before a piece that begins with a byte order mark, which Arrow would drop from its cell."""
+    begins = byte_view(data)[: len(codecs.BOM_UTF8)].tobytes()
+    return pa.py_buffer(b"\n" + data.to_pybytes()) if begins == codecs.BOM_UTF8 else data
+
+
+def _harmless_blocks(view: np.ndarray, block_bytes: int) -> int:
+    """Return a block size, not smaller than the given one, with which no block ends in a carriage return.
+
+    Arrow 26.0.1 drops a newline that begins a block after such an end, also where both are in quotes.
+    """
+    while (view[block_bytes - 1 : -1 : block_bytes] == _RETURN).any():
+        block_bytes += 1
+    return block_bytes
+
+
+def plan_delimited(
+    text: Text, delimiter: str | None, quote: str | None, null_values: Sequence[str], partition_bytes: int
+) -> list[DelimitedPiece]:
+    """Read the header of a file and cut the rest into pieces of about `partition_bytes`."""
+    head, complete, start = _head(text, _HEAD_BYTES)
+    delimiter = delimiter or _sniff(text.decoded_head(head[start:]), quote, complete=complete)
+    nbytes = _HEAD_BYTES
+    while (length := first_record_end(head[start:], delimiter, quote)) is None and not complete:
+        nbytes *= 16
+        head, complete, start = _head(text, nbytes)
+    body = len(head) if length is None else start + length
+    dialect = Dialect(delimiter, quote, tuple(null_values), _names(text, head[start:body], delimiter, quote))
+    file, size = text.file, text.file.size or 0
+    if not text.can_cut or size - body <= partition_bytes:
+        return [DelimitedPiece(file, None, max(size - body, 0), text, body, None, dialect)]
+    cuts, opened = cut_records(text.blocks(body), body, evenly(body, size, partition_bytes), delimiter, quote)
+    if opened is not None:
+        raise _never_closed(text, text.line_at(opened))
+    bounds = [body, *(cut for cut in cuts if cut < size), size]
+    return [DelimitedPiece(file, None, b - a, text, a, b, dialect) for a, b in pairwise(bounds)]
+
+
+def _head(text: Text, nbytes: int) -> tuple[bytes, bool, int]:
+    head, complete = text.head(nbytes)
+    return head, complete, text.begin(head)
+
+
+def _names(text: Text, record: bytes, delimiter: str, quote: str | None) -> tuple[str, ...]:
+    name = text.file.name
+    if not record.strip():
+        raise ConfigError(f"{name}: is empty; a first line with the names of the columns is needed")
+    try:
+        line = record.decode(text.encoding if text.can_cut else "utf-8")
+    except UnicodeDecodeError as error:
+        raise RejectedValueError(
+            f"{name}: the names of its columns are not {text.encoding} text: "
+            f"{error.object[error.start : error.start + 8]!r} at byte {error.start}; {_ENCODING_REMEDY}"
+        ) from error
+    try:
+        cells = next(_rows(line, delimiter, quote))
+    except (csv.Error, StopIteration) as error:
+        raise ConfigError(f"{name}: its first line cannot be read as names of columns: {error}") from error
+    # pandas writes its index under an empty name, and reads that back under this one.
+    names = tuple(cell or f"Unnamed: {i}" for i, cell in enumerate(cells))
+    check_names(names, name, "rename one in the file's first line")
+    return names
+
+
+def _rows(text: str, delimiter: str, quote: str | None) -> Any:
+    lines = io.StringIO(text, newline="")
+    if quote is None:
+        return csv.reader(lines, delimiter=delimiter, quotechar=None, quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, delimiter=delimiter, quotechar=quote)
+
+
+def _sniff(head: str, quote: str | None, *, complete: bool) -> str:
+    """Return the delimiter that cuts the first records into the most cells, the same number in each."""
+    widths = {delimiter: _widths(head, delimiter, quote, complete=complete) for delimiter in DELIMITERS}
+    single = all(counts[:1] == [1] for counts in widths.values())
+
+    def rank(delimiter: str) -> tuple[bool, int]:
+        counts = widths[delimiter]
+        first = counts[0] if counts else 0
+        # With one name in the header, commas in the rows are a part of their text.
+        return len(set(counts)) == 1 and (first > 1 or single), first
+
+    return max(DELIMITERS, key=rank)
+
+
+def _widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> list[int]:
+    try:
+        widths = [len(row) for row in islice(filter(None, _rows(head, delimiter, quote)), _SNIFFED_ROWS + 1)]
+    except csv.Error:
+        return []
+    # The last record may be cut off by the end of the head.
+    return widths[:_SNIFFED_ROWS] if complete or len(widths) > _SNIFFED_ROWS else widths[:-1] or widths
+
+
+def _first_undecodable(column: pa.ChunkedArray) -> int | None:
+    row = 0
+    for chunk in column.chunks:
+        try:
+            chunk.cast(pa.string())
+        except pa.ArrowInvalid:
+            return row + next(i for i, cell in enumerate(chunk.to_pylist()) if cell is not None and not _decodes(cell))
+        row += len(chunk)
+    return None
+
+
+def _decodes(cell: bytes) -> bool:
+    try:
+        cell.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _never_closed(text: Text, line: int) -> RejectedValueError:
+    return RejectedValueError(
+        f"{text.file.name}, line {line}: a quote opens a cell and is never closed; mend it, or use "
+        "read_files(..., quote=None) if quotes mean nothing in this file"
+    )

@@ -1,0 +1,105 @@
+"""Feather and Arrow IPC files: record batches are the pieces; local files are mapped, not read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby, islice
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from daskprep.errors import ConfigError
+from daskprep.sources.arrow_types import narrow_table
+from daskprep.sources.base import FilePiece, JoinedPiece, Piece
+from daskprep.sources.columnar import Schemas, fitted, row_bytes
+from daskprep.sources.joining import grouped
+from daskprep.sources.locations import File, for_each_file, reading
+
+__all__ = ["FeatherPiece", "plan_feather"]
+
+_FILE_MAGIC = b"ARROW1"
+_FEATHER_1_MAGIC = b"FEA1"
+
+
+@dataclass(frozen=True)
+class FeatherPiece(FilePiece):
+    """Record batches `first` to `last` (not included) of one file."""
+
+    first: int
+    last: int
+    casts: tuple[tuple[str, pa.DataType], ...]
+    kind: ClassVar[str] = "Arrow IPC"
+
+    def read_stored(self, columns: list[str]) -> pa.Table:
+        with self.file.open() as handle:
+            names = _schema(self.file, handle).names
+            fields = [names.index(name) for name in columns] or _cheapest(_schema(self.file, handle))
+            reader = _reader(self.file, handle, fields)
+            batches = list(_batches(reader, self.first, self.last))
+            table = pa.Table.from_batches(batches, reader.schema)
+        if table.num_rows != self.rows:
+            raise ConfigError(f"{self.file.name}: changed since it was listed; make the source again")
+        return fitted(narrow_table(table.select(columns)), self.casts, self.file)
+
+
+def plan_feather(
+    files: Sequence[File], columns: Collection[str] | None, partition_bytes: int
+) -> tuple[Schemas, list[Piece]]:
+    """Read the schema and the batch lengths of all files, and join small batches to pieces."""
+    found = for_each_file(_layout, files)
+    schemas = Schemas(files, [schema for schema, _ in found])
+    pieces = []
+    for file, (schema, rows) in zip(files, found, strict=True):
+        read = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
+        width, blank = row_bytes(read), FeatherPiece(file, 0, 0, 0, 0, schemas.casts(schema))
+        batches = [
+            replace(blank, rows=count, nbytes=count * width, first=i, last=i + 1) for i, count in enumerate(rows)
+        ]
+        pieces += batches or [blank]
+    return schemas, grouped(pieces, partition_bytes, _join)
+
+
+def _join(pieces: list[FeatherPiece]) -> Piece:
+    parts: list[Piece] = []
+    for _, group in groupby(pieces, key=lambda piece: piece.file):
+        same = list(group)
+        rows, nbytes = sum(piece.rows or 0 for piece in same), sum(piece.nbytes for piece in same)
+        parts.append(replace(same[0], rows=rows, nbytes=nbytes, last=same[-1].last))
+    return parts[0] if len(parts) == 1 else JoinedPiece.of(parts)
+
+
+def _layout(file: File) -> tuple[pa.Schema, list[int]]:
+    with reading(file, FeatherPiece.kind), file.open() as handle:
+        schema = _schema(file, handle)
+        reader = _reader(file, handle, _cheapest(schema))
+        return schema, [batch.num_rows for batch in _batches(reader, 0, None)]
+
+
+def _schema(file: File, handle: Any) -> pa.Schema:
+    return _reader(file, handle, None).schema
+
+
+def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:
+    """Open as an IPC file, or as a stream, which Hugging Face datasets keep under the same suffix."""
+    handle.seek(0)
+    magic = bytes(handle.read(len(_FILE_MAGIC)))
+    handle.seek(0)
+    if magic.startswith(_FEATHER_1_MAGIC):
+        raise ConfigError(f"{file.name}: is of Feather version 1, which Arrow gives up; write it anew with to_feather")
+    options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
+    return (pa.ipc.open_file if magic == _FILE_MAGIC else pa.ipc.open_stream)(handle, options=options)
+
+
+def _batches(reader: Any, first: int, last: int | None) -> Iterator[pa.RecordBatch]:
+    if isinstance(reader, pa.ipc.RecordBatchFileReader):
+        stop = reader.num_record_batches if last is None else last
+        return (reader.get_batch(i) for i in range(first, stop))
+    return islice(reader, first, last)
+
+
+def _cheapest(schema: pa.Schema) -> list[int]:
+    """Return the column that costs least to read; to read none, Arrow reads all."""
+    fixed = [i for i, field in enumerate(schema) if pt.is_primitive(field.type)]
+    return fixed[:1] or list(range(min(1, len(schema))))

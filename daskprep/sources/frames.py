@@ -1,0 +1,223 @@
+"""Frames and arrays in memory, and Dask frames, as sources."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Hashable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pt
+
+from daskprep.errors import ColumnError
+from daskprep.sources.arrow_types import narrow_column
+from daskprep.sources.base import Source, check_names, require_columns, rows_alone
+from daskprep.sources.object_cells import Cells, cell_kind
+
+__all__ = ["DaskSource", "PandasSource", "is_dask_frame", "is_frame", "table_from_numpy", "table_from_pandas"]
+
+_SLICE_ROWS = 131_072
+_UNIQUE = "rename one by frame.columns = [...]"
+
+
+class PandasSource(Source):
+    """A pandas frame, of which slices are converted when they are read; it is never changed or copied."""
+
+    in_memory = True
+
+    def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
+        self.columns = column_names(frame.columns, columns)
+        self.row_counts = _slices(len(frame))
+        self.npartitions = len(self.row_counts)
+        self._frame = frame
+        self._kinds: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        self.require(columns)
+        start = partition * _SLICE_ROWS
+        rows = self.row_counts[partition] if self.row_counts else 0
+        arrays = {}
+        for name in columns:
+            series = self._frame[name]
+            part = series.iloc[start : start + rows]
+            arrays[name] = series_column(part, name, self._kind(series, name), start)
+        return _table(arrays, rows)
+
+    def _kind(self, series: pd.Series[Any], name: str) -> str | None:
+        """Return the kind of all cells of an object column, so that slices do not differ in type."""
+        if series.dtype != object:
+            return None
+        with self._lock:
+            if name not in self._kinds:
+                self._kinds[name] = cell_kind(series.to_numpy())
+            return self._kinds[name]
+
+    def __repr__(self) -> str:
+        return f"<PandasSource: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
+
+
+class DaskSource(Source):
+    """A Dask frame; its partitions are converted where they are computed."""
+
+    is_dask = True
+
+    def __init__(self, frame: Any, columns: Iterable[str] | None = None) -> None:
+        self.columns = column_names(frame.columns, columns)
+        self.row_counts = None
+        self.npartitions = frame.npartitions
+        self._frame = frame
+
+    @property
+    def frame(self) -> Any:
+        return self._frame
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        self.require(columns)
+        return table_from_pandas(self._frame[list(columns)].partitions[partition].compute(), columns)
+
+    def __repr__(self) -> str:
+        return f"<DaskSource: {self.npartitions} partitions, {len(self.columns)} columns>"
+
+
+def is_dask_frame(frame: object) -> bool:
+    """Tell whether something is a Dask frame, without importing Dask."""
+    module = sys.modules.get("dask.dataframe")
+    return module is not None and isinstance(frame, module.DataFrame)
+
+
+def is_frame(frame: object) -> bool:
+    """Tell whether something is a pandas or Dask frame."""
+    return isinstance(frame, pd.DataFrame) or is_dask_frame(frame)
+
+
+def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[str]:
+    """Return the columns of a frame, or those wanted, after checking that each has a name of its own."""
+    names: list[Hashable] = list(labels)
+    if wanted is not None:
+        chosen = list(wanted)
+        for name in names:
+            if not isinstance(name, str) and str(name) in chosen and str(name) not in names:
+                raise _no_text(name, labels)
+        require_columns(chosen, [name for name in names if isinstance(name, str)])
+        check_names([name for name in names if name in set(chosen)], "the frame", _UNIQUE)
+        return chosen
+    for name in names:
+        if not isinstance(name, str):
+            raise _no_text(name, labels)
+    check_names(names, "the frame", _UNIQUE)
+    return [str(name) for name in names]
+
+
+def _no_text(name: Hashable, labels: pd.Index[Any]) -> ColumnError:
+    how = '["_".join(map(str, name)) for name in frame.columns]'
+    remedy = how if isinstance(labels, pd.MultiIndex) else "frame.columns.astype(str)"
+    return ColumnError(
+        f"column {name!r} of the frame is named by a {type(name).__name__}, and names must be text: "
+        f"use frame.columns = {remedy}"
+    )
+
+
+def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
+    """Return columns of a pandas frame as an Arrow table; the index is left out."""
+    return _table({name: series_column(frame[name], name, first_row=None) for name in columns}, len(frame))
+
+
+def table_from_numpy(array: np.ndarray) -> pa.Table:
+    """Return the columns of a 2-D array as an Arrow table with the names x0, x1, ...
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> table_from_numpy(np.array([[1.0, np.nan], [2.0, 0.5]])).to_pydict()
+    {'x0': [1.0, 2.0], 'x1': [None, 0.5]}
+    """
+    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.names is not None:
+        what = f"an array of {array.ndim} dimensions" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
+        raise ColumnError(f"a 2-D NumPy array is needed, not {what}: use .reshape(-1, 1) for a single column")
+    arrays = {}
+    for i, column in enumerate(array.T):
+        cells = _unmasked(column) if isinstance(column, np.ma.MaskedArray) else column
+        series = pd.Series(cells, dtype=object if cells.dtype.kind in "USO" else None, copy=False)
+        arrays[f"x{i}"] = series_column(series, f"x{i}")
+    return _table(arrays, len(array))
+
+
+def _unmasked(column: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
+    cells = np.array(column.data, dtype=object)
+    cells[np.ma.getmaskarray(column)] = None
+    return cells
+
+
+def series_column(
+    series: pd.Series[Any], name: str, kind: str | None = None, first_row: int | None = 0
+) -> pa.ChunkedArray:
+    """Return a column of a frame as Arrow chunks.
+
+    Object columns are described at `Cells`. Categories stay codes if they are text, and are decoded if not;
+    sparse columns are made dense; complex numbers, intervals and periods are refused.
+
+    Parameters
+    ----------
+    series : Series
+        The column or a part of it; its index is ignored.
+    name : str
+        What errors call it.
+    kind : str, optional
+        For object columns: the `cell_kind` of the whole column that `series` is a part of.
+    first_row : int or None
+        The row that the part begins with; None where it is not known, as in a Dask partition.
+    """
+    dtype = series.dtype
+    if dtype.kind == "O" and isinstance(dtype, np.dtype):
+        cells = series.to_numpy()
+        return narrow_column(Cells(cells, name, kind or cell_kind(cells), first_row).to_arrow())
+    _check_dtype(dtype, name)
+    if isinstance(dtype, pd.CategoricalDtype):
+        return narrow_column(_category_array(series, name))
+    if isinstance(dtype, pd.SparseDtype):
+        dense = pd.Series(np.asarray(series.array), copy=False)
+        return series_column(dense, name, kind, first_row)
+    try:
+        column = pa.array(series, from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ColumnError(
+            f'column "{name}" has dtype {dtype}, which cannot be read: {error}; use .astype(str)'
+        ) from error
+    if isinstance(column.type, pa.BaseExtensionType):
+        raise ColumnError(f'column "{name}" has dtype {dtype}, which cannot be read; use .astype(str)')
+    return narrow_column(column)
+
+
+def _check_dtype(dtype: Any, name: str) -> None:
+    remedy = None
+    if isinstance(dtype, pd.IntervalDtype):
+        remedy = "use .astype(str), or the middle by .array.mid"
+    elif isinstance(dtype, pd.PeriodDtype):
+        remedy = "use .dt.to_timestamp()"
+    elif isinstance(dtype, np.dtype) and dtype.kind == "c":
+        remedy = "make two columns, of .real and .imag"
+    if remedy:
+        raise ColumnError(f'column "{name}" has dtype {dtype}, which no feature reads: {remedy}')
+
+
+def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
+    codes = series.cat.codes.to_numpy().astype(np.int32)
+    categories = series_column(pd.Series(series.cat.categories.array, copy=False), name, first_row=None)
+    values = pa.concat_arrays(categories.chunks) if categories.num_chunks else pa.array([], categories.type)
+    column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values)
+    # Different categories may have one text, such as 1 and "1".
+    twice = pt.is_string(values.type) and len(values.unique()) < len(values)
+    return column.dictionary_decode() if twice else column
+
+
+def _slices(rows: int) -> list[int]:
+    full, rest = divmod(rows, _SLICE_ROWS)
+    return [_SLICE_ROWS] * full + ([rest] if rest or not full else [])
+
+
+def _table(arrays: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:
+    return pa.table(arrays) if arrays else rows_alone(rows)

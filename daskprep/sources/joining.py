@@ -1,0 +1,41 @@
+"""Join small pieces that follow each other, so that no partition is much smaller than it should be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from daskprep.sources.base import Piece
+
+__all__ = ["evenly", "grouped"]
+
+# Rows of few narrow columns take little memory as they are, but parsing gives each row more.
+_MOST_ROWS = 1 << 20
+
+P = TypeVar("P", bound=Piece)
+
+
+def grouped(
+    pieces: Sequence[P],
+    partition_bytes: int,
+    join: Callable[[list[P]], Piece],
+    *,
+    alone: Callable[[P], bool] | None = None,
+) -> list[Piece]:
+    """Join pieces that follow each other as long as they stay within `partition_bytes` together."""
+    groups: list[list[P]] = []
+    room, rows = 0, 0
+    for piece in pieces:
+        apart = alone is not None and alone(piece)
+        if apart or piece.nbytes > room or (piece.rows or 0) > rows or not groups:
+            groups.append([])
+            room, rows = (0, 0) if apart else (partition_bytes, _MOST_ROWS)
+        groups[-1].append(piece)
+        room, rows = room - piece.nbytes, rows - (piece.rows or 0)
+    return [group[0] if len(group) == 1 else join(group) for group in groups]
+
+
+def evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
+    """Return the positions that cut a range into equal parts of at most `partition_bytes`."""
+    parts = max(1, -(-(stop - start) // partition_bytes))
+    return [start + (stop - start) * i // parts for i in range(1, parts)]

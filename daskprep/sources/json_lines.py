@@ -1,0 +1,187 @@
+"""JSON lines: one object a line, cut at newlines, every column of one type over all pieces of all files.
+
+Types come from a pass over all rows when the source is made, piece by piece on threads, because a type that
+is guessed from a sample, or from one piece, fails or differs in another. That pass also counts the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.json as pa_json
+
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.sources.base import FilePiece
+from daskprep.sources.joining import evenly
+from daskprep.sources.json_types import NOTHING, JsonType, array_type, json_array, merged, settled, values_type
+from daskprep.sources.text import Text, in_blocks
+
+__all__ = ["JsonPiece", "plan_json", "typed"]
+
+_HEAD_BYTES = 1 << 16
+_PARSED_BYTES = 1 << 20
+_SHOWN = 80
+
+
+@dataclass(frozen=True)
+class JsonPiece(FilePiece):
+    """The lines between two positions of a file.
+
+    `schema` has the types of all columns; those in `mixed` hold values of several kinds, read as text.
+    """
+
+    text: Text
+    start: int
+    stop: int | None
+    schema: pa.Schema
+    mixed: frozenset[str]
+    kind: ClassVar[str] = "JSON lines"
+
+    def read_stored(self, columns: list[str]) -> pa.Table:
+        data = self.text.read(self.start, self.stop)
+        plain = pa.schema([self.schema.field(name) for name in columns if name not in self.mixed])
+        try:
+            table = self._parsed(data, plain)
+            table.validate(full=True)  # Arrow's parser takes any bytes for UTF-8
+        except pa.ArrowInvalid as error:
+            raise self._explained(data, error) from error
+        mixed = [name for name in columns if name in self.mixed]
+        if mixed:
+            objects = list(self._objects(data))
+            for name in mixed:
+                table = table.append_column(
+                    name, json_array([one.get(name) for one in objects], self.schema.field(name).type)
+                )
+        return table.select(columns)
+
+    def survey(self) -> tuple[int, dict[str, JsonType]]:
+        """Return how many rows there are, and the type of every column as this piece has it."""
+        data = self.text.read(self.start, self.stop)
+        try:
+            table = self._parsed(data, None)
+        except pa.ArrowInvalid as error:
+            objects = list(self._objects(data))
+            names = dict.fromkeys(name for one in objects for name in one)
+            types = {name: values_type(one.get(name) for one in objects) for name in names}
+            if not any(mixed for _, mixed in types.values()):
+                raise self._explained(data, error) from error
+            return len(objects), types
+        return table.num_rows, {name: (array_type(table[name]), False) for name in table.column_names}
+
+    def _parsed(self, data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
+        if not data.size or (data.size < _HEAD_BYTES and data.to_pybytes().isspace()):
+            return (schema or pa.schema([])).empty_table()
+        options = pa_json.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
+        )
+
+        def parse(block_bytes: int) -> pa.Table:
+            read = pa_json.ReadOptions(use_threads=False, block_size=block_bytes)
+            return pa_json.read_json(pa.BufferReader(data), read_options=read, parse_options=options)
+
+        return in_blocks(parse, _PARSED_BYTES, data.size)
+
+    def _objects(self, data: pa.Buffer, *, strict: bool = False) -> Iterator[dict[str, Any]]:
+        for number, line in enumerate(data.to_pybytes().split(b"\n")):
+            if not line.strip():
+                continue
+            try:
+                value = json.loads(line, object_pairs_hook=_unique if strict else None)
+                if strict:
+                    json.dumps(value, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
+            except ValueError as error:
+                raise self._bad_line(number, line, str(error)) from error
+            if not isinstance(value, dict):
+                raise self._bad_line(number, line, f"a {type(value).__name__}")
+            yield value
+
+    def _explained(self, data: pa.Buffer, error: pa.ArrowInvalid) -> RejectedValueError:
+        try:
+            for _ in self._objects(data, strict=True):
+                pass
+        except RejectedValueError as found:
+            return found
+        return RejectedValueError(f"{self.file.name}: cannot be read as {self.kind}: {error}; mend the file")
+
+    def _bad_line(self, number: int, line: bytes, reason: str) -> RejectedValueError:
+        return RejectedValueError(
+            f"{self.file.name}, line {self.text.line_at(self.start) + number}: not one JSON object: "
+            f"{reason}: {line[:_SHOWN].decode(errors='replace')!r}; mend the line"
+        )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands twice in it")
+    return found
+
+
+def plan_json(text: Text, partition_bytes: int) -> list[JsonPiece]:
+    """Cut a file at newlines into pieces of about `partition_bytes`, of which no types are known yet."""
+    head, complete = text.head(_HEAD_BYTES)
+    start = text.begin(head)
+    _check_lines(text, head[start:], complete=complete)
+    size = text.file.size or 0
+    bounds: list[int | None] = [start, None]
+    if text.can_cut:
+        bounds = [start, *_line_starts(text, evenly(start, size, partition_bytes)), size]
+    none = pa.schema([])
+    return [
+        JsonPiece(text.file, None, (size if b is None else b) - (a or 0), text, a or 0, b, none, frozenset())
+        for a, b in pairwise(bounds)
+    ]
+
+
+def typed(pieces: Sequence[JsonPiece], surveys: Sequence[tuple[int, dict[str, JsonType]]]) -> list[JsonPiece]:
+    """Give all pieces the types that hold the values of all of them."""
+    types: dict[str, JsonType] = {}
+    for _, found in surveys:
+        for name, kind in found.items():
+            types[name] = merged(types.get(name, NOTHING), kind)
+    schema = pa.schema([(name, settled(kind)) for name, (kind, _) in types.items()])
+    mixed = frozenset(name for name, (_, flag) in types.items() if flag)
+    return [
+        replace(piece, rows=rows, schema=schema, mixed=mixed) for piece, (rows, _) in zip(pieces, surveys, strict=True)
+    ]
+
+
+def _check_lines(text: Text, head: bytes, *, complete: bool) -> None:
+    """Refuse JSON that is not in lines, which would read as rows by accident."""
+    first, newline, _ = head.partition(b"\n")
+    first = first.strip()
+    if not first:
+        return
+    try:
+        whole = isinstance(json.loads(first), dict) if newline or complete else first.startswith(b"{")
+    except ValueError:
+        whole = False
+    if not whole:
+        what = "begins a JSON array" if first.startswith(b"[") else "is not a JSON object"
+        raise ConfigError(
+            f"{text.file.name}: its first line {what}; JSON lines are needed, one object a line: read it "
+            "with pandas.read_json and pass the frame, or write it anew with "
+            "to_json(orient='records', lines=True)"
+        )
+
+
+def _line_starts(text: Text, targets: Sequence[int]) -> list[int]:
+    starts: list[int] = []
+    size = text.file.size or 0
+    for target in targets:
+        if starts and target <= starts[-1]:
+            continue
+        position = target - 1
+        for block in text.blocks(position):
+            if (at := block.find(b"\n")) >= 0:
+                position += at + 1
+                break
+            position += len(block)
+        if position < size:
+            starts.append(position)
+    return starts

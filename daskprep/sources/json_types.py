@@ -1,0 +1,161 @@
+"""The types of JSON columns: found piece by piece and merged, so that no piece reads a column in its own way.
+
+A type is an Arrow type and a flag: True if values of several kinds were found, which are read as text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from decimal import Decimal
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from daskprep.sources.arrow_types import common_type
+from daskprep.sources.cell_text import cell_texts
+
+__all__ = ["JsonType", "NOTHING", "array_type", "json_array", "merged", "settled", "values_type"]
+
+JsonType = tuple[pa.DataType, bool]
+
+NOTHING: JsonType = (pa.null(), False)
+_TEXT: JsonType = (pa.string(), True)
+# Integers that 64 bits do not hold; Arrow would make floats of them, and different ids would become equal.
+_BIG = pa.decimal128(38, 0)
+_BIG_FROM, _BIG_BELOW = 2.0**63, 1e38
+# Floats that are all whole, as 1.0: floats in the end, but together with big integers they are such.
+_WHOLE = pa.decimal128(37, 0)
+
+
+def merged(one: JsonType, other: JsonType) -> JsonType:
+    """Return the type that holds the values of both; where there is none, text."""
+    (a, a_mixed), (b, b_mixed) = one, other
+    flag = a_mixed or b_mixed
+    if pt.is_null(a) or pt.is_null(b):
+        return (b if pt.is_null(a) else a), flag
+    if pt.is_list(a) and pt.is_list(b):
+        values, mixed = merged((a.value_type, False), (b.value_type, False))
+        return pa.list_(values), mixed or flag
+    if pt.is_struct(a) and pt.is_struct(b):
+        fields, mixed = merged_fields([_fields(a), _fields(b)])
+        return pa.struct(list(fields.items())), mixed or flag
+    common = common_type(a, b)
+    return _TEXT if common is None else (common, flag)
+
+
+def merged_fields(found: Iterable[dict[str, JsonType]]) -> tuple[dict[str, pa.DataType], bool]:
+    """Merge types by name, and tell whether any is of several kinds."""
+    total: dict[str, JsonType] = {}
+    for fields in found:
+        for name, kind in fields.items():
+            total[name] = merged(total.get(name, NOTHING), kind)
+    return {name: kind for name, (kind, _) in total.items()}, any(mixed for _, mixed in total.values())
+
+
+def _fields(kind: pa.DataType) -> dict[str, JsonType]:
+    return {field.name: (field.type, False) for field in kind}
+
+
+def array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
+    """Return the type for a column as Arrow read it: no dates, which JSON has not, and exact big integers."""
+    kind = array.type
+    if pt.is_timestamp(kind):
+        return pa.string()
+    if pt.is_list(kind):
+        return kind if pt.is_null(kind.value_type) else pa.list_(array_type(pc.list_flatten(array)))
+    if pt.is_struct(kind):
+        return pa.struct([(field.name, array_type(pc.struct_field(array, [i]))) for i, field in enumerate(kind)])
+    if pt.is_floating(kind):
+        return _float_type(np.asarray(array.drop_null()))
+    if pt.is_integer(kind):
+        limits = pc.min_max(array).as_py()
+        return _integer_type([limits["min"] or 0, limits["max"] or 0])
+    return kind
+
+
+def _float_type(values: np.ndarray) -> pa.DataType:
+    largest = np.max(np.abs(values), initial=0)
+    if largest >= _BIG_BELOW or not bool((values == np.trunc(values)).all()):
+        return pa.float64()
+    return _BIG if largest >= _BIG_FROM else _WHOLE
+
+
+def _integer_type(values: Sequence[int]) -> pa.DataType:
+    # As floats, because Arrow makes floats of all integers where it finds one float or one too big.
+    largest = max(abs(float(value)) for value in values)
+    if largest >= _BIG_BELOW:
+        return pa.float64()
+    return _BIG if largest >= _BIG_FROM else pa.int64()
+
+
+def settled(kind: pa.DataType) -> pa.DataType:
+    """Return the type to read a column in, once all of its values have been seen."""
+    if pt.is_list(kind):
+        return pa.list_(_settled_part(kind.value_type))
+    if pt.is_struct(kind):
+        return pa.struct([(field.name, _settled_part(field.type)) for field in kind])
+    return pa.float64() if kind == _WHOLE else kind
+
+
+def _settled_part(kind: pa.DataType) -> pa.DataType:
+    # Arrow 26.0.1 makes arrays with wrong lengths of lists that are known to hold nulls alone.
+    return pa.string() if pt.is_null(kind) else settled(kind)
+
+
+def values_type(values: Iterable[Any]) -> JsonType:
+    """Return the type for parsed JSON values, as `array_type` would where they are of one kind."""
+    values = [value for value in values if value is not None]
+    kinds = set(map(type, values))
+    if not kinds:
+        return NOTHING
+    if kinds == {bool}:
+        return pa.bool_(), False
+    if kinds == {str}:
+        return pa.string(), False
+    if kinds == {list}:
+        kind, mixed = values_type(chain.from_iterable(values))
+        return pa.list_(kind), mixed
+    if kinds == {dict}:
+        names = dict.fromkeys(chain.from_iterable(values))
+        fields, mixed = merged_fields([{name: values_type(value.get(name) for value in values)} for name in names])
+        return pa.struct(list(fields.items())), mixed
+    if kinds == {int}:
+        return _integer_type(values), False
+    if kinds <= {int, float}:
+        return _float_type(np.array([float(value) for value in values])), False
+    return _TEXT
+
+
+def json_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
+    """Return parsed JSON values as an array; what is of another kind than the type says turns into text."""
+    return pa.array(_fitted(values, kind), kind)
+
+
+def _fitted(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
+    if pt.is_string(kind):
+        return cell_texts([_written(value) for value in values])
+    if pt.is_list(kind):
+        return [None if value is None else _fitted(value, kind.value_type) for value in values]
+    if pt.is_struct(kind):
+        columns = [
+            _fitted([None if value is None else value.get(field.name) for value in values], field.type)
+            for field in kind
+        ]
+        names = [field.name for field in kind]
+        rows = zip(*columns, strict=True) if columns else iter([()] * len(values))
+        return [
+            None if value is None else dict(zip(names, row, strict=True))
+            for value, row in zip(values, rows, strict=True)
+        ]
+    # Arrow refuses floats as decimals, and integers that a float does not hold.
+    number = Decimal if pt.is_decimal(kind) else float if pt.is_floating(kind) else None
+    return [value if value is None or number is None else number(value) for value in values]
+
+
+def _written(value: Any) -> Any:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, list | dict) else value

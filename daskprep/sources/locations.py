@@ -1,0 +1,282 @@
+"""Find the files behind paths, globs, folders and URLs, and read their bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+from urllib.parse import unquote, urlsplit
+
+import fsspec
+import pyarrow as pa
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+
+from daskprep.errors import ConfigError, did_you_mean
+
+__all__ = ["File", "find_files", "for_each_file", "public_name", "reading"]
+
+_NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+_MAGIC = re.compile(r"[*?\[]")
+_REMOTE_THREADS = 16
+# What file systems call the mark of a version of a file, most telling first.
+_STAMPS = (
+    "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
+    "mtime", "LastModified", "last_modified", "modified", "updated", "created",
+)  # fmt: skip
+_PACKAGES = {
+    "s3": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "abfs": "adlfs",
+}
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, local or behind a file system of fsspec, as it was when it was found.
+
+    Attributes
+    ----------
+    name : str
+        What messages and fingerprints show: the path or URL without credentials.
+    size : int or None
+        Bytes, where the file system tells.
+    stamp : str
+        Time of the last change, or the file system's own mark of the version.
+    folders : tuple
+        Columns that the names of folders give: ``city=Rome/part-0.parquet`` has ("city", "Rome").
+    """
+
+    name: str
+    size: int | None
+    stamp: str
+    path: str = field(repr=False)
+    filesystem: Any = field(default=None, repr=False)
+    folders: tuple[tuple[str, str | None], ...] = field(default=(), repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        return self.filesystem is None
+
+    def check_unchanged(self) -> None:
+        """Raise ConfigError if a local file is gone, or differs from the one that was found."""
+        if not self.is_local:
+            return
+        try:
+            status = Path(self.path).stat()
+        except OSError as error:
+            raise ConfigError(
+                f"{self.name}: cannot be found any more, or not from here: {error.strerror}; workers on "
+                "other machines need the same paths, so use a shared folder or a URL"
+            ) from error
+        if (status.st_size, str(status.st_mtime_ns)) != (self.size, self.stamp):
+            raise ConfigError(
+                f"{self.name}: changed since it was listed; make the source again (copies on several "
+                "machines need one time of change, as cp -p and rsync -t give them)"
+            )
+
+    def open(self) -> Any:
+        """Open for reading anywhere in the file."""
+        if self.is_local:
+            return pa.memory_map(self.path)
+        return self.filesystem.open(self.path, "rb")
+
+    def open_unbuffered(self) -> Any:
+        """Open for a reader that asks for exactly the ranges it needs."""
+        if self.is_local:
+            return pa.memory_map(self.path)
+        return self.filesystem.open(self.path, "rb", cache_type="none")
+
+    def read(self, start: int, stop: int | None = None) -> pa.Buffer:
+        """Return a range of bytes; of local files without a copy."""
+        if self.is_local:
+            with pa.memory_map(self.path) as mapped:
+                mapped.seek(start)
+                return mapped.read_buffer((self.size or 0) - start if stop is None else stop - start)
+        if start == 0 and stop is None:
+            return pa.py_buffer(self.filesystem.cat_file(self.path))
+        return pa.py_buffer(self.filesystem.cat_file(self.path, start=start, end=stop))
+
+
+@contextmanager
+def reading(file: File, kind: str) -> Iterator[None]:
+    """Turn errors of Arrow and of the storage into one that names the file."""
+    try:
+        yield
+    except MemoryError:  # Arrow's own is an ArrowException too
+        raise
+    except pa.ArrowException as error:
+        raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
+    except OSError as error:
+        # Of remote storage, the error's text may hold the URL with its credentials.
+        reason = str(error) if file.is_local else type(error).__name__
+        raise ConfigError(f"{file.name}: cannot be read as {kind}: {reason}") from error
+
+
+def for_each_file(function: Callable[[File], T], files: Sequence[File]) -> list[T]:
+    """Call a function that waits for storage on every file, on threads, and return the results in order."""
+    if len(files) == 1:
+        return [function(files[0])]
+    most = (os.cpu_count() or 1) if all(file.is_local for file in files) else _REMOTE_THREADS
+    with ThreadPoolExecutor(min(most, len(files)), thread_name_prefix="daskprep-files") as pool:
+        return list(pool.map(function, files))
+
+
+def find_files(
+    paths: Iterable[str], storage_options: Mapping[str, Any] | None, is_data: Callable[[str], bool]
+) -> list[File]:
+    """Return the files that paths, globs, folders and URLs name.
+
+    Lists keep their order; the files of a folder or glob come in natural order (part-2 before part-10). Of
+    folders, files whose name or folder begins with "." or "_" are left out, and those that `is_data` refuses.
+    """
+    return [file for path in paths for file in _expand(path, storage_options or {}, is_data)]
+
+
+def _expand(given: str, options: Mapping[str, Any], is_data: Callable[[str], bool]) -> list[File]:
+    filesystem, root = _filesystem(given, options)
+    info = _info(filesystem, root, given)
+    if info is not None and info["type"] != "directory":
+        return [_file(filesystem, info, given, "")]
+    if info is not None:
+        return _inside(filesystem, root, given, is_data)
+    if not _MAGIC.search(root):
+        raise _missing(filesystem, root, given)
+    found = _asked(given, lambda: filesystem.glob(root, detail=True))
+    base = _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
+    files = []
+    for path in sorted(found, key=_natural):
+        if found[path]["type"] == "directory":
+            files += _inside(filesystem, path, given, is_data, base)
+        else:
+            files.append(_file(filesystem, found[path], given, base))
+    if not files:
+        raise ConfigError(f'"{public_name(given)}" matches no file; check the pattern')
+    return files
+
+
+def _inside(
+    filesystem: Any, root: str, given: str, is_data: Callable[[str], bool], base: str | None = None
+) -> list[File]:
+    found = _asked(given, lambda: filesystem.find(root, detail=True))
+    inner = {path: path[len(root) :].lstrip("/") for path in found}
+    paths = [path for path, rest in inner.items() if is_data(rest) and not _is_hidden(rest)]
+    if not paths:
+        raise ConfigError(
+            f'the folder "{public_name(given)}" has no file that can be read among its {len(found)} files; '
+            "give a format by read_files(..., format=) together with a glob if the names tell none"
+        )
+    return [
+        _file(filesystem, found[path], given, root if base is None else base) for path in sorted(paths, key=_natural)
+    ]
+
+
+def _is_hidden(relative: str) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.split("/"))
+
+
+def _natural(path: str) -> list[Any]:
+    # Splitting by a group gives text and digits in turn, so that like is compared with like.
+    return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
+
+
+def _filesystem(given: str, options: Mapping[str, Any]) -> tuple[Any, str]:
+    protocol = given.partition("://")[0] if "://" in given else ""
+    try:
+        filesystem, path = url_to_fs(given, **(options if protocol not in {"", "file", "local"} else {}))
+    except ImportError as error:
+        package = _PACKAGES.get(protocol)
+        remedy = f"pip install {package}" if package else str(error)
+        raise ConfigError(f'"{public_name(given)}": reading "{protocol}" needs a package: {remedy}') from error
+    except ValueError as error:
+        known = did_you_mean(protocol, fsspec.available_protocols())
+        raise ConfigError(f'"{public_name(given)}" cannot be opened: {error}.{known}') from error
+    # File systems keep listings, also of files that have changed since.
+    filesystem.invalidate_cache()
+    return filesystem, path
+
+
+def _info(filesystem: Any, path: str, given: str) -> dict[str, Any] | None:
+    def ask() -> dict[str, Any] | None:
+        try:
+            info: dict[str, Any] = filesystem.info(path)
+        except FileNotFoundError:
+            return None
+        return info
+
+    return _asked(given, ask)
+
+
+def _asked(given: str, ask: Callable[[], T]) -> T:
+    """Ask a file system, and wrap what goes wrong: each has errors of its own, with no common base."""
+    try:
+        return ask()
+    except Exception as error:
+        name = public_name(given)
+        raise ConfigError(
+            f'"{name}" cannot be listed ({type(error).__name__}); check the path, and the credentials in '
+            "storage_options"
+        ) from error
+
+
+def _missing(filesystem: Any, path: str, given: str) -> ConfigError:
+    parent, _, name = path.rstrip("/").rpartition("/")
+    try:
+        siblings = [PurePosixPath(other).name for other in filesystem.ls(parent or "/", detail=False)]
+    except OSError:
+        siblings = []
+    return ConfigError(f'there is no file or folder "{public_name(given)}".{did_you_mean(name, siblings)}')
+
+
+def _file(filesystem: Any, info: Mapping[str, Any], given: str, base: str) -> File:
+    path: str = info["name"]
+    folders = _folders(path[len(base) :]) if base and path.startswith(base) else ()
+    if isinstance(filesystem, LocalFileSystem):
+        status = Path(path).stat()
+        return File(path, status.st_size, str(status.st_mtime_ns), path, None, folders)
+    stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
+    return File(_remote_name(filesystem, path, given), info.get("size"), stamp, path, filesystem, folders)
+
+
+def _folders(relative: str) -> tuple[tuple[str, str | None], ...]:
+    pairs = [part.partition("=") for part in relative.split("/")[:-1] if "=" in part]
+    return tuple((unquote(key), None if value == _NULL_FOLDER else unquote(value)) for key, _, value in pairs)
+
+
+def _remote_name(filesystem: Any, path: str, given: str) -> str:
+    url = filesystem.unstrip_protocol(path)
+    host = urlsplit(given.partition("::")[0]).netloc.rpartition("@")[2]
+    scheme, _, rest = url.partition("://")
+    if host and rest.startswith("/"):
+        # FTP and its like keep the host in the file system: without it two hosts' files would look the same.
+        url = f"{scheme}://{host}{rest}"
+    chain = given.partition("::")[2]
+    return public_name(f"{url}::{chain}" if chain else url)
+
+
+def public_name(url: str) -> str:
+    """Return a URL without user, password and query; a few digits of its digest stand for the query."""
+    return "::".join(_without_credentials(part) for part in url.split("::"))
+
+
+def _without_credentials(url: str) -> str:
+    scheme, mark, rest = url.partition("://")
+    if not mark:
+        return url
+    query = ""
+    if scheme in {"http", "https"} and "?" in rest:
+        rest, _, secret = rest.partition("?")
+        query = f"?{hashlib.sha256(secret.encode()).hexdigest()[:8]}"
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}{query}"

@@ -1,0 +1,204 @@
+"""Cells that are Python objects, as Arrow arrays.
+
+| cells of the column | result |
+|---|---|
+| text, whole numbers, floats, booleans, bytes, dates, times or decimals alone | that Arrow type |
+| whole numbers and floats | double |
+| scalars of several kinds, and whole numbers beyond 64 bits | text (see `cell_texts`) |
+| lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several kinds are text |
+| None, NaN, NaT, pandas.NA | null |
+| dicts, other objects, arrays of several dimensions, lists beside scalars | ColumnError |
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.types as pt
+
+from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.sources.cell_text import SCALARS, cell_texts
+
+__all__ = ["Cells", "cell_kind"]
+
+_LISTS = (list, tuple, set, frozenset, np.ndarray, pd.Series)
+_BOOLEANS = (bool, np.bool_)
+# Kinds of scalars that make an Arrow type of their own (None: the one that Arrow finds), the narrower first.
+_KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
+    "text": ((str,), pa.string()),
+    "boolean": (_BOOLEANS, pa.bool_()),
+    "integer": ((int, np.integer), pa.int64()),
+    "float": ((float, np.floating), pa.float64()),
+    "number": ((int, float, np.integer, np.floating), pa.float64()),
+    "bytes": ((bytes, bytearray), pa.binary()),
+    "decimal": ((Decimal,), None),
+    "datetime": ((dt.datetime,), None),
+    "date": ((dt.date,), pa.date32()),
+    "time": ((dt.time,), None),
+    "duration": ((dt.timedelta,), None),
+}
+_TYPES = {kind: arrow for kind, (_, arrow) in _KINDS.items()} | {"instant": pa.timestamp("us", "UTC")}
+_SHOWN = 60
+
+
+def cell_kind(cells: np.ndarray) -> str:
+    """Return of what kind the cells of a column are.
+
+    One of the scalars that make a type of their own, "missing" (no cell), "list", "mixed" (scalars of several
+    kinds) or "refused".
+    """
+    present = cells[~pd.isna(cells)]
+    types = set(map(type, present))
+    if not types:
+        return "missing"
+    for kind, (accepted, _) in _KINDS.items():
+        if _all_are(types, accepted) and (kind == "boolean" or bool not in types):
+            return _unchanged(kind, present, types)
+    if _all_are(types, _LISTS):
+        return "list"
+    return "mixed" if _all_are(types, SCALARS) else "refused"
+
+
+def _all_are(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
+    return all(issubclass(one, accepted) for one in types)
+
+
+def _unchanged(kind: str, present: np.ndarray, types: set[type]) -> str:
+    """Choose another kind where Arrow would change values without a word, or take the zone of the first."""
+    if kind == "datetime":
+        zones = set(map(operator.attrgetter("tzinfo"), present))
+        return kind if len(zones) == 1 else "mixed" if None in zones else "instant"
+    if kind == "date" and any(issubclass(one, dt.datetime) for one in types):
+        return "mixed"
+    if kind == "integer":
+        return kind if min(present) >= -(2**63) and max(present) < 2**63 else "mixed"
+    if kind == "number":
+        whole = [abs(int(cell)) for cell in present if not isinstance(cell, float | np.floating)]
+        return kind if max(whole) <= 2**53 else "mixed"
+    return kind
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Some cells of a column: what they are, and what errors say of where they are.
+
+    `kind` is that of the whole column, so that all its parts come out alike. `first_row` is None where
+    the row is not known, as in a Dask partition.
+    """
+
+    values: np.ndarray
+    column: str
+    kind: str
+    first_row: int | None
+
+    def to_arrow(self) -> pa.Array:
+        """Return the cells as an Arrow array."""
+        missing = pd.isna(self.values)
+        try:
+            return self._converted(missing)
+        except UnicodeError as error:
+            raise self._not_text(missing) from error
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            if isinstance(error, ColumnError):
+                raise
+            raise ColumnError(
+                f'column "{self.column}", {self.kind} cells that cannot be read: {error}; use .astype(str)'
+            ) from error
+
+    def _converted(self, missing: np.ndarray) -> pa.Array:
+        if self.kind == "missing":
+            return pa.nulls(len(self.values))
+        if self.kind == "refused":
+            raise self._refused(missing)
+        if self.kind == "mixed":
+            pairs = zip(missing, self.values, strict=True)
+            return pa.array(cell_texts([None if gone else cell for gone, cell in pairs]), pa.string())
+        if self.kind == "list":
+            return self._lists(missing)
+        return pa.array(self.values, _TYPES[self.kind], mask=missing, from_pandas=True)
+
+    def _lists(self, missing: np.ndarray) -> pa.Array:
+        cells = [
+            None if gone else self._as_list(i, cell)
+            for i, (gone, cell) in enumerate(zip(missing, self.values, strict=True))
+        ]
+        try:
+            array = pa.array(cells, from_pandas=True)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            array = None
+        if array is not None and not _has_objects(array.type):
+            return array
+        return pa.array(
+            [None if cell is None else self._element_texts(i, cell) for i, cell in enumerate(cells)],
+            pa.list_(pa.string()),
+        )
+
+    def _as_list(self, i: int, cell: Any) -> Any:
+        if isinstance(cell, set | frozenset):
+            return sorted(cell, key=str)
+        if isinstance(cell, np.ndarray) and cell.ndim != 1:
+            raise self._error(
+                i,
+                f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel() or more columns",
+            )
+        return list(cell) if isinstance(cell, pd.Series) else cell
+
+    def _element_texts(self, i: int, cell: Any) -> list[str | None]:
+        elements = [None if not isinstance(x, _LISTS) and pd.isna(x) else x for x in cell]
+        for element in elements:
+            if element is not None and not isinstance(element, SCALARS):
+                raise self._error(i, f"a {type(element).__name__} in a list cannot be read: {_shown(element)}")
+        return cell_texts(elements)
+
+    def _refused(self, missing: np.ndarray) -> ColumnError:
+        """Name the first cell that cannot be read, or else one that cannot be in a column with the others."""
+        for i, cell in enumerate(self.values):
+            if not missing[i] and not isinstance(cell, (*SCALARS, *_LISTS)):
+                remedy = "put what it holds in columns of their own" if isinstance(cell, dict) else "convert it first"
+                return self._error(i, f"a cell of type {type(cell).__name__} cannot be read: {_shown(cell)}; {remedy}")
+        i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not isinstance(c, _LISTS))
+        return self._error(
+            i,
+            f"a cell of type {type(cell).__name__} in a column of lists: {_shown(cell)}; make all cells "
+            "lists, or all text",
+        )
+
+    def _not_text(self, missing: np.ndarray) -> RejectedValueError:
+        i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not _is_text(c))
+        return RejectedValueError(
+            f'column "{self.column}", {self._place(i)}: {_shown(cell)} is not UTF-8 text; decode it, or mend the cell'
+        )
+
+    def _error(self, i: int, what: str) -> ColumnError:
+        return ColumnError(f'column "{self.column}", {self._place(i)}: {what}')
+
+    def _place(self, i: int) -> str:
+        return f"row {i} of a partition" if self.first_row is None else f"row {self.first_row + i}"
+
+
+def _has_objects(kind: pa.DataType) -> bool:
+    if pt.is_list(kind):
+        return _has_objects(kind.value_type)
+    return pt.is_struct(kind) or isinstance(kind, pa.BaseExtensionType)
+
+
+def _is_text(cell: Any) -> bool:
+    try:
+        for text in cell_texts(list(cell) if isinstance(cell, _LISTS) else [cell]):
+            (text or "").encode()
+    except UnicodeError:
+        return False
+    return True
+
+
+def _shown(cell: Any) -> str:
+    text = repr(cell)
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."

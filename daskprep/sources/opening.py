@@ -1,0 +1,88 @@
+"""Turn whatever `fit` is given into a source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from daskprep.errors import ConfigError
+from daskprep.sources.base import Source
+from daskprep.sources.file_source import PARTITION_BYTES, read_files
+from daskprep.sources.frames import DaskSource, PandasSource, is_dask_frame
+
+__all__ = ["as_source"]
+
+_ACCEPTED = (
+    "a pandas or Dask DataFrame, a Source, or paths, globs, folders or URLs of Parquet, CSV, TSV, JSON "
+    "lines, Feather or Arrow IPC files, one or a list of them"
+)
+
+
+def as_source(
+    frame: Any,
+    *,
+    columns: Iterable[str] | None = None,
+    partition_bytes: int = PARTITION_BYTES,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Source:
+    """Return the source of the rows of a frame or of files; a source is returned as it is.
+
+    Parameters
+    ----------
+    frame : DataFrame, Dask DataFrame, Source, str, path or list of paths
+        Where the rows are. `read_files` has more options for files.
+    columns : iterable of str, optional
+        The columns that will be read. The others may then be anything, and do not count towards
+        `partition_bytes`.
+    partition_bytes : int
+        Of files: bytes of rows in memory that a partition holds at most, unless one row group or record holds
+        more.
+    storage_options : mapping, optional
+        Of files: what fsspec needs to open URLs, such as credentials.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> source = as_source(pd.DataFrame({"city": ["Rome", None], "price": [1.5, float("nan")]}))
+    >>> source.row_counts
+    [2]
+    >>> source.read(0, ["price"]).to_pydict()
+    {'price': [1.5, None]}
+    """
+    wanted = None if columns is None else list(dict.fromkeys(columns))
+    if isinstance(frame, Source):
+        if wanted is not None:
+            frame.require(wanted)
+        return frame
+    if isinstance(frame, pd.DataFrame):
+        return PandasSource(frame, wanted)
+    if is_dask_frame(frame):
+        return DaskSource(frame, wanted)
+    if isinstance(frame, str | os.PathLike) or _are_paths(frame):
+        return read_files(frame, columns=wanted, partition_bytes=partition_bytes, storage_options=storage_options)
+    raise ConfigError(f"{_described(frame)} is no source of rows; accepted are {_ACCEPTED}{_remedy(frame)}")
+
+
+def _are_paths(frame: Any) -> bool:
+    return isinstance(frame, list | tuple | set) and all(isinstance(item, str | os.PathLike) for item in frame)
+
+
+def _described(frame: Any) -> str:
+    kind = type(frame)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    if isinstance(frame, list | tuple) and frame:
+        return f"a {name} of {type(frame[0]).__qualname__}"
+    return f"a {name}"
+
+
+def _remedy(frame: Any) -> str:
+    if hasattr(frame, "to_frame"):
+        return "; for a single column use .to_frame()"
+    if hasattr(frame, "to_pandas"):
+        return "; use .to_pandas()"
+    if hasattr(frame, "shape"):
+        return "; use pandas.DataFrame(array, columns=[...])"
+    return ""

@@ -1,0 +1,137 @@
+"""Where records of delimited text end: newlines in quotes belong to a cell.
+
+A quote opens a quoted part only at the beginning of a cell; inside one, a doubled quote stands for itself
+and a single one ends it; anywhere else a quote is a character like others. So a run of quotes of even length
+never changes whether what follows is quoted, and a run of odd length either toggles that (it follows a
+delimiter or newline) or ends it (it follows anything else). The state after every run comes from one running
+sum that restarts at the latter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+__all__ = ["cut_records", "first_record_end", "record_starts", "unclosed_quote"]
+
+_NEWLINE, _RETURN = 10, 13
+
+
+class _Quotes:
+    """Follow the quotes of a text that comes in blocks."""
+
+    def __init__(self, delimiter: str, quote: str | None) -> None:
+        self._delimiter = ord(delimiter)
+        self._quote = None if quote is None else ord(quote)
+        self._before = _NEWLINE
+        self._inside = False
+        self.opened_at = 0
+
+    @property
+    def inside(self) -> bool:
+        """Whether the text so far ends in quotes, which opened at `opened_at`."""
+        return self._inside
+
+    def follow(self, block: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return where in the block the state may change, and whether text is quoted from there on.
+
+        A first entry at -1 holds the state at the beginning. A block must not end amid a run of quotes.
+        """
+        at, opens = self._odd_runs(block)
+        toggles = np.cumsum(opens) + self._inside
+        restarts = np.maximum.accumulate(np.where(opens, -1, np.arange(len(at))))
+        inside = ((toggles - np.where(restarts >= 0, toggles[restarts], 0)) & 1).astype(bool)
+        at, inside = np.concatenate([[-1], at]), np.concatenate([[self._inside], inside])
+        began = np.flatnonzero(inside[1:] & ~inside[:-1])
+        if len(began):
+            self.opened_at = position + int(at[began[-1] + 1])
+        self._inside = bool(inside[-1])
+        if len(block):
+            self._before = int(block[-1])
+        return at, inside
+
+    def _odd_runs(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return where runs of an odd number of quotes begin, and whether each may open a quoted part."""
+        if self._quote is None:
+            return np.empty(0, np.int64), np.empty(0, bool)
+        at = np.flatnonzero(block == self._quote)
+        first = np.flatnonzero(np.diff(at, prepend=-2) > 1)
+        runs = at[first[np.diff(first, append=len(at)) & 1 == 1]]
+        before = block[runs - 1]
+        if len(runs) and runs[0] == 0:
+            before[0] = self._before
+        return runs, np.isin(before, (self._delimiter, _NEWLINE, _RETURN))
+
+
+def _closed(places: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarray:
+    """Return those places of a block that are not in quotes."""
+    if len(at) == 1:
+        return places[:0] if inside[0] else places
+    closed: np.ndarray = places[~inside[np.searchsorted(at, places) - 1]]
+    return closed
+
+
+def _whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
+    """Move the quotes at the end of each block to the next one."""
+    mark = b"" if quote is None else quote.encode()
+    rest = b""
+    for given in blocks:
+        block = rest + given if rest else given
+        kept = len(block.rstrip(mark)) if mark else len(block)
+        rest = block[kept:]
+        if kept:
+            yield block[:kept] if rest else block
+    if rest:
+        yield rest
+
+
+def cut_records(
+    blocks: Iterable[bytes], start: int, targets: Sequence[int], delimiter: str, quote: str | None
+) -> tuple[list[int], int | None]:
+    """Return positions between records, and where a quote opens that is never closed (None: all are).
+
+    Each is the first end of a record at or after one of the `targets`, which are positions in rising order.
+    `start` is the position of the first block's first byte.
+    """
+    quotes, cuts, waiting = _Quotes(delimiter, quote), [], list(targets)[::-1]
+    for block in _whole_runs(blocks, quote):
+        view = np.frombuffer(block, np.uint8)
+        at, inside = quotes.follow(view, start)
+        if waiting and waiting[-1] <= start + len(view):
+            ends = start + 1 + _closed(np.flatnonzero(view == _NEWLINE), at, inside)
+            while waiting:
+                reached = int(np.searchsorted(ends, waiting[-1]))
+                if reached == len(ends):
+                    break
+                cuts.append(int(ends[reached]))
+                while waiting and waiting[-1] <= cuts[-1]:
+                    waiting.pop()
+        start += len(view)
+    return cuts, quotes.opened_at if quotes.inside else None
+
+
+def unclosed_quote(view: np.ndarray, delimiter: str, quote: str | None, block_bytes: int) -> int | None:
+    """Return where a quote opens that is never closed, or None."""
+    blocks = (view[i : i + block_bytes].tobytes() for i in range(0, len(view), block_bytes))
+    return cut_records(blocks, 0, (), delimiter, quote)[1]
+
+
+def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
+    """Return where each record that is not a blank line begins."""
+    view = np.frombuffer(text, np.uint8)
+    at, inside = _Quotes(delimiter, quote).follow(view, 0)
+    starts = np.concatenate([[0], _closed(np.flatnonzero(view == _NEWLINE), at, inside) + 1])
+    ends = np.append(starts[1:], len(view))
+    return starts[[bool(text[a:b].strip(b"\r\n")) for a, b in zip(starts, ends, strict=True)]]
+
+
+def first_record_end(text: bytes, delimiter: str, quote: str | None) -> int | None:
+    """Return the position after the first record and its newline, or None if no newline ends it."""
+    view = np.frombuffer(text, np.uint8)
+    at, inside = _Quotes(delimiter, quote).follow(view, 0)
+    ends = _closed(np.flatnonzero((view == _NEWLINE) | (view == _RETURN)), at, inside)
+    if not len(ends):
+        return None
+    end = int(ends[0]) + 1
+    return end + 1 if text[end - 1 : end + 1] == b"\r\n" else end

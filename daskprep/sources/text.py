@@ -1,0 +1,162 @@
+"""Text files as UTF-8 bytes, whatever encoding and compression they are kept in."""
+
+from __future__ import annotations
+
+import codecs
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.sources.locations import File, reading
+
+__all__ = ["BLOCK_BYTES", "Text", "byte_view", "codec_name", "in_blocks"]
+
+BLOCK_BYTES = 1 << 20
+_BOM = codecs.BOM_UTF8
+_UTF8 = "utf-8"
+_TAIL_SHOWN = 8
+_LARGEST_BLOCK = (1 << 31) - 1
+
+T = TypeVar("T")
+
+
+def codec_name(encoding: str) -> str:
+    """Return Python's own name of an encoding, or raise ConfigError."""
+    try:
+        name = codecs.lookup(encoding).name
+        "".encode(name)  # refuses codecs that are not of text, such as base64
+    except LookupError as error:
+        raise ConfigError(
+            f'encoding="{encoding}" is unknown; use one of Python, such as "utf-8" or "latin-1"'
+        ) from error
+    return _UTF8 if name == "utf-8-sig" else name
+
+
+@functools.lru_cache(maxsize=64)
+def _keeps_ascii(encoding: str) -> bool:
+    """Tell whether every byte below 128 is that ASCII character wherever it stands."""
+    if encoding == _UTF8:
+        return True
+    try:
+        decoded = bytes(range(256)).decode(encoding, errors="replace")
+    except (UnicodeError, LookupError):
+        return False
+    return len(decoded) == 256 and decoded[:128].encode("ascii", errors="replace") == bytes(range(128))
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text file whose parts are read as UTF-8.
+
+    Positions are bytes of the file where it can be cut (`can_cut`), and bytes of its UTF-8 text otherwise:
+    compressed files, and encodings in which a byte that looks like a newline may be part of something else.
+    """
+
+    file: File
+    encoding: str
+    compression: str | None
+
+    @property
+    def can_cut(self) -> bool:
+        return self.compression is None and self.file.size is not None and _keeps_ascii(self.encoding)
+
+    def read(self, start: int, stop: int | None = None) -> pa.Buffer:
+        """Return the UTF-8 bytes between two positions."""
+        if self.can_cut:
+            return self._as_utf8(self.file.read(start, stop), start)
+        whole = self._as_utf8(self._stored(), 0)
+        return whole.slice(start, (whole.size if stop is None else stop) - start)
+
+    def head(self, nbytes: int) -> tuple[bytes, bool]:
+        """Return about the first `nbytes` bytes, as positions count them, and whether they are all."""
+        if self.can_cut:
+            size = self.file.size or 0
+            return self.file.read(0, min(nbytes, size)).to_pybytes(), nbytes >= size
+        stored = self._stored(nbytes)
+        complete = len(stored) < nbytes
+        if self.encoding == _UTF8:
+            return stored.to_pybytes(), complete
+        decoder = codecs.getincrementaldecoder(self.encoding)()
+        try:
+            return decoder.decode(stored.to_pybytes(), final=complete).encode(), complete
+        except UnicodeError as error:
+            raise self._unreadable(error, 0) from error
+
+    def decoded_head(self, head: bytes) -> str:
+        """Return the characters of a head; a character cut at its end, or unreadable, is replaced."""
+        return head.decode(self.encoding if self.can_cut else _UTF8, errors="replace")
+
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[bytes]:
+        """Give the bytes between two positions in blocks, as they lie in the file where it can be cut."""
+        if not self.can_cut:
+            yield self.read(start, stop).to_pybytes()
+            return
+        end = (self.file.size or 0) if stop is None else stop
+        with reading(self.file, "text"), self.file.open() as handle:
+            handle.seek(start)
+            while start < end and (block := handle.read(min(BLOCK_BYTES, end - start))):
+                start += len(block)
+                yield block
+
+    def line_at(self, position: int) -> int:
+        """Return the number of the line, counted from 1, that holds a position."""
+        return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
+
+    def begin(self, head: bytes) -> int:
+        """Return the position after a byte order mark and blank lines."""
+        if self.encoding == _UTF8 and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            raise RejectedValueError(f'{self.file.name}: begins with the mark of UTF-16; use encoding="utf-16"')
+        start = len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_cut) else 0
+        return start + len(head[start:]) - len(head[start:].lstrip(b"\r\n"))
+
+    def _stored(self, nbytes: int | None = None) -> pa.Buffer:
+        """Return the decompressed bytes from the beginning."""
+        if self.compression is None:
+            return self.file.read(
+                0, nbytes if self.file.size is None or nbytes is None else min(nbytes, self.file.size)
+            )
+        with (
+            reading(self.file, f"{self.compression} text"),
+            self.file.open() as handle,
+            pa.CompressedInputStream(handle, self.compression) as stream,
+        ):
+            return pa.py_buffer(stream.read() if nbytes is None else stream.read(nbytes))
+
+    def _as_utf8(self, stored: pa.Buffer, start: int) -> pa.Buffer:
+        if self.encoding == _UTF8 or not stored.size:
+            return stored
+        try:
+            return pa.py_buffer(str(stored, self.encoding).encode())
+        except UnicodeError as error:
+            raise self._unreadable(error, start) from error
+
+    def _unreadable(self, error: UnicodeError, start: int) -> RejectedValueError:
+        where, shown = "", ""
+        if isinstance(error, UnicodeDecodeError):
+            where = f" at byte {start + error.start:,}"
+            shown = f": {error.object[error.start : error.start + _TAIL_SHOWN]!r}"
+        return RejectedValueError(
+            f"{self.file.name}: not {self.encoding} text{where}{shown}; give the right encoding by "
+            "read_files(..., encoding=)"
+        )
+
+
+def in_blocks(parse: Callable[[int], T], block_bytes: int, nbytes: int) -> T:
+    """Call a parser of Arrow with a block size that holds the longest record: it parses a block at a time."""
+    while True:
+        try:
+            return parse(block_bytes)
+        except pa.ArrowInvalid as error:
+            if "straddl" not in str(error) or block_bytes >= min(nbytes, _LARGEST_BLOCK):
+                raise
+            block_bytes = min(16 * block_bytes, _LARGEST_BLOCK)
+
+
+def byte_view(data: pa.Buffer | bytes) -> np.ndarray:
+    """Return bytes as an array without copying them."""
+    return np.frombuffer(data, np.uint8)

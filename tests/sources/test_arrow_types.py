@@ -1,0 +1,93 @@
+"""Types that sources deliver, and what columns of several files have in common."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pyarrow as pa
+import pytest
+
+from daskprep.sources.arrow_types import TEXT_CODES, common_type, narrow_column, narrow_type
+from daskprep.sources.joining import evenly
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.string()])
+@pytest.mark.parametrize("start", [0, 1, 3])
+def test_text_is_narrowed_at_any_offset(kind: pa.DataType, start: int) -> None:
+    cells = ["a", None, "", "déf", None, "x"]
+    array = pa.array(cells).cast(kind).slice(start)
+    narrowed = narrow_column(array)
+    narrowed.validate(full=True)
+    assert narrowed.type == pa.string()
+    assert narrowed.to_pylist() == cells[start:]
+
+
+def test_narrowing_shares_the_bytes_of_text() -> None:
+    array = pa.array(["abc", "def"], pa.large_string())
+    assert narrow_column(array.slice(1)).chunk(0).buffers()[2].address == array.buffers()[2].address + 3
+
+
+def test_text_too_long_for_one_array_is_halved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("daskprep.sources.arrow_types._LARGEST_OFFSET", 10)
+    cells = ["abcdef", "ghi", None, "jklmnopq", "r", "stuvw"]
+    narrowed = narrow_column(pa.array(cells, pa.large_string()))
+    assert narrowed.to_pylist() == cells
+    assert narrowed.num_chunks > 1
+    assert all(len(chunk.buffers()[2] or b"") <= 10 for chunk in narrowed.chunks)
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.dictionary(pa.int8(), pa.large_string()), TEXT_CODES),
+        (pa.dictionary(pa.int8(), pa.int64()), pa.int64()),
+        (pa.large_list(pa.large_string()), pa.list_(pa.string())),
+        (pa.list_(pa.large_string(), 2), pa.list_(pa.string(), 2)),
+        (pa.float16(), pa.float32()),
+        (pa.large_binary(), pa.binary()),
+        (pa.timestamp("ns", "UTC"), pa.timestamp("ns", "UTC")),
+    ],
+)
+def test_narrow_types(kind: pa.DataType, expected: pa.DataType) -> None:
+    assert narrow_type(kind) == expected
+    narrowed = narrow_column(pa.nulls(3, kind))
+    assert narrowed.type == expected
+    assert narrowed.null_count == 3
+
+
+def test_codes_are_kept_and_other_dictionaries_decoded() -> None:
+    text = pa.array(["b", None, "a", "b"]).dictionary_encode()
+    assert narrow_column(text).chunk(0).dictionary.to_pylist() == ["b", "a"]
+    assert narrow_column(pa.array([5, None, 5]).dictionary_encode()).to_pylist() == [5, None, 5]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        (pa.int8(), pa.int64(), pa.int64()),
+        (pa.int64(), pa.float32(), pa.float64()),
+        (pa.null(), TEXT_CODES, TEXT_CODES),
+        (TEXT_CODES, pa.string(), pa.string()),
+        (pa.list_(pa.null()), pa.list_(pa.int8()), pa.list_(pa.int8())),
+        (pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns")),
+        (pa.timestamp("s"), pa.timestamp("s", "UTC"), None),
+        (pa.string(), pa.binary(), None),
+        (pa.bool_(), pa.int8(), None),
+        (pa.list_(pa.int8()), pa.int8(), None),
+        (pa.list_(pa.int8()), pa.list_(pa.string()), None),
+        (pa.struct([("a", pa.int8())]), pa.struct([("a", pa.string())]), None),
+    ],
+)
+def test_common_types(one: pa.DataType, other: pa.DataType, expected: pa.DataType | None) -> None:
+    assert common_type(one, other) == expected
+    assert common_type(other, one) == expected
+
+
+@pytest.mark.parametrize("total", [0, 1, 99, 100, 101, 250])
+def test_even_cuts_leave_parts_of_at_most_the_limit(total: int) -> None:
+    bounds = [7, *evenly(7, 7 + total, 100), 7 + total]
+    sizes = [b - a for a, b in pairwise(bounds)]
+    assert sum(sizes) == total
+    assert max(sizes) <= 100
+    assert max(sizes) - min(sizes) <= 1
+    assert len(sizes) == max(1, -(-total // 100))

@@ -1,0 +1,305 @@
+"""CSV and its like: cut anywhere it reads the same, and what cannot be read says where."""
+
+from __future__ import annotations
+
+import bz2
+import csv
+import gzip
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from unittest import mock
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
+from daskprep.sources import FileSource, read_files
+from daskprep.sources.delimited import DEFAULT_NULLS
+
+Write = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write_file(content: str | bytes, name: str = "a.csv") -> Path:
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write_file
+
+
+def whole(source: FileSource) -> pa.Table:
+    return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
+
+
+def rows(source: FileSource) -> list[list[str | None]]:
+    return [list(row.values()) for row in whole(source).to_pylist()]
+
+
+CELLS = st.text(alphabet='ab",;\n\r\t é"', max_size=6)
+PARTITIONS = st.integers(1, 80) | st.just(1000)
+BLOCKS = st.integers(8, 64) | st.just(1000)
+MARKS = st.sampled_from([(",", "\n"), (",", "\r\n"), (";", "\n"), ("\t", "\r\n")])
+RECORDS = st.integers(1, 3).flatmap(lambda width: st.lists(st.lists(CELLS, min_size=width, max_size=width)))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(RECORDS, PARTITIONS, BLOCKS, MARKS)
+def test_any_partition_bytes_gives_the_cells_that_were_written(
+    write: Write, records: list[list[str]], partition_bytes: int, block_bytes: int, marks: tuple[str, str]
+) -> None:
+    delimiter, newline = marks
+    width = len(records[0]) if records else 2
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, delimiter=delimiter, lineterminator=newline, quoting=csv.QUOTE_ALL)
+    writer.writerows([[f"c{i}" for i in range(width)], *records])
+    source = read_files(
+        write(text.getvalue()), delimiter=delimiter, null_values=["<none>"], partition_bytes=partition_bytes
+    )
+    with mock.patch("daskprep.sources.delimited._PARSED_BYTES", block_bytes):
+        assert rows(source) == records
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.text(alphabet='a"\r ', max_size=8), max_size=12), PARTITIONS, BLOCKS)
+def test_quotes_inside_cells_never_move_a_cut(
+    write: Write, cells: list[str], partition_bytes: int, block_bytes: int
+) -> None:
+    path = write("x,y\n" + "".join(f"1,z{cell}\n" for cell in cells))
+    try:
+        expected = whole(read_files(path))
+    except DaskprepError:  # a bare carriage return ends a record, and may leave one ragged
+        expected = None
+    with mock.patch("daskprep.sources.delimited._PARSED_BYTES", block_bytes):
+        if expected is None:
+            with pytest.raises(DaskprepError):
+                whole(read_files(path, partition_bytes=partition_bytes))
+        else:
+            assert whole(read_files(path, partition_bytes=partition_bytes)).equals(expected)
+
+
+def test_large_file_is_cut_into_even_pieces_that_pickle_small(write: Write) -> None:
+    body = "".join(f'{i},"line\nof {i}"\n' for i in range(2000))
+    path = write("id,text\n" + body)
+    source = read_files(path, partition_bytes=10_000)
+    assert source.npartitions == -(-len(body) // 10_000)
+    assert whole(source).to_pydict() == {
+        "id": [str(i) for i in range(2000)],
+        "text": [f"line\nof {i}" for i in range(2000)],
+    }
+    assert all(len(pickle.dumps(piece)) < 1000 for piece in source.pieces)
+    assert pickle.loads(pickle.dumps(source.pieces[3])).read(["id"]).equals(source.read(3, ["id"]))
+
+
+@pytest.mark.parametrize("shift", [-1, 0, 1])
+def test_newline_in_quotes_survives_the_border_of_arrows_blocks(write: Write, shift: int) -> None:
+    block_bytes, header = 1 << 22, "a,b\n"
+    cell = "x" * (block_bytes - 4 + shift) + "\r\ny"
+    source = read_files(write(header + f'1,"{cell}"\n2,z\n'))
+    assert whole(source)["b"].to_pylist() == [cell, "z"]
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 1000])
+def test_byte_order_mark_in_a_cell_stays(write: Write, partition_bytes: int) -> None:
+    source = read_files(write("a,b\n1,2\n\ufeff3,4\n\ufeff,6\n"), partition_bytes=partition_bytes)
+    assert rows(source) == [["1", "2"], ["\ufeff3", "4"], ["\ufeff", "6"]]
+
+
+def test_record_longer_than_arrows_blocks_is_read(write: Write) -> None:
+    source = read_files(write(f"a,b\n1,{'x' * 9_000_000}\n2,y\n"))
+    assert [len(text) for text in whole(source)["b"].to_pylist()] == [9_000_000, 1]
+
+
+def test_null_values_are_those_of_pandas(write: Write) -> None:
+    from pandas._libs.parsers import STR_NA_VALUES
+
+    assert set(DEFAULT_NULLS) == STR_NA_VALUES
+    source = read_files(write("a,b\n" + "".join(f"{value},x\n" for value in DEFAULT_NULLS) + '"NA",x\n'))
+    assert whole(source)["a"].null_count == len(DEFAULT_NULLS) + 1
+
+
+def test_given_null_values_replace_the_default(write: Write) -> None:
+    assert rows(read_files(write("a,b\nNA,?\n,x\n"), null_values=["?"])) == [["NA", None], ["", "x"]]
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t", ";", "|"])
+def test_delimiter_is_found(write: Write, delimiter: str) -> None:
+    lines = ["a{0}b{0}c", '1,5{0}"x{0}y"{0}2;3' if delimiter not in ",;" else '1{0}"x,;y"{0}z', "4{0}5{0}6"]
+    source = read_files(write("\n".join(lines).format(delimiter)))
+    assert source.columns == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_single_column_keeps_its_commas(write: Write, name: str) -> None:
+    assert rows(read_files(write("text\nhello, world\nfoo\n", name))) == [["hello, world"], ["foo"]]
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["a,b\r\n1,2\r\n3,4\r\n", "\ufeffa,b\n1,2\n3,4", "\n\na,b\n\n1,2\n\n\n3,4\n\n", "a,b\r1,2\r3,4"],
+)
+@pytest.mark.parametrize("partition_bytes", [1, 1000])
+def test_newlines_marks_and_blank_lines_are_no_cells(write: Write, content: str, partition_bytes: int) -> None:
+    source = read_files(write(content), partition_bytes=partition_bytes)
+    assert source.columns == ["a", "b"]
+    assert rows(source) == [["1", "2"], ["3", "4"]]
+
+
+def test_header_alone_is_one_partition_of_no_rows(write: Write) -> None:
+    for content in ("a,b", "a,b\n", "a,b\n\n"):
+        source = read_files(write(content))
+        assert whole(source).schema == pa.schema([("a", pa.string()), ("b", pa.string())])
+        assert rows(source) == []
+
+
+def test_header_longer_than_the_head_is_read(write: Write) -> None:
+    names = [f"column {i} {'x' * 500}" for i in range(1000)]
+    source = read_files(write(",".join(names) + "\n" + ",".join("1" * 1000) + "\n"))
+    assert source.columns == names
+
+
+def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(write: Write) -> None:
+    source = read_files(write("a,b,c\n1,2,3\n4,5,6\n"))
+    assert source.read(0, ["c", "a"]).to_pydict() == {"c": ["3", "6"], "a": ["1", "4"]}
+    assert source.read(0, []).num_rows == 2
+    assert source.row_counts is None
+
+
+def test_index_that_pandas_wrote_has_a_name(write: Write) -> None:
+    assert read_files(write(pd.DataFrame({"x": [1]}).to_csv())).columns == ["Unnamed: 0", "x"]
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "shift_jis", "utf-8-sig"])
+@pytest.mark.parametrize("partition_bytes", [20, 10_000])
+def test_other_encodings_are_transcoded(write: Write, encoding: str, partition_bytes: int) -> None:
+    word = "ソ表|ポ" if encoding == "shift_jis" else "é, ü"
+    text = "näme,b\n".replace("ä", "a" if encoding == "shift_jis" else "ä") + f'"{word}","two\nlines"\n' * 20
+    source = read_files(write(text.encode(encoding)), encoding=encoding, partition_bytes=partition_bytes)
+    assert rows(source) == [[word, "two\nlines"]] * 20
+    cut = encoding in {"latin-1", "cp1252", "utf-8-sig"} and partition_bytes == 20
+    assert (source.npartitions > 1) == cut
+
+
+def test_compressed_files_are_one_partition_each(write: Write) -> None:
+    text = "a,b\n" + '1,"x\ny"\n' * 100
+    for name, compressed in (
+        ("a.csv.gz", gzip.compress(text[:300].encode()) + gzip.compress(text[300:].encode())),
+        ("b.csv.bz2", bz2.compress(text.encode())),
+        ("c.csv.zst", pa.compress(text.encode(), "zstd", asbytes=True)),
+    ):
+        write(compressed, name)
+    write(text, "0.csv")
+    folder = write(text, "d.csv").parent
+    source = read_files(folder, partition_bytes=10_000)
+    assert source.npartitions == 5
+    assert rows(source) == [["1", "x\ny"]] * 500
+
+
+def test_small_files_are_joined(write: Write) -> None:
+    for i in range(10):
+        path = write(f"a,b\n{i},x\n", f"{i}.csv")
+    source = read_files(path.parent, partition_bytes=20)
+    assert source.npartitions == 2
+    assert whole(source)["a"].to_pylist() == [str(i) for i in range(10)]
+
+
+def test_files_may_order_their_columns_differently(write: Write) -> None:
+    paths = [write("a,b\n1,2\n", "1.csv"), write("b,a\n4,3\n", "2.csv")]
+    assert rows(read_files(paths)) == [["1", "2"], ["3", "4"]]
+
+
+def test_column_missing_in_one_file_matters_only_when_it_is_read(write: Write) -> None:
+    paths = [write("a,b\n1,2\n", "1.csv"), write("a,c\n4,3\n", "2.csv")]
+    with pytest.raises(
+        ColumnError, match=r'"b" is missing in .*2\.csv, but present in .*1\.csv|"c" is missing in .*1\.csv'
+    ):
+        read_files(paths)
+    source = read_files(paths, columns=["a"])
+    assert source.read(0, ["a"]).to_pydict() == {"a": ["1", "4"]}
+    with pytest.raises(ColumnError, match=r'"b" is missing in .*2\.csv'):
+        source.read(0, ["b"])
+
+
+@pytest.mark.parametrize("partition_bytes", [10, 1000])
+@pytest.mark.parametrize(("line", "cells"), [("7", 1), ("7,8,9", 3)])
+def test_ragged_row_is_named_by_its_line(write: Write, partition_bytes: int, line: str, cells: int) -> None:
+    path = write('a,b\n1,"2\n2"\n\n3,4\n5,6\n' + line + "\n9,9\n")
+    with pytest.raises(RejectedValueError, match=rf"a\.csv, line 7: {cells} cells where the header has 2: '{line}'"):
+        whole(read_files(path, partition_bytes=partition_bytes, delimiter=","))
+
+
+def test_header_with_a_name_too_few_is_no_single_column(write: Write) -> None:
+    with pytest.raises(RejectedValueError, match="line 2: 3 cells where the header has 2"):
+        whole(read_files(write("a,b\n1,2,3\n4,5,6\n")))
+
+
+@pytest.mark.parametrize("partition_bytes", [10, 1000])
+def test_bytes_that_are_not_utf8_are_named_by_line_and_column(write: Write, partition_bytes: int) -> None:
+    path = write(b'a,b\n1,"2\n2"\n3,4\n5,caf\xe9\n9,9\n')
+    source = read_files(path, partition_bytes=partition_bytes)
+    with pytest.raises(RejectedValueError, match=r'line 5, column "b": not UTF-8: b.caf\\xe9.*encoding='):
+        whole(source)
+    assert len([i for i in range(source.npartitions) if source.read(i, ["a"])]) == source.npartitions
+    assert rows(read_files(path, encoding="latin-1"))[2] == ["5", "café"]
+
+
+def test_text_of_the_wrong_encoding_says_where(write: Write) -> None:
+    with pytest.raises(RejectedValueError, match=r"not ascii text at byte 7: b'\\xe9.*; give the right encoding"):
+        whole(read_files(write(b"a,b\n1,x\xe9\n"), encoding="ascii"))
+    with pytest.raises(RejectedValueError, match='encoding="utf-16"'):
+        read_files(write("a,b\n1,2\n".encode("utf-16")))
+    with pytest.raises(RejectedValueError, match="names of its columns are not utf-8"):
+        read_files(write(b"caf\xe9,b\n1,2\n"))
+
+
+@pytest.mark.parametrize("partition_bytes", [8, 1000])
+def test_quote_that_is_never_closed_is_named_by_its_line(write: Write, partition_bytes: int) -> None:
+    path = write('a,b\n1,"x\ny"\n2,"z\n3,4\n5,6\n')
+    with pytest.raises(
+        RejectedValueError, match=r"a\.csv, line 4: a quote opens a cell and is never closed.*quote=None"
+    ):
+        whole(read_files(path, partition_bytes=partition_bytes))
+    assert rows(read_files(write('a,b\n1,"x\n2,z\n'), quote=None, partition_bytes=partition_bytes)) == [
+        ["1", '"x'],
+        ["2", "z"],
+    ]
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "\ufeff"])
+def test_file_without_a_header_is_an_error(write: Write, content: str) -> None:
+    with pytest.raises(ConfigError, match=r"a\.csv: is empty; a first line with the names"):
+        read_files(write(content))
+
+
+def test_columns_of_one_name_are_an_error(write: Write) -> None:
+    with pytest.raises(ColumnError, match=r'a\.csv: 2 columns are named "b" \(1, 2, counted from 0\)'):
+        read_files(write("a,b,b\n1,2,3\n"))
+
+
+def test_truncated_compressed_file_is_an_error(write: Write) -> None:
+    content = gzip.compress(b"a,b\n" + bytes(range(48, 58)) * 9000)[:-20]
+    with pytest.raises(ConfigError, match=r"a\.csv\.gz: cannot be read as gzip text"):
+        whole(read_files(write(content, "a.csv.gz")))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"delimiter": "::"}, "delimiter='::': one ASCII character"),
+        ({"delimiter": '"'}, "they must differ"),
+        ({"quote": ""}, "quote=''"),
+        ({"encoding": "utf-9"}, 'encoding="utf-9" is unknown'),
+        ({"encoding": "base64"}, 'encoding="base64" is unknown'),
+        ({"format": "cvs"}, 'Did you mean "csv"'),
+        ({"partition_bytes": 0}, "partition_bytes=0"),
+    ],
+)
+def test_options_that_make_no_sense_are_errors(write: Write, options: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_files(write("a,b\n1,2\n"), **options)

@@ -1,0 +1,91 @@
+"""Feather and Arrow IPC files: record batches as pieces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.feather
+import pytest
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.sources import FileSource, read_files
+
+TABLE = pa.table(
+    {
+        "text": [f"é{i}" if i % 7 else None for i in range(1000)],
+        "number": [float(i) for i in range(1000)],
+        "code": pa.array(["a", "b", None, "c"] * 250).dictionary_encode(),
+    }
+)
+
+
+def whole(source: FileSource) -> pa.Table:
+    return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
+
+
+@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
+def test_batches_are_joined_up_to_partition_bytes(tmp_path: Path, compression: str) -> None:
+    path = tmp_path / "a.feather"
+    pa.feather.write_feather(TABLE, path, compression=compression, chunksize=100)
+    for partition_bytes, parts in ((1, 10), (10_000, 5), (10**9, 1)):
+        source = read_files(path, partition_bytes=partition_bytes)
+        assert source.row_counts == [1000 // parts] * parts
+        assert whole(source).to_pydict() == TABLE.to_pydict()
+        assert whole(source).schema.types == source.schema.types == TABLE.schema.types
+
+
+def test_streams_are_read_too(tmp_path: Path) -> None:
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_stream(path, TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=300)
+    source = read_files(path, partition_bytes=1)
+    assert source.row_counts == [300, 300, 300, 100]
+    assert whole(source).to_pydict() == TABLE.to_pydict()
+
+
+def test_remote_files_are_read() -> None:
+    with (
+        fsspec.open("memory://feather/a.arrow", "wb") as handle,
+        pa.ipc.new_file(handle, TABLE.schema) as writer,
+    ):
+        writer.write_table(TABLE, max_chunksize=300)
+    source = read_files("memory://feather/a.arrow", partition_bytes=1)
+    assert source.read(3, ["number"])["number"].to_pylist() == [float(i) for i in range(900, 1000)]
+
+
+def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.feather"
+    pa.feather.write_feather(TABLE, path, chunksize=400)
+    source = read_files(path)
+    assert source.read(0, ["number", "text"]).equals(TABLE.select(["number", "text"]))
+    assert source.read(0, []).num_rows == 1000
+
+
+def test_types_are_widened_over_files_or_refused(tmp_path: Path) -> None:
+    for name, column in (("1", [1]), ("2", [2.5])):
+        pa.feather.write_feather(pa.table({"a": column}), tmp_path / f"{name}.feather")
+    assert whole(read_files(tmp_path))["a"].to_pylist() == [1.0, 2.5]
+    pa.feather.write_feather(pa.table({"a": ["x"]}), tmp_path / "3.feather")
+    with pytest.raises(ColumnError, match=r'"a" is of type string in .*3\.feather, but of type double'):
+        read_files(tmp_path)
+
+
+@pytest.mark.parametrize("batches", [0, 1])
+def test_files_without_rows_are_read(tmp_path: Path, batches: int) -> None:
+    with pa.ipc.new_file(tmp_path / "a.arrow", TABLE.schema) as writer:
+        for _ in range(batches):
+            writer.write_batch(pa.RecordBatch.from_pylist([], TABLE.schema))
+    source = read_files(tmp_path / "a.arrow")
+    assert source.row_counts == [0]
+    assert whole(source).schema.types == TABLE.schema.types
+
+
+@pytest.mark.parametrize(
+    ("content", "message"), [(b"FEA1 and more", "Feather version 1"), (b"no", "cannot be read as Arrow IPC")]
+)
+def test_files_of_another_format_are_an_error(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "a.feather").write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"a\.feather: .*{message}"):
+        read_files(tmp_path / "a.feather")

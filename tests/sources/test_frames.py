@@ -1,0 +1,242 @@
+"""Frames and arrays as sources."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from daskprep.errors import ColumnError
+from daskprep.sources import (
+    DaskSource,
+    PandasSource,
+    as_source,
+    is_frame,
+    table_from_numpy,
+    table_from_pandas,
+)
+
+CODES = pa.dictionary(pa.int32(), pa.string())
+
+
+def column(values: Any, dtype: Any = None) -> pa.ChunkedArray:
+    """Convert one column as a slice of a pandas frame, and as a Dask partition; both must agree."""
+    frame = pd.DataFrame({"c": pd.Series(values, dtype=dtype).set_axis(range(5, 5 + len(values)))})
+    read = as_source(frame).read(0, ["c"])["c"]
+    assert table_from_pandas(frame, ["c"])["c"].equals(read)
+    return read
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "kind", "expected"),
+    [
+        (["a", None], "str", pa.string(), ["a", None]),
+        (["a", None], "string[python]", pa.string(), ["a", None]),
+        (["a", None], "string[pyarrow]", pa.string(), ["a", None]),
+        ([1, 2], "uint64", pa.uint64(), [1, 2]),
+        ([1.5, np.nan], "float32", pa.float32(), [1.5, None]),
+        ([1.5, np.inf], "float16", pa.float32(), [1.5, np.inf]),
+        ([1, None], "Int64", pa.int64(), [1, None]),
+        ([1.5, None], "Float64", pa.float64(), [1.5, None]),
+        ([True, None], "boolean", pa.bool_(), [True, None]),
+        ([1, None], "int64[pyarrow]", pa.int64(), [1, None]),
+        ([[1], None], pd.ArrowDtype(pa.large_list(pa.int64())), pa.list_(pa.int64()), [[1], None]),
+        (["b", None, "a"], "category", CODES, ["b", None, "a"]),
+        ([3, None, 3], "category", pa.int64(), [3, None, 3]),
+        ([1.5], "category", pa.float64(), [1.5]),
+        ([3, "a"], "category", CODES, ["3", "a"]),
+        ([1, "1", None], "category", pa.string(), ["1", "1", None]),
+        ([], "category", pa.null(), []),
+        ([0, 1], "Sparse[int]", pa.int64(), [0, 1]),
+        ([np.nan, 1], "Sparse[float]", pa.float64(), [None, 1.0]),
+    ],
+)  # fmt: skip
+def test_dtypes_have_one_result(values: list[Any], dtype: Any, kind: pa.DataType, expected: list[Any]) -> None:
+    assert column(values, dtype).type == kind
+    assert column(values, dtype).to_pylist() == expected
+
+
+@pytest.mark.parametrize("dtype", ["datetime64[ns]", "datetime64[s]", "datetime64[us, Europe/Rome]"])
+def test_times_keep_their_zone(dtype: str) -> None:
+    values = pd.Series(["2020-01-01 05:00", None], dtype=dtype)
+    read = column(values, dtype)
+    assert read.null_count == 1
+    assert read.type.tz == ("Europe/Rome" if "Rome" in dtype else None)
+    assert pd.Timestamp(read[0].as_py()) == values[0]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "message"),
+    [
+        ([1j], None, r"dtype complex128, which no feature reads: make two columns"),
+        (pd.interval_range(0, 2), None, r"interval\[int64, right\].*\.astype\(str\)"),
+        (["2020"], "period[D]", r"period\[D\].*\.to_timestamp\(\)"),
+        (pd.cut([1, 2], 2), None, "interval"),
+    ],
+)
+def test_dtypes_that_no_feature_reads_are_refused(values: Any, dtype: Any, message: str) -> None:
+    with pytest.raises(ColumnError, match=f'column "c" has .*{message}'):
+        column(values, dtype)
+
+
+def test_slices_give_all_rows_and_copy_none() -> None:
+    numbers = np.arange(300_000, dtype=float)
+    frame = pd.DataFrame({"a": numbers, "b": pd.Series(numbers.astype(int).astype(str))}, copy=False)
+    source = as_source(frame)
+    assert source.row_counts == [131_072, 131_072, 37_856]
+    assert source.in_memory
+    assert not source.is_dask
+    parts = [source.read(i, ["b", "a"]) for i in range(3)]
+    assert pa.concat_tables(parts)["a"].to_pylist() == numbers.tolist()
+    assert pa.concat_tables(parts)["b"].to_pylist() == frame["b"].tolist()
+    address = parts[1]["a"].chunk(0).buffers()[1].address
+    start = frame["a"].to_numpy().__array_interface__["data"][0]
+    assert start <= address < start + numbers.nbytes
+
+
+def test_slices_of_an_object_column_have_one_type() -> None:
+    cells = [1] * 131_072 + ["x", 2.5, None]
+    source = as_source(pd.DataFrame({"c": pd.Series(cells, dtype=object)}))
+    parts = [source.read(i, ["c"])["c"] for i in range(2)]
+    assert [part.type for part in parts] == [pa.string()] * 2
+    assert parts[0].unique().to_pylist() == ["1"]
+    assert parts[1].to_pylist() == ["x", "2.5", None]
+
+
+def test_rows_in_errors_are_those_of_the_frame() -> None:
+    cells = pd.Series(["x"] * 131_075, dtype=object)
+    cells[131_073] = {"k": 1}
+    source = as_source(pd.DataFrame({"c": cells}))
+    with pytest.raises(ColumnError, match='column "c", row 131073: a cell of type dict cannot be read'):
+        source.read(1, ["c"])
+
+
+def test_frames_without_rows_are_one_partition() -> None:
+    source = as_source(pd.DataFrame({"a": pd.Series([], dtype="float64"), "b": pd.Series([], dtype="str")}))
+    assert source.row_counts == [0]
+    assert source.read(0, ["b", "a"]).schema.types == [pa.string(), pa.float64()]
+
+
+def test_no_columns_keep_the_rows() -> None:
+    frame = pd.DataFrame({"a": [1, 2, 3]})
+    assert as_source(frame).read(0, []).num_rows == table_from_pandas(frame, []).num_rows == 3
+
+
+def test_frames_are_not_changed() -> None:
+    frame = pd.DataFrame({"a": [[1, "x"], None], "b": ["x", 1], "c": [1.5, np.nan]}, index=[7, 7])
+    before = frame.copy(deep=True)
+    as_source(frame).read(0, ["a", "b", "c"])
+    pd.testing.assert_frame_equal(frame, before)
+
+
+@pytest.mark.parametrize("dask", [False, True])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a", 1], r"column 1 of the frame is named by a int.*frame\.columns\.astype\(str\)"),
+        (["a", "a"], r'2 columns are named "a" \(0, 1, counted from 0\)'),
+    ],
+)
+def test_names_must_be_text_and_unique(names: Any, message: str, dask: bool) -> None:
+    frame = pd.DataFrame([[1, 2]], columns=names)
+    with pytest.raises(ColumnError, match=message):
+        as_source(dd.from_pandas(frame, npartitions=1) if dask else frame)
+
+
+def test_names_of_several_levels_are_refused() -> None:
+    frame = pd.DataFrame([[1, 2]], columns=pd.MultiIndex.from_tuples([("a", "x"), ("a", "y")]))
+    with pytest.raises(ColumnError, match=r'named by a tuple.*"_"\.join'):
+        as_source(frame)
+    frame.columns = ["_".join(map(str, name)) for name in frame.columns]
+    assert as_source(frame).columns == ["a_x", "a_y"]
+
+
+def test_columns_that_are_not_asked_for_may_have_any_name() -> None:
+    frame = pd.DataFrame([[1, 2, 3, 4]], columns=["a", 5, "b", "b"])
+    source = as_source(frame, columns=["a"])
+    assert source.columns == ["a"]
+    assert source.read(0, ["a"]).to_pydict() == {"a": [1]}
+    with pytest.raises(ColumnError, match='2 columns are named "b"'):
+        as_source(frame, columns=["b"])
+    with pytest.raises(ColumnError, match=r'column "aa" is not in the data\. Did you mean "a"'):
+        as_source(frame, columns=["aa"])
+
+
+def test_dask_frames_are_taken_as_they_are() -> None:
+    frame = dd.from_pandas(pd.DataFrame({"a": range(10), "b": list("abcdefghij")}), npartitions=3)
+    source = as_source(frame)
+    assert isinstance(source, DaskSource)
+    assert source.is_dask
+    assert not source.in_memory
+    assert source.frame is frame
+    assert (source.columns, source.npartitions, source.row_counts) == (["a", "b"], 3, None)
+    assert [cell for i in range(3) for cell in source.read(i, ["b"])["b"].to_pylist()] == list("abcdefghij")
+    with pytest.raises(TypeError, match="no pieces"):
+        _ = source.pieces
+    with pytest.raises(TypeError, match="no Dask frame"):
+        _ = as_source(pd.DataFrame({"a": [1]})).frame
+
+
+def test_row_of_an_error_in_a_partition_is_said_to_be_one() -> None:
+    with pytest.raises(ColumnError, match='column "c", row 1 of a partition: a cell of type dict'):
+        table_from_pandas(pd.DataFrame({"c": ["x", {}]}), ["c"])
+
+
+def test_importing_sources_does_not_import_dask() -> None:
+    code = "import sys, daskprep.sources; print({'dask', 'distributed'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"
+
+
+def test_is_frame_tells_frames_from_the_rest() -> None:
+    frame = pd.DataFrame({"a": [1]})
+    assert is_frame(frame)
+    assert is_frame(dd.from_pandas(frame, npartitions=1))
+    assert not is_frame(frame["a"])
+    assert not is_frame(dd.from_pandas(frame, npartitions=1)["a"])
+    assert not is_frame("a.csv")
+
+
+def test_repr_says_how_much_there_is() -> None:
+    assert repr(PandasSource(pd.DataFrame({"a": [1, 2]}))) == "<PandasSource: 2 rows, 1 columns>"
+
+
+@pytest.mark.parametrize(
+    ("array", "expected"),
+    [
+        (np.array([[1.0, np.nan]]), {"x0": [1.0], "x1": [None]}),
+        (np.array([[1, "a"], [None, 2.5]], dtype=object), {"x0": [1, None], "x1": ["a", "2.5"]}),
+        (np.array([["a", "b"]]), {"x0": ["a"], "x1": ["b"]}),
+        (np.array([[b"a"]]), {"x0": [b"a"]}),
+        (np.ma.masked_array([[1, 2]], [[0, 1]]), {"x0": [1], "x1": [None]}),
+        (np.empty((0, 2)), {"x0": [], "x1": []}),
+        (np.asfortranarray([[1, 2], [3, 4]]), {"x0": [1, 3], "x1": [2, 4]}),
+    ],
+)
+def test_arrays_have_numbered_columns(array: np.ndarray, expected: dict[str, list[Any]]) -> None:
+    assert table_from_numpy(array).to_pydict() == expected
+
+
+def test_arrays_without_columns_keep_their_rows() -> None:
+    assert table_from_numpy(np.empty((3, 0))).num_rows == 3
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (np.arange(3), r"not an array of 1 dimensions: use \.reshape\(-1, 1\)"),
+        ([[1]], "not a list"),
+        (np.zeros((1, 1, 1)), "not an array of 3 dimensions"),
+        (np.zeros((2, 2), complex), 'column "x0" has dtype complex128'),
+        (np.array([[{}]], dtype=object), 'column "x0", row 0: a cell of type dict'),
+    ],
+)
+def test_other_arrays_are_refused(array: Any, message: str) -> None:
+    with pytest.raises(ColumnError, match=message):
+        table_from_numpy(array)

@@ -1,0 +1,174 @@
+"""JSON lines: types do not depend on where a file is cut, and bad lines are named."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.sources import FileSource, read_files
+
+WriteLines = Callable[..., Path]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> WriteLines:
+    def write_lines(*objects: Any, name: str = "a.jsonl") -> Path:
+        path = tmp_path / name
+        path.write_text("".join((one if isinstance(one, str) else json.dumps(one)) + "\n" for one in objects))
+        return path
+
+    return write_lines
+
+
+def whole(source: FileSource) -> pa.Table:
+    return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
+
+
+SCALARS = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=4)
+KINDS = st.sampled_from(
+    [
+        st.integers(-9, 9),
+        st.floats(-9, 9),
+        st.text("ab2-", max_size=4),
+        SCALARS,
+        st.integers(2**63 - 600, 2**63 + 600) | st.sampled_from([1.0, -0.0, 1e20, 1e39, 0.5, float("inf")]),
+        st.lists(st.integers(0, 9) | st.sampled_from([1.0, 2**64, 0.5]), max_size=2),
+        st.lists(SCALARS, max_size=2) | st.dictionaries(st.sampled_from("kl"), SCALARS, max_size=2),
+    ]
+)
+COLUMNS = KINDS.flatmap(lambda kind: st.lists(st.none() | kind, min_size=1, max_size=8))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(COLUMNS, st.integers(1, 60))
+def test_any_partition_bytes_gives_the_same_table(write: WriteLines, cells: list[Any], partition_bytes: int) -> None:
+    path = write(*[{"a": cell, "b": i} if i % 3 else {"a": cell} for i, cell in enumerate(cells)], {"b": 1})
+    expected = whole(read_files(path))
+    cut = read_files(path, partition_bytes=partition_bytes)
+    assert whole(cut).combine_chunks().equals(expected.combine_chunks())
+    assert sum(cut.row_counts or ()) == len(cells) + 1
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "expected"),
+    [
+        ([1, None, 3], pa.int64(), [1, None, 3]),
+        ([1, 2.5], pa.float64(), [1.0, 2.5]),
+        ([True, None], pa.bool_(), [True, None]),
+        (["2020-01-01", "2020-01-02"], pa.string(), ["2020-01-01", "2020-01-02"]),
+        ([1, "x"], pa.string(), ["1", "x"]),
+        ([1.0, "x", 2.5, True, None], pa.string(), ["1", "x", "2.5", "True", None]),
+        ([[1, 2], [], None], pa.list_(pa.int64()), [[1, 2], [], None]),
+        ([["2020-01-01"], ["a", None]], pa.list_(pa.string()), [["2020-01-01"], ["a", None]]),
+        ([[1, "x"], [2.5]], pa.list_(pa.string()), [["1", "x"], ["2.5"]]),
+        ([[1], ["x"]], pa.list_(pa.string()), [["1"], ["x"]]),
+        ([[1], "x"], pa.string(), ["[1]", "x"]),
+        ([{"k": 1}, "x"], pa.string(), ['{"k":1}', "x"]),
+        ([{"k": 1}, {"k": "x", "l": None}], pa.struct([("k", pa.string()), ("l", pa.string())]), [
+            {"k": "1", "l": None}, {"k": "x", "l": None}
+        ]),
+        ([2**64 - 1, 1], pa.decimal128(38, 0), [Decimal(2**64 - 1), Decimal(1)]),
+        ([2**64 - 1, 1.5], pa.float64(), [2.0**64, 1.5]),
+        ([2**64 - 1, 1.0], pa.decimal128(38, 0), [Decimal(2**64 - 1), Decimal(1)]),
+        ([2**63 - 1], pa.decimal128(38, 0), [Decimal(2**63 - 1)]),
+        ([1, 2.0], pa.float64(), [1.0, 2.0]),
+        ([{"k": 2**64, "l": 1}, {"k": 1.0, "l": "x"}], pa.struct([("k", pa.decimal128(38, 0)), ("l", pa.string())]), [
+            {"k": Decimal(2**64), "l": "1"}, {"k": Decimal(1), "l": "x"}
+        ]),
+        ([None, None], pa.null(), [None, None]),
+        ([[None, None], [], None], pa.list_(pa.string()), [[None, None], [], None]),
+        ([[[None]], [[]]], pa.list_(pa.list_(pa.string())), [[[None]], [[]]]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("partition_bytes", [1, 1000])
+def test_types_of_columns(
+    write: WriteLines, cells: list[Any], kind: pa.DataType, expected: list[Any], partition_bytes: int
+) -> None:
+    source = read_files(write(*[{"a": cell} for cell in cells]), partition_bytes=partition_bytes)
+    assert source.schema.field("a").type == kind
+    table = whole(source)
+    assert table["a"].type == kind
+    assert table["a"].to_pylist() == expected
+
+
+def test_nan_is_a_number(write: WriteLines) -> None:
+    column = whole(read_files(write('{"a": NaN}', '{"a": 1}')))["a"]
+    assert column.type == pa.float64()
+    assert math.isnan(column[0].as_py())
+
+
+def test_keys_may_be_missing_in_rows_and_files(write: WriteLines) -> None:
+    paths = [
+        write({"a": 1}, name="1.jsonl"),
+        write({"b": "x"}, {"a": 2.5}, name="2.ndjson"),
+        write(name="3.json"),
+    ]
+    assert whole(read_files(paths)).to_pydict() == {"a": [1.0, None, 2.5], "b": [None, "x", None]}
+
+
+def test_blank_lines_marks_and_carriage_returns_are_no_rows(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'\xef\xbb\xbf\n{"a": 1}\r\n\n  \n{"a": 2}')
+    for partition_bytes in (1, 1000):
+        assert whole(read_files(path, partition_bytes=partition_bytes))["a"].to_pylist() == [1, 2]
+
+
+def test_line_longer_than_arrows_blocks_is_read(write: WriteLines) -> None:
+    source = read_files(write({"a": "x" * 3_000_000}, {"a": "y"}))
+    assert [len(text) for text in whole(source)["a"].to_pylist()] == [3_000_000, 1]
+
+
+def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(write: WriteLines) -> None:
+    source = read_files(write({"a": 1, "b": 2, "c": "x"}, {"a": "x"}))
+    assert source.read(0, ["c", "a"]).to_pydict() == {"c": ["x", None], "a": ["1", "x"]}
+    assert source.read(0, []).num_rows == 2
+    assert source.row_counts == [2]
+
+
+def test_compressed_and_transcoded_files_are_read(tmp_path: Path) -> None:
+    lines = '{"a": "é"}\n{"a": 1}\n'
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    (tmp_path / "b.jsonl").write_bytes(lines.encode("utf-16"))
+    assert whole(read_files(tmp_path / "a.jsonl.gz"))["a"].to_pylist() == ["é", "1"]
+    assert whole(read_files(tmp_path / "b.jsonl", encoding="utf-16"))["a"].to_pylist() == ["é", "1"]
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 1000])
+@pytest.mark.parametrize(
+    "line", ['{"a": }', '{"a": 1', '[{"a": 1}]', "7", '{"a": 1, "a": 2}', '{"a": 1} x', '{"a": "\\ud800"}']
+)
+def test_bad_line_is_named(write: WriteLines, line: str, partition_bytes: int) -> None:
+    with pytest.raises(RejectedValueError, match=r"a\.jsonl, line 3: not one JSON object"):
+        whole(read_files(write({"a": 1}, "", line, {"a": 2}), partition_bytes=partition_bytes))
+
+
+def test_bytes_that_are_not_utf8_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": "x"}\n{"a": "caf\xe9"}\n')
+    with pytest.raises(RejectedValueError, match=r"a\.jsonl, line 2"):
+        whole(read_files(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [('[{"a": 1}]', "begins a JSON array"), ('{\n"a": 1}', "is not a JSON object"), ("7", "is not")],
+)
+def test_json_that_is_not_in_lines_is_refused(write: WriteLines, content: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=rf"a\.json: its first line {message}.*pandas\.read_json"):
+        read_files(write(content, name="a.json"))
+
+
+def test_file_without_objects_is_an_error(write: WriteLines) -> None:
+    with pytest.raises(ConfigError, match="no column is in it"):
+        read_files(write())

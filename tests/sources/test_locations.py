@@ -1,0 +1,233 @@
+"""Which files a path, glob, folder or URL names, and what their names give away."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from unittest import mock
+
+import fsspec
+import pyarrow as pa
+import pytest
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.sources import FileSource, read_files
+from daskprep.sources.locations import public_name
+
+
+def csv(folder: Path, *names: str) -> Path:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"a\n{Path(name).stem}\n")
+    return folder
+
+
+def cells(source: FileSource, column: str = "a") -> list[str | None]:
+    return [cell for i in range(source.npartitions) for cell in source.read(i, [column])[column].to_pylist()]
+
+
+def test_folders_and_globs_are_in_natural_order(tmp_path: Path) -> None:
+    csv(tmp_path, "part-10.csv", "part-2.csv", "part-1.csv", "deep/part-3.csv")
+    assert cells(read_files(tmp_path)) == ["part-3", "part-1", "part-2", "part-10"]
+    assert cells(read_files(str(tmp_path / "part-*.csv"))) == ["part-1", "part-2", "part-10"]
+    assert cells(read_files(str(tmp_path / "**" / "part-[23].csv"))) == ["part-3", "part-2"]
+    assert cells(read_files(tmp_path.as_uri() + "/part-?.csv")) == ["part-1", "part-2"]
+
+
+def test_lists_keep_their_order(tmp_path: Path) -> None:
+    csv(tmp_path, "b.csv", "a.csv", "more/c.csv", "more/d.csv")
+    assert cells(read_files([tmp_path / "b.csv", tmp_path / "more", str(tmp_path / "a.*")])) == [
+        "b",
+        "c",
+        "d",
+        "a",
+    ]
+    assert cells(read_files([tmp_path / "a.csv", tmp_path / "a.csv"])) == ["a", "a"]
+
+
+def test_hidden_and_unknown_files_of_folders_are_left_out(tmp_path: Path) -> None:
+    csv(tmp_path, "a.csv", "_SUCCESS.csv", ".b.csv", "README.md", "_temporary/c.csv", ".git/d.csv")
+    assert cells(read_files(tmp_path)) == ["a"]
+    assert cells(read_files(str(tmp_path / "*.md"), format="csv")) == ["README"]
+
+
+def test_names_with_glob_characters_are_found(tmp_path: Path) -> None:
+    csv(tmp_path, "data[1].csv", "data1.csv")
+    assert cells(read_files(tmp_path / "data[1].csv")) == ["data[1]"]
+
+
+def test_home_and_relative_paths_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    csv(tmp_path, "a.csv")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    source = read_files("~/a.csv")
+    assert source.fingerprint() == read_files("a.csv").fingerprint()
+    assert source.fingerprint()[0][0] == str(tmp_path / "a.csv")
+
+
+def test_folders_give_columns(tmp_path: Path) -> None:
+    csv(
+        tmp_path,
+        "city=Rome/year=2020/x.csv",
+        "city=S%C3%A3o Paulo/year=2021/y.csv",
+        "city=__HIVE_DEFAULT_PARTITION__/year=1/z.csv",
+    )
+    for path in (tmp_path, str(tmp_path / "*" / "*" / "*.csv"), str(tmp_path / "city=*")):
+        source = read_files(path, partition_bytes=1)
+        table = pa.concat_tables([source.read(i, ["city", "a", "year"]) for i in range(3)])
+        assert table.schema.types == [source.schema.field(name).type for name in table.column_names]
+        found = sorted(map(tuple, (row.values() for row in table.to_pylist())), key=str)
+        assert found == [("Rome", "x", "2020"), ("São Paulo", "y", "2021"), (None, "z", "1")]
+        assert sorted(cells(source, "year")) == ["1", "2020", "2021"]
+    assert read_files(tmp_path / "city=Rome/year=2020/x.csv").columns == ["a"]
+
+
+def test_files_inside_and_outside_such_folders_do_not_mix(tmp_path: Path) -> None:
+    csv(tmp_path, "city=Rome/x.csv", "y.csv")
+    with pytest.raises(ColumnError, match=r'"city" comes from folders named "city=...", but .*y\.csv is in none'):
+        read_files(tmp_path)
+
+
+def test_missing_file_names_a_sibling(tmp_path: Path) -> None:
+    csv(tmp_path, "train.csv")
+    with pytest.raises(ConfigError, match=r'no file or folder ".*/trian\.csv"\. Did you mean "train\.csv"'):
+        read_files(tmp_path / "trian.csv")
+    with pytest.raises(ConfigError, match="no file or folder"):
+        read_files(tmp_path / "nowhere" / "train.csv")
+    with pytest.raises(ConfigError, match=r'"memory://nowhere/x\.csv"'):
+        read_files("memory://nowhere/x.csv")
+
+
+def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
+    csv(tmp_path, "notes/README.md")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r'\*\.csv" matches no file'):
+        read_files(str(tmp_path / "*.csv"))
+    with pytest.raises(ConfigError, match="has no file that can be read among its 0 files"):
+        read_files(tmp_path / "empty")
+    with pytest.raises(ConfigError, match="has no file that can be read among its 1 files"):
+        read_files(tmp_path / "notes")
+    with pytest.raises(ConfigError, match="the list of paths is empty"):
+        read_files([])
+
+
+def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
+    csv(tmp_path, "a.csv", "b.tsv", "c.xlsx")
+    with pytest.raises(ConfigError, match="1 of csv and 1 of tsv"):
+        read_files(tmp_path)
+    with pytest.raises(ConfigError, match=r"c\.xlsx: its name does not tell what it holds; known are \.parquet"):
+        read_files(tmp_path / "c.xlsx")
+    assert cells(read_files([tmp_path / "a.csv", tmp_path / "b.tsv"], format="csv")) == ["a", "b"]
+
+
+def test_urls_of_other_file_systems_are_read() -> None:
+    for i in (10, 2):
+        with fsspec.open(f"memory://bucket/part-{i}.csv", "wb") as handle:
+            handle.write(b"a,b\n" + b'x,"1\n2"\n' * i)
+    for partition_bytes in (5, 1000):
+        source = read_files("memory://bucket/*.csv", partition_bytes=partition_bytes)
+        assert cells(source, "b") == ["1\n2"] * 12
+    with fsspec.open("memory://bucket/a.jsonl", "wb") as handle:
+        handle.write(b'{"a": 1}\n' * 9)
+    assert cells(read_files("memory://bucket/a.jsonl", partition_bytes=20)) == [1] * 9
+    ((name, size, stamp),) = read_files("memory://bucket/a.jsonl").fingerprint()
+    assert name.endswith("bucket/a.jsonl")
+    assert size == 81
+    assert stamp
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("ftp://user:secret@host:21/a.csv", "ftp://host:21/a.csv"),
+        ("https://user:secret@host/a.csv", "https://host/a.csv"),
+        ("s3://bucket/a@b?c.csv", "s3://bucket/a@b?c.csv"),
+        ("zip://a.csv::ftp://user:secret@host/a.zip", "zip://a.csv::ftp://host/a.zip"),
+        ("/data/a@b.csv", "/data/a@b.csv"),
+    ],
+)
+def test_names_hold_no_credentials(url: str, shown: str) -> None:
+    assert public_name(url) == shown
+
+
+def test_queries_are_told_apart_but_not_shown() -> None:
+    one, other = (public_name(f"https://host/a.csv?token={token}") for token in ("secret1", "secret2"))
+    assert one.startswith("https://host/a.csv?")
+    assert one != other
+    assert "secret" not in one + other
+
+
+def test_no_credentials_in_anything_that_is_shown() -> None:
+    with fsspec.open("memory://private/a.csv", "wb") as handle:
+        handle.write(b"a\n1\n")
+    source = read_files("memory://private/a.csv", storage_options={"token": "secret"})
+    shown = [
+        repr(source),
+        repr(source.pieces),
+        repr(source.files),
+        str(source.fingerprint()),
+        str(source.settings),
+    ]
+    assert not any("secret" in text for text in shown)
+    assert pickle.loads(pickle.dumps(source.pieces[0])).read(["a"])["a"].to_pylist() == ["1"]
+
+
+def test_protocol_that_is_unknown_or_needs_a_package_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r'"memroy://x.csv" cannot be opened: .*Did you mean "memory"'):
+        read_files("memroy://x.csv")
+
+    def missing(*args: object, **options: object) -> None:
+        raise ImportError("Install s3fs to access S3")
+
+    monkeypatch.setattr("daskprep.sources.locations.url_to_fs", missing)
+    with pytest.raises(ConfigError, match='reading "s3" needs a package: pip install s3fs'):
+        read_files("s3://bucket/x.csv")
+
+
+def test_file_system_that_fails_is_an_error_without_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("https://user:secret@host refused")
+
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.info", fail)
+    with pytest.raises(ConfigError, match=r"cannot be listed \(RuntimeError\)") as caught:
+        read_files("memory://x.csv")
+    assert "secret" not in str(caught.value)
+
+
+def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
+    csv(tmp_path, "a.csv")
+    before = read_files(tmp_path).fingerprint()
+    assert before == read_files(tmp_path).fingerprint()
+    os.utime(tmp_path / "a.csv", ns=(1, 1))
+    assert read_files(tmp_path).fingerprint() != before
+
+
+def test_file_that_is_gone_is_an_error_in_the_task(tmp_path: Path) -> None:
+    source = read_files(csv(tmp_path, "a.csv"))
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(ConfigError, match=r"a\.csv: cannot be found any more, or not from here"):
+        source.read(0, ["a"])
+
+
+def test_repr_names_the_first_files(tmp_path: Path) -> None:
+    source = read_files(csv(tmp_path, *(f"{i}.csv" for i in range(5))), partition_bytes=1)
+    assert repr(source).startswith(f'<FileSource: 5 partitions, 1 columns of csv: "{tmp_path}/0.csv", ')
+    assert repr(source).endswith(" and 2 more>")
+    assert source.settings["encoding"] == "utf-8"
+
+
+def test_what_is_no_path_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="not a int"):
+        read_files(3)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="a path is needed, not a int"):
+        read_files(["a.csv", 3])  # type: ignore[list-item]
+
+
+def test_listings_that_file_systems_keep_are_not_trusted(monkeypatch: pytest.MonkeyPatch) -> None:
+    with fsspec.open("memory://relisted/a.csv", "wb") as handle:
+        handle.write(b"a\n1\n")
+    dropped = mock.Mock()
+    monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.invalidate_cache", dropped)
+    read_files("memory://relisted/*.csv")
+    dropped.assert_called_once_with()

@@ -1,0 +1,145 @@
+"""Cells that are Python objects: each kind of column has one documented result."""
+
+from __future__ import annotations
+
+import datetime as dt
+import pathlib
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.sources.cell_text import cell_texts
+from daskprep.sources.object_cells import Cells, cell_kind
+
+
+def objects(values: list[Any]) -> np.ndarray:
+    return pd.Series(values, dtype=object).to_numpy()
+
+
+def converted(values: list[Any], kind: str | None = None) -> pa.Array:
+    cells = objects(values)
+    return Cells(cells, "c", kind or cell_kind(cells), 0).to_arrow()
+
+
+MISSING = [None, np.nan, pd.NA, pd.NaT]
+DAY, NOON = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind", "expected"),
+    [
+        (["a", np.str_("b")], pa.string(), ["a", "b"]),
+        ([True, np.False_], pa.bool_(), [True, False]),
+        ([1, np.int8(2)], pa.int64(), [1, 2]),
+        ([1.5, np.float32(2.5), float("inf")], pa.float64(), [1.5, 2.5, float("inf")]),
+        ([1, 2.5], pa.float64(), [1.0, 2.5]),
+        ([b"\xff", bytearray(b"a")], pa.binary(), [b"\xff", b"a"]),
+        ([Decimal("1.5"), Decimal("NaN")], pa.decimal128(2, 1), [Decimal("1.5"), None]),
+        ([DAY], pa.date32(), [DAY]),
+        ([NOON, pd.Timestamp(NOON)], pa.timestamp("us"), [NOON, NOON]),
+        ([dt.time(1)], pa.time64("us"), [dt.time(1)]),
+        ([dt.timedelta(1), pd.Timedelta("1D")], pa.duration("us"), [dt.timedelta(1)] * 2),
+        ([[1, 2], (3,), np.arange(2)], pa.list_(pa.int64()), [[1, 2], [3], [0, 1]]),
+        ([[1], [2.5, None]], pa.list_(pa.float64()), [[1.0], [2.5, None]]),
+        ([{"b", "a"}, frozenset({"c"})], pa.list_(pa.string()), [["a", "b"], ["c"]]),
+        ([[1, "a"], [np.nan, True]], pa.list_(pa.string()), [["1", "a"], [None, "True"]]),
+        ([[uuid.UUID(int=1)]], pa.list_(pa.string()), [[str(uuid.UUID(int=1))]]),
+        ([pd.Series([1, 2], index=[5, 6])], pa.list_(pa.int64()), [[1, 2]]),
+    ],
+)
+def test_cells_of_one_kind_have_its_type(values: list[Any], kind: pa.DataType, expected: list[Any]) -> None:
+    array = converted([*values, *MISSING])
+    assert array.type == kind
+    assert array.to_pylist() == [*expected, *[None] * len(MISSING)]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([1, "a"], ["1", "a"]),
+        ([1, True], ["1", "True"]),
+        ([1.0, True, 2.5, 1e15], ["1", "True", "2.5", "1000000000000000"]),
+        ([2**70], [str(2**70)]),
+        ([2**60 + 1, 0.5], [str(2**60 + 1), "0.5"]),
+        (["a", b"b"], ["a", "b"]),
+        ([Decimal("1.50"), 1], ["1.50", "1"]),
+        ([DAY, NOON], ["2020-01-01", "2020-01-01 12:00:00"]),
+        ([NOON, NOON.replace(tzinfo=dt.UTC)], ["2020-01-01 12:00:00", "2020-01-01 12:00:00+00:00"]),
+        ([np.datetime64("2020-01-01")], ["2020-01-01"]),
+        ([uuid.UUID(int=1)], ["00000000-0000-0000-0000-000000000001"]),
+        ([pathlib.PurePosixPath("a/b")], ["a/b"]),
+    ],
+)
+def test_cells_of_several_kinds_are_text(values: list[Any], expected: list[str]) -> None:
+    array = converted([*values, *MISSING])
+    assert array.type == pa.string()
+    assert array.to_pylist() == [*expected, *[None] * len(MISSING)]
+
+
+def test_times_of_several_zones_are_instants() -> None:
+    rome = dt.timezone(dt.timedelta(hours=1))
+    array = converted([NOON.replace(tzinfo=dt.UTC), NOON.replace(tzinfo=rome)])
+    assert array.type == pa.timestamp("us", "UTC")
+    assert [time.hour for time in array.to_pylist()] == [12, 11]
+
+
+@pytest.mark.parametrize("values", [[], MISSING])
+def test_columns_without_cells_are_null(values: list[Any]) -> None:
+    assert converted(values).equals(pa.nulls(len(values)))
+
+
+CELLS = st.none() | st.booleans() | st.integers() | st.floats() | st.text("ab", max_size=2)
+
+
+@given(st.lists(CELLS, max_size=8), st.integers(0, 8))
+def test_parts_of_a_column_come_out_as_the_whole(values: list[Any], cut: int) -> None:
+    kind = cell_kind(objects(values))
+    parts = [converted(part, kind) for part in (values[:cut], values[cut:])]
+    assert pa.concat_arrays(parts).equals(converted(values))
+
+
+@given(st.lists(CELLS, min_size=1, max_size=8))
+def test_text_of_a_cell_does_not_depend_on_its_neighbours(values: list[Any]) -> None:
+    assert cell_texts(values) == [cell_texts([value])[0] for value in values]
+
+
+@given(st.floats(allow_nan=False))
+def test_text_of_a_float_reads_back_as_it(value: float) -> None:
+    assert float(cell_texts([value])[0] or "") == value
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (
+            ["x", {"k": 1}],
+            r"row 1: a cell of type dict cannot be read: \{'k': 1\}; put what it holds in columns",
+        ),
+        ([None, object()], "row 1: a cell of type object cannot be read"),
+        ([1j], "row 0: a cell of type complex"),
+        ([pd.Interval(0, 1)], "row 0: a cell of type Interval"),
+        ([[1], 2], "row 1: a cell of type int in a column of lists: 2; make all cells lists, or all text"),
+        (["x", [1]], "row 0: a cell of type str in a column of lists"),
+        ([[1], [{"k": 1}]], "row 1: a dict in a list cannot be read"),
+        ([[1], [object()]], "row 1: a object in a list cannot be read"),
+        ([[1], np.zeros((2, 2))], "row 1: an array of 2 dimensions cannot be read"),
+        ([Decimal("1e80"), Decimal("1e-80")], "decimal cells that cannot be read: .*astype"),
+    ],
+)
+def test_cells_that_cannot_be_read_are_named(values: list[Any], message: str) -> None:
+    with pytest.raises(ColumnError, match=f'column "c", {message}'):
+        converted(values)
+
+
+@pytest.mark.parametrize("values", [["a", "\ud800"], [1, "\ud800"], ["a", b"\xff"], [["a"], ["\ud800"]]])
+def test_cells_that_are_not_text_are_named(values: list[Any]) -> None:
+    with pytest.raises(RejectedValueError, match=r'column "c", row 1: .* is not UTF-8 text'):
+        converted(values)

@@ -1,0 +1,69 @@
+"""What `fit` may be given."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.bag
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.sources import DaskSource, FileSource, PandasSource, as_source
+
+
+def test_each_kind_of_frame_has_its_source(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": [1, 2]})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    assert isinstance(as_source(frame), PandasSource)
+    assert isinstance(as_source(dd.from_pandas(frame, npartitions=1)), DaskSource)
+    for paths in (tmp_path, str(tmp_path), [tmp_path / "a.csv"], (str(tmp_path / "*.csv"),)):
+        assert isinstance(as_source(paths), FileSource)
+
+
+def test_source_is_returned_as_it_is() -> None:
+    source = as_source(pd.DataFrame({"a": [1]}))
+    assert as_source(source) is source
+    assert as_source(source, columns=["a"]) is source
+    with pytest.raises(ColumnError, match='"b" is not in the data'):
+        as_source(source, columns=["b"])
+
+
+def test_options_reach_the_files(tmp_path: Path) -> None:
+    pd.DataFrame({"a": range(100), "b": 1}).to_csv(tmp_path / "a.csv", index=False)
+    source = as_source(tmp_path / "a.csv", columns=["b"], partition_bytes=100)
+    assert source.npartitions > 1
+    with pytest.raises(ColumnError, match='"c" is not in the data'):
+        as_source(tmp_path / "a.csv", columns=["c"])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (pd.Series([1]), r"a pandas.*Series is no source of rows.*\.to_frame\(\)"),
+        (
+            dd.from_pandas(pd.Series([1], name="a"), npartitions=1),
+            r"Series is no source of rows.*\.to_frame\(\)",
+        ),
+        (
+            da.zeros((2, 2)),
+            r"a dask\.array.*Array is no source of rows; accepted are a pandas or Dask DataFrame",
+        ),
+        (dask.bag.from_sequence([1]), "Bag is no source of rows"),
+        (pa.table({"a": [1]}), r"Table is no source of rows.*\.to_pandas\(\)"),
+        (np.zeros((2, 2)), r"ndarray is no source of rows.*pandas\.DataFrame"),
+        ({"a": [1]}, "a dict is no source of rows"),
+        ([pd.DataFrame({"a": [1]})], "a list of DataFrame is no source of rows"),
+        (["a.csv", 1], "a list of str is no source of rows"),
+        (None, "a NoneType is no source of rows"),
+        (3, "a int is no source of rows"),
+    ],
+)
+def test_anything_else_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        as_source(given)

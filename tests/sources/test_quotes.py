@@ -1,0 +1,80 @@
+"""Where records end, against a reader of one character at a time."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
+
+TEXTS = st.text(alphabet='a",\n\r', max_size=60).map(str.encode)
+
+
+def ends_by_character(text: bytes) -> tuple[list[int], bool]:
+    """Follow CSV's rules character by character; return the ends of records and if a quote stays open."""
+    ends, inside, at_start, i = [], False, True, 0
+    while i < len(text):
+        char = chr(text[i])
+        if inside:
+            if char == '"':
+                if text[i + 1 : i + 2] == b'"':
+                    i += 1
+                else:
+                    inside = False
+            at_start = False
+        elif char == '"' and at_start:
+            inside, at_start = True, False
+        else:
+            at_start = char in ",\n\r"
+            if char == "\n":
+                ends.append(i + 1)
+        i += 1
+    return ends, inside
+
+
+def blocks_of(text: bytes, size: int) -> list[bytes]:
+    return [text[i : i + size] for i in range(0, len(text), size)]
+
+
+@given(TEXTS, st.integers(1, 9), st.lists(st.integers(0, 25), max_size=5).map(sorted))
+def test_cuts_are_the_first_ends_of_records_after_the_targets(
+    text: bytes, block_bytes: int, targets: list[int]
+) -> None:
+    ends, inside = ends_by_character(text)
+    cuts, opened = cut_records(blocks_of(text, block_bytes), 0, targets, ",", '"')
+    expected = {min((end for end in ends if end >= target), default=None) for target in targets} - {None}
+    assert set(cuts) == expected
+    assert cuts == sorted(set(cuts))
+    assert (opened is not None) == inside
+
+
+@given(TEXTS)
+def test_unclosed_quote_is_where_it_opens(text: bytes) -> None:
+    opened = unclosed_quote(np.frombuffer(text, np.uint8), ",", '"', 7)
+    if opened is not None:
+        assert text[opened : opened + 1] == b'"'
+        assert not ends_by_character(text[:opened])[1]
+        assert ends_by_character(text[: opened + 1])[1]
+
+
+@given(TEXTS)
+def test_record_starts_are_ends_of_others_that_hold_something(text: bytes) -> None:
+    bounds = [0, *ends_by_character(text)[0], len(text)]
+    expected = [a for a, b in pairwise(bounds) if text[a:b].strip(b"\r\n")]
+    assert record_starts(text, ",", '"').tolist() == expected
+
+
+def test_quotes_mean_nothing_without_a_quote_character() -> None:
+    assert cut_records([b'a"\nb\n'], 0, [1, 4], ",", None) == ([3, 5], None)
+
+
+@pytest.mark.parametrize(
+    ("text", "end"),
+    [(b"a,b\n1", 4), (b"a,b\r\n1", 5), (b"a,b\r1", 4), (b'"a\nb",c\n1', 8), (b"a,b", None), (b'"a\nb', None)],
+)
+def test_first_record_ends_after_any_kind_of_newline(text: bytes, end: int | None) -> None:
+    assert first_record_end(text, ",", '"') == end
