@@ -1,0 +1,37 @@
+"""Feature types, by the name that configurations use."""
+
+from __future__ import annotations
+
+from daskprep.features.base import Feature, Learned
+from daskprep.features.binary import Binary
+from daskprep.features.category import Category
+from daskprep.features.date import Date
+from daskprep.features.h3 import H3
+from daskprep.features.number import Number
+from daskprep.features.sequence import Sequence
+from daskprep.features.set import Bag, Set
+from daskprep.features.text import Text
+from daskprep.features.timeseries import Timeseries
+from daskprep.features.vector import Vector
+
+__all__ = [
+    "FEATURES",
+    "H3",
+    "Bag",
+    "Binary",
+    "Category",
+    "Date",
+    "Feature",
+    "Learned",
+    "Number",
+    "Sequence",
+    "Set",
+    "Text",
+    "Timeseries",
+    "Vector",
+]
+
+FEATURES: dict[str, type[Feature]] = {
+    feature.kind: feature
+    for feature in (Binary, Number, Category, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3)
+}

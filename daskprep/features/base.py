@@ -1,0 +1,292 @@
+"""The contract of a feature type: parse, summarize, learn, encode, expand, decode."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features.cells import one_array
+from daskprep.features.estimator import Estimator
+from daskprep.features.missing import Carry, Edge, carries, fill_from_neighbours, valid_mask
+from daskprep.features.parameters import check_parameters
+from daskprep.summaries import ColumnSummary, Summary, TokenCounts
+
+__all__ = ["Encoded", "Feature", "Invalid", "Learned"]
+
+Encoded = np.ndarray | Mapping[str, np.ndarray]
+Invalid = Literal["missing", "raise"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a feature learned from one column; its fields are its JSON.
+
+    Attributes
+    ----------
+    rows, missing, invalid : int
+        Rows that were learned from, how many of their cells were missing, and how many of those could not be read.
+        With "drop_row" the rows that were dropped are counted as missing, and not among `rows`.
+    invalid_samples : tuple of str
+        The first few distinct cells that could not be read.
+    fill_value : object
+        What a missing cell becomes; None where the strategy has no such value.
+    """
+
+    rows: int = 0
+    missing: int = 0
+    invalid: int = 0
+    invalid_samples: tuple[str, ...] = ()
+    fill_value: Any = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return JSON-ready values."""
+        return {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Rebuild from what `to_dict` gave."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in data.items() if name in names}
+        values["invalid_samples"] = tuple(values.get("invalid_samples", ()))
+        return cls(**values)
+
+
+def _to_json(value: object) -> object:
+    if isinstance(value, tuple):
+        return list(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+class Feature(Estimator):
+    """Base of every type.
+
+    A subclass stores its parameters in `__init__`, untouched, and gives pure functions of Arrow and NumPy arrays.
+    Missing cells are null in a parsed column; `encode` may write anything for them, since the base class puts the
+    learned fill value there.
+    """
+
+    kind: ClassVar[str]
+    learned_type: ClassVar[type[Learned]] = Learned
+    missing_value_strategy: str
+    fill_value: Any
+    invalid: Invalid
+    column: str | None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Suffixes of the arrays that one column becomes: "" alone, or such as "_word" and "_char"."""
+        return ("",)
+
+    # -- what a type defines
+
+    @abstractmethod
+    def parse(self, column: pa.Array) -> pa.Array:
+        """Turn raw cells into typed ones; what cannot be read becomes null."""
+
+    @abstractmethod
+    def summarize(self, parsed: pa.Array) -> Summary:
+        """Summarize the present cells of a parsed column."""
+
+    @abstractmethod
+    def learn(self, summary: Any) -> Learned:
+        """Learn from the summary of all training rows."""
+
+    @abstractmethod
+    def encode(self, parsed: pa.Array, learned: Any) -> Encoded:
+        """Turn parsed cells into compact arrays with one row for each cell."""
+
+    @abstractmethod
+    def decode(self, encoded: Any, learned: Any) -> pa.Array:
+        """Turn encoded rows back into values a person reads."""
+
+    def expand(self, batch: Any, learned: Any) -> Any:
+        """Turn a batch of encoded rows (a torch tensor) into what a model reads."""
+        return batch
+
+    def learned_from_dict(self, data: Mapping[str, Any]) -> Learned:
+        """Rebuild what `Learned.to_dict` gave."""
+        return self.learned_type.from_dict(data)
+
+    def tabulate(self, encoded: Mapping[str, np.ndarray], learned: Any) -> np.ndarray:
+        """Turn the outputs of one column into a 2-D table, one column for each name of `tabulated_names`."""
+        flat = [array.reshape(len(array), int(np.prod(array.shape[1:]))) for array in encoded.values()]
+        return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
+
+    def tabulated_names(self, name: str, learned: Any) -> list[str]:
+        """Return the names of the columns of `tabulate`."""
+        names = []
+        for output, array in self.empty_outputs(learned).items():
+            width = int(np.prod(array.shape[1:]))
+            names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(width)]
+        return names
+
+    def check(self) -> None:
+        """Raise ConfigError where parameters contradict each other."""
+
+    def advice(self, learned: Any) -> str | None:
+        """Return what a user should know of a column that was learned, if anything."""
+        return None
+
+    # -- what all types share
+
+    def check_parameters(self) -> None:
+        """Raise ConfigError for a parameter of the wrong type or outside its choices."""
+        check_parameters(self)
+        if self.missing_value_strategy == "fill_with_const" and self.fill_value is None:
+            raise ConfigError(
+                f'{type(self).__name__}: missing_value_strategy "fill_with_const" needs a fill_value; '
+                'give one, or use "drop_row"'
+            )
+        self.check()
+
+    def reads(self, name: str) -> list[str]:
+        """Return the columns that a feature called `name` reads, its own first."""
+        return [self.column or name]
+
+    def read(self, table: pa.Table, name: str) -> pa.Array:
+        """Parse the cells of the feature called `name`."""
+        return self.parse(one_array(table[self.reads(name)[0]]))
+
+    @property
+    def drops_rows(self) -> bool:
+        """Whether a row is left out when its cell is missing."""
+        return self.missing_value_strategy == "drop_row"
+
+    @property
+    def may_drop_rows(self) -> bool:
+        """Whether encoding may leave rows out."""
+        return self.drops_rows
+
+    @property
+    def counts_cells(self) -> bool:
+        """Whether equal cells are counted, to know the most frequent one."""
+        return self.missing_value_strategy == "fill_with_mode"
+
+    @property
+    def neighbours(self) -> Literal["ffill", "bfill"] | None:
+        """Which neighbour fills a gap, if one does."""
+        strategy = self.missing_value_strategy
+        return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
+
+    @property
+    def looks_around(self) -> bool:
+        """Whether rows of other partitions have a say in how a row is read."""
+        return self.neighbours is not None
+
+    @property
+    def learns_around(self) -> bool:
+        """Whether this is so already while learning."""
+        return self.neighbours is not None
+
+    def edge(self, parsed: pa.Array, learned: Any = None) -> Any:
+        """Return what the other partitions must know of this one."""
+        return Edge.of(parsed)
+
+    def carries(self, edges: Sequence[Any]) -> list[Any]:
+        """Turn the edges of all partitions into what each of them is told."""
+        assert self.neighbours is not None
+        return carries(edges, self.neighbours)
+
+    def look_around(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
+        """Complete a parsed column with what lies beyond its partition; `learned` is None while learning."""
+        return parsed if self.neighbours is None else fill_from_neighbours(parsed, self.neighbours, carry)
+
+    def recognize(self, parsed: pa.Array, learned: Any) -> pa.Array:
+        """Turn cells that only what was learned shows to be unreadable into missing ones."""
+        return parsed
+
+    def parse_fill(self, value: Any) -> pa.Array:
+        """Return the parsed column of one cell that holds the fill value."""
+        parsed = self.parse(pa.array([value]))
+        if parsed.null_count:
+            raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as a {self.kind}")
+        return parsed
+
+    def cells(self, parsed: pa.Array) -> pa.Array:
+        """Return one plain value for each cell, by which equal cells can be counted."""
+        return parsed
+
+    def fill_from_cell(self, cell: Any) -> Any:
+        """Return the fill value for a value that `cells` gave."""
+        return cell
+
+    def mean(self, summary: Any) -> float:
+        raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
+
+    def mode(self, summary: Any) -> Any:
+        """Return the most frequent of the values that `cells` gave."""
+        return summary.cells.top()
+
+    def summarize_column(self, parsed: pa.Array, missing: int, rejects: Any) -> ColumnSummary:
+        """Summarize a parsed column, its missing cells and its unreadable ones."""
+        cells = None
+        if self.counts_cells:
+            counted = self.cells(parsed.drop_null()).value_counts()
+            cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+        return ColumnSummary(len(parsed), missing, rejects, self.summarize(parsed), cells)
+
+    def learn_column(self, summary: ColumnSummary) -> Learned:
+        """Learn from a column's summary: first what fills the gaps, then the rest, gaps counted as filled."""
+        fill = self._resolve_fill(summary)
+        values = summary.values
+        if fill is not None:
+            values = values + self.summarize(self.parse_fill(fill)) * summary.missing
+        return dataclasses.replace(
+            self.learn(values),
+            rows=summary.rows,
+            missing=summary.missing,
+            invalid=summary.rejects.count,
+            invalid_samples=summary.rejects.texts,
+            fill_value=fill,
+        )
+
+    def dropped(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
+        """Return which rows are left out (None: none)."""
+        return ~valid_mask(parsed) if self.drops_rows and parsed.null_count else None
+
+    def _resolve_fill(self, summary: ColumnSummary) -> Any:
+        strategy = self.missing_value_strategy
+        if strategy == "fill_with_const":
+            return self.fill_value
+        if strategy not in ("fill_with_mean", "fill_with_mode"):
+            return None
+        if summary.rows == summary.missing:
+            raise ColumnError(
+                f'has no value at all, so "{strategy}" has nothing to learn: use "fill_with_const" with a fill_value'
+            )
+        if strategy == "fill_with_mean":
+            return self.mean(summary.values)
+        return self.fill_from_cell(self.mode(summary))
+
+    def encode_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
+        """Encode a parsed column by output, missing cells as the fill value."""
+        if parsed.null_count and learned.fill_value is None:
+            raise RejectedValueError(
+                f"{parsed.null_count} missing cells and no value in the whole column for "
+                f'"{self.missing_value_strategy}" to take: use "fill_with_const" with a fill_value'
+            )
+        encoded = self._by_output(self.encode(parsed, learned))
+        if parsed.null_count:
+            gaps = ~valid_mask(parsed)
+            for output, fill in self.encoded_fill(learned).items():
+                encoded[output][gaps] = fill
+        return encoded
+
+    def encoded_fill(self, learned: Any) -> dict[str, Any]:
+        """Return the row, by output, that stands for a missing cell."""
+        encoded = self._by_output(self.encode(self.parse_fill(learned.fill_value), learned))
+        return {output: array[0] for output, array in encoded.items()}
+
+    def empty_outputs(self, learned: Any) -> dict[str, np.ndarray]:
+        """Return each output for 0 rows, which tells its type and shape."""
+        return self._by_output(self.encode(self.look_around(self.parse(pa.nulls(0)), None, learned), learned))
+
+    def _by_output(self, encoded: Encoded) -> dict[str, np.ndarray]:
+        return dict(encoded) if isinstance(encoded, Mapping) else {"": encoded}

@@ -1,0 +1,276 @@
+"""Yes or no, in many spellings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
+from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.summaries import TokenCounts
+
+__all__ = ["Binary", "LearnedBinary"]
+
+_CONVENTIONAL = {
+    **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),
+    **dict.fromkeys(("no", "n", "false", "f", "0", "0.0", "-1", "-1.0"), False),
+}
+_OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0": "0.0"}
+_OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}
+_LABELS = 1000  # more distinct labels than this are not looked at one by one
+_UNKNOWN = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedBinary(Learned):
+    """Which cells mean what.
+
+    Attributes
+    ----------
+    str2bool : mapping of str to bool
+        Label to meaning. Conventional spellings beside these are understood if all of these are conventional.
+    bool2str : tuple of two str
+        The label of False and of True.
+    fallback_true_label : str or None
+        The label that counts as True where labels are unconventional.
+    above_zero : bool
+        Whether the column holds more than two distinct numbers, so that those above 0 are True.
+    """
+
+    str2bool: Mapping[str, bool] = field(default_factory=dict)
+    bool2str: tuple[str, str] = ("False", "True")
+    fallback_true_label: str | None = None
+    above_zero: bool = False
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return super().from_dict({**data, "bool2str": tuple(data["bool2str"])})
+
+
+class Binary(Feature):
+    """Map two labels to False and True, the same in fit and in transform.
+
+    Conventional spellings (yes/no, y/n, true/false, t/f, 1/0, 1/-1, in any case) are known. Of two other labels
+    the `fallback_true_label` is True, or else the last one in the order of UTF-8 bytes (of numbers, the larger).
+    A cell with any other label counts as missing and is reported.
+
+    Parameters
+    ----------
+    fallback_true_label : str or None
+        The label that means True where labels are not conventional.
+    missing_value_strategy : str
+        "fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const" (with `fill_value`), "ffill",
+        "bfill" or "drop_row".
+    fill_value : bool, number, str or None
+        What "fill_with_const" puts in place of missing cells.
+    invalid : {"missing", "raise"}
+        Whether a cell with an unknown label counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Binary
+    >>> frame = pd.DataFrame({"author": ["bot", "human", None, "bot"]})
+    >>> Binary(fallback_true_label="human").fit_transform(frame).ravel()
+    array([0, 1, 0, 0], dtype=uint8)
+    """
+
+    kind = "binary"
+    learned_type = LearnedBinary
+
+    def __init__(
+        self,
+        *,
+        fallback_true_label: str | None = None,
+        missing_value_strategy: Literal[
+            "fill_with_false",
+            "fill_with_true",
+            "fill_with_const",
+            "fill_with_mode",
+            "bfill",
+            "ffill",
+            "drop_row",
+        ] = "fill_with_false",
+        fill_value: bool | int | float | str | None = None,
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.fallback_true_label = fallback_true_label
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        parsed = as_dictionary(column)
+        blank = pc.index(parsed.dictionary, "").as_py()
+        return parsed if blank < 0 else _without(parsed, np.array([blank]))
+
+    @property
+    def counts_cells(self) -> bool:
+        return False  # the summary has counted them already
+
+    def summarize(self, parsed: pa.Array) -> TokenCounts:
+        codes = parsed.indices.drop_null().to_numpy()
+        return TokenCounts.of(parsed.dictionary, np.bincount(codes, minlength=len(parsed.dictionary)))
+
+    def learn(self, summary: TokenCounts) -> LearnedBinary:
+        tokens, counts = summary.ranked()
+        labels = dict(zip(tokens.to_pylist(), counts.tolist(), strict=True)) if len(tokens) <= _LABELS else None
+        if labels is None or self._numbers(labels):
+            return self._learn_numbers(tokens)
+        known = {label: _CONVENTIONAL[label.lower()] for label in labels if label.lower() in _CONVENTIONAL}
+        if self.fallback_true_label is None and len(known) == len(labels):
+            return _conventional(known)
+        if self.fallback_true_label is None and len(set(known.values())) == 2:
+            return _conventional(known)
+        return self._learn_labels(sorted(labels, key=str.encode), known)
+
+    def _numbers(self, labels: Mapping[str, int]) -> bool:
+        odd = [label for label in labels if label.lower() not in _CONVENTIONAL]
+        return bool(odd) and self.fallback_true_label is None and not as_numbers(pa.array(list(labels))).null_count
+
+    def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
+        numbers = as_numbers(tokens)
+        if numbers.null_count:
+            raise ColumnError(_too_many(tokens.slice(0, 4).to_pylist(), len(tokens)))
+        if len(tokens) > 2:
+            return LearnedBinary(bool2str=("0", "1"), above_zero=True)
+        low, high = (tokens[int(i)].as_py() for i in (np.argmin(numbers), np.argmax(numbers)))
+        if low == high:
+            return LearnedBinary(str2bool={low: numbers[0].as_py() > 0}, bool2str=("0", low))
+        return LearnedBinary(str2bool={low: False, high: True}, bool2str=(low, high), fallback_true_label=high)
+
+    def _learn_labels(self, labels: list[str], known: Mapping[str, bool]) -> LearnedBinary:
+        true = self.fallback_true_label
+        if true is None:
+            if len(labels) > 2:
+                raise ColumnError(_too_many(labels, len(labels)))
+            true = labels[-1]
+            if known:  # beside a conventional label the other one means the opposite
+                [(label, is_true)] = known.items()
+                true = label if is_true else next(other for other in labels if other != label)
+        elif labels and true not in labels:
+            raise ColumnError(
+                f'has no label "{true}", which fallback_true_label names.{did_you_mean(true, labels)} '
+                f"Its labels are: {', '.join(labels[:10])}"
+            )
+        false = [label for label in labels if label != true]
+        meaning = {**dict.fromkeys(false, False), true: True}
+        return LearnedBinary(
+            str2bool=meaning, bool2str=(false[0] if false else "False", true), fallback_true_label=true
+        )
+
+    def learn_column(self, summary: Any) -> LearnedBinary:
+        learned = self.learn(summary.values)
+        tokens, counts = summary.values.ranked()
+        truth = _truth(tokens, learned)
+        unknown = np.flatnonzero(truth == _UNKNOWN)
+        odd = int(counts[unknown].sum())
+        samples = tuple(tokens.take(pa.array(unknown[:5])).to_pylist())
+        if odd and self.invalid == "raise":
+            raise RejectedValueError(
+                f"{samples[0]!r} is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r} ({odd} such cells); "
+                'mend the data or use invalid="missing"'
+            )
+        weight = np.bincount(truth, counts, 3)
+        fill = {
+            "fill_with_false": False,
+            "fill_with_true": True,
+            "fill_with_mode": bool(weight[1] > weight[0]),
+            "fill_with_const": self._truth_of_fill(learned),
+        }.get(self.missing_value_strategy)
+        return dataclasses.replace(
+            learned,
+            rows=summary.rows,
+            missing=summary.missing + odd,
+            invalid=summary.rejects.count + odd,
+            invalid_samples=(*summary.rejects.texts, *samples)[:5],
+            fill_value=fill,
+        )
+
+    def _truth_of_fill(self, learned: LearnedBinary) -> bool | None:
+        if self.missing_value_strategy != "fill_with_const":
+            return None
+        truth = _truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
+        if len(truth) and truth[0] != _UNKNOWN:
+            return bool(truth[0])
+        meaning = _CONVENTIONAL.get(str(self.fill_value).lower())
+        if meaning is None:
+            raise ConfigError(
+                f"Binary: fill_value {self.fill_value!r} is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r}"
+            )
+        return meaning
+
+    def recognize(self, parsed: pa.Array, learned: LearnedBinary) -> pa.Array:
+        unknown = np.flatnonzero(_truth(parsed.dictionary, learned) == _UNKNOWN)
+        return _without(parsed, unknown) if len(unknown) else parsed
+
+    def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
+        truth = np.append(_truth(parsed.dictionary, learned), np.uint8(0))
+        codes = parsed.indices.fill_null(len(parsed.dictionary)).to_numpy()
+        encoded: np.ndarray = np.where(truth == _UNKNOWN, np.uint8(0), truth).take(codes)
+        return encoded
+
+    def encoded_fill(self, learned: LearnedBinary) -> dict[str, Any]:
+        return {"": np.uint8(learned.fill_value)}
+
+    def expand(self, batch: Any, learned: LearnedBinary) -> Any:
+        return batch.bool()
+
+    def decode(self, encoded: np.ndarray, learned: LearnedBinary) -> pa.Array:
+        return pa.array(learned.bool2str).take(pa.array(np.asarray(encoded).astype(np.int64)))
+
+    def advice(self, learned: LearnedBinary) -> str | None:
+        if learned.above_zero:
+            return "holds more than two distinct numbers, so those above 0 are True and the others False"
+        return None
+
+
+def _without(parsed: pa.DictionaryArray, codes: np.ndarray) -> pa.DictionaryArray:
+    """Return the cells with those of some codes missing."""
+    odd = pc.is_in(parsed.indices, value_set=pa.array(codes, parsed.indices.type))
+    indices = pc.if_else(odd, pa.scalar(None, pa.int32()), parsed.indices)
+    return pa.DictionaryArray.from_arrays(indices, parsed.dictionary)
+
+
+def _conventional(known: Mapping[str, bool]) -> LearnedBinary:
+    """Learn from labels in the order of their frequency."""
+    false = next((label for label, meaning in known.items() if not meaning), None)
+    true = next((label for label, meaning in known.items() if meaning), None)
+    pair = (false or _opposite(true or "True"), true or _opposite(false or "False"))
+    return LearnedBinary(str2bool=dict(known), bool2str=pair)
+
+
+def _opposite(label: str) -> str:
+    opposite = _OPPOSITES[label.lower()]
+    return opposite.title() if label.istitle() else opposite.upper() if label.isupper() else opposite
+
+
+def _truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
+    """Return 0, 1 or _UNKNOWN for each label."""
+    if learned.above_zero:
+        numbers = as_numbers(labels).to_numpy(zero_copy_only=False)
+        return np.where(np.isnan(numbers), _UNKNOWN, numbers > 0).astype(np.uint8)
+    conventional = all(label.lower() in _CONVENTIONAL for label in learned.str2bool)
+    meaning = _CONVENTIONAL if conventional and learned.fallback_true_label is None else {}
+    # Distinct labels of one partition, few by nature; a column with many is refused or read as numbers.
+    truth = (learned.str2bool.get(label, meaning.get(label.lower(), _UNKNOWN)) for label in labels.to_pylist())
+    return np.fromiter(truth, np.uint8, len(labels))
+
+
+def _too_many(labels: list[str], count: int) -> str:
+    shown = ", ".join(repr(label) for label in labels[:4])
+    return (
+        f"has {count} distinct labels ({shown}{', ...' if count > 4 else ''}) where a Binary has two: "
+        "use Category, or say with fallback_true_label which one is True"
+    )

@@ -1,0 +1,146 @@
+"""Read raw cells of any Arrow type as text or as numbers, the same whatever type a partition arrived in."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ColumnError
+
+__all__ = ["as_dictionary", "as_numbers", "as_text", "one_array"]
+
+_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_NOT_A_NUMBER = r"^(?i)[+-]?(nan|inf|infinity)$"
+_WHOLE_FLOAT = 2.0**63
+
+
+def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    """Return the column as one array with 32-bit offsets."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        if isinstance(column, pa.ChunkedArray):
+            raise ColumnError(
+                f"a partition holds {column.nbytes:,} bytes in one column, more than 2 GB: use smaller partitions"
+            )
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    narrow = _narrow_type(column.type)
+    return column if narrow is None else column.cast(narrow)
+
+
+def _narrow_type(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_dictionary(kind):
+        inner = _narrow_type(kind.value_type) or kind.value_type
+        if inner != kind.value_type or kind.index_type != pa.int32():
+            return pa.dictionary(pa.int32(), inner)
+        return None
+    if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return pa.list_(_narrow_type(kind.value_type) or kind.value_type)
+    if pa.types.is_list(kind):
+        inner = _narrow_type(kind.value_type)
+        return None if inner is None else pa.list_(inner)
+    return None
+
+
+def as_text(column: pa.Array) -> pa.Array:
+    """Return cells as strings: whole floats as integers ("1", not "1.0"), booleans as "True" and "False".
+
+    A column of integers turns into floats as soon as one cell is missing; the text of a cell must not
+    depend on its neighbours.
+    """
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column
+    if pa.types.is_dictionary(kind):
+        return as_text(column.dictionary).take(column.indices)
+    if pa.types.is_null(kind):
+        return column.cast(pa.string())
+    if pa.types.is_boolean(kind):
+        return pc.if_else(column, "True", "False")
+    if pa.types.is_floating(kind):
+        return _floats_as_text(column.cast(pa.float32()) if pa.types.is_float16(kind) else column)
+    if pa.types.is_binary(kind):
+        try:
+            return column.cast(pa.string())
+        except pa.ArrowInvalid as error:
+            raise ColumnError("holds bytes that are not UTF-8 text: decode them first") from error
+    if pa.types.is_nested(kind):
+        raise ColumnError(f"holds cells of type {kind}, which have no single text: use Set, Sequence or Vector")
+    text = column.cast(pa.string())
+    if pa.types.is_timestamp(kind):  # the same whatever the unit
+        text = pc.replace_substring_regex(text, r"\.(\d*?)0*(Z?)$", r".\1\2")
+        text = pc.replace_substring_regex(text, r"\.(Z?)$", r"\1")
+    return text
+
+
+def _floats_as_text(column: pa.Array) -> pa.Array:
+    # A float32 is written as one: 0.1, not 0.10000000149011612.
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    missing = np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        whole = (values == np.trunc(values)) & (np.abs(values) < _WHOLE_FLOAT)
+    integers = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
+    text = pc.if_else(pa.array(whole), integers, column.cast(pa.string()))
+    return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text) if missing.any() else text
+
+
+def as_dictionary(column: pa.Array, *, strip: bool = True, lowercase: bool = False) -> pa.DictionaryArray:
+    """Return cells as dictionary-encoded text, stripped (and lower-cased) on the distinct values only."""
+    if pa.types.is_dictionary(column.type):
+        indices, values = column.indices, as_text(column.dictionary)
+    else:
+        encoded = as_text(column).dictionary_encode()
+        indices, values = encoded.indices, encoded.dictionary
+    clean = _clean(values, strip=strip, lowercase=lowercase)
+    merged = clean.dictionary_encode()
+    if len(merged.dictionary) == len(values) and not clean.null_count:
+        return pa.DictionaryArray.from_arrays(indices, clean)
+    return pa.DictionaryArray.from_arrays(merged.indices.take(indices), merged.dictionary)
+
+
+def _clean(values: pa.Array, *, strip: bool, lowercase: bool) -> pa.Array:
+    # str.lower and str.strip on distinct values alone: Arrow's case mapping differs from Python's for a few letters.
+    if lowercase and not pc.all(pc.string_is_ascii(values), min_count=0).as_py():
+        values = pa.array([None if v is None else v.lower() for v in values.to_pylist()], pa.string())
+    elif lowercase:
+        values = pc.ascii_lower(values)
+    if strip:
+        values = pc.utf8_trim_whitespace(pc.utf8_trim(values, characters=" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85"))
+    return values
+
+
+def as_numbers(column: pa.Array) -> pa.Array:
+    """Return cells as finite doubles; what cannot be read, and infinities, become null."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return as_numbers(column.dictionary).take(column.indices)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        return _finite(_parse_numbers(as_text(column)))
+    if pa.types.is_integer(kind):
+        return column.cast(pa.float64(), safe=False)
+    if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind):
+        return _finite(column.cast(pa.float64()))
+    if pa.types.is_boolean(kind):
+        return column.cast(pa.uint8()).cast(pa.float64())
+    raise ColumnError(f"holds cells of type {kind}, which are not numbers")
+
+
+def _finite(column: pa.Array) -> pa.Array:
+    finite = pc.is_finite(column)
+    if pc.all(finite, min_count=0).as_py() is not False:
+        return column
+    return pc.if_else(finite, column, pa.scalar(None, pa.float64()))
+
+
+def _parse_numbers(text: pa.Array) -> pa.Array:
+    try:
+        return text.cast(pa.float64())
+    except pa.ArrowInvalid:
+        text = pc.utf8_trim_whitespace(text)
+    readable = pc.or_(pc.match_substring_regex(text, _NUMBER), pc.match_substring_regex(text, _NOT_A_NUMBER))
+    return pc.if_else(readable, text, pa.scalar(None, pa.string())).cast(pa.float64())

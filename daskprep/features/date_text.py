@@ -1,0 +1,223 @@
+"""Dates from text, a column at a time where many cells are written alike."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from dateutil.parser import parser, parserinfo  # type: ignore[import-untyped]
+
+from daskprep.features.cells import as_numbers
+from daskprep.features.date_numbers import (
+    DAY,
+    SECOND,
+    as_micros,
+    as_timestamps,
+    blocks_of,
+    count_days,
+    from_numbers,
+    is_leap,
+    missing_mask,
+)
+from daskprep.kernels import string_views
+
+__all__ = ["from_text"]
+
+_MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
+# Text is read in groups of one length and one shape (where its digits are). What is longer than a date, or in
+# a column of more shapes, is read cell by cell.
+_MOST_CHARACTERS, _MOST_SHAPES = 40, 32
+
+_ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]00(?::?00)?))?"
+_TIME = rf"(?:[T ](?P<h>00?)(?::(?P<m>00)(?::(?P<s>00)(?:[.,](?P<f>0+))?)?)?(?: ?(?P<p>[AP]M))?{_ZONE})?"
+_ISO = rf"(?P<Y>0000)-(?P<M>00)-(?P<D>00){_TIME}"
+# Dates with a 0 for every digit. What looks like one and is none (2021-02-30) is not read in another way.
+_FORMS = (
+    _ISO,
+    rf"(?P<Y>0000)(?P<sep>[-/.])(?P<M>00?)(?P=sep)(?P<D>00?){_TIME}",
+    rf"(?P<M>00?)(?P<sep>[-/.])(?P<D>00?)(?P=sep)(?P<Y>0000|00){_TIME}",
+    r"(?P<Y>0000)(?:[-/.](?P<M>00))?",
+    rf"(?P<Y>0000)(?P<M>00)(?P<D>00)T(?P<h>00)(?P<m>00)(?:(?P<s>00)(?:[.,](?P<f>0+))?)?{_ZONE}",
+)
+_DIRECTIVES = {
+    "Y": "(?P<Y>0000)",
+    "m": "(?P<M>00)",
+    "d": "(?P<D>00)",
+    "H": "(?P<h>00)",
+    "M": "(?P<m>00)",
+    "S": "(?P<s>00)",
+    "f": "(?P<f>0{1,6})",
+    "z": "(?:Z|[+-]00:?00)",
+}
+
+
+@functools.cache
+def _forms(datetime_format: str | None) -> tuple[re.Pattern[str], ...]:
+    if datetime_format is None:
+        return tuple(re.compile(form, re.IGNORECASE) for form in _FORMS)
+    literals, directives = re.split("%.", datetime_format), re.findall("%(.)", datetime_format)
+    forms = [_ISO]
+    # What is left out here (names of months, digits between the fields) is read cell by cell.
+    if "Y" in directives and all(d in _DIRECTIVES for d in directives) and not re.search(r"\d", "".join(literals)):
+        fields = [*map(_DIRECTIVES.__getitem__, directives), ""]
+        forms.insert(0, "".join(re.escape(literal) + field for literal, field in zip(literals, fields, strict=True)))
+    return tuple(re.compile(form, re.IGNORECASE) for form in forms)
+
+
+@functools.lru_cache(1024)
+def _fields(shape: bytes, datetime_format: str | None) -> dict[str, tuple[int, int]]:
+    """Return where the fields of a date lie in text of this shape; none, if it is no shape of a date."""
+    text = shape.decode("latin-1")
+    match = next(filter(None, (form.fullmatch(text) for form in _forms(datetime_format))), None)
+    return {name: match.span(name) for name in match.groupdict() if match.start(name) >= 0} if match else {}
+
+
+def from_text(text: pa.Array, datetime_format: str | None) -> pa.Array:
+    """Return the dates that text states, in the format or as ISO 8601, or, without a format, in a common form."""
+    micros, bad, known = _read_forms(text, datetime_format)
+    bad |= missing_mask(text)
+    rest = np.flatnonzero(~(known | bad))
+    if len(rest):
+        odd = text.take(pa.array(rest)).dictionary_encode()
+        odd_micros, odd_bad = _read_odd(pc.utf8_trim_whitespace(odd.dictionary), datetime_format)
+        codes = odd.indices.to_numpy()
+        micros[rest], bad[rest] = odd_micros.take(codes), odd_bad.take(codes)
+    return as_timestamps(micros, bad)
+
+
+def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return microseconds, which cells are no dates, and which were of a known form at all."""
+    offsets, data = string_views(text)
+    micros, bad, known = np.zeros(len(text), np.int64), np.zeros(len(text), bool), np.zeros(len(text), bool)
+    for block in blocks_of(len(text)):
+        for rows, cells in _by_length(offsets[block.start : block.stop + 1], data):
+            for shape, rows_alike, cells_alike in _by_shape(rows + block.start, cells):
+                if fields := _fields(shape, datetime_format):
+                    at = _as_slice(rows_alike)
+                    micros[at], bad[at] = _read_cells(cells_alike, fields)
+                    known[at] = True
+    return micros, bad, known
+
+
+def _by_length(edges: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rows of each length, and their characters as a matrix."""
+    sizes = np.diff(edges)
+    counts = np.bincount(np.minimum(sizes, _MOST_CHARACTERS + 1), minlength=1)
+    for size in (np.flatnonzero(counts[1 : _MOST_CHARACTERS + 1]) + 1).tolist():
+        if counts[size] == len(sizes):
+            yield np.arange(len(sizes)), data[edges[0] : edges[-1]].reshape(-1, size)
+        else:
+            rows = np.flatnonzero(sizes == size)
+            yield rows, data[edges[rows][:, None] + np.arange(size, dtype=np.int32)]
+
+
+def _by_shape(rows: np.ndarray, cells: np.ndarray) -> Iterator[tuple[bytes, np.ndarray, np.ndarray]]:
+    """Yield each shape, which has a 0 for every digit, with its rows and their characters."""
+    digit = cells - np.uint8(48) < 10
+    shapes = cells * ~digit
+    shapes += digit.view(np.uint8) * np.uint8(48)
+    for _ in range(_MOST_SHAPES):
+        shape = shapes[0]
+        # Compared in one piece: rows are too short for NumPy to be fast on each.
+        equal = shapes.reshape(-1) == np.tile(shape, len(shapes))
+        if equal.all():
+            yield shape.tobytes(), rows, cells
+            return
+        alike = equal.reshape(shapes.shape).all(axis=1)
+        yield shape.tobytes(), rows[alike], cells[alike]
+        rows, cells, shapes = rows[~alike], cells[~alike], shapes[~alike]
+
+
+def _as_slice(rows: np.ndarray) -> np.ndarray | slice:
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
+
+
+def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the microseconds of cells of one shape, and which of them are no dates."""
+    digits = cells - np.uint8(48)
+    pairs = digits * np.uint8(10)  # at each place, the number that its digit and the next make
+    pairs.reshape(-1)[:-1] += digits.reshape(-1)[1:]
+
+    def number(name: str, default: int) -> Any:
+        start, end = fields.get(name, (0, 0))
+        if end - start == 4:
+            return pairs[:, start] * np.int32(100) + pairs[:, start + 2]
+        return default if end == start else (pairs if end - start == 2 else digits)[:, start].astype(np.int32)
+
+    year, month, day = number("Y", 1), number("M", 1), number("D", 1)
+    hour, minute, second = number("h", 0), number("m", 0), number("s", 0)
+    if fields["Y"][1] - fields["Y"][0] == 2:
+        year += np.where(year < 69, np.int32(2000), np.int32(1900))
+    bad = (hour > 23) | (minute > 59) | (second > 59)
+    if "p" in fields:
+        bad |= (hour < 1) | (hour > 12)
+        hour = hour % 12 + (12 if cells[0, fields["p"][0]] in b"Pp" else 0)
+    days, wrong = _checked_days(year, month, day)
+    micros = (days * np.int64(DAY) + (hour * 3600 + minute * 60 + second)) * SECOND
+    for place, column in enumerate(range(*fields.get("f", (0, 0)))[:6]):
+        micros += digits[:, column] * np.int64(10 ** (5 - place))
+    return micros, wrong | bad
+
+
+def _checked_days(year: Any, month: Any, day: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return the days since 1970, and which are no dates of the calendar."""
+    last = np.take(_MONTH_DAYS, month, mode="clip") + (is_leap(year) & (month == 2))
+    return count_days(year, month, day), (year < 1) | (month < 1) | (month > 12) | (day < 1) | (day > last)
+
+
+class _FixedCentury(parserinfo):  # type: ignore[misc]
+    """Reads two-digit years as POSIX does; dateutil's own rule depends on today."""
+
+    def convertyear(self, year: int, century_specified: bool = False) -> int:
+        return year if year >= 100 or century_specified else year + (2000 if year < 69 else 1900)
+
+
+_DATEUTIL = parser(_FixedCentury())
+
+
+def _read_odd(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray]:
+    """Read distinct, trimmed texts that have none of the common forms, or are numbers."""
+    micros, bad, known = _read_forms(values, datetime_format)
+    if datetime_format is None:
+        numbers, no_number = _read_numbers(values)
+        micros, known = np.where(known, micros, numbers), known | ~no_number
+    for row in np.flatnonzero(~known).tolist():
+        moment = _moment(values[row].as_py(), datetime_format)
+        bad[row] = moment is None
+        if moment is not None:
+            micros[row] = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
+    return micros, bad
+
+
+def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Read numbers, and dates written in digits alone, as microseconds; return which cells are neither."""
+    whole = pc.match_substring_regex(values, r"^-?(\d{1,18}|[0-8]\d{18})$")
+    integers = from_numbers(pc.if_else(whole, values, None).cast(pa.int64()))
+    fractions = from_numbers(as_numbers(pc.if_else(whole, None, values)))
+    numbers = pc.coalesce(integers, fractions)
+    compact = pc.if_else(pc.match_substring_regex(values, r"^(19|20|21)\d{6}(\d{6})?$"), values, None)
+    digits = pc.fill_null(pc.utf8_rpad(compact, 14, "0").cast(pa.int64()), 0).to_numpy()
+    day, clock = np.divmod(digits, 1_000_000)
+    days, bad = _checked_days(day // 10_000, day // 100 % 100, day % 100)
+    hour, minute, second = clock // 10_000, clock // 100 % 100, clock % 100
+    bad |= (hour > 23) | (minute > 59) | (second > 59)
+    micros = (days * DAY + hour * 3600 + minute * 60 + second) * SECOND
+    return np.where(bad, as_micros(numbers), micros), bad & missing_mask(numbers)
+
+
+def _moment(text: str, datetime_format: str | None) -> datetime | None:
+    try:
+        if datetime_format is not None:
+            return datetime.strptime(text, datetime_format).replace(tzinfo=None)
+        # A date without a year keeps this default, and is none.
+        moment: datetime = _DATEUTIL.parse(text, default=datetime(1, 1, 1), ignoretz=True)
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.year > 1 else None

@@ -1,0 +1,135 @@
+"""The scikit-learn face of a feature: a frame of one or more columns in, a 2-D array out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import check_is_fitted
+
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
+from daskprep.features.fitting import learn_source, tabulate_source
+from daskprep.sources import Source, as_source, is_frame
+
+if TYPE_CHECKING:
+    from daskprep.features.base import Feature, Learned
+
+__all__ = ["Estimator"]
+
+
+class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    """Fit and transform every column of a frame on its own.
+
+    Attributes
+    ----------
+    learned_ : dict of str to Learned
+        What was learned, by column.
+    n_features_in_ : int
+        Columns seen in `fit`.
+    feature_names_in_ : ndarray of str
+        Their names, if `fit` was given a frame.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
+        kwargs.setdefault("auto_wrap_output_keys", None)
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Do nothing: the output is NumPy for pandas and a Dask array for Dask."""
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn each column of a frame (pandas or Dask) or 2-D array."""
+        self._feature().check_parameters()
+        if self._feature().column is not None:
+            raise ConfigError(
+                f"{type(self).__name__}: column={self._feature().column!r} is for features of a Preprocessor; "
+                "a transformer reads the columns that it is given"
+            )
+        frame = as_frame(self, X)
+        source = as_source(frame)
+        features = dict.fromkeys(source.columns, self._feature())
+        self.learned_: dict[str, Learned] = learn_source(features, source)
+        self.n_features_in_ = len(source.columns)
+        if is_frame(X) and all(isinstance(name, str) for name in X.columns):
+            self.feature_names_in_ = np.asarray(X.columns, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Encode the columns seen in `fit`: a 2-D NumPy array, or a lazy Dask array for a Dask frame."""
+        check_is_fitted(self)
+        source = self._checked_source(X)
+        features = dict.fromkeys(self.learned_, self._feature())
+        table = tabulate_source(features, self.learned_, source)
+        if isinstance(table, np.ndarray) and len(table) < (rows := sum(source.row_counts or ())):
+            raise RejectedValueError(
+                f"{type(self).__name__}: {rows - len(table)} of {rows} rows have missing cells, and a transformer "
+                'cannot drop rows: use another missing_value_strategy, or a Preprocessor, which honours "drop_row"'
+            )
+        return table
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns that `transform` gives."""
+        check_is_fitted(self)
+        names = list(self.learned_)
+        if input_features is not None:
+            given = [str(name) for name in input_features]
+            if hasattr(self, "feature_names_in_") and given != names:
+                raise ValueError("input_features is not equal to feature_names_in_")
+            if len(given) != len(names):
+                raise ValueError(f"input_features should have length {len(names)}, the number of features in fit")
+            names = given
+        feature = self._feature()
+        columns = zip(names, self.learned_.values(), strict=True)
+        return np.asarray([out for name, one in columns for out in feature.tabulated_names(name, one)], dtype=object)
+
+    def _feature(self) -> Feature:
+        return self  # type: ignore[return-value]
+
+    def _checked_source(self, X: Any) -> Source:
+        frame = as_frame(self, X)
+        names = list(frame.columns)
+        if len(names) != self.n_features_in_:
+            raise ColumnError(
+                f"X has {len(names)} features, but {type(self).__name__} is expecting {self.n_features_in_} features "
+                f"as input"
+            )
+        if hasattr(self, "feature_names_in_") and is_frame(X) and names != list(self.feature_names_in_):
+            raise ColumnError(_name_mismatch(names, list(self.feature_names_in_)))
+        if names != list(self.learned_):
+            frame = frame.rename(columns=dict(zip(names, self.learned_, strict=True)))
+        return as_source(frame)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+
+def as_frame(estimator: BaseEstimator, X: Any) -> Any:
+    """Return frames as they are, and arrays as a pandas frame with columns x0, x1, ..."""
+    if is_frame(X):
+        if any(isinstance(name, str) for name in X.columns) or not len(X.columns):
+            return X if len(X.columns) else check_array(X, estimator=estimator)
+        return X.rename(columns={name: f"x{i}" for i, name in enumerate(X.columns)})
+    array = check_array(X, dtype=None, ensure_all_finite=False, estimator=estimator)
+    return pd.DataFrame(array, columns=[f"x{i}" for i in range(array.shape[1])])
+
+
+def _name_mismatch(given: list[str], expected: list[str]) -> str:
+    message = "The feature names should match those that were passed during fit."
+    for name in expected:
+        if name not in given:
+            return f'{message} Column "{name}" is missing.{did_you_mean(name, given)}'
+    if unseen := [name for name in given if name not in expected]:
+        return f'{message} Column "{unseen[0]}" was not seen in fit.'
+    return f"{message} Feature names must be in the same order as they were in fit: {', '.join(expected)}."

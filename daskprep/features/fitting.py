@@ -1,0 +1,245 @@
+"""Learn and apply many features over a whole source: which passes are needed, and what each partition is told."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import shutil
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep import partitions
+from daskprep.classes import RowCounts
+from daskprep.errors import ColumnError, did_you_mean
+from daskprep.features.table import (
+    PartitionCensus,
+    Surroundings,
+    census_table,
+    encode_table,
+    kept_rows,
+    naming,
+    read_columns,
+    scan_table,
+    source_columns,
+)
+from daskprep.summaries import FrameSummary
+
+if TYPE_CHECKING:
+    from daskprep.features.base import Feature, Learned
+    from daskprep.sources import Source
+
+__all__ = ["check_columns", "empty_outputs", "encode_source", "learn_source", "survey", "tabulate_source"]
+
+
+def check_columns(features: Mapping[str, Feature], source: Source) -> None:
+    """Raise ColumnError for a column that a feature reads and the source does not have."""
+    for name, feature in features.items():
+        for column in feature.reads(name):
+            if column not in source.columns:
+                raise ColumnError(
+                    f'feature "{name}" reads column "{column}", which the data does not have.'
+                    f"{did_you_mean(column, source.columns)} Its columns are: {_listed(source.columns)}"
+                )
+
+
+def _listed(names: Sequence[str], most: int = 20) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def survey(features: Mapping[str, Feature], source: Source, split: Any = None) -> list[Surroundings]:
+    """Take the census, if one is needed, and return what each partition must know of the others."""
+    around = {name: f for name, f in features.items() if f.learns_around or (split is not None and f.drops_rows)}
+    columns = list(dict.fromkeys([*source_columns(around), *(split.columns if split is not None else ())]))
+    source.require(columns)
+    if not columns and (split is None or not split.counts_rows or source.row_counts is not None):
+        census = [_counted(rows) for rows in source.row_counts or [0] * source.npartitions]
+    else:
+        function, numbers = functools.partial(_census, around), range(source.npartitions)
+        census = partitions.each(source, "census", function, columns or source.columns[:1], split, numbers)
+    told = _tell(around, census)
+    if split is None:
+        return told
+    again = functools.partial(_read_again, source, around, columns)
+    rows = split.plan([one.split for one in census], again)
+    return [Surroundings(one.number, one.carries, chooser) for one, chooser in zip(told, rows, strict=True)]
+
+
+def _counted(rows: int) -> PartitionCensus:
+    return PartitionCensus(rows, {}, RowCounts(rows, rows))
+
+
+def _census(around: Mapping[str, Feature], split: Any, number: int, table: pa.Table) -> PartitionCensus:
+    del number
+    return census_table(around, split, table)
+
+
+def _read_again(
+    source: Source, around: Mapping[str, Feature], columns: Sequence[str], function: Callable[..., Any]
+) -> list[Any]:
+    call = functools.partial(_look_again, around)
+    return partitions.each(source, "census-again", call, columns, function, range(source.npartitions))
+
+
+def _look_again(around: Mapping[str, Feature], function: Callable[..., Any], number: int, table: pa.Table) -> Any:
+    del number
+    return function(table, kept_rows(around, read_columns(around, table)[0]))
+
+
+def _tell(around: Mapping[str, Feature], census: Sequence[PartitionCensus]) -> list[Surroundings]:
+    """Turn what every partition said of its edges into what each is told."""
+    columns = {
+        name: feature.carries([one.edges[name] for one in census])
+        for name, feature in around.items()
+        if census and name in census[0].edges
+    }
+    return [Surroundings(i, {name: told[i] for name, told in columns.items()}) for i in range(len(census))]
+
+
+def learn_source(
+    features: Mapping[str, Feature], source: Source, *, split: Any = None, scratch: str | None = None
+) -> dict[str, Learned]:
+    """Learn every feature from the training rows of a source, in one pass over its partitions."""
+    check_columns(features, source)
+    told = survey(features, source, split)
+    columns = list(dict.fromkeys([*source_columns(features), *(split.assign_columns if split is not None else ())]))
+    source.require(columns)
+    with _scratch_folder(scratch) as folder:
+        learned: dict[str, Learned] = partitions.fold(
+            source,
+            "scan",
+            _scan,
+            columns,
+            dict(features),
+            told,
+            merge=functools.partial(_merge, folder),
+            finish=functools.partial(_learn, dict(features)),
+        )
+    for name, one in learned.items():
+        _warn(name, features[name], one)
+    return learned
+
+
+def _scan(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
+    return scan_table(features, around, table)
+
+
+def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
+    return functools.reduce(operator.add, summaries).bounded(folder)
+
+
+def _learn(features: Mapping[str, Feature], summary: FrameSummary) -> dict[str, Learned]:
+    learned = {}
+    for name, feature in features.items():
+        column = summary.columns[name]
+        if not column.rows:
+            raise ColumnError(f'column "{name}": there is no row to learn from (0 training rows)')
+        with naming(name):
+            learned[name] = feature.learn_column(column)
+    return learned
+
+
+def _warn(name: str, feature: Feature, learned: Learned) -> None:
+    if advice := feature.advice(learned):
+        warnings.warn(f'column "{name}" {advice}', UserWarning, stacklevel=2)
+    if learned.invalid:
+        samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
+        warnings.warn(
+            f'column "{name}": {learned.invalid} cells cannot be read as a {feature.kind} and count as missing, '
+            f'such as {samples}; mend them, or use invalid="raise" to stop at the first',
+            UserWarning,
+            stacklevel=2,
+        )
+
+
+@contextmanager
+def _scratch_folder(parent: str | None) -> Iterator[str]:
+    if parent is not None:
+        parent = str(Path(parent).resolve())
+        Path(parent).mkdir(parents=True, exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="daskprep-", dir=parent)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def empty_outputs(features: Mapping[str, Feature], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Return one array of 0 rows for each output, which tells its type and shape."""
+    return {
+        name + output: array
+        for name, feature in features.items()
+        for output, array in feature.empty_outputs(learned[name]).items()
+    }
+
+
+def encode_source(features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
+    """Return the encoded arrays of a source by output: NumPy for data in memory, lazy Dask arrays for the rest."""
+    check_columns(features, source)
+    return _apply(_encode, features, learned, source, empty_outputs(features, learned))
+
+
+def tabulate_source(features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source) -> Any:
+    """Return all encoded features of a source side by side in one 2-D array, NumPy or lazy Dask."""
+    check_columns(features, source)
+    empty = tabulate(features, learned, empty_outputs(features, learned))
+    return _apply(_tabulate, features, learned, source, {"table": empty})["table"]
+
+
+def tabulate(
+    features: Mapping[str, Feature], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+) -> np.ndarray:
+    """Put encoded arrays side by side in one 2-D array of the smallest type that holds them all."""
+    tables = [
+        feature.tabulate({output: arrays[name + output] for output in feature.outputs}, learned[name])
+        for name, feature in features.items()
+    ]
+    return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
+
+
+def _apply(
+    function: partitions.Function,
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Any],
+    source: Source,
+    like: Mapping[str, np.ndarray],
+) -> dict[str, Any]:
+    return partitions.arrays(
+        source,
+        function,
+        source_columns(features),
+        (dict(features), dict(learned)),
+        _neighbourhood(features, learned, source),
+        like=like,
+        rows=None if any(feature.may_drop_rows for feature in features.values()) else source.row_counts,
+    )
+
+
+def _neighbourhood(features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source) -> partitions.Arguments:
+    around = {name: feature for name, feature in features.items() if feature.looks_around}
+    if not around:
+        return [Surroundings(i) for i in range(source.npartitions)]
+    combine = functools.partial(_tell, around)
+    return partitions.exchanged(source, "census", _edges, source_columns(around), (around, dict(learned)), combine)
+
+
+def _edges(state: tuple[Any, Any], number: int, table: pa.Table) -> PartitionCensus:
+    del number
+    features, learned = state
+    return census_table(features, None, table, learned)
+
+
+def _encode(state: tuple[Any, Any], around: Surroundings, table: pa.Table) -> dict[str, np.ndarray]:
+    features, learned = state
+    return encode_table(features, learned, around, table)
+
+
+def _tabulate(state: tuple[Any, Any], around: Surroundings, table: pa.Table) -> dict[str, np.ndarray]:
+    features, learned = state
+    return {"table": tabulate(features, learned, encode_table(features, learned, around, table))}

@@ -1,0 +1,184 @@
+"""H3 cells: the fields of their 64-bit integers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ColumnError
+from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.cells import as_text
+from daskprep.features.missing import Strategy
+from daskprep.summaries import Summary
+
+__all__ = ["H3"]
+
+DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
+DIGITS = 15
+PARTS = ("mode", "edge", "resolution", "base_cell", *(f"digit_{i}" for i in range(1, DIGITS + 1)))
+
+_NO_DIGIT = 7
+_SHIFTS = (59, 56, 52, 45)
+_BITS = (4, 3, 4, 7)
+_LARGEST = 2**63 - 1  # the highest bit is reserved
+_LARGEST_FLOAT = 2.0**53
+_BLOCK_ROWS = 1 << 13
+
+
+class H3(Feature):
+    """Take H3 cells apart into mode, edge, resolution, base cell and 15 digits, 7 where there is no digit.
+
+    Cells are integers or text: hexadecimal ("8928308280fffff", with or without "0x"), or decimal if it has
+    digits alone, as no hexadecimal cell has. Floating point numbers cannot be read above 2**53, where they
+    have lost digits.
+
+    Parameters
+    ----------
+    missing_value_strategy : str
+        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+    fill_value : int or str
+        The cell that "fill_with_const" puts in place of missing ones.
+    invalid : {"missing", "raise"}
+        Whether a cell that is no H3 cell counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import H3
+    >>> frame = pd.DataFrame({"place": ["8928308280fffff", "622236750694711295", None]})
+    >>> H3().fit_transform(frame)[:, :12]
+    array([[ 1,  0,  9, 20,  0,  6,  0,  4,  0,  5,  0,  0],
+           [ 1,  0, 10, 21,  0,  2,  0,  3,  4,  5,  3,  2],
+           [ 1,  0,  0,  0,  7,  7,  7,  7,  7,  7,  7,  7]], dtype=uint8)
+    """
+
+    kind = "h3"
+
+    def __init__(
+        self,
+        *,
+        missing_value_strategy: Strategy = "fill_with_const",
+        fill_value: int | str | None = DEFAULT_CELL,
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def check(self) -> None:
+        if self.fill_value is not None:
+            self.parse_fill(self.fill_value)
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            return self.parse(column.dictionary).take(column.indices)
+        if pa.types.is_integer(kind):
+            readable = pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else _at_most(column, _LARGEST)
+            return _where(readable, column).cast(pa.uint64())
+        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return _from_floats(column.cast(pa.float64()))
+        if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
+            return _from_text(as_text(column))
+        raise ColumnError(f"holds cells of type {kind}, which are not H3 cells: integers or hexadecimal text")
+
+    def summarize(self, parsed: pa.Array) -> Summary:
+        return Summary()
+
+    def learn(self, summary: Summary) -> Learned:
+        return Learned()
+
+    def cells(self, parsed: pa.Array) -> pa.Array:
+        return parsed.cast(pa.string())
+
+    def fill_from_cell(self, cell: Any) -> int:
+        return int(cell)
+
+    def advice(self, learned: Learned) -> str | None:
+        # Text of so many digits would have been read: these were floats.
+        if any(re.fullmatch(r"\d{16,18}", sample) for sample in learned.invalid_samples):
+            return (
+                "holds H3 cells as floating point numbers, which have lost digits (pandas turns integers "
+                'into them where a cell is missing): read the column as "Int64", "UInt64" or text'
+            )
+        return None
+
+    def encode(self, parsed: pa.Array, learned: Learned) -> np.ndarray:
+        cells = pc.fill_null(parsed, 0).to_numpy()
+        out = np.empty((len(cells), len(PARTS)), np.uint8)
+        for start in range(0, len(cells), _BLOCK_ROWS):
+            out[start : start + _BLOCK_ROWS] = _take_apart(cells[start : start + _BLOCK_ROWS]).T
+        return out
+
+    def expand(self, batch: Any, learned: Learned) -> Any:
+        return batch.long()
+
+    def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:
+        parts = np.asarray(encoded)
+        cells = np.zeros(len(parts), np.uint64)
+        for column, shift in enumerate((*_SHIFTS, *(_digit_shift(i) for i in range(1, DIGITS + 1)))):
+            cells |= parts[:, column].astype(np.uint64) << np.uint64(shift)
+        return pa.array(cells)
+
+    def tabulated_names(self, name: str, learned: Learned) -> list[str]:
+        return [f"{name}_{part}" for part in PARTS]
+
+
+def _digit_shift(position: int) -> int:
+    return 45 - 3 * position
+
+
+def _take_apart(cells: np.ndarray) -> np.ndarray:
+    """Return one row for each part."""
+    out = np.empty((len(PARTS), len(cells)), np.uint8)
+    for row, (shift, bits) in enumerate(zip(_SHIFTS, _BITS, strict=True)):
+        out[row] = cells >> np.uint64(shift) & np.uint64((1 << bits) - 1)
+    resolution = out[2]
+    for position in range(1, DIGITS + 1):
+        row = out[position + len(_SHIFTS) - 1]
+        row[:] = cells >> np.uint64(_digit_shift(position)) & np.uint64(_NO_DIGIT)
+        row |= (resolution < position) * np.uint8(_NO_DIGIT)
+    return out
+
+
+def _where(readable: pa.Array, column: pa.Array) -> pa.Array:
+    return pc.if_else(readable, column, pa.scalar(None, column.type))
+
+
+def _at_most(column: pa.Array, largest: int) -> pa.Array:
+    return pc.less_equal(column, pa.scalar(largest, pa.uint64()))
+
+
+def _from_floats(column: pa.Array) -> pa.Array:
+    whole = pc.equal(column, pc.floor(column))
+    exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, _LARGEST_FLOAT))
+    return _where(pc.and_(whole, exact), column).cast(pa.uint64())
+
+
+def _from_text(text: pa.Array) -> pa.Array:
+    try:
+        cells = _cast(text)
+    except pa.ArrowInvalid:
+        text = pc.utf8_trim_whitespace(text)
+        cells = _cast(
+            _where(
+                pc.match_substring_regex(text, "^(0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16})$"),
+                text,
+            )
+        )
+    return _where(_at_most(cells, _LARGEST), cells)
+
+
+def _cast(text: pa.Array) -> pa.Array:
+    # Arrow reads what begins with "0x" as hexadecimal. Without it, "1e3" is more likely a number than a cell.
+    complete = pc.or_(pc.ascii_is_decimal(text), pc.starts_with(text, "0x", ignore_case=True))
+    text = _where(pc.or_(complete, pc.greater_equal(pc.binary_length(text), 15)), text)
+    return pc.binary_join_element_wise(pc.if_else(complete, "", "0x"), text, "").cast(pa.uint64())

@@ -1,0 +1,81 @@
+"""What happens to missing cells, for all types.
+
+Strategies that put one value everywhere (a constant, the mean, the mode) leave parsed columns alone: the value is
+learned, its weight is added to the summary, and `encode` writes it. Only `ffill` and `bfill` look at neighbours, so
+they need to know what lies beyond the borders of a partition: each partition reports its `Edge`, and `carries` turns
+the edges of all partitions into the one cell that each of them still misses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["Carry", "Edge", "Strategy", "carries", "fill_from_neighbours", "valid_mask"]
+
+Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"]
+
+
+@dataclass(frozen=True)
+class Edge:
+    """First and last present cell of a partition, as Python values; both None where nothing is present."""
+
+    first: Any = None
+    last: Any = None
+
+    @classmethod
+    def of(cls, parsed: pa.Array) -> Edge:
+        present = np.flatnonzero(valid_mask(parsed))
+        if not len(present):
+            return cls()
+        return cls(parsed[int(present[0])].as_py(), parsed[int(present[-1])].as_py())
+
+
+Carry = Any  # the cell, as a Python value, that fills what has no neighbour inside its partition; None if there is none
+
+
+def valid_mask(parsed: pa.Array) -> np.ndarray:
+    """Return which cells are present."""
+    if not parsed.null_count:
+        return np.ones(len(parsed), bool)
+    valid: np.ndarray = parsed.is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def carries(edges: Sequence[Edge], strategy: Literal["ffill", "bfill"]) -> list[Carry]:
+    """Return for each partition the cell that fills its outermost gap.
+
+    `ffill` takes the last present cell of the partitions before, and where there is none the first one of the frame;
+    `bfill` is its mirror image.
+    """
+    if strategy == "bfill":
+        mirrored = [Edge(edge.last, edge.first) for edge in reversed(edges)]
+        return carries(mirrored, "ffill")[::-1]
+    carry = next((edge.first for edge in edges if edge.first is not None), None)
+    result = []
+    for edge in edges:
+        result.append(carry)
+        carry = carry if edge.last is None else edge.last
+    return result
+
+
+def fill_from_neighbours(parsed: pa.Array, strategy: Literal["ffill", "bfill"], carry: Carry) -> pa.Array:
+    """Fill every gap from the nearest present cell before (`ffill`) or after (`bfill`) it, borders from `carry`."""
+    if not parsed.null_count:
+        return parsed
+    valid = valid_mask(parsed)
+    rows = np.arange(len(parsed))
+    if strategy == "ffill":
+        source = np.maximum.accumulate(np.where(valid, rows, -1))
+        outside = source < 0
+    else:
+        source = np.minimum.accumulate(np.where(valid, rows, len(parsed))[::-1])[::-1]
+        outside = source == len(parsed)
+    if carry is None:
+        return parsed if not valid.any() else parsed.take(pa.array(source, mask=outside))
+    extended = pa.concat_arrays([parsed, pa.array([carry], parsed.type)])
+    return extended.take(pa.array(np.where(outside, len(parsed), source)))

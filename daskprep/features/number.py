@@ -1,0 +1,257 @@
+"""Numbers: normalized, outliers tamed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.cells import as_numbers
+from daskprep.features.missing import Edge, carries, fill_from_neighbours
+from daskprep.features.parameters import NonNegative
+from daskprep.summaries import Moments, Quantiles, Range, Summary
+
+__all__ = ["LearnedNumber", "Number"]
+
+Normalization = Literal["zscore", "minmax", "log1p", "iq"]
+OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
+
+
+@dataclass(frozen=True)
+class NumberSummary(Summary):
+    """Moments and range of the present cells; quantiles if the normalization needs them."""
+
+    moments: Moments
+    range: Range
+    quantiles: Quantiles | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedNumber(Learned):
+    """Moments, range and quartiles, each None where no parameter asks for it."""
+
+    mean: float | None = None
+    std: float | None = None
+    min: float | None = None
+    max: float | None = None
+    q1: float | None = None
+    q2: float | None = None
+    q3: float | None = None
+    outlier_fill_value: float | None = None
+
+
+class Number(Feature):
+    """Normalize numbers, computed in double precision and stored as float32.
+
+    Text is read as numbers where it is one; infinities and what is no number count as missing and are reported.
+
+    Parameters
+    ----------
+    normalization : {"zscore", "minmax", "log1p", "iq"} or None
+        ``(x - mean) / std`` (sample standard deviation), ``(x - min) / (max - min)``, ``log(1 + x)``,
+        ``(x - median) / (q3 - q1)``, or the number as it is. A constant column becomes 0.
+    outlier_strategy : str or None
+        What becomes of values further than `outlier_threshold` standard deviations from the mean.
+        Mean and standard deviation are those of all training rows, outliers included.
+    outlier_threshold : float
+        Distance from the mean, in standard deviations.
+    missing_value_strategy : str
+        "fill_with_const" (with `fill_value`), "fill_with_mean", "fill_with_mode", "ffill", "bfill" or "drop_row".
+    fill_value : float
+        What "fill_with_const" puts in place of missing values and outliers; it takes part in the statistics.
+    invalid : {"missing", "raise"}
+        Whether a cell that is no number counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Number
+    >>> frame = pd.DataFrame({"price": ["1", "3", None, "5"]})
+    >>> Number(normalization="minmax", missing_value_strategy="fill_with_mean").fit_transform(frame).ravel()
+    array([0. , 0.5, 0.5, 1. ], dtype=float32)
+    """
+
+    kind = "number"
+    learned_type = LearnedNumber
+
+    def __init__(
+        self,
+        *,
+        normalization: Normalization | None = "zscore",
+        outlier_strategy: OutlierStrategy | None = None,
+        outlier_threshold: NonNegative = 3.0,
+        missing_value_strategy: OutlierStrategy = "fill_with_const",
+        fill_value: float | None = 0.0,
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.normalization = normalization
+        self.outlier_strategy = outlier_strategy
+        self.outlier_threshold = outlier_threshold
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def check(self) -> None:
+        if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
+            raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        return as_numbers(column)
+
+    def summarize(self, parsed: pa.Array) -> NumberSummary:
+        values = parsed.drop_null().to_numpy(zero_copy_only=False)
+        quantiles = Quantiles.of(values) if self.normalization == "iq" else None
+        return NumberSummary(Moments.of(values), Range.of(values), quantiles)
+
+    def mean(self, summary: NumberSummary) -> float:
+        return summary.moments.mean()
+
+    @property
+    def counts_cells(self) -> bool:
+        return "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy)
+
+    def learn(self, summary: NumberSummary) -> LearnedNumber:
+        if not summary.moments.count:
+            return LearnedNumber()
+        low, high = summary.range.min, summary.range.max
+        if self.normalization == "log1p" and low <= -1 and self.outlier_strategy is None:
+            raise _no_logarithm(low)
+        cuts = summary.quantiles
+        q1, q2, q3 = (None if cuts is None else cuts.quantile(quarter / 4) for quarter in (1, 2, 3))
+        std = summary.moments.std(ddof=1) if summary.moments.count > 1 else 0.0
+        return LearnedNumber(mean=summary.moments.mean(), std=std, min=low, max=high, q1=q1, q2=q2, q3=q3)
+
+    def learn_column(self, summary: Any) -> LearnedNumber:
+        learned = super().learn_column(summary)
+        assert isinstance(learned, LearnedNumber)
+        if self.outlier_strategy == "fill_with_const":
+            return dataclasses.replace(learned, outlier_fill_value=self.fill_value)
+        if self.outlier_strategy == "fill_with_mean":
+            return dataclasses.replace(learned, outlier_fill_value=learned.mean)
+        if self.outlier_strategy == "fill_with_mode":
+            return dataclasses.replace(learned, outlier_fill_value=summary.cells.top())
+        return learned
+
+    def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
+        values = parsed.to_numpy(zero_copy_only=False)
+        outliers = self._outliers(values, learned)
+        if outliers is not None and learned.outlier_fill_value is not None:
+            values = np.where(outliers, learned.outlier_fill_value, values)
+        if self.normalization == "log1p":
+            return _to_float32(_log1p(values))
+        center, scale = self._affine(learned)
+        if center == 0.0 and scale == 1.0:
+            return _to_float32(values)
+        if scale == 0.0:
+            return np.zeros(len(values), np.float32)
+        out = np.empty(len(values), np.float64)
+        np.subtract(values, center, out=out)
+        np.multiply(out, scale, out=out)
+        return _to_float32(out)
+
+    def decode(self, encoded: np.ndarray, learned: LearnedNumber) -> pa.Array:
+        values = np.asarray(encoded, np.float64)
+        if self.normalization == "log1p":
+            return pa.array(np.expm1(values))
+        center, scale = self._affine(learned)
+        return pa.array(values / scale + center if scale else np.full(len(values), center))
+
+    def _affine(self, learned: LearnedNumber) -> tuple[float, float]:
+        """Return center and factor; factor 0 for a constant column."""
+        if self.normalization is None or learned.mean is None:
+            return 0.0, 1.0
+        low, center, high = {
+            "zscore": (0.0, learned.mean, learned.std),
+            "minmax": (learned.min, learned.min, learned.max),
+            "iq": (learned.q1, learned.q2, learned.q3),
+        }[self.normalization]
+        assert low is not None
+        assert center is not None
+        assert high is not None
+        spread = high - low
+        # A spread whose inverse is no number, as of 1.7e308 and -1.7e308, is as good as none.
+        return center, 1.0 / spread if np.finfo(np.float64).tiny <= spread < np.inf else 0.0
+
+    def advice(self, learned: LearnedNumber) -> str | None:
+        if self.normalization not in (None, "log1p") and learned.mean is not None and not self._affine(learned)[1]:
+            return f'has no spread for normalization "{self.normalization}", so it becomes 0 everywhere'
+        return None
+
+    # -- outliers, which only exist once mean and standard deviation are known
+
+    @property
+    def looks_around(self) -> bool:
+        return self.neighbours is not None or self.outlier_strategy in ("ffill", "bfill")
+
+    @property
+    def may_drop_rows(self) -> bool:
+        return self.drops_rows or self.outlier_strategy == "drop_row"
+
+    def _outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
+        if self.outlier_strategy is None or learned is None or not learned.std:
+            return None
+        with np.errstate(invalid="ignore"):
+            far: np.ndarray = np.abs(values - learned.mean) > self.outlier_threshold * learned.std
+        return far
+
+    def _without_outliers(self, parsed: pa.Array, learned: LearnedNumber | None) -> pa.Array:
+        outliers = self._outliers(parsed.to_numpy(zero_copy_only=False), learned)
+        return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
+
+    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
+        return Edge.of(self._without_outliers(parsed, learned))
+
+    def carries(self, edges: Sequence[Edge]) -> list[Any]:
+        return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
+
+    def look_around(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
+        carried = dict(zip(("ffill", "bfill"), carry or (None, None), strict=True))
+        smooth = self._without_outliers(parsed, learned)
+        filled = parsed
+        if self.neighbours is not None:
+            filled = pc.coalesce(parsed, fill_from_neighbours(smooth, self.neighbours, carried[self.neighbours]))
+        if smooth is not parsed and self.outlier_strategy in ("ffill", "bfill"):
+            patch = fill_from_neighbours(smooth, self.outlier_strategy, carried[self.outlier_strategy])
+            outliers = pc.and_(parsed.is_valid(), smooth.is_null())
+            filled = pc.if_else(outliers, patch, filled)
+        return filled
+
+    def dropped(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
+        missing = super().dropped(parsed, learned)
+        if self.outlier_strategy != "drop_row":
+            return missing
+        outliers = self._outliers(parsed.to_numpy(zero_copy_only=False), learned)
+        if outliers is None or not outliers.any():
+            return missing
+        return outliers if missing is None else missing | outliers
+
+
+def _log1p(values: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        outside = np.flatnonzero(values <= -1)
+    if len(outside):
+        raise _no_logarithm(values[outside[0]])
+    logarithms: np.ndarray = np.log1p(values)
+    return logarithms
+
+
+def _no_logarithm(value: float) -> RejectedValueError:
+    return RejectedValueError(f"{value:g} has no log1p, which needs values above -1: use another normalization")
+
+
+def _to_float32(values: np.ndarray) -> np.ndarray:
+    limit = np.finfo(np.float32).max
+    with np.errstate(over="ignore"):
+        narrow = values.astype(np.float32)
+    return np.clip(narrow, -limit, limit, out=narrow) if np.isinf(narrow).any() else narrow

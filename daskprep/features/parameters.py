@@ -1,0 +1,101 @@
+"""Check constructor parameters against the annotations of the constructor, which are their only declaration."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import numbers
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Union
+
+from daskprep.errors import ConfigError, did_you_mean
+
+__all__ = ["AtLeast", "Count", "NonNegative", "annotations_of", "check_parameters"]
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """Smallest value that a number may have."""
+
+    bound: float
+
+
+Count = Annotated[int, AtLeast(1)]
+NonNegative = Annotated[float, AtLeast(0)]
+
+
+@functools.cache
+def annotations_of(cls: type[Any]) -> dict[str, Any]:
+    """Return the annotation of each constructor parameter, by name."""
+    constructor = cls.__init__
+    hints = typing.get_type_hints(constructor, include_extras=True)
+    names = [name for name in inspect.signature(constructor).parameters if name != "self"]
+    return {name: hints.get(name, Any) for name in names}
+
+
+def check_parameters(owner: object) -> None:
+    """Raise ConfigError for the first parameter whose value does not fit its annotation."""
+    for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
+        value = getattr(owner, name)
+        if not _fits(value, annotation):
+            raise ConfigError(
+                f"{type(owner).__name__}: {name} must be {_describe(annotation)}, not {value!r}."
+                + _suggestion(value, annotation)
+            )
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    origin = typing.get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return any(_fits(value, part) for part in typing.get_args(annotation))
+    if origin is Literal:
+        return any(value == choice and type(value) is type(choice) for choice in typing.get_args(annotation))
+    if origin is Annotated:
+        base, *bounds = typing.get_args(annotation)
+        return _fits(value, base) and all(value >= bound.bound for bound in bounds)
+    if annotation is Any:
+        return True
+    if annotation is None or annotation is type(None):
+        return value is None
+    expected = origin or annotation
+    if expected is float:
+        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if expected is int:
+        return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if expected is Callable:
+        return callable(value)
+    return isinstance(value, expected)
+
+
+def _describe(annotation: Any) -> str:
+    origin = typing.get_origin(annotation)
+    if origin in (Union, types.UnionType):
+        return " or ".join(_describe(part) for part in typing.get_args(annotation))
+    if origin is Literal:
+        return "one of " + ", ".join(repr(choice) for choice in typing.get_args(annotation))
+    if origin is Annotated:
+        base, bound = typing.get_args(annotation)
+        return f"{_describe(base)} of at least {bound.bound:g}"
+    if annotation is None or annotation is type(None):
+        return "None"
+    words = {
+        int: "a whole number",
+        float: "a number",
+        str: "a string",
+        bool: "True or False",
+        Mapping: "a dict",
+    }
+    return words.get(origin or annotation, getattr(annotation, "__name__", str(annotation)).lower())
+
+
+def _suggestion(value: Any, annotation: Any) -> str:
+    choices = [
+        choice
+        for part in (annotation, *typing.get_args(annotation))
+        if typing.get_origin(part) is Literal
+        for choice in typing.get_args(part)
+    ]
+    return did_you_mean(value, choices)

@@ -1,0 +1,243 @@
+"""Sequences of tokens: padded ids."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep import kernels
+from daskprep.errors import ConfigError
+from daskprep.features.base import Encoded, Invalid
+from daskprep.features.missing import Strategy
+from daskprep.features.parameters import Count
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
+from daskprep.summaries import Summary
+from daskprep.vocabulary import SpecialSymbols, Vocabulary
+
+__all__ = ["LearnedSequence", "Sequence"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedSequence(LearnedTokens):
+    """A vocabulary and a length.
+
+    Attributes
+    ----------
+    max_sequence_length : int
+        Length of every encoded row.
+    max_sequence_length_99ptile : int
+        Length that 99 % of training rows need, at most `max_sequence_length`.
+    str2idf : dict of str to float or None
+        ``log(vocab_size / (1 + rows that hold the token))``, if asked for.
+    """
+
+    max_sequence_length: int
+    max_sequence_length_99ptile: int
+    str2idf: Mapping[str, float] | None = None
+
+
+class Sequence(TokenFeature):
+    """Map tokens to ids, rows padded or cut to one length.
+
+    Without start and stop symbols ``<PAD>`` is 0 and ``<UNK>`` is 1; with them ``<PAD>`` 0, ``<START>`` 1,
+    ``<STOP>`` 2, ``<UNK>`` 3. A row that is cut keeps its head, and ``<STOP>`` behind it.
+
+    Parameters
+    ----------
+    tokenizer : str or callable
+        Name of a tokenizer, or a function from text to a list of tokens. Cells that are lists hold their tokens.
+    vocab_file : str or None
+        Text file with one token a line, in the order of their ids, in place of counting.
+    sequence_length : int or None
+        Length of every row, exactly.
+    max_sequence_length : int or None
+        Most that rows may have; without `sequence_length` they are as long as the longest training row, up to this.
+        Start and stop symbols count.
+    most_common, min_frequency : int or None
+        How many tokens are kept, and how often a token must occur; the rest become ``<UNK>``.
+    padding : {"right", "left"}
+        Where padding goes.
+    padding_symbol, unknown_symbol : str
+        Names of these symbols.
+    add_start_stop : bool
+        Whether rows begin with a start symbol and end with a stop symbol.
+    special_symbols : dict, "ludwig" or None
+        Symbols by role ("padding", "unknown", "start", "stop") in the order of their ids; "ludwig" is that code's
+        layout: ``<EOS>`` 0, ``<SOS>`` 1, ``<PAD>`` 2, ``<UNK>`` 3, start and stop on.
+    lowercase : bool
+        Whether case is ignored.
+    ngram_size, pattern, pretrained_model_name_or_path
+        What the tokenizers "ngram", "regex" and "hf_tokenizer" need.
+    missing_value_strategy : str
+        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+    fill_value : str
+        Cell that "fill_with_const" puts in place of missing ones; a special symbol is that symbol.
+    invalid : {"missing", "raise"}
+        Whether a cell that cannot be read counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Sequence
+    >>> steps = Sequence().fit(pd.DataFrame({"steps": ["token3 token4 token2", "token3 token1"]}))
+    >>> steps.learned_["steps"].vocabulary.to_dict()["idx2str"]
+    ['<PAD>', '<UNK>', 'token3', 'token1', 'token2', 'token4']
+    >>> steps.transform(pd.DataFrame({"steps": ["token3 token4 token2", "token3 token9", None]})).tolist()
+    [[2, 5, 4], [2, 1, 0], [1, 0, 0]]
+    """
+
+    kind = "sequence"
+    learned_type = LearnedSequence
+
+    def __init__(
+        self,
+        *,
+        tokenizer: str | Callable[..., Any] = "space",
+        vocab_file: str | None = None,
+        sequence_length: Count | None = None,
+        max_sequence_length: Count | None = 256,
+        most_common: Count | None = 20_000,
+        min_frequency: Count | None = None,
+        padding: Literal["right", "left"] = "right",
+        padding_symbol: str = "<PAD>",
+        unknown_symbol: str = "<UNK>",
+        add_start_stop: bool = False,
+        special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None,
+        lowercase: bool = False,
+        ngram_size: Count = 2,
+        pattern: str | None = None,
+        pretrained_model_name_or_path: str | None = None,
+        missing_value_strategy: Strategy = "fill_with_const",
+        fill_value: str | None = "<UNK>",
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.vocab_file = vocab_file
+        self.sequence_length = sequence_length
+        self.max_sequence_length = max_sequence_length
+        self.most_common = most_common
+        self.min_frequency = min_frequency
+        self.padding = padding
+        self.padding_symbol = padding_symbol
+        self.unknown_symbol = unknown_symbol
+        self.add_start_stop = add_start_stop
+        self.special_symbols = special_symbols
+        self.lowercase = lowercase
+        self.ngram_size = ngram_size
+        self.pattern = pattern
+        self.pretrained_model_name_or_path = pretrained_model_name_or_path
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def check(self) -> None:
+        super().check()
+        specials = self.special_symbols_in_use()
+        around = sum(one is not None for one in (specials.start_id, specials.stop_id))
+        for name in ("sequence_length", "max_sequence_length"):
+            length = getattr(self, name)
+            if length is not None and length <= around:
+                raise ConfigError(
+                    f"{type(self).__name__}: {name}={length} leaves no room for tokens beside the {around} start and "
+                    f"stop symbols: use at least {around + 1}"
+                )
+        if self.vocab_file is not None and not Path(self.vocab_file).is_file():
+            raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
+
+    def special_symbols_in_use(self) -> SpecialSymbols:
+        ready = self.make_tokenizer()
+        if ready.vocabulary is not None:
+            roles = {"padding": ready.pad_id, "unknown": ready.unk_id}
+            symbols = {role: ready.vocabulary[number] for role, number in roles.items() if number is not None}
+            return SpecialSymbols.found_in(ready.vocabulary, symbols)
+        return SpecialSymbols.for_tokens(
+            start_stop=self.add_start_stop,
+            special_symbols=self.special_symbols,
+            padding_symbol=self.padding_symbol,
+            unknown_symbol=self.unknown_symbol,
+        )
+
+    def summarize(self, parsed: pa.Array) -> Summary:
+        return TokenSummary.of(parsed, documents=self.counts_documents())
+
+    def learn(self, summary: TokenSummary) -> LearnedSequence:
+        vocabulary = self._vocabulary(summary)
+        around = sum(one is not None for one in (vocabulary.specials.start_id, vocabulary.specials.stop_id))
+        longest = summary.lengths.max + around
+        limit = self.max_sequence_length or longest
+        length = self.sequence_length or max(min(longest, limit), 1)
+        typical = math.ceil(summary.lengths.quantile(0.99)) + around
+        return LearnedSequence(
+            vocabulary=vocabulary,
+            max_sequence_length=length,
+            max_sequence_length_99ptile=min(typical, length),
+            str2idf=_idf(vocabulary, summary),
+        )
+
+    def counts_documents(self) -> bool:
+        """Whether the rows that hold each token are counted."""
+        return False
+
+    def _vocabulary(self, summary: TokenSummary) -> Vocabulary:
+        specials = self.special_symbols_in_use()
+        ready = self.make_tokenizer().vocabulary
+        if self.vocab_file is not None:
+            ready = _read_tokens(self.vocab_file)
+        if ready is not None:
+            return Vocabulary.from_tokens(ready, summary.counts, specials)
+        return Vocabulary.learn(
+            summary.counts, specials, most_common=self.most_common, min_frequency=self.min_frequency
+        )
+
+    def encode(self, parsed: pa.Array, learned: LearnedSequence) -> Encoded:
+        lists, specials = token_lists(parsed), learned.vocabulary.specials
+        return kernels.pad(
+            lists.offsets,
+            lists.codes,
+            learned.vocabulary.ids(lists.dictionary),
+            learned.max_sequence_length,
+            side=self.padding,
+            fill=specials.padding_id or 0,
+            start=specials.start_id,
+            stop=specials.stop_id,
+        )
+
+    def expand(self, batch: Any, learned: LearnedSequence) -> Any:
+        return batch.long()
+
+    def decode(self, encoded: Any, learned: LearnedSequence) -> pa.Array:
+        ids, specials = np.asarray(encoded), learned.vocabulary.specials
+        silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
+        inside = ~np.isin(ids, silent)
+        offsets = np.concatenate(([0], np.cumsum(inside.sum(axis=1)))).astype(np.int32)
+        tokens = learned.vocabulary.decode(ids[inside])
+        return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), tokens), self.joint)
+
+    @property
+    def joint(self) -> str:
+        """What stands between the tokens of a decoded row."""
+        return "" if self.tokenizer == "characters" else " "
+
+
+def _read_tokens(path: str) -> list[str]:
+    lines = Path(path).read_text(encoding="utf-8").splitlines()
+    return list(dict.fromkeys(token for line in lines if (token := line.strip().split(" ")[0])))
+
+
+def _idf(vocabulary: Vocabulary, summary: TokenSummary) -> dict[str, float] | None:
+    if summary.documents is None:
+        return None
+    documents = summary.documents.frequencies(vocabulary.tokens)
+    weights = np.where(documents > 0, np.log(len(vocabulary) / (1.0 + documents)), 0.0)
+    return dict(zip(vocabulary.tokens.to_pylist(), weights.tolist(), strict=True))

@@ -1,0 +1,261 @@
+"""Sets and bags of tokens: ids on disk, multi-hot or frequencies in the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep import kernels
+from daskprep.features.base import Invalid
+from daskprep.features.missing import Strategy
+from daskprep.features.parameters import Count
+from daskprep.features.tokens import (
+    LearnedTokens,
+    TokenFeature,
+    TokenSummary,
+    lists_of,
+    token_lists,
+    without_repeats,
+)
+from daskprep.summaries import Summary
+from daskprep.vocabulary import SpecialSymbols, Vocabulary
+
+__all__ = ["Bag", "LearnedSet", "Set"]
+
+_PAD = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedSet(LearnedTokens):
+    """A vocabulary and the number of distinct tokens in the largest row; `size` is how many are kept."""
+
+    max_set_size: int
+    size: int
+
+
+class _Tokens(TokenFeature):
+    """What sets and bags share: distinct tokens of a row, in the order of their first appearance."""
+
+    learned_type = LearnedSet
+    expand_to: str
+
+    def __init__(
+        self,
+        *,
+        tokenizer: str | Callable[..., Any] = "space",
+        most_common: Count | None = 10_000,
+        min_frequency: Count | None = None,
+        max_size: Count | None = None,
+        lowercase: bool = False,
+        ngram_size: Count = 2,
+        pattern: str | None = None,
+        pretrained_model_name_or_path: str | None = None,
+        missing_value_strategy: Strategy = "fill_with_const",
+        fill_value: str | None = "<UNK>",
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.most_common = most_common
+        self.min_frequency = min_frequency
+        self.max_size = max_size
+        self.lowercase = lowercase
+        self.ngram_size = ngram_size
+        self.pattern = pattern
+        self.pretrained_model_name_or_path = pretrained_model_name_or_path
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def special_symbols_in_use(self) -> SpecialSymbols:
+        return SpecialSymbols.for_tokens()
+
+    def learn(self, summary: TokenSummary) -> LearnedSet:
+        vocabulary = Vocabulary.learn(
+            summary.counts,
+            self.special_symbols_in_use(),
+            most_common=self.most_common,
+            min_frequency=self.min_frequency,
+        )
+        largest = summary.lengths.max
+        size = largest if self.max_size is None else min(largest, self.max_size)
+        return LearnedSet(vocabulary=vocabulary, max_set_size=largest, size=size)
+
+    def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
+        if self.expand_to == "ids":
+            return super().tabulated_names(name, learned)
+        return [f"{name}_{token}" for token in learned.vocabulary.tokens.to_pylist()]
+
+
+class Set(_Tokens):
+    """Map the distinct tokens of a row to ids; a batch holds a multi-hot vector for each row.
+
+    Parameters
+    ----------
+    tokenizer : str or callable
+        Name of a tokenizer, or a function from text to a list of tokens. Cells that are lists hold their tokens.
+    most_common, min_frequency : int or None
+        How many tokens are kept, and how often a token must occur; the rest become ``<UNK>``.
+    max_size : int or None
+        Tokens kept of one row, the first ones; None keeps as many as the largest row has.
+    expand_to : {"multi_hot", "ids"}
+        What `transform` and batches hold: one column for each token of the vocabulary, or the padded ids.
+    lowercase : bool
+        Whether case is ignored.
+    ngram_size, pattern, pretrained_model_name_or_path
+        What the tokenizers "ngram", "regex" and "hf_tokenizer" need.
+    missing_value_strategy : str
+        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+    fill_value : str
+        Cell that "fill_with_const" puts in place of missing ones.
+    invalid : {"missing", "raise"}
+        Whether a cell that cannot be read counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Set
+    >>> tags = Set().fit(pd.DataFrame({"tags": ["new red", "red red", None]}))
+    >>> tags.get_feature_names_out().tolist()
+    ['tags_<PAD>', 'tags_<UNK>', 'tags_red', 'tags_new']
+    >>> tags.transform(pd.DataFrame({"tags": ["red old", ""]})).tolist()
+    [[0, 1, 1, 0], [0, 0, 0, 0]]
+    """
+
+    kind = "set"
+
+    def __init__(
+        self,
+        *,
+        tokenizer: str | Callable[..., Any] = "space",
+        most_common: Count | None = 10_000,
+        min_frequency: Count | None = None,
+        max_size: Count | None = None,
+        expand_to: Literal["multi_hot", "ids"] = "multi_hot",
+        lowercase: bool = False,
+        ngram_size: Count = 2,
+        pattern: str | None = None,
+        pretrained_model_name_or_path: str | None = None,
+        missing_value_strategy: Strategy = "fill_with_const",
+        fill_value: str | None = "<UNK>",
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        super().__init__(
+            tokenizer=tokenizer,
+            most_common=most_common,
+            min_frequency=min_frequency,
+            max_size=max_size,
+            lowercase=lowercase,
+            ngram_size=ngram_size,
+            pattern=pattern,
+            pretrained_model_name_or_path=pretrained_model_name_or_path,
+            missing_value_strategy=missing_value_strategy,
+            fill_value=fill_value,
+            invalid=invalid,
+            column=column,
+        )
+        self.expand_to = expand_to
+
+    def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
+        return lists_of(without_repeats(token_lists(tokens))[0], tokens)
+
+    def summarize(self, parsed: pa.Array) -> Summary:
+        return TokenSummary.of(parsed)
+
+    def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
+        lists = token_lists(parsed)
+        table = learned.vocabulary.ids(lists.dictionary)
+        return kernels.pad(lists.offsets, lists.codes, table, learned.size, fill=_PAD)
+
+    def expand(self, batch: Any, learned: LearnedSet) -> Any:
+        if self.expand_to == "ids":
+            return batch.long()
+        hot = batch.new_zeros((len(batch), len(learned.vocabulary)), dtype=batch[:0].char().dtype)
+        hot.scatter_(1, batch.long(), 1)
+        hot[:, _PAD] = 0
+        return hot
+
+    def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedSet) -> np.ndarray:
+        ids = encoded[""]
+        if self.expand_to == "ids":
+            return ids
+        hot = np.zeros((len(ids), len(learned.vocabulary)), np.int8)
+        np.put_along_axis(hot, ids.astype(np.intp), 1, axis=1)
+        hot[:, _PAD] = 0
+        return hot
+
+    def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
+        return decode_lists(np.asarray(encoded), learned)
+
+
+class Bag(_Tokens):
+    """Map the tokens of a row to ids and counts; a batch holds a vector of counts for each row.
+
+    On disk a row is its distinct ids and, below them, how often each occurs: shape (2, size).
+
+    Parameters
+    ----------
+    tokenizer, most_common, min_frequency, max_size, lowercase, ngram_size, pattern, \
+    pretrained_model_name_or_path, missing_value_strategy, fill_value, invalid, column
+        As for `Set`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Bag
+    >>> words = Bag().fit(pd.DataFrame({"words": ["to be or not to be"]}))
+    >>> words.transform(pd.DataFrame({"words": ["be be to"]})).tolist()
+    [[0.0, 0.0, 2.0, 1.0, 0.0, 0.0]]
+    """
+
+    kind = "bag"
+    expand_to = "counts"
+
+    def summarize(self, parsed: pa.Array) -> Summary:
+        return TokenSummary.of(parsed, distinct=True)
+
+    def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
+        lists, counts = without_repeats(token_lists(parsed))
+        ids = learned.vocabulary.ids(lists.dictionary)
+        # The type must not depend on the rows at hand, so counts have 16 bits, or as many as ids need.
+        out = np.empty((len(parsed), 2, learned.size), np.promote_types(ids.dtype, np.uint16))
+        counts = np.minimum(counts, np.iinfo(out.dtype).max)
+        out[:, 0] = kernels.pad(lists.offsets, lists.codes, ids, learned.size, fill=_PAD)
+        out[:, 1] = kernels.pad_values(lists.offsets, counts.astype(out.dtype), learned.size)
+        return out
+
+    def expand(self, batch: Any, learned: LearnedSet) -> Any:
+        ids, counts = batch[:, 0].long(), batch[:, 1].float()
+        frequencies = counts.new_zeros((len(batch), len(learned.vocabulary)))
+        frequencies.scatter_add_(1, ids, counts)
+        frequencies[:, _PAD] = 0
+        return frequencies
+
+    def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedSet) -> np.ndarray:
+        ids, counts = encoded[""][:, 0].astype(np.intp), encoded[""][:, 1]
+        frequencies = np.zeros((len(ids), len(learned.vocabulary)), np.float32)
+        np.add.at(frequencies, (np.arange(len(ids))[:, None], ids), counts)
+        frequencies[:, _PAD] = 0
+        return frequencies
+
+    def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
+        array = np.asarray(encoded)
+        return decode_lists(array[:, 0], learned, repeats=array[:, 1])
+
+
+def decode_lists(ids: np.ndarray, learned: LearnedSet, repeats: np.ndarray | None = None) -> pa.Array:
+    """Return the tokens of padded rows of ids as lists."""
+    inside = ids != _PAD
+    times = inside if repeats is None else np.where(inside, repeats, 0)
+    lengths = times.sum(axis=1, dtype=np.int64)
+    flat = np.repeat(ids.ravel(), times.ravel().astype(np.int64))
+    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), learned.vocabulary.decode(flat))

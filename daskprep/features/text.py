@@ -1,0 +1,222 @@
+"""Text: padded ids of words, of characters, or of both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.features.base import Encoded, Invalid, Learned
+from daskprep.features.missing import Strategy
+from daskprep.features.parameters import Count
+from daskprep.features.sequence import LearnedSequence, Sequence
+from daskprep.features.tokens import TokenSummary
+from daskprep.summaries import Summary
+from daskprep.tokenizers import Tokenizer
+
+__all__ = ["LearnedText", "Text"]
+
+
+@dataclass(frozen=True)
+class LevelSummaries(Summary):
+    """The summaries of words and of characters."""
+
+    word: TokenSummary
+    char: TokenSummary
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedText(Learned):
+    """What was learned from words and from characters."""
+
+    word: LearnedSequence
+    char: LearnedSequence
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "word": self.word.to_dict(), "char": self.char.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        levels = {level: LearnedSequence.from_dict(data[level]) for level in ("word", "char")}
+        return super().from_dict({**data, **levels})
+
+
+class Text(Sequence):
+    """Map words, characters or both to ids, rows padded or cut to one length.
+
+    Parameters
+    ----------
+    level : {"word", "char", "both"}
+        What a token is. "both" gives two arrays, ``<name>_word`` and ``<name>_char``.
+    char_most_common : int or None
+        Characters kept.
+    char_max_sequence_length : int or None
+        Most characters that rows may have.
+    compute_idf : bool
+        Whether ``log(vocab_size / (1 + rows that hold the token))`` is learned for each token.
+    tokenizer, vocab_file, sequence_length, max_sequence_length, most_common, min_frequency, padding, \
+    padding_symbol, unknown_symbol, add_start_stop, special_symbols, lowercase, ngram_size, pattern, \
+    pretrained_model_name_or_path, missing_value_strategy, fill_value, invalid, column
+        As for `Sequence`; those that tell of tokens and lengths are for words.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Text
+    >>> review = Text().fit(pd.DataFrame({"review": ["Good, really good!", None]}))
+    >>> review.learned_["review"].vocabulary.to_dict()["idx2str"]
+    ['<PAD>', '<UNK>', 'good', '!', ',', 'really']
+    >>> review.transform(pd.DataFrame({"review": ["GOOD?", None]})).tolist()
+    [[2, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
+    """
+
+    kind = "text"
+
+    def __init__(
+        self,
+        *,
+        level: Literal["word", "char", "both"] = "word",
+        tokenizer: str | Callable[..., Any] = "space_punct",
+        vocab_file: str | None = None,
+        sequence_length: Count | None = None,
+        max_sequence_length: Count | None = 256,
+        most_common: Count | None = 20_000,
+        min_frequency: Count | None = None,
+        char_most_common: Count | None = 70,
+        char_max_sequence_length: Count | None = 1024,
+        padding: Literal["right", "left"] = "right",
+        padding_symbol: str = "<PAD>",
+        unknown_symbol: str = "<UNK>",
+        add_start_stop: bool = False,
+        special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None,
+        lowercase: bool = True,
+        ngram_size: Count = 2,
+        pattern: str | None = None,
+        pretrained_model_name_or_path: str | None = None,
+        compute_idf: bool = False,
+        missing_value_strategy: Strategy = "fill_with_const",
+        fill_value: str | None = "<UNK>",
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        super().__init__(
+            tokenizer=tokenizer,
+            vocab_file=vocab_file,
+            sequence_length=sequence_length,
+            max_sequence_length=max_sequence_length,
+            most_common=most_common,
+            min_frequency=min_frequency,
+            padding=padding,
+            padding_symbol=padding_symbol,
+            unknown_symbol=unknown_symbol,
+            add_start_stop=add_start_stop,
+            special_symbols=special_symbols,
+            lowercase=lowercase,
+            ngram_size=ngram_size,
+            pattern=pattern,
+            pretrained_model_name_or_path=pretrained_model_name_or_path,
+            missing_value_strategy=missing_value_strategy,
+            fill_value=fill_value,
+            invalid=invalid,
+            column=column,
+        )
+        self.level = level
+        self.char_most_common = char_most_common
+        self.char_max_sequence_length = char_max_sequence_length
+        self.compute_idf = compute_idf
+
+    def check(self) -> None:
+        super().check()
+        if self.level == "both":
+            self._levels["word"].check()
+
+    def counts_documents(self) -> bool:
+        return self.compute_idf
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return ("_word", "_char") if self.level == "both" else ("",)
+
+    @property
+    def _levels(self) -> dict[str, Sequence]:
+        """The sequences that do the work of "char" and "both"."""
+        shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}  # type: ignore[no-untyped-call]
+        word = Text(**shared)
+        char = Text(
+            **{
+                **shared,
+                "tokenizer": "characters",
+                "vocab_file": None,
+                "sequence_length": None,
+                "most_common": self.char_most_common,
+                "max_sequence_length": self.char_max_sequence_length,
+            }
+        )
+        return {"word": word, "char": char}
+
+    def make_tokenizer(self) -> Tokenizer:
+        return super().make_tokenizer() if self.level == "word" else self._levels["char"].make_tokenizer()
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        if self.level == "word":
+            return super().parse(column)
+        if self.level == "char":
+            return self._levels["char"].parse(column)
+        return _together({level: sequence.parse(column) for level, sequence in self._levels.items()})
+
+    def parse_fill(self, value: Any) -> pa.Array:
+        if self.level == "both":
+            values = value if isinstance(value, Mapping) else {"word": value, "char": value}
+            return _together({level: one.parse_fill(values[level]) for level, one in self._levels.items()})
+        return super().parse_fill(value)
+
+    def cells(self, parsed: pa.Array) -> pa.Array:
+        # Characters tell cells apart, words alone do not.
+        return super().cells(parsed.field("char") if self.level == "both" else parsed)
+
+    def fill_from_cell(self, cell: Any) -> Any:
+        if self.level != "both":
+            return super().fill_from_cell(cell)
+        return "".join(super().fill_from_cell(cell))
+
+    def summarize(self, parsed: pa.Array) -> Summary:
+        if self.level != "both":
+            return super().summarize(parsed)
+        present = parsed.drop_null()
+        return LevelSummaries(*(TokenSummary.of(one, documents=self.compute_idf) for one in present.flatten()))
+
+    def learn(self, summary: Any) -> Any:
+        if self.level == "word":
+            return super().learn(summary)
+        levels = self._levels
+        if self.level == "char":
+            return levels["char"].learn(summary)
+        return LearnedText(word=levels["word"].learn(summary.word), char=levels["char"].learn(summary.char))
+
+    def encode(self, parsed: pa.Array, learned: Any) -> Encoded:
+        if self.level != "both":
+            return super().encode(parsed, learned)
+        fields = dict(zip(("word", "char"), parsed.flatten(), strict=True))
+        return {
+            f"_{level}": np.asarray(one.encode(fields[level], getattr(learned, level)))
+            for level, one in self._levels.items()
+        }
+
+    def decode(self, encoded: Any, learned: Any) -> pa.Array:
+        if self.level == "word":
+            return super().decode(encoded, learned)
+        if self.level == "char":
+            return self._levels["char"].decode(encoded, learned)
+        return self._levels["word"].decode(encoded["_word"], learned.word)
+
+    def learned_from_dict(self, data: Mapping[str, Any]) -> Learned:
+        return (LearnedText if self.level == "both" else LearnedSequence).from_dict(data)
+
+
+def _together(levels: Mapping[str, pa.Array]) -> pa.StructArray:
+    missing = pc.or_(*(one.is_null() for one in levels.values()))
+    return pa.StructArray.from_arrays(list(levels.values()), names=list(levels), mask=missing)

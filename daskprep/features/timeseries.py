@@ -1,0 +1,253 @@
+"""Time series: a list of numbers in every cell, or windows over a column of numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ConfigError
+from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.cells import as_numbers, as_text, one_array
+from daskprep.features.missing import Strategy
+from daskprep.features.parameters import AtLeast, Count
+from daskprep.features.vector import number_lists, rows_as_lists
+from daskprep.features.windows import (
+    Rows,
+    WindowEdge,
+    cut_windows,
+    fill_in_groups,
+    gap_fills,
+    group_ends,
+    nearest_numbers,
+    push_numbers,
+    rows_by_group,
+)
+from daskprep.kernels import list_offsets, pad_values
+from daskprep.summaries import Lengths
+
+__all__ = ["LearnedTimeseries", "Timeseries"]
+
+_SEPARATORS = {"space": None, "comma": ",", "underscore": "_"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedTimeseries(Learned):
+    """How many numbers a row has once it is cut or padded."""
+
+    max_timeseries_length: int = 1
+
+
+class Timeseries(Feature):
+    """Read series of numbers as rows of a float32 matrix, cut or padded to one length.
+
+    A cell is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. A place without a
+    number becomes `padding_value`; a cell with anything else, or an infinite number, cannot be read. With
+    `window_size` or `horizon` a cell is one number, and a row gets the numbers of the rows around it, across
+    all partitions.
+
+    Parameters
+    ----------
+    tokenizer : {"space", "comma", "underscore"}
+        What stands between the numbers of a text; "space" also reads lists in brackets.
+    timeseries_length_limit : int
+        Most numbers that a row has; of a longer series the head is kept.
+    padding_value : float
+        What stands where there is no number: behind a short series, in place of "nan", outside the frame.
+    padding : {"right", "left"}
+        On which side a short series is filled up.
+    window_size : int
+        Numbers of a window that ends in its own row; 0 for none.
+    horizon : int
+        Numbers of a window that begins in the next row; 0 for none.
+    group_by : str or None
+        A column; windows take numbers only from rows where it has the same value. Missing is a value too.
+    missing_value_strategy : str
+        "fill_with_const" (with `fill_value`), "fill_with_mode" (not for windows), "ffill", "bfill" (both
+        within the groups of windows) or "drop_row".
+    fill_value : str or float
+        The series, or the number in a window, that "fill_with_const" puts in place of missing ones. An empty
+        text is padding.
+    invalid : {"missing", "raise"}
+        Whether a cell that cannot be read counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Timeseries
+    >>> frame = pd.DataFrame({"pulse": ["61 62.5 nan", None, "70"]})
+    >>> Timeseries(padding_value=-1).fit_transform(frame)
+    array([[61. , 62.5, -1. ],
+           [-1. , -1. , -1. ],
+           [70. , -1. , -1. ]], dtype=float32)
+    >>> Timeseries(window_size=3).fit_transform(pd.DataFrame({"load": [1, 2, 3, 4]}))
+    array([[0., 0., 1.],
+           [0., 1., 2.],
+           [1., 2., 3.],
+           [2., 3., 4.]], dtype=float32)
+    """
+
+    kind = "timeseries"
+    learned_type = LearnedTimeseries
+
+    def __init__(
+        self,
+        *,
+        tokenizer: Literal["space", "comma", "underscore"] = "space",
+        timeseries_length_limit: Count = 256,
+        padding_value: float = 0.0,
+        padding: Literal["right", "left"] = "right",
+        window_size: Annotated[int, AtLeast(0)] = 0,
+        horizon: Annotated[int, AtLeast(0)] = 0,
+        group_by: str | None = None,
+        missing_value_strategy: Strategy = "fill_with_const",
+        fill_value: str | float | None = "",
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.tokenizer = tokenizer
+        self.timeseries_length_limit = timeseries_length_limit
+        self.padding_value = padding_value
+        self.padding = padding
+        self.window_size = window_size
+        self.horizon = horizon
+        self.group_by = group_by
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def check(self) -> None:
+        if self.window_size and self.horizon:
+            raise ConfigError(
+                f"Timeseries: window_size={self.window_size} looks back, horizon={self.horizon} looks ahead; "
+                "set one of them to 0, or use two features"
+            )
+        if self.group_by is not None and not self.windows:
+            raise ConfigError(f'Timeseries: group_by="{self.group_by}" needs a window_size or a horizon')
+        if self.windows and self.missing_value_strategy == "fill_with_mode":
+            raise ConfigError('Timeseries: windows know no "fill_with_mode": use "fill_with_const", "ffill" or "bfill"')
+        if self.fill_value is not None:
+            self.parse_fill(self.fill_value)
+
+    @property
+    def windows(self) -> bool:
+        """Whether a row is a window over the rows around it."""
+        return self.window_size > 0 or self.horizon > 0
+
+    def reads(self, name: str) -> list[str]:
+        return [*super().reads(name), *([] if self.group_by is None else [self.group_by])]
+
+    def read(self, table: pa.Table, name: str) -> pa.Array:
+        parsed = super().read(table, name)
+        if self.group_by is None:
+            return parsed
+        groups = as_text(one_array(table[self.group_by]))
+        return pa.StructArray.from_arrays([parsed, groups], ["number", "group"], mask=parsed.is_null())
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        if not self.windows:
+            return number_lists(column, _SEPARATORS[self.tokenizer])
+        numbers = as_numbers(column).cast(pa.float32(), safe=False)
+        return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
+
+    def parse_fill(self, value: Any) -> pa.Array:
+        if not self.windows:
+            return super().parse_fill(value)
+        if isinstance(value, str) and not value.strip():
+            return pa.array([[np.nan]], pa.list_(pa.float32()))
+        return number_lists(super().parse_fill(value))
+
+    def summarize(self, parsed: pa.Array) -> Lengths:
+        # Nothing is learned from windows: their size is given.
+        return Lengths() if self.windows else Lengths.of(np.diff(list_offsets(parsed.drop_null())))
+
+    def learn(self, summary: Lengths) -> LearnedTimeseries:
+        longest = max(1, min(summary.max, self.timeseries_length_limit))
+        return LearnedTimeseries(max_timeseries_length=self.window_size or self.horizon or longest)
+
+    def cells(self, parsed: pa.Array) -> pa.Array:
+        return pc.binary_join(parsed.cast(pa.list_(pa.string())), _SEPARATORS[self.tokenizer] or " ")
+
+    def encode(self, parsed: pa.Array, learned: LearnedTimeseries) -> np.ndarray:
+        numbers = parsed.flatten().to_numpy(zero_copy_only=False)
+        length, fill = learned.max_timeseries_length, float(self.padding_value)
+        offsets = list_offsets(parsed)
+        if (np.diff(offsets) == length).all():
+            out: np.ndarray = numbers.reshape(-1, length).copy()
+        else:
+            out = pad_values(offsets, numbers, length, self.padding, fill)
+        np.copyto(out, fill, where=np.isnan(out), casting="same_kind")
+        return out
+
+    def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
+        return rows_as_lists(encoded)
+
+    # -- windows
+
+    @property
+    def looks_around(self) -> bool:
+        return self.windows or super().looks_around
+
+    @property
+    def learns_around(self) -> bool:
+        return not self.windows and super().learns_around
+
+    @property
+    def _reach(self) -> int:
+        """How many rows away the farthest number of a window is."""
+        return self.horizon or self.window_size - 1
+
+    def edge(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> Any:
+        if not self.windows:
+            return super().edge(parsed, learned)
+        rows = rows_by_group(parsed)
+        numbers = self._fill(rows, learned, None)
+        ends = group_ends(rows) if self.neighbours else np.full((len(rows.groups), 2), np.nan, np.float32)
+        return WindowEdge(
+            rows.groups, rows.sizes, nearest_numbers(rows, numbers, self._reach, ahead=self.horizon > 0), ends
+        )
+
+    def carries(self, edges: Sequence[Any]) -> list[Any]:
+        if not self.windows:
+            return super().carries(edges)
+        names = pa.concat_arrays([edge.groups for edge in edges]).dictionary_encode(null_encoding="encode")
+        parts = np.split(names.indices.to_numpy(), np.cumsum([len(edge.groups) for edge in edges])[:-1])
+        gaps = gap_fills(edges, parts, len(names.dictionary), self.neighbours)
+        known = np.full((len(names.dictionary), self._reach), np.nan, np.float32)
+        told: list[Any] = [None] * len(edges)
+        order = range(len(edges))
+        for i in order if self.window_size else reversed(order):
+            told[i] = known[parts[i]], gaps[i]
+            nearest = np.where(np.isnan(edges[i].nearest), gaps[i][:, None], edges[i].nearest)
+            known[parts[i]] = push_numbers(told[i][0], nearest, edges[i].sizes)
+        return told
+
+    def look_around(self, parsed: pa.Array, carry: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
+        if not self.windows:
+            return super().look_around(parsed, carry, learned)
+        rows = rows_by_group(parsed)
+        around, gaps = carry or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
+        numbers = self._fill(rows, learned, gaps)
+        windows = cut_windows(rows, numbers, around, ahead=self.horizon > 0)
+        # A window is missing where its row is, unless something was put there.
+        missing = parsed.is_null().to_numpy(zero_copy_only=False)
+        if learned is not None and learned.fill_value is not None:
+            missing[:] = False
+        elif self.neighbours:
+            missing[rows.order] = np.isnan(numbers)
+        return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
+
+    def _fill(self, rows: Rows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
+        if self.neighbours:
+            return fill_in_groups(rows, self.neighbours, gaps)
+        if learned is None or learned.fill_value is None:
+            return rows.numbers
+        fill = self.parse_fill(learned.fill_value)[0][0].as_py()
+        return np.where(np.isnan(rows.numbers), np.float32(fill), rows.numbers)

@@ -1,0 +1,244 @@
+"""What the types made of tokens share: lists of dictionary codes, their summary, and their vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ColumnError
+from daskprep.features.base import Feature, Learned
+from daskprep.features.cells import as_text
+from daskprep.features.missing import valid_mask
+from daskprep.summaries import Lengths, Summary, TokenCounts
+from daskprep.tokenizers import Tokenizer, get_tokenizer
+from daskprep.vocabulary import SpecialSymbols, Vocabulary
+
+__all__ = [
+    "LearnedTokens",
+    "TokenFeature",
+    "TokenLists",
+    "TokenSummary",
+    "joined_cells",
+    "lists_of",
+    "token_lists",
+    "tokenize",
+    "without_repeats",
+]
+
+UNKNOWN = "<UNK>"  # as a fill value: the unknown symbol, however it is spelled
+
+_CELL_SEPARATOR = "\x1f"
+_SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
+
+
+@dataclass(frozen=True)
+class TokenLists:
+    """The tokens of all rows in a row: where each row starts, dictionary codes, distinct tokens."""
+
+    offsets: np.ndarray
+    codes: np.ndarray
+    dictionary: pa.Array
+
+
+def token_lists(parsed: pa.ListArray) -> TokenLists:
+    """Take a parsed column apart; missing rows have no tokens."""
+    flat = parsed.flatten()
+    if parsed.null_count:
+        lengths = parsed.value_lengths().fill_null(0).to_numpy()
+        offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
+    else:
+        offsets = parsed.offsets.to_numpy()
+        offsets = offsets - offsets[0] if len(offsets) and offsets[0] else offsets
+    return TokenLists(offsets, flat.indices.to_numpy(), flat.dictionary)
+
+
+def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
+    """Return the tokens of raw cells; cells that are lists already hold their tokens."""
+    kind = column.type
+    if pa.types.is_list(kind):
+        return _from_lists(column, lowercase=lowercase)
+    if pa.types.is_nested(kind):
+        raise ColumnError(f"holds cells of type {kind}, which are neither text nor lists of tokens")
+    return tokenizer(as_text(column))
+
+
+def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
+    from_text = as_text(column.flatten())
+    if lowercase:
+        distinct = from_text.dictionary_encode()
+        lowered = pa.array([token.lower() for token in distinct.dictionary.to_pylist()], pa.string())
+        from_text = lowered.take(distinct.indices)
+    if from_text.null_count:
+        raise ColumnError("holds lists with missing tokens in them: drop these first")
+    lengths = column.value_lengths().fill_null(0).to_numpy()
+    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
+    mask = column.is_null() if column.null_count else None
+    return pa.ListArray.from_arrays(offsets, from_text.dictionary_encode(), mask=mask)
+
+
+def lists_of(lists: TokenLists, like: pa.ListArray) -> pa.ListArray:
+    """Put a parsed column together again; rows are missing where they are in `like`."""
+    values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.dictionary)
+    mask = like.is_null() if like.null_count else None
+    return pa.ListArray.from_arrays(pa.array(lists.offsets, pa.int32()), values, mask=mask)
+
+
+def joined_cells(parsed: pa.ListArray) -> pa.Array:
+    """Return one text for each row, by which equal rows can be counted."""
+    lists = token_lists(parsed)
+    tokens = lists.dictionary.take(pa.array(lists.codes))
+    return pc.binary_join(pa.ListArray.from_arrays(pa.array(lists.offsets), tokens), _CELL_SEPARATOR)
+
+
+def split_cell(cell: str) -> list[str]:
+    """Undo `joined_cells` for one row."""
+    return cell.split(_CELL_SEPARATOR) if cell else []
+
+
+def without_repeats(lists: TokenLists) -> tuple[TokenLists, np.ndarray]:
+    """Keep the first of equal tokens in each row; also return how often each one stood there."""
+    lengths = np.diff(lists.offsets)
+    rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
+    longest = int(lengths.max(initial=0))
+    if longest <= _SHIFTS:
+        firsts = _first_of(lists.codes, rows, longest)
+        repeats = np.bincount(firsts, minlength=len(firsts))
+        first = np.flatnonzero(repeats)
+        counts = repeats[first]
+    else:
+        keys = rows.astype(np.int64) * max(len(lists.dictionary), 1) + lists.codes
+        _, first, counts = np.unique(keys, return_index=True, return_counts=True)
+        order = np.argsort(first)
+        first, counts = first[order], counts[order]
+    kept = np.bincount(rows[first], minlength=len(lengths))
+    offsets = np.concatenate(([0], np.cumsum(kept))).astype(np.int32)
+    return TokenLists(offsets, lists.codes[first], lists.dictionary), counts
+
+
+def _first_of(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.ndarray:
+    """Return for each token the position of the first equal token of its row."""
+    first = np.arange(len(codes), dtype=np.int64)
+    for shift in range(1, longest):
+        same = (codes[shift:] == codes[:-shift]) & (rows[shift:] == rows[:-shift])
+        at = np.flatnonzero(same)
+        first[at + shift] = at
+    return first
+
+
+@dataclass(frozen=True)
+class TokenSummary(Summary):
+    """Counts of tokens, of rows by length, and, where asked for, of the rows that hold each token."""
+
+    counts: TokenCounts
+    lengths: Lengths
+    documents: TokenCounts | None = None
+
+    @classmethod
+    def of(cls, parsed: pa.ListArray, *, documents: bool = False, distinct: bool = False) -> TokenSummary:
+        """Summarize the present rows of a parsed column; with `distinct`, a token counts once for a row's length."""
+        lists = token_lists(parsed)
+        sets = without_repeats(lists)[0] if documents or distinct else lists
+        sizes = np.diff((sets if distinct else lists).offsets)
+        lengths = Lengths.of(sizes[valid_mask(parsed)] if parsed.null_count else sizes)
+        return cls(_counted(lists), lengths, _counted(sets) if documents else None)
+
+
+def _counted(lists: TokenLists) -> TokenCounts:
+    return TokenCounts.of(lists.dictionary, np.bincount(lists.codes, minlength=len(lists.dictionary)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedTokens(Learned):
+    """A vocabulary; its JSON holds `idx2str`, `str2idx`, `str2freq` and `vocab_size`."""
+
+    vocabulary: Vocabulary
+
+    def to_dict(self) -> dict[str, Any]:
+        plain = super().to_dict()
+        plain.pop("vocabulary")
+        return {**plain, **self.vocabulary.to_dict()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        return super().from_dict({**data, "vocabulary": Vocabulary.from_dict(data)})
+
+    @property
+    def num_embeddings(self) -> int:
+        """Rows that an embedding of these ids needs."""
+        return len(self.vocabulary)
+
+
+def _with_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ...]) -> pa.ListArray:
+    """Let cells that are a special symbol be that symbol; a tokenizer might see three tokens in "<UNK>"."""
+    if not pa.types.is_string(column.type):
+        return tokens
+    longest = max(len(symbol.encode()) for symbol in symbols)
+    short = pc.indices_nonzero(pc.less_equal(pc.binary_length(column), longest))
+    which = pc.index_in(column.take(short), value_set=pa.array(symbols))
+    if which.null_count == len(which):
+        return tokens
+    alone = _from_lists(pa.array([[symbol] for symbol in symbols]), lowercase=False)
+    rows, found = short.filter(which.is_valid()).to_numpy(), which.drop_null().to_numpy()
+    source = np.arange(len(tokens))
+    source[rows] = len(tokens) + found
+    return pa.concat_arrays([tokens, alone]).take(pa.array(source))
+
+
+class TokenFeature(Feature):
+    """A feature whose parsed cells are lists of tokens."""
+
+    tokenizer: str | Callable[..., Any]
+    lowercase: bool
+    ngram_size: int
+    pattern: str | None
+    pretrained_model_name_or_path: str | None
+
+    def make_tokenizer(self) -> Tokenizer:
+        """Return the tokenizer that the parameters name."""
+        return get_tokenizer(
+            self.tokenizer,
+            lowercase=self.lowercase,
+            ngram_size=self.ngram_size,
+            pattern=self.pattern,
+            path=self.pretrained_model_name_or_path,
+        )
+
+    def check(self) -> None:
+        self.make_tokenizer()
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        if pa.types.is_dictionary(column.type):
+            return self.as_parsed(self._tokens(as_text(column.dictionary)).take(column.indices))
+        return self.as_parsed(self._tokens(column))
+
+    def _tokens(self, column: pa.Array) -> pa.ListArray:
+        tokens = tokenize(column, self.make_tokenizer(), lowercase=self.lowercase)
+        return _with_symbols(tokens, column, self.special_symbols_in_use().symbols)
+
+    def cells(self, parsed: pa.Array) -> pa.Array:
+        return joined_cells(parsed)
+
+    def fill_from_cell(self, cell: Any) -> Any:
+        return split_cell(cell)
+
+    def special_symbols_in_use(self) -> SpecialSymbols:
+        """Return the symbols that the vocabulary starts with."""
+        raise NotImplementedError
+
+    def parse_fill(self, value: Any) -> pa.Array:
+        # A special symbol is that symbol; a tokenizer might see three tokens in "<UNK>".
+        specials = self.special_symbols_in_use()
+        if value == UNKNOWN:
+            value = specials.symbol("unknown") or value
+        if isinstance(value, str) and value in specials.symbols:
+            return self.as_parsed(_from_lists(pa.array([[value]]), lowercase=False))
+        return super().parse_fill(value)
+
+    def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
+        """Return what `parse` makes of a column of tokens."""
+        return tokens

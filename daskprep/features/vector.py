@@ -1,0 +1,226 @@
+"""Vectors: the same number of numbers in every cell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.cells import as_numbers, as_text
+from daskprep.features.missing import Strategy
+from daskprep.features.parameters import Count
+from daskprep.kernels import list_of, list_offsets, parse_float_lists, string_views, strings
+from daskprep.summaries import Lengths
+
+__all__ = ["LearnedVector", "Vector", "any_in_row", "number_lists", "rows_as_lists", "without"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedVector(Learned):
+    """How many numbers a vector has."""
+
+    vector_size: int = 1
+
+
+class Vector(Feature):
+    """Read cells of equally many numbers as rows of a float32 matrix.
+
+    A cell is a list or array, a single number, or text such as "0.5 1e-3" or "[0.5, 1e-3]". A cell with
+    anything that is no finite number cannot be read, nor can an empty one.
+
+    Parameters
+    ----------
+    vector_size : int or None
+        How many numbers a vector has; a cell with more or fewer cannot be read. None: as many as all cells
+        have, and different lengths are an error.
+    missing_value_strategy : str
+        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+    fill_value : str or float
+        What "fill_with_const" puts in place of missing vectors: one number for all places, or as many as a
+        vector has ("0 0 1"). An empty text stands for zeros.
+    invalid : {"missing", "raise"}
+        Whether a cell that is no vector counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from daskprep import Vector
+    >>> frame = pd.DataFrame({"point": ["1 2.5", "[3, 4]", None]})
+    >>> Vector(fill_value=-1).fit_transform(frame)
+    array([[ 1. ,  2.5],
+           [ 3. ,  4. ],
+           [-1. , -1. ]], dtype=float32)
+    """
+
+    kind = "vector"
+    learned_type = LearnedVector
+
+    def __init__(
+        self,
+        *,
+        vector_size: Count | None = None,
+        missing_value_strategy: Strategy = "fill_with_const",
+        fill_value: str | float | None = "0",
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.vector_size = vector_size
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def check(self) -> None:
+        if self.fill_value is not None:
+            self._numbers_of(self.fill_value, self.vector_size)
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        lists = number_lists(column)
+        sizes = np.diff(list_offsets(lists))
+        unfit = sizes == 0 if self.vector_size is None else sizes != self.vector_size
+        return without(lists, unfit | any_in_row(lists, np.isnan))
+
+    def summarize(self, parsed: pa.Array) -> Lengths:
+        sizes = np.diff(list_offsets(parsed.drop_null()))
+        return Lengths.of(sizes[sizes > 0])
+
+    def learn(self, summary: Lengths) -> LearnedVector:
+        if len(summary.lengths) > 1:
+            first, second = np.argsort(-summary.counts, kind="stable")[:2]
+            size, others = summary.lengths[first], len(summary.lengths) - 2
+            raise RejectedValueError(
+                f"holds vectors of different lengths: {summary.counts[first]} have {size} numbers, "
+                f"{summary.counts[second]} have {summary.lengths[second]}"
+                + (f", and there are {others} lengths more" if others else "")
+                + f"; mend them, or set vector_size={size} to count the others as missing"
+            )
+        return LearnedVector(vector_size=summary.max or self.vector_size or 1)
+
+    def learn_column(self, summary: Any) -> LearnedVector:
+        learned = cast("LearnedVector", super().learn_column(summary))
+        if learned.fill_value is None:
+            return learned
+        return dataclasses.replace(learned, fill_value=self._numbers_of(learned.fill_value, learned.vector_size))
+
+    def parse_fill(self, value: Any) -> pa.Array:
+        numbers = self._numbers_of(value, self.vector_size)
+        # One number takes the size of the others, so it says nothing about it.
+        alone = len(numbers) == 1 and self.vector_size is None and not isinstance(value, list)
+        return pa.array([[] if alone else numbers], pa.list_(pa.float32()))
+
+    def _numbers_of(self, value: Any, size: int | None) -> list[float]:
+        """Return the numbers of a fill value, one repeated to fit the size."""
+        if isinstance(value, str) and not value.strip():
+            value = 0.0
+        lists = number_lists(pa.array([value]))
+        if lists.null_count or not len(lists[0]) or any_in_row(lists, np.isnan).any():
+            raise ConfigError(f"Vector: fill_value {value!r} cannot be read as numbers")
+        numbers: list[float] = lists[0].as_py()
+        if size is None or len(numbers) == size:
+            return numbers
+        if len(numbers) > 1:
+            raise ConfigError(f"Vector: fill_value {value!r} has {len(numbers)} numbers, but a vector has {size}")
+        return numbers * size
+
+    def cells(self, parsed: pa.Array) -> pa.Array:
+        return pc.binary_join(parsed.cast(pa.list_(pa.string())), " ")
+
+    def encode(self, parsed: pa.Array, learned: LearnedVector) -> np.ndarray:
+        size = learned.vector_size
+        sizes = np.diff(list_offsets(parsed))
+        present = parsed.is_valid().to_numpy(zero_copy_only=False)
+        wrong = np.flatnonzero(present & (sizes != size))
+        if len(wrong):
+            raise RejectedValueError(
+                f"row {wrong[0]} of this partition holds a vector of {sizes[wrong[0]]} numbers, not {size} "
+                f"as learned; mend it, or fit with vector_size={size} to count it as missing"
+            )
+        numbers: np.ndarray = parsed.flatten().to_numpy().reshape(-1, size)
+        if len(numbers) == len(parsed):
+            return numbers.copy()
+        out = np.zeros((len(parsed), size), np.float32)
+        out[present] = numbers
+        return out
+
+    def decode(self, encoded: np.ndarray, learned: LearnedVector) -> pa.Array:
+        return rows_as_lists(encoded)
+
+
+def number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
+    """Return cells as lists of float32, NaN where a list has an empty place.
+
+    Null is what is missing, and a cell with anything that is no number or is infinite. Text is cut at
+    `separator`, or else at white space, commas and brackets. A number is a list of one.
+    """
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return number_lists(column.dictionary, separator).take(column.indices)
+    if _is_text(kind) or pa.types.is_null(kind):
+        text = as_text(column)
+        lists = _from_text(text) if separator is None else parse_float_lists(text, separator=separator).lists
+    elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        lists = _from_lists(column)
+    else:
+        numbers = as_numbers(column).cast(pa.float32(), safe=False)
+        missing = numbers.is_null().to_numpy(zero_copy_only=False)
+        lists = list_of(np.append(0, np.cumsum(~missing)), numbers.drop_null(), missing)
+    return without(lists, any_in_row(lists, np.isinf))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _from_lists(column: pa.Array) -> pa.Array:
+    values = column.flatten()
+    if pa.types.is_nested(values.type):
+        raise ColumnError(f"holds cells of type {column.type}, which are no lists of numbers: flatten them first")
+    if _is_text(values.type):
+        return parse_float_lists(pc.binary_join(column, " ")).lists
+    if pa.types.is_boolean(values.type):
+        values = values.cast(pa.uint8())
+    numbers = pc.fill_null(values.cast(pa.float32(), safe=False), np.nan)
+    return list_of(list_offsets(column), numbers, column.is_null().to_numpy(zero_copy_only=False))
+
+
+def rows_as_lists(matrix: np.ndarray) -> pa.Array:
+    """Return each row of a matrix as a list of float32."""
+    rows, size = matrix.shape
+    return list_of(np.arange(rows + 1) * size, pa.array(np.asarray(matrix, np.float32).reshape(-1)))
+
+
+def any_in_row(lists: pa.Array, test: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+    """Return which rows of lists hold a value that passes a test."""
+    passed = test(lists.flatten().to_numpy(zero_copy_only=False))
+    if not passed.any():
+        return np.zeros(len(lists), bool)
+    before = np.append(0, np.cumsum(passed)).take(list_offsets(lists))
+    return np.diff(before) > 0
+
+
+def without(lists: pa.Array, rows: np.ndarray) -> pa.Array:
+    """Return lists with some rows made null."""
+    return pc.if_else(pa.array(~rows), lists, pa.scalar(None, lists.type)) if rows.any() else lists
+
+
+def _from_text(text: pa.Array) -> pa.Array:
+    """Read lists with or without brackets; commas, where there are any, stand between all numbers."""
+    offsets, data = string_views(text)
+    marks = {mark: np.flatnonzero(data == ord(mark)) for mark in ",[]()"}
+    if not any(map(len, marks.values())):
+        return parse_float_lists(text).lists
+    data = data.copy()
+    for places in marks.values():
+        data[places] = ord(" ")
+    lists = parse_float_lists(pc.if_else(text.is_valid(), strings(offsets, data), None)).lists
+    commas = np.diff(np.searchsorted(marks[","], offsets))
+    return without(lists, (commas > 0) & (np.diff(list_offsets(lists)) != commas + 1))

@@ -1,0 +1,173 @@
+"""Windows over the rows of one column, across partitions.
+
+All of this works on rows sorted by group, where NaN stands for what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = [
+    "Rows",
+    "WindowEdge",
+    "cut_windows",
+    "fill_in_groups",
+    "gap_fills",
+    "group_ends",
+    "nearest_numbers",
+    "push_numbers",
+    "rows_by_group",
+]
+
+
+@dataclass(frozen=True)
+class WindowEdge:
+    """What the windows of other partitions must know of one, group by group.
+
+    Attributes
+    ----------
+    groups : pyarrow.Array
+        Names of the groups.
+    sizes : ndarray
+        Their rows.
+    nearest : ndarray
+        The numbers at the border that windows reach across, the outermost last; NaN where there are fewer.
+    ends : ndarray
+        The first and the last number that is not missing.
+    """
+
+    groups: pa.Array
+    sizes: np.ndarray
+    nearest: np.ndarray
+    ends: np.ndarray
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The numbers of a partition, sorted by group."""
+
+    numbers: np.ndarray
+    order: np.ndarray | slice  # where the numbers come from
+    sizes: np.ndarray  # rows of each group
+    groups: pa.Array
+
+    @property
+    def starts(self) -> np.ndarray:
+        starts: np.ndarray = np.cumsum(self.sizes) - self.sizes
+        return starts
+
+
+def rows_by_group(parsed: pa.Array) -> Rows:
+    """Sort the numbers of a column by group, each group in its order; without groups all are one."""
+    grouped = pa.types.is_struct(parsed.type)
+    column = pc.if_else(parsed.is_valid(), parsed.field("number"), None) if grouped else parsed
+    numbers = pc.fill_null(column, np.nan).to_numpy(zero_copy_only=False)
+    if not grouped:
+        present = min(len(numbers), 1)
+        return Rows(numbers, slice(None), np.full(present, len(numbers)), pa.nulls(present, pa.string()))
+    groups = parsed.field("group").dictionary_encode(null_encoding="encode")
+    codes = groups.indices.to_numpy()
+    order = np.argsort(codes, kind="stable")
+    return Rows(numbers[order], order, np.bincount(codes, minlength=len(groups.dictionary)), groups.dictionary)
+
+
+def fill_in_groups(rows: Rows, strategy: Literal["ffill", "bfill"], gaps: np.ndarray | None) -> np.ndarray:
+    """Fill from the nearest number before or after in the same group, the outermost gaps from `gaps`."""
+    numbers, sizes, starts = rows.numbers, rows.sizes, rows.starts
+    places = np.arange(len(numbers))
+    if strategy == "ffill":
+        source = np.maximum.accumulate(np.where(np.isnan(numbers), -1, places))
+        outside = source < np.repeat(starts, sizes)
+    else:
+        source = np.minimum.accumulate(np.where(np.isnan(numbers), len(numbers), places)[::-1])[::-1]
+        outside = source >= np.repeat(starts + sizes, sizes)
+    beyond = np.float32(np.nan) if gaps is None else np.repeat(gaps, sizes)
+    return np.where(outside, beyond, numbers.take(source, mode="clip"))
+
+
+def group_ends(rows: Rows) -> np.ndarray:
+    """Return the first and last number of each group that is not missing."""
+    first = fill_in_groups(rows, "bfill", None)[rows.starts]
+    last = fill_in_groups(rows, "ffill", None)[rows.starts + rows.sizes - 1]
+    return np.stack([first, last], axis=1)
+
+
+def gap_fills(
+    edges: Sequence[WindowEdge], parts: Sequence[np.ndarray], groups: int, strategy: str | None
+) -> list[np.ndarray]:
+    """Return for each partition what fills the outermost gap of each of its groups, NaN if nothing does.
+
+    `ffill` takes the last number of the partitions before, and where there is none the first one of all;
+    `bfill` is its mirror image. `parts` are the groups of each partition.
+    """
+    forward = list(range(len(edges)))
+    near, far = 0, 1
+    if strategy == "bfill":
+        forward, near, far = forward[::-1], 1, 0
+    latest = np.full(groups, np.nan, np.float32)
+    for i in reversed(forward):
+        latest[parts[i]] = _either(edges[i].ends[:, near], latest[parts[i]])
+    gaps: list[np.ndarray] = [latest] * len(edges)
+    for i in forward:
+        gaps[i] = latest[parts[i]]
+        latest[parts[i]] = _either(edges[i].ends[:, far], gaps[i])
+    return gaps
+
+
+def _either(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    return np.where(np.isnan(first), second, first)
+
+
+def push_numbers(known: np.ndarray, nearest: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+    """Return the newest of the numbers known so far and of those that follow them, the newest last."""
+    reach = known.shape[1]
+    column = np.arange(reach)
+    older = column + np.minimum(sizes, reach)[:, None]
+    newer = np.broadcast_to(column + reach, older.shape)
+    return np.take_along_axis(np.hstack([known, nearest]), np.where(older < reach, older, newer), axis=1)
+
+
+def nearest_numbers(rows: Rows, numbers: np.ndarray, reach: int, *, ahead: bool) -> np.ndarray:
+    """Return for each group the `reach` numbers at the border that windows reach across, the outermost last."""
+    empty = np.full((len(rows.groups), reach), np.nan, np.float32)
+    extended, start = _extended(rows, numbers, empty, ahead=ahead)
+    first, column = (start, np.arange(reach)[::-1]) if ahead else (start + rows.sizes, np.arange(reach))
+    return extended.take(first[:, None] + column)
+
+
+def cut_windows(rows: Rows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool) -> np.ndarray:
+    """Return the window of each row, in the order that the rows had before they were sorted."""
+    reach = around.shape[1]
+    width = reach if ahead else reach + 1
+    if not len(numbers):
+        return np.empty((0, width), np.float32)
+    extended, start = _extended(rows, numbers, around, ahead=ahead)
+    first = np.arange(len(numbers)) + np.repeat(start - rows.starts, rows.sizes) + int(ahead)
+    begin = np.empty_like(first)
+    begin[rows.order] = first
+    windows: np.ndarray = np.lib.stride_tricks.sliding_window_view(extended, width)[begin]
+    return windows
+
+
+def _extended(rows: Rows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Put what lies around each group next to it: before it, or, for windows that look ahead, behind it.
+
+    Returns the numbers and where each group, with what is around it, starts.
+    """
+    reach = around.shape[1]
+    start = rows.starts + np.arange(len(rows.groups)) * reach
+    extended = np.empty(len(numbers) + around.size, np.float32)
+    shift = np.repeat(start - rows.starts, rows.sizes) + (0 if ahead else reach)
+    extended[np.arange(len(numbers)) + shift] = numbers
+    column = np.arange(reach)
+    if ahead:
+        extended[(start + rows.sizes)[:, None] + column[::-1]] = around
+    else:
+        extended[start[:, None] + column] = around
+    return extended, start

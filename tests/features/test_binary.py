@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+
+
+def column(*cells) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(cells)})
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([True, False], [1, 0]),
+        ([1, 0], [1, 0]),
+        ([1.0, 0.0], [1, 0]),
+        ([-1, 1], [0, 1]),
+        (["yes", "no"], [1, 0]),
+        (["Y", "n"], [1, 0]),
+        (["TRUE", "false"], [1, 0]),
+        (["t", "f"], [1, 0]),
+        (["1.0", "-1"], [1, 0]),
+        (["human", "bot"], [1, 0]),
+        (["a", "b"], [0, 1]),
+        ([2, 10], [0, 1]),
+        (["cat", "no"], [1, 0]),
+        (["cat", "yes"], [0, 1]),
+    ],
+)
+def test_two_labels_map_to_false_and_true(as_frame, cells, expected):
+    frame = as_frame(column(*cells))
+    binary = dp.Binary().fit(frame)
+    assert np.asarray(binary.transform(frame)).ravel().tolist() == expected
+
+
+def test_decode_gives_the_labels_back():
+    binary = dp.Binary().fit(column("human", "bot"))
+    assert binary.decode(np.array([0, 1, 1]), binary.learned_["x"]).to_pylist() == ["bot", "human", "human"]
+
+
+def test_the_fallback_label_is_true():
+    binary = dp.Binary(fallback_true_label="human").fit(column("bot", "human"))
+    assert binary.transform(column("bot", "human")).ravel().tolist() == [0, 1]
+    assert binary.learned_["x"].str2bool == {"bot": False, "human": True}
+
+
+def test_integers_and_floats_with_gaps_mean_the_same():
+    binary = dp.Binary().fit(column(0, 1, 1))
+    assert binary.transform(column(1.0, None, 0.0)).ravel().tolist() == [1, 0, 0]
+
+
+def test_the_other_conventional_label_is_known_though_it_was_not_seen():
+    binary = dp.Binary().fit(column("Yes", "Yes"))
+    assert binary.learned_["x"].bool2str == ("No", "Yes")
+    assert binary.transform(column("no", "YES")).ravel().tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("fill_with_false", [1, 0, 0, 1]),
+        ("fill_with_true", [1, 1, 0, 1]),
+        ("fill_with_mode", [1, 1, 0, 1]),
+        ("ffill", [1, 1, 0, 1]),
+        ("bfill", [1, 0, 0, 1]),
+    ],
+)
+def test_strategies_fill_missing_cells(as_frame, strategy, expected):
+    frame = as_frame(column("yes", None, "no", "yes"))
+    binary = dp.Binary(missing_value_strategy=strategy).fit(frame)
+    assert np.asarray(binary.transform(frame)).ravel().tolist() == expected
+
+
+@pytest.mark.parametrize("value", ["cat", True, 1])
+def test_a_constant_fills_missing_cells(value):
+    binary = dp.Binary(missing_value_strategy="fill_with_const", fill_value=value)
+    assert binary.fit_transform(column("cat", None, "bat")).ravel().tolist() == [1, 1, 0]
+
+
+def test_a_constant_that_is_no_label_is_refused():
+    binary = dp.Binary(missing_value_strategy="fill_with_const", fill_value="dog")
+    with pytest.raises(ConfigError, match="'dog' is neither 'bat' nor 'cat'"):
+        binary.fit(column("cat", None, "bat"))
+
+
+def test_a_third_label_beside_conventional_ones_counts_as_missing(as_frame):
+    frame = as_frame(column("yes", "no", "?", "yes", "?"))
+    with pytest.warns(UserWarning, match=r"2 cells.*'\?'"):
+        binary = dp.Binary(missing_value_strategy="fill_with_true").fit(frame)
+    assert np.asarray(binary.transform(frame)).ravel().tolist() == [1, 0, 1, 1, 1]
+    with pytest.raises(RejectedValueError, match=r"'\?' is neither 'no' nor 'yes'"):
+        dp.Binary(invalid="raise").fit(frame)
+
+
+def test_three_arbitrary_labels_are_refused(as_frame):
+    with pytest.raises(ColumnError, match="'a', 'b', 'c'.*Category.*fallback_true_label"):
+        dp.Binary().fit(as_frame(column("a", "b", "c")))
+
+
+def test_three_labels_are_fine_when_one_is_said_to_be_true():
+    encoded = dp.Binary(fallback_true_label="b").fit_transform(column("a", "b", "c"))
+    assert encoded.ravel().tolist() == [0, 1, 0]
+
+
+def test_many_numbers_are_true_above_zero_with_a_warning():
+    with pytest.warns(UserWarning, match="more than two distinct numbers"):
+        encoded = dp.Binary().fit_transform(column(-2.0, 0.0, 0.5, 3.0))
+    assert encoded.ravel().tolist() == [0, 0, 1, 1]
+
+
+def test_a_fallback_label_that_never_occurs_is_refused():
+    with pytest.raises(ColumnError, match='no label "humans".*Did you mean "human"'):
+        dp.Binary(fallback_true_label="humans").fit(column("human", "bot"))
+
+
+def test_an_unknown_label_can_be_an_error_in_transform():
+    binary = dp.Binary(invalid="raise").fit(column("yes", "no"))
+    with pytest.raises(RejectedValueError, match="\"x\": 'maybe'"):
+        binary.transform(column("maybe"))

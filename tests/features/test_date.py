@@ -1,0 +1,362 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.date import Date, LearnedDate
+
+LEARNED = LearnedDate()
+GOLDEN = {
+    "2022-06-25 09:30:59": [2022, 6, 25, 5, 176, 9, 30, 59, 34259],
+    "2012-02-26T13:51:50.417-07:00": [2012, 2, 26, 6, 57, 13, 51, 50, 49910],
+    "2022-06-25": [2022, 6, 25, 5, 176, 0, 0, 0, 0],
+}
+MOMENT = datetime(2023, 8, 9, 17, 9, 13)
+EPOCHS = {"s": 1691600953, "ms": 1691600953000, "us": 1691600953000000, "ns": 1691600953000000000}
+
+
+def read(*cells, **parameters) -> list[datetime | None]:
+    return Date(**parameters).parse(pa.array(cells)).to_pylist()
+
+
+def fields(moment: datetime) -> list[int]:
+    day = moment.timetuple()
+    seconds = moment.hour * 3600 + moment.minute * 60 + moment.second
+    return [*day[:3], day.tm_wday, day.tm_yday, *day[3:6], seconds]
+
+
+# -- text
+
+
+@pytest.mark.parametrize("text", GOLDEN)
+def test_dates_become_the_golden_numbers(text):
+    encoded = Date().encode(Date().parse(pa.array([text])), LEARNED)
+    assert encoded.tolist() == [GOLDEN[text]]
+    assert encoded.dtype == np.int32
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2023-08-09 17:09:13",
+        "2023-08-09T17:09:13",
+        "2023-08-09t17:09:13.0000000001",
+        "2023-08-09T17:09:13Z",
+        "2023-08-09 17:09:13 UTC",
+        "2023-08-09 17:09:13+05:30",
+        "2023-08-09 17:09:13 -0800",
+        "2023-08-09T17:09:13,000+02",
+        "20230809T170913Z",
+        "20230809170913",
+        "2023/08/09 17:09:13",
+        "2023.8.9 17:09:13",
+        "08/09/2023 17:09:13",
+        "8/9/2023 05:09:13 PM",
+        "8-9-23 5:09:13pm",
+        "  2023-08-09 17:09:13\t",
+        "Aug 9, 2023 17:09:13",
+        "Wed, 09 Aug 2023 17:09:13 GMT",
+        "9 August 2023 5:09:13 pm",
+    ],
+)
+def test_common_forms_are_read_and_offsets_are_dropped(text):
+    assert read(text) == [MOMENT]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2021", datetime(2021, 1, 1)),
+        ("2021-05", datetime(2021, 5, 1)),
+        ("May 2021", datetime(2021, 5, 1)),
+        ("20210305", datetime(2021, 3, 5)),
+        ("2021-03-05T07", datetime(2021, 3, 5, 7)),
+        ("2021-03-05 07:08", datetime(2021, 3, 5, 7, 8)),
+        ("2021-03-05 12:08 AM", datetime(2021, 3, 5, 0, 8)),
+        ("2021-03-05 07:08:09.123456789", datetime(2021, 3, 5, 7, 8, 9, 123456)),
+        ("3/5/69", datetime(1969, 3, 5)),
+        ("3/5/68", datetime(2068, 3, 5)),
+        ("5 Mar 69", datetime(1969, 3, 5)),
+        ("5 Mar 68", datetime(2068, 3, 5)),
+        ("0001-01-01", datetime(1, 1, 1)),
+        ("9999-12-31 23:59:59.999999Z", datetime.max),
+        ("2000-02-29", datetime(2000, 2, 29)),
+    ],
+)
+def test_missing_parts_are_not_those_of_today(text, expected):
+    assert read(text) == [expected]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            "foo",
+            "",
+            " ",
+            "é" * 10,
+            "nan",
+            "inf",
+            "1e300",
+            "10:30",
+            "March 5",
+            "Monday",
+            "2021-01-01 and more",
+        ),
+        *("2021-02-29", "1900-02-29", "2021-13-01", "2021-00-10", "2021-01-00", "0000-01-01", "99999-01-01"),
+        *("2021-01-01 24:00", "2021-01-01 10:60", "2021-01-01 10:11:60", "2021-01-01 13:00 PM", "13/05/2021"),
+        "2021-01-01" + "0" * 60,
+    ],
+)
+def test_what_is_no_date_is_missing_and_never_now(text):
+    assert read(text) == [None]
+
+
+FORMS = st.sampled_from(
+    [
+        "%Y-%m-%d",
+        "%Y-%m-%dT%H:%M:%S.%f",
+        "%m/%d/%Y",
+        "%d %b %Y",
+        "%Y",
+        "%Y%m%d",
+        "%H:%M",
+        "%d/%m/%Y",
+        "junk",
+        "",
+    ]
+)
+
+
+@given(st.lists(st.tuples(st.datetimes(), FORMS), max_size=12))
+def test_a_cell_is_read_the_same_whatever_its_neighbours_are(cells):
+    texts = [moment.strftime(form) for moment, form in cells]
+    together = Date().parse(pa.array(texts, pa.string()))
+    assert together.to_pylist() == [one for text in texts for one in read(text)]
+
+
+@given(st.lists(st.datetimes(), min_size=1))
+def test_iso_text_is_read_as_it_was_written(moments):
+    for separator in (" ", "T"):
+        assert read(*[moment.isoformat(separator) for moment in moments]) == moments
+
+
+def test_many_shapes_and_lengths_in_one_column():
+    cells = [("x" * (i % 50)) + "2021-03-05" * (i % 2) for i in range(500)]
+    expected = [datetime(2021, 3, 5) if text == "2021-03-05" else None for text in cells]
+    cells[7], expected[7] = "2021-03-05", datetime(2021, 3, 5)
+    assert read(*cells) == expected
+
+
+# -- a given format
+
+
+@pytest.mark.parametrize(
+    ("text", "datetime_format", "expected"),
+    [
+        ("09/08/2023 17:09:13", "%d/%m/%Y %H:%M:%S", MOMENT),
+        ("9/8/2023 17:9:13", "%d/%m/%Y %H:%M:%S", MOMENT),
+        ("09Aug2023:17:09:13 +0200", "%d%b%Y:%H:%M:%S %z", MOMENT),
+        ("2023-08-09T17:09:13.000+02:00", "%Y-%m-%dT%H:%M:%S.%f%z", MOMENT),
+        ("09.08.23", "%d.%m.%y", datetime(2023, 8, 9)),
+        ("day 09, 08 of 2023", "day %d, %m of %Y", datetime(2023, 8, 9)),
+        ("2023-08-09 17:09:13", "%d/%m/%Y", MOMENT),
+        ("31/02/2023", "%d/%m/%Y", None),
+        ("08/30/2023", "%d/%m/%Y", None),
+        ("9 August 2023", "%d/%m/%Y", None),
+        ("1691600953", "%d/%m/%Y", None),
+        ("1230809", "1%y%m%d", datetime(2023, 8, 9)),
+    ],
+)
+def test_a_format_and_iso_are_read_and_nothing_else(text, datetime_format, expected):
+    assert read(text, datetime_format=datetime_format) == [expected]
+
+
+@given(
+    st.datetimes(min_value=datetime(1000, 1, 1)),
+    st.sampled_from(["%d.%m.%Y %H:%M:%S", "%Y%m%d%H%M%S", "%f/%m/%d/%Y"]),
+)
+def test_a_format_reads_what_strptime_reads(moment, datetime_format):
+    text = moment.strftime(datetime_format)
+    assert read(text, datetime_format=datetime_format) == [datetime.strptime(text, datetime_format)]
+
+
+@pytest.mark.parametrize("cells", [[20230809, None], [20230809.0, None], ["20230809", None]])
+def test_a_format_takes_numbers_as_text(cells):
+    assert read(*cells, datetime_format="%Y%m%d") == [datetime(2023, 8, 9), None]
+
+
+def test_a_format_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="%Q"):
+        Date(datetime_format="%Q").check_parameters()
+
+
+# -- numbers
+
+
+@pytest.mark.parametrize("unit", EPOCHS)
+@pytest.mark.parametrize("turn", [int, float, str, Decimal, np.uint64], ids=lambda turn: turn.__name__)
+def test_numbers_count_from_1970_in_the_unit_that_their_size_tells(unit, turn):
+    assert read(turn(EPOCHS[unit]), None) == [MOMENT, None]
+
+
+@pytest.mark.parametrize(("digits", "seconds"), [(10, 1), (13, 1000), (16, 1_000_000)])
+def test_one_digit_more_is_the_next_unit(digits, seconds):
+    expected = datetime(1970, 1, 1) + timedelta(seconds=(10**digits - 1) // seconds)
+    smaller, larger = read(10**digits - 1, 10**digits)
+    assert smaller.replace(microsecond=0) == expected
+    assert larger == datetime(1970, 1, 1) + timedelta(seconds=10**7)
+    assert read(1 - 10**digits, -(10**digits))[1] == datetime(1970, 1, 1) - timedelta(seconds=10**7)
+
+
+def test_fractions_and_negative_numbers_are_read():
+    assert read(1691600953.25) == read("1691600953.25") == [MOMENT + timedelta(milliseconds=250)]
+    assert read(-1, -0.5) == [datetime(1969, 12, 31, 23, 59, 59), datetime(1969, 12, 31, 23, 59, 59, 500000)]
+    assert read("-1", "+1") == [datetime(1969, 12, 31, 23, 59, 59), datetime(1970, 1, 1, 0, 0, 1)]
+
+
+def test_nanoseconds_of_text_do_not_round_to_the_next_second():
+    assert read("1691600953999999999") == [MOMENT.replace(microsecond=999999)]
+
+
+def test_numbers_without_a_date_are_missing():
+    assert read(np.nan, np.inf, 1e300) == [None] * 3
+    assert Date().parse(pa.array([2**64 - 1], pa.uint64())).to_pylist() == [None]
+
+
+# -- timestamps and dates
+
+
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("moment", [MOMENT, datetime(1955, 11, 5, 6, 15)])
+def test_timestamps_of_any_unit_are_read(unit, moment):
+    column = pa.array([moment, None, moment], pa.timestamp(unit))
+    assert Date().parse(column[1:]).to_pylist() == [None, moment]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin", "America/New_York", "+05:30", "-08:00"])
+def test_timestamps_keep_the_clock_of_their_zone(zone):
+    column = pa.array(pd.Series(pd.to_datetime([MOMENT, None])).dt.tz_localize(zone))
+    assert Date().parse(column).to_pylist() == [MOMENT, None]
+
+
+def test_dates_are_read():
+    day = date(2023, 8, 9)
+    for kind in (pa.date32(), pa.date64()):
+        assert Date().parse(pa.array([day, None], kind)).to_pylist() == [datetime(2023, 8, 9), None]
+
+
+def test_timestamps_outside_the_calendar_are_missing():
+    bounds = [-62_135_596_801, -62_135_596_800, 253_402_300_799, 253_402_300_800, 2**62, -(2**62)]
+    expected = [None, datetime.min, datetime(9999, 12, 31, 23, 59, 59), None, None, None]
+    assert Date().parse(pa.array(bounds, pa.timestamp("s"))).to_pylist() == expected
+    assert Date().parse(pa.array([253_402_300_799], pa.timestamp("s", "Asia/Tokyo"))).to_pylist() == [None]
+
+
+def test_dictionaries_slices_and_nothing_are_read():
+    column = pa.array(["2021", "2022", None, "2021"])
+    expected = [datetime(2022, 1, 1), None, datetime(2021, 1, 1)]
+    assert Date().parse(column[1:]).to_pylist() == expected
+    assert Date().parse(column.dictionary_encode()[1:]).to_pylist() == expected
+    assert Date().parse(pa.nulls(2)).to_pylist() == [None, None]
+    assert Date().parse(pa.array([], pa.string())).type == pa.timestamp("us")
+
+
+@pytest.mark.parametrize("column", [pa.array([True]), pa.array([[1]]), pa.array([timedelta(1)])])
+def test_other_cells_are_an_error(column):
+    with pytest.raises(ColumnError, match=r"bool|list|duration"):
+        Date().parse(column)
+
+
+# -- encode and decode
+
+
+@given(st.lists(st.datetimes(), min_size=1))
+def test_encoding_gives_the_fields_of_the_calendar(moments):
+    encoded = Date().encode(pa.array(moments, pa.timestamp("us")), LEARNED)
+    assert encoded.tolist() == [fields(moment) for moment in moments]
+    decoded = Date().decode(encoded, LEARNED)
+    assert decoded.to_pylist() == [moment.replace(microsecond=0) for moment in moments]
+
+
+def test_every_day_of_four_centuries_is_encoded():
+    days = np.arange("1800-01-01", "2205-01-01", dtype="datetime64[D]")
+    encoded = Date().encode(Date().parse(pa.array(days)), LEARNED)
+    calendar = pd.DatetimeIndex(days)
+    expected = [calendar.year, calendar.month, calendar.day, calendar.day_of_week, calendar.day_of_year]
+    np.testing.assert_array_equal(encoded[:, :5], np.stack(expected, axis=1))
+    assert Date().decode(encoded, LEARNED).cast(pa.date32()).equals(pa.array(days))
+
+
+def test_a_batch_is_expanded_to_int64():
+    class Tensor:
+        def long(self) -> str:
+            return "int64"
+
+    assert Date().expand(Tensor(), LEARNED) == "int64"
+
+
+# -- with frames
+
+
+def test_dates_are_learned_and_named(as_frame):
+    frame = as_frame(pd.DataFrame({"seen": ["2022-06-25 09:30:59", None, "2012-02-26"]}))
+    feature = Date(missing_value_strategy="ffill").fit(frame)
+    assert np.asarray(feature.transform(frame))[:, 0].tolist() == [2022, 2022, 2012]
+    learned = feature.learned_["seen"]
+    assert (learned.first, learned.last, learned.missing) == ("2012-02-26 00:00:00", "2022-06-25 09:30:59", 1)
+    assert LearnedDate.from_dict(json.loads(json.dumps(learned.to_dict()))) == learned
+    names = ["year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day"]
+    assert feature.get_feature_names_out().tolist() == [f"seen_{name}" for name in names]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [1970, 1, 1]),
+        ({"fill_value": ""}, [1970, 1, 1]),
+        ({"fill_value": "2001-02-03"}, [2001, 2, 3]),
+        ({"fill_value": "3.2.2001", "datetime_format": "%d.%m.%Y"}, [2001, 2, 3]),
+        ({"missing_value_strategy": "fill_with_mode"}, [2020, 1, 2]),
+        ({"missing_value_strategy": "bfill"}, [2021, 1, 1]),
+    ],
+)
+def test_missing_dates_are_filled(as_frame, parameters, expected):
+    frame = as_frame(pd.DataFrame({"x": ["2020-01-02", "2020-01-02", None, "2021-01-01", "2021-01-01"]}))
+    encoded = np.asarray(Date(**parameters).fit(frame).transform(frame))
+    assert encoded[2, :3].tolist() == expected
+
+
+def test_a_fill_value_that_is_no_date_is_refused():
+    with pytest.raises(ConfigError, match="tomorrow"):
+        Date(fill_value="tomorrow").check_parameters()
+
+
+def test_dates_that_begin_with_the_day_get_advice(as_frame):
+    frame = as_frame(pd.DataFrame({"x": ["13/05/2021", "01/05/2021"]}))
+    with (
+        pytest.warns(UserWarning, match="cannot be read"),
+        pytest.warns(UserWarning, match='month first.*"%d/%m/%Y"'),
+    ):
+        Date().fit(frame)
+
+
+def test_years_as_numbers_get_advice(as_frame):
+    frame = as_frame(pd.DataFrame({"x": [2020, 2021]}))
+    with pytest.warns(UserWarning, match='1970-01-01.*"%Y"'):
+        Date().fit(frame)
+    assert np.asarray(Date(datetime_format="%Y").fit(frame).transform(frame))[:, 0].tolist() == [2020, 2021]
+
+
+def test_python_datetimes_with_zones_are_read(as_frame):
+    frame = as_frame(pd.DataFrame({"x": [MOMENT.replace(tzinfo=UTC), None]}))
+    assert np.asarray(Date().fit(frame).transform(frame))[0].tolist() == fields(MOMENT)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features.number import LearnedNumber
+
+GOLDEN = {
+    "zscore": [-1.26491106, -0.63245553, 0.0, 0.63245553, 1.26491106],
+    "minmax": [0.0, 0.25, 0.5, 0.75, 1.0],
+    "iq": [-1.0, -0.5, 0.0, 0.5, 1.0],
+    "log1p": np.log1p([2, 4, 6, 8, 10]),
+    None: [2, 4, 6, 8, 10],
+}
+
+
+def column(*cells) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(cells)})
+
+
+@pytest.mark.parametrize("normalization", GOLDEN)
+def test_normalizations_give_the_golden_values(as_frame, normalization):
+    frame = as_frame(column(2.0, 4.0, 6.0, 8.0, 10.0))
+    encoded = np.asarray(dp.Number(normalization=normalization).fit(frame).transform(frame))
+    np.testing.assert_allclose(encoded.ravel(), GOLDEN[normalization], rtol=1e-6)
+    assert encoded.dtype == np.float32
+
+
+@pytest.mark.parametrize("normalization", GOLDEN)
+def test_decode_gives_the_numbers_back(normalization):
+    number, values = dp.Number(normalization=normalization), column(2.0, 4.0, 6.0, 8.0, 11.5)
+    encoded = number.fit_transform(values).ravel()
+    np.testing.assert_allclose(number.decode(encoded, number.learned_["x"]), values["x"], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("normalization", "scaler"),
+    [("zscore", StandardScaler()), ("minmax", MinMaxScaler()), ("iq", RobustScaler())],
+)
+def test_normalizations_equal_those_of_scikit_learn(normalization, scaler):
+    values = pd.DataFrame({"x": np.random.default_rng(0).lognormal(size=1000)})
+    ours = dp.Number(normalization=normalization).fit_transform(values)
+    theirs = scaler.fit_transform(values)
+    if normalization == "zscore":  # theirs divides by n, ours by n - 1
+        theirs = theirs * np.sqrt(999 / 1000)
+    np.testing.assert_allclose(ours, theirs, rtol=2e-6, atol=1e-7)
+
+
+def test_the_mean_fills_gaps_and_the_filled_cells_count():
+    number = dp.Number(missing_value_strategy="fill_with_mean")
+    encoded = number.fit_transform(column(1.0, None, 3.0)).ravel()
+    learned = number.learned_["x"]
+    assert (learned.fill_value, learned.missing, learned.mean, learned.std) == (2.0, 1, 2.0, 1.0)
+    assert encoded.tolist() == [-1, 0, 1]
+
+
+def test_a_constant_that_fills_gaps_takes_part_in_the_statistics():
+    learned = dp.Number(fill_value=10.0).fit(column(0.0, None, 2.0)).learned_["x"]
+    assert (learned.mean, learned.max) == (4.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("fill_with_const", [7, 1, 7, 1, 2, 7]),
+        ("fill_with_mean", [4 / 3, 1, 4 / 3, 1, 2, 4 / 3]),
+        ("fill_with_mode", [1, 1, 1, 1, 2, 1]),
+        ("ffill", [1, 1, 1, 1, 2, 2]),
+        ("bfill", [1, 1, 1, 1, 2, 2]),
+    ],
+)
+def test_strategies_fill_missing_cells(as_frame, strategy, expected):
+    frame = as_frame(column(None, 1.0, None, 1.0, 2.0, None))
+    number = dp.Number(normalization=None, missing_value_strategy=strategy, fill_value=7.0)
+    np.testing.assert_allclose(np.asarray(number.fit(frame).transform(frame)).ravel(), expected, rtol=1e-6)
+
+
+def test_a_transformer_cannot_drop_rows_but_a_preprocessor_can(as_frame):
+    values = column(1.0, None, 3.0)
+    number = dp.Number(normalization=None, missing_value_strategy="drop_row")
+    with pytest.raises(RejectedValueError, match="1 of 3 rows"):
+        number.fit(values).transform(values)
+    prep = dp.Preprocessor({"x": number}).fit(as_frame(values))
+    assert np.asarray(prep.encode(as_frame(values))["x"]).tolist() == [1, 3]
+
+
+def test_outliers_give_the_golden_values():
+    number = dp.Number(normalization=None, outlier_strategy="fill_with_const", outlier_threshold=2.0, fill_value=42.0)
+    learned = LearnedNumber(mean=50.0, std=30.0, outlier_fill_value=42.0)
+    encoded = number.encode(pa.array([10.0, 20.0, 1000.0, -500.0, 80.0]), learned)
+    assert encoded.tolist() == [10, 20, 42, 42, 80]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        ("fill_with_const", [5, 1, 2, 5, 4, 2]),
+        ("fill_with_mean", [5, 1, 2, 204.16667, 4, 2]),
+        ("fill_with_mode", [5, 1, 2, 2, 4, 2]),
+        ("ffill", [5, 1, 2, 2, 4, 2]),
+        ("bfill", [5, 1, 2, 4, 4, 2]),
+        ("drop_row", [5, 1, 2, 4, 2]),
+    ],
+)
+def test_strategies_replace_outliers_across_partition_borders(as_frame, strategy, expected):
+    frame = as_frame(column(None, 1.0, 2.0, 1211.0, 4.0, 2.0))
+    number = dp.Number(normalization=None, outlier_strategy=strategy, outlier_threshold=1.5, fill_value=5.0)
+    prep = dp.Preprocessor({"x": number}).fit(frame)
+    np.testing.assert_allclose(np.asarray(prep.encode(frame)["x"]), expected, rtol=1e-6)
+
+
+def test_gaps_and_outliers_are_filled_from_different_sides(as_frame):
+    number = dp.Number(
+        normalization=None, missing_value_strategy="ffill", outlier_strategy="bfill", outlier_threshold=1.5
+    )
+    frame = as_frame(column(1.0, None, 900.0, 3.0, None, 5.0))
+    prep = dp.Preprocessor({"x": number}).fit(frame)
+    assert np.asarray(prep.encode(frame)["x"]).tolist() == [1, 1, 3, 3, 3, 5]
+
+
+def test_a_negative_outlier_threshold_is_refused():
+    with pytest.raises(ConfigError, match="outlier_threshold must be a number of at least 0, not -1"):
+        dp.Number(outlier_threshold=-1).fit(column(1.0))
+
+
+def test_one_row_has_no_spread():
+    with pytest.warns(UserWarning, match="no spread"):
+        assert dp.Number().fit_transform(column(3.0)).tolist() == [[0.0]]
+
+
+def test_integers_booleans_decimals_and_text_are_numbers():
+    cells = {"int": [1, 2], "bool": [True, False], "text": [" 1e1", "+2"], "large": [2**60, 1]}
+    encoded = dp.Number(normalization=None).fit_transform(pd.DataFrame(cells))
+    assert encoded.tolist() == [[1, 1, 10, 2.0**60], [2, 0, 2, 1]]
+
+
+def test_columns_of_lists_are_refused():
+    with pytest.raises(ColumnError, match='column "x".*not numbers'):
+        dp.Number().fit(column([1], [2]))
+
+
+@pytest.mark.filterwarnings("ignore:column .x. has no spread")
+@pytest.mark.parametrize("cells", [[1.7e308, -1.7e308, 5.0], [0.0, 5e-324]])
+def test_a_spread_without_inverse_counts_as_none(cells):
+    assert not dp.Number(normalization="minmax").fit_transform(column(*cells)).any()
+
+
+def test_a_column_to_read_is_for_preprocessors():
+    with pytest.raises(ConfigError, match="column='a' is for features of a Preprocessor"):
+        dp.Number(column="a").fit(column(1.0))
+
+
+def test_a_fill_value_that_is_no_number_is_refused_in_fit():
+    with pytest.raises(ConfigError, match="fill_value nan"):
+        dp.Number(fill_value=float("nan")).fit(column(1.0))

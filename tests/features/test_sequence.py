@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+
+
+def column(*cells) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(cells)})
+
+
+def encoded(feature, *cells) -> list[list[int]]:
+    return feature.transform(column(*cells)).tolist()
+
+
+def test_the_worked_example_holds(as_frame):
+    sequence = dp.Sequence().fit(as_frame(column("token3 token4 token2", "token3 token1")))
+    learned = sequence.learned_["x"].to_dict()
+    assert learned["idx2str"] == ["<PAD>", "<UNK>", "token3", "token1", "token2", "token4"]
+    assert learned["str2freq"] == {"<PAD>": 0, "<UNK>": 0, "token3": 2, "token1": 1, "token2": 1, "token4": 1}
+    assert learned["max_sequence_length"] == 3
+    assert encoded(sequence, "token3 token4 token2", "token3 token1") == [[2, 5, 4], [2, 3, 0]]
+
+
+def test_ludwig_symbols_give_the_golden_values():
+    sequence = dp.Sequence(special_symbols="ludwig").fit(column("a b c", "a b", "a"))
+    assert encoded(sequence, "a b c", "a b", "a") == [[1, 4, 5, 6, 0], [1, 4, 5, 0, 2], [1, 4, 0, 2, 2]]
+    assert encoded(sequence, "", None) == [[1, 0, 2, 2, 2], [1, 3, 0, 2, 2]]
+
+
+def test_start_and_stop_come_before_unknown():
+    sequence = dp.Sequence(add_start_stop=True).fit(column("a b", "a"))
+    assert encoded(sequence, "a b", "z") == [[1, 4, 5, 2], [1, 3, 2, 0]]
+
+
+def test_a_row_that_is_cut_still_ends_with_stop():
+    sequence = dp.Sequence(add_start_stop=True, max_sequence_length=3).fit(column("a b c d"))
+    assert encoded(sequence, "a b c d") == [[1, 4, 2]]
+
+
+@pytest.mark.parametrize(
+    ("sequence_length", "max_sequence_length", "expected"),
+    [(None, 15, 12), (None, 8, 8), (None, None, 12), (15, 20, 15), (8, 20, 8)],
+)
+def test_lengths_follow_the_reference(sequence_length, max_sequence_length, expected):
+    sequence = dp.Sequence(
+        sequence_length=sequence_length, max_sequence_length=max_sequence_length, special_symbols="ludwig"
+    ).fit(column(" ".join("abcdefghij")))
+    assert sequence.learned_["x"].max_sequence_length == expected
+
+
+def test_padding_on_the_left_keeps_the_head():
+    sequence = dp.Sequence(padding="left", max_sequence_length=2).fit(column("a b c", "a"))
+    assert encoded(sequence, "a b c", "a") == [[2, 3], [0, 2]]
+
+
+def test_own_symbols_have_the_ids_of_their_order():
+    symbols = {"unknown": "?", "padding": "_"}
+    sequence = dp.Sequence(special_symbols=symbols).fit(column("a b", "a"))
+    assert sequence.learned_["x"].to_dict()["idx2str"] == ["?", "_", "a", "b"]
+    assert encoded(sequence, "a", "z a") == [[2, 1], [0, 2]]
+
+
+def test_a_special_symbol_in_the_data_is_that_symbol():
+    sequence = dp.Sequence().fit(column("a <UNK>", "a"))
+    assert sequence.learned_["x"].to_dict()["str2freq"] == {"<PAD>": 0, "<UNK>": 1, "a": 2}
+
+
+def test_a_vocabulary_file_gives_the_ids(tmp_path):
+    path = tmp_path / "vocabulary.txt"
+    path.write_text("b extra\nc\na\nb\n")
+    sequence = dp.Sequence(vocab_file=str(path)).fit(column("a b", "a z"))
+    assert sequence.learned_["x"].to_dict()["str2freq"] == {"<PAD>": 0, "<UNK>": 0, "b": 1, "c": 0, "a": 2}
+    assert encoded(sequence, "a b z") == [[4, 2]]
+
+
+def test_a_vocabulary_file_that_is_not_there_is_named():
+    with pytest.raises(ConfigError, match="nowhere.txt"):
+        dp.Sequence(vocab_file="nowhere.txt").fit(column("a"))
+
+
+def test_an_unknown_tokenizer_is_named_with_the_closest_one():
+    with pytest.raises(ConfigError, match='Did you mean "space_punct"'):
+        dp.Sequence(tokenizer="space_punkt").fit(column("a"))
+
+
+def test_a_python_function_tokenizes_and_is_not_saved(tmp_path):
+    prep = dp.Preprocessor({"x": dp.Sequence(tokenizer=lambda text: text.split("/"))}).fit(column("a/b", "b"))
+    assert prep.encode(column("b/a"))["x"].tolist() == [[2, 3]]
+    with pytest.raises(ConfigError, match='"x".*tokenizer'):
+        prep.save(tmp_path / "prep.json")
+
+
+def test_decode_gives_the_tokens_back():
+    sequence = dp.Sequence(add_start_stop=True).fit(column("a b", "c"))
+    ids = sequence.transform(column("c a", "", "z"))
+    assert sequence.decode(ids, sequence.learned_["x"]).to_pylist() == ["c a", "", "<UNK>"]
+
+
+def test_ids_and_lengths_have_the_smallest_type():
+    assert dp.Sequence().fit_transform(column("a b")).dtype == np.uint8
+
+
+@pytest.mark.parametrize("name", ["sequence_length", "max_sequence_length"])
+def test_a_length_without_room_for_tokens_is_refused(name):
+    with pytest.raises(ConfigError, match=f"{name}=2 leaves no room.*at least 3"):
+        dp.Sequence(add_start_stop=True, **{name: 2}).fit(column("a"))

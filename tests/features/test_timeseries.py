@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.fitting import encode_source, learn_source
+from daskprep.features.timeseries import LearnedTimeseries, Timeseries
+from daskprep.sources import as_source
+
+nan = np.nan
+
+
+def column(*cells) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(cells)})
+
+
+def read(*cells, **parameters) -> list[list[float] | None]:
+    parsed = Timeseries(**parameters).parse(pa.array(cells)).to_pylist()
+    return [cell and [None if np.isnan(number) else number for number in cell] for cell in parsed]
+
+
+def encoded(feature: Timeseries, frame) -> list[list[float]]:
+    return np.asarray(feature.fit(frame).transform(frame)).tolist()
+
+
+# -- a series in every cell
+
+
+def test_series_become_the_golden_numbers(as_frame):
+    assert encoded(Timeseries(), as_frame(column("1 2 3", None, "6"))) == [[1, 2, 3], [0, 0, 0], [6, 0, 0]]
+
+
+def test_nan_becomes_the_padding_value(as_frame):
+    frame = as_frame(column("1.53 2.3 NaN 6.4 3", "1"))
+    expected = np.float32([[1.53, 2.3, 42, 6.4, 3], [1, 42, 42, 42, 42]]).tolist()
+    assert encoded(Timeseries(padding_value=42), frame) == expected
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"padding": "left"}, [[0, 1, 2], [3, 4, 5]]),
+        ({"timeseries_length_limit": 2}, [[1, 2], [3, 4]]),
+        ({"timeseries_length_limit": 2, "padding": "left"}, [[1, 2], [3, 4]]),
+        ({"timeseries_length_limit": 9}, [[1, 2, 0], [3, 4, 5]]),
+    ],
+)
+def test_series_are_cut_and_padded(as_frame, parameters, expected):
+    assert encoded(Timeseries(**parameters), as_frame(column("1 2", "3 4 5"))) == expected
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "text", "expected"),
+    [
+        ("space", " 1\t2.5  -3e1\n", [1, 2.5, -30]),
+        ("space", "1 nan 3", [1, None, 3]),
+        ("comma", "1, 2.5,-3e1", [1, 2.5, -30]),
+        ("comma", "1,,3", [1, None, 3]),
+        ("underscore", "1_2.5_-3e1", [1, 2.5, -30]),
+        ("comma", "1 2", None),
+        ("space", "[1.0, 2.5, nan]", [1, 2.5, None]),
+        ("space", "[1,, 2]", None),
+        ("underscore", "[1_2]", None),
+        ("space", "1 b", None),
+        ("space", "1 inf", None),
+        ("space", "1 1e39", None),
+        ("space", "", []),
+        ("comma", " ", []),
+    ],
+)
+def test_text_is_cut_by_its_tokenizer(tokenizer, text, expected):
+    assert read(text, None, tokenizer=tokenizer) == [expected, None]
+    assert read("7", text, tokenizer=tokenizer) == [[7], expected]
+
+
+def test_lists_and_numbers_are_read():
+    assert read([1, 2.5], [None, nan], [], None, [np.inf]) == [[1, 2.5], [None, None], [], None, None]
+    assert read(1.5, None, nan, -np.inf) == [[1.5], None, None, None]
+    assert Timeseries().parse(pa.array(["1", "x", "2 3"]).dictionary_encode()[1:]).to_pylist() == [
+        None,
+        [2, 3],
+    ]
+
+
+def test_series_of_nothing_still_have_one_place(as_object_frame):
+    frame = as_object_frame(pd.DataFrame({"x": [None, None]}, dtype=object))
+    assert encoded(Timeseries(padding_value=5), frame) == [[5], [5]]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [0, 0]),
+        ({"fill_value": "5 6"}, [5, 6]),
+        ({"fill_value": 5}, [5, 0]),
+        ({"fill_value": "5,6", "tokenizer": "comma"}, [5, 6]),
+        ({"missing_value_strategy": "fill_with_mode"}, [3, 0]),
+        ({"missing_value_strategy": "fill_with_mode", "tokenizer": "underscore"}, [3, 0]),
+        ({"missing_value_strategy": "ffill"}, [1, 2]),
+        ({"missing_value_strategy": "bfill"}, [3, 0]),
+    ],
+)
+def test_missing_series_are_filled(as_frame, parameters, expected):
+    separator = {"comma": ",", "underscore": "_"}.get(parameters.get("tokenizer"), " ")
+    frame = as_frame(column(f"1{separator}2", None, "3", "3.0"))
+    assert encoded(Timeseries(**parameters), frame)[1] == expected
+
+
+def test_what_is_learned_is_json(as_frame):
+    frame = as_frame(column("1 2", None, "3 4 5", "junk"))
+    feature = Timeseries(fill_value="1 2 3 4")
+    with pytest.warns(UserWarning, match="'junk'"):
+        learned = feature.fit(frame).learned_["x"]
+    assert (learned.max_timeseries_length, learned.missing, learned.invalid) == (4, 2, 1)
+    assert LearnedTimeseries.from_dict(json.loads(json.dumps(learned.to_dict()))) == learned
+    assert feature.get_feature_names_out().tolist() == ["x_0", "x_1", "x_2", "x_3"]
+
+
+def test_decode_gives_the_rows_back():
+    feature, learned = Timeseries(), LearnedTimeseries(max_timeseries_length=3)
+    rows = feature.encode(feature.parse(pa.array(["1 2", "3 4 5"])), learned)
+    assert feature.decode(rows, learned).to_pylist() == [[1, 2, 0], [3, 4, 5]]
+
+
+# -- windows
+
+
+def test_windows_become_the_golden_numbers(as_frame):
+    frame = as_frame(column(1, 2, 3, 4, 5))
+    windows = [[0, 0, 1], [0, 1, 2], [1, 2, 3], [2, 3, 4], [3, 4, 5]]
+    assert encoded(Timeseries(window_size=3), frame) == windows
+    assert encoded(Timeseries(horizon=2), frame) == [[2, 3], [3, 4], [4, 5], [5, 0], [0, 0]]
+
+
+def test_windows_reach_over_many_partitions():
+    frame = column(*range(1, 8))
+    for cut in range(8):
+        feature = Timeseries(window_size=7)
+        pieces = [frame.iloc[:cut], frame.iloc[cut:cut], *(frame.iloc[i : i + 1] for i in range(cut, 7))]
+        assert across(feature, pieces)[-1] == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_window_of_one_is_the_number(as_frame):
+    assert encoded(Timeseries(window_size=1), as_frame(column("1", "2", "3"))) == [[1], [2], [3]]
+
+
+def test_windows_pad_what_is_missing(as_frame):
+    frame = as_frame(column(1.0, nan, 3.0))
+    assert encoded(Timeseries(window_size=2, padding_value=-1), frame) == [[-1, 1], [1, -1], [-1, 3]]
+    assert encoded(Timeseries(window_size=2, padding_value=-1, fill_value="9"), frame) == [
+        [-1, 1],
+        [1, 9],
+        [9, 3],
+    ]
+
+
+def test_windows_stay_in_their_group(as_frame):
+    frame = as_frame(pd.DataFrame({"x": [1, 2, 3, 4, 5], "who": ["a", "b", "a", None, "b"]}))
+    feature = Timeseries(window_size=2, group_by="who")
+    assert feature.reads("x") == ["x", "who"]
+    assert with_group(feature, frame) == [[0, 1], [0, 2], [1, 3], [0, 4], [2, 5]]
+    assert with_group(Timeseries(horizon=1, group_by="who"), frame) == [[3], [5], [0], [0], [0]]
+
+
+def test_groups_are_the_same_whatever_type_they_arrive_in():
+    first = pd.DataFrame({"x": [1.0, 2.0], "who": [1, 2]})
+    second = pd.DataFrame({"x": [3.0, 4.0], "who": [2.0, nan]})
+    assert across(Timeseries(window_size=2, group_by="who"), [first, second]) == [
+        [0, 1],
+        [0, 2],
+        [2, 3],
+        [0, 4],
+    ]
+
+
+def test_rows_without_a_number_are_dropped():
+    feature = Timeseries(window_size=2, missing_value_strategy="drop_row")
+    learned = LearnedTimeseries(max_timeseries_length=2)
+    parsed = feature.parse(pa.array([1.0, None, 3.0]))
+    windows = feature.look_around(parsed, None, learned)
+    assert feature.dropped(windows, learned).tolist() == [False, True, False]
+    assert feature.encode(windows, learned)[[0, 2]].tolist() == [[0, 1], [0, 3]]
+
+
+def test_nothing_is_learned_from_windows(as_frame):
+    learned = Timeseries(window_size=4).fit(as_frame(column(1.0, nan, 3.0))).learned_["x"]
+    assert (learned.rows, learned.missing, learned.max_timeseries_length) == (3, 1, 4)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"window_size": 2, "horizon": 2}, "window_size=2 .*horizon=2"),
+        ({"group_by": "who"}, 'group_by="who" needs'),
+        ({"window_size": 2, "missing_value_strategy": "fill_with_mode"}, "fill_with_mode"),
+        ({"window_size": -1}, "window_size must be"),
+        ({"fill_value": "x"}, "'x' cannot be read"),
+        ({"fill_value": "1 2", "window_size": 2}, "'1 2' cannot be read"),
+        ({"tokenizer": "spaces"}, 'Did you mean "space"'),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        Timeseries(**parameters).check_parameters()
+
+
+def test_windows_take_numbers_alone():
+    with pytest.raises(ColumnError, match="list"):
+        Timeseries(window_size=2).parse(pa.array([[1.0]]))
+
+
+def with_group(feature: Timeseries, frame) -> list[list[float]]:
+    source, features = as_source(frame), {"x": feature}
+    return np.asarray(encode_source(features, learn_source(features, source), source)["x"]).tolist()
+
+
+def across(feature: Timeseries, pieces) -> list[list[float]]:
+    """Encode pieces of a frame as partitions, which only know each other by their edges."""
+    tables = [pa.Table.from_pandas(piece, preserve_index=False) for piece in pieces]
+    constant = feature.missing_value_strategy == "fill_with_const"
+    learned = dataclasses.replace(feature.learn(feature.summarize(feature.parse_fill(""))), rows=1)
+    learned = dataclasses.replace(learned, fill_value=feature.fill_value if constant else None)
+    parsed = [feature.read(table, "x") for table in tables]
+    edges = [pickle.loads(pickle.dumps(feature.edge(one, learned))) for one in parsed]
+    windows = [
+        feature.encode(feature.look_around(one, carry, learned), learned)
+        for one, carry in zip(parsed, feature.carries(edges), strict=True)
+    ]
+    return np.concatenate(windows).tolist()
+
+
+def by_hand(feature: Timeseries, numbers: list[float], groups: list[str | None]) -> list[list[float]]:
+    """Make every window row by row."""
+    rows = []
+    for i, group in enumerate(groups):
+        alike = [j for j, other in enumerate(groups) if other == group]
+        line = pd.Series([numbers[j] for j in alike], dtype=float)
+        if feature.missing_value_strategy == "ffill":
+            line = line.ffill().bfill()
+        elif feature.missing_value_strategy == "bfill":
+            line = line.bfill().ffill()
+        here = alike.index(i)
+        places = range(here + 1, here + 1 + feature.horizon)
+        if feature.window_size:
+            places = range(here - feature.window_size + 1, here + 1)
+        window = [line[place] if 0 <= place < len(line) else nan for place in places]
+        rows.append([-1.0 if np.isnan(number) else number for number in window])
+    return rows
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.sampled_from([nan, *map(float, range(5))]), st.sampled_from(["a", "b", None])),
+        min_size=1,
+    ),
+    cuts=st.lists(st.integers(0, 30), max_size=5),
+    look=st.tuples(st.sampled_from(["window_size", "horizon"]), st.integers(1, 6)),
+    group_by=st.sampled_from([None, "who"]),
+    strategy=st.sampled_from(["fill_with_const", "ffill", "bfill"]),
+)
+def test_windows_do_not_depend_on_partitions(rows, cuts, look, group_by, strategy):
+    options = {"group_by": group_by, "missing_value_strategy": strategy, "padding_value": -1}
+    feature = Timeseries(**dict([look]), **options)
+    numbers, names = zip(*rows, strict=True)
+    table = pa.table({"x": pa.array(numbers, from_pandas=True), "who": pa.array(names, pa.string())})
+    edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
+    pieces = [table.slice(begin, end - begin).to_pandas() for begin, end in itertools.pairwise(edges)]
+    groups = list(names) if group_by else [""] * len(rows)
+    assert across(feature, pieces) == by_hand(feature, list(numbers), groups)

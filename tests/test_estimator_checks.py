@@ -1,0 +1,18 @@
+"""Every type is a scikit-learn transformer, with no expected failures."""
+
+from __future__ import annotations
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from daskprep.features import FEATURES
+
+# Random numbers make odd columns for some types, and these say so.
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:column .* (cannot be read|has no spread|has dates of|holds more than two)"
+)
+
+
+@parametrize_with_checks([feature() for feature in FEATURES.values()])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
