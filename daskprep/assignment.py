@@ -1,0 +1,106 @@
+"""Say of every row which split it belongs to and how often it is written."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep import partitions
+from daskprep.balance import Balance
+from daskprep.features import Feature
+from daskprep.features.fitting import check_columns, survey
+from daskprep.features.table import Surroundings, kept_rows, naming, read_columns, source_columns
+from daskprep.sources import Source
+from daskprep.split import DROPPED, TRAIN, Split
+
+__all__ = ["assign_source"]
+
+
+@dataclass(frozen=True)
+class _Told:
+    """What one partition must know to assign its rows."""
+
+    around: Surroundings
+    repeats: Any = None
+
+
+def assign_source(
+    features: Mapping[str, Feature],
+    source: Source,
+    split: Split | None,
+    balance: Balance | None,
+    learned: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Return the arrays "split" (uint8) and "repeats" (int64): NumPy for data in memory, lazy Dask arrays else.
+
+    The split is that of learning, over the rows whose cells can be read. With `learned`, rows that encoding leaves
+    out besides (outliers, labels that were not seen) are then taken from their splits.
+    """
+    check_columns(features, source)
+    dropping = {
+        name: feature
+        for name, feature in features.items()
+        if (feature.drops_rows if learned is None else feature.may_drop_rows)
+    }
+    columns = source_columns(dropping)
+    for owner in (split, balance):
+        if owner is not None:
+            wanted = owner.assign_columns if isinstance(owner, Split) else owner.columns
+            source.require(wanted)
+            columns += [column for column in wanted if column not in columns]
+    columns = columns or source.columns[:1]
+    told = [
+        _Told(around) for around in survey({name: f for name, f in dropping.items() if f.drops_rows}, source, split)
+    ]
+    if balance is not None:
+        function = functools.partial(_balance_census, dropping, learned)
+        counted = partitions.each(source, "balance", function, columns, balance, told)
+        plans = balance.plan(counted)
+        told = [_Told(one.around, repeats) for one, repeats in zip(told, plans, strict=True)]
+    like: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
+    return partitions.arrays(source, _assign, columns, (dropping, learned), told, like=like, rows=source.row_counts)
+
+
+def _splits(
+    features: Mapping[str, Feature], learned: Mapping[str, Any] | None, around: Surroundings, table: pa.Table
+) -> np.ndarray:
+    parsed = read_columns(features, table)[0]
+    keep = kept_rows(features, parsed)
+    if around.rows is not None:
+        splits = around.rows.assign(table, keep)
+    else:
+        splits = np.full(table.num_rows, TRAIN, np.uint8)
+        splits[~keep if keep is not None else slice(0)] = DROPPED
+    for name, one in (learned or {}).items():
+        if name not in features:
+            continue
+        with naming(name):
+            dropped = features[name].dropped(features[name].recognize(parsed[name], one), one)
+        if dropped is not None:
+            splits[dropped] = DROPPED
+    return splits
+
+
+def _balance_census(
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Any] | None,
+    balance: Balance,
+    told: _Told,
+    table: pa.Table,
+) -> Any:
+    return balance.census(table, _splits(features, learned, told.around, table) == TRAIN)
+
+
+def _assign(state: tuple[Any, Any], told: _Told, table: pa.Table) -> dict[str, np.ndarray]:
+    splits = _splits(*state, told.around, table)
+    if told.repeats is None:
+        repeats = np.ones(len(splits), np.int64)
+    else:
+        repeats = np.asarray(told.repeats.repeats(table, splits == TRAIN), np.int64)
+    repeats[splits == DROPPED] = 0
+    return {"split": splits, "repeats": repeats}

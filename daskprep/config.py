@@ -1,0 +1,415 @@
+"""Read and write configurations in Ludwig's layout."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import fsspec
+import numpy as np
+import yaml
+
+from daskprep.balance import Balance, Oversample, Undersample, balance_from_dict
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.features import FEATURES, Feature
+from daskprep.features.parameters import annotations_of
+from daskprep.split import RandomSplit, Split, split_from_dict
+
+__all__ = ["IGNORED_PARAMETERS", "REFUSED", "REFUSED_PARAMETERS", "read_config", "write_config"]
+
+_SUFFIXES = (".yaml", ".yml", ".json")
+
+_TOP = ("input_features", "output_features", "defaults", "preprocessing")
+_FEATURE = ("name", "type", "column", "preprocessing")
+_GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", "fit_on")
+
+# Keys that say nothing of preprocessing, at the top and in a feature.
+# fmt: off
+_TOP_OF_MODELS = frozenset((
+    "adapter", "backend", "base_model", "combiner", "generation", "generation_config", "hyperopt",
+    "ludwig_version", "model_name", "model_parameters", "model_type", "quantization", "trainer", "training",
+))
+_FEATURE_OF_MODELS = frozenset((
+    "active", "augmentation", "calibration", "class_similarities", "clip", "decoder",
+    "default_validation_metric", "dependencies", "encoder", "input_size", "loss", "num_classes",
+    "proc_column", "reduce_dependencies", "reduce_input", "softmax", "threshold", "tied", "top_k",
+    "vector_size",
+))
+# fmt: on
+_DEFAULTS_OF_MODELS = frozenset(("decoder", "encoder", "loss"))
+
+# What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
+_OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"number": {"normalization": None}}
+
+IGNORED_PARAMETERS = {
+    "cache_encoder_embeddings": "is for encoders, and there are none here",
+    "computed_fill_value": "is learned again from the data",
+    "computed_outlier_fill_value": "is learned again from the data",
+    "encoder": "is for encoders, and there are none here",
+}
+REFUSED_PARAMETERS = {
+    "fallback_label": "an unseen category is <UNK>",
+    "prompt": "write the text that it makes into a column, and read that column",
+    "vocab": "ids go by frequency; leave it out",
+}
+REFUSED = {
+    "sample_ratio": "take the sample before, for instance with frame.sample(frac=0.1, random_state=0)",
+    "sample_size": "take the sample before, for instance with frame.sample(frac=0.1, random_state=0)",
+    "global_max_sequence_length": "give max_sequence_length to each text feature",
+    "force_split": 'it is of Ludwig before 0.6; give "split" a type',
+    "split_probabilities": 'it is of Ludwig before 0.6; give "split" a type and probabilities',
+    "stratify": "it is of Ludwig before 0.6; use split: {type: stratify, column: ...}",
+    "prompt": REFUSED_PARAMETERS["prompt"],
+}
+_UNSUPPORTED = {
+    "image": "image is not supported yet: leave the feature out",
+    "audio": "audio is not supported yet: leave the feature out",
+    "category_distribution": "category_distribution is not supported: read it with type vector",
+    "anomaly": "anomaly is not supported: read it with type binary or number",
+}
+
+
+def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the keyword arguments of a Preprocessor for a configuration in Ludwig's layout.
+
+    Parameters
+    ----------
+    config : dict, str or path
+        The configuration, YAML text of it, or the path of a .yaml, .yml or .json file.
+
+    Returns
+    -------
+    dict
+        "features" by name, inputs first; "split"; "balance"; and "fit_on", if the configuration says it.
+        Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
+
+    Examples
+    --------
+    >>> text = '''
+    ... input_features:
+    ...   - {name: city, type: category, preprocessing: {most_common: 100}}
+    ... output_features:
+    ...   - {name: price, type: number}
+    ... '''
+    >>> arguments = read_config(text)
+    >>> arguments["features"]["city"], arguments["features"]["price"].normalization
+    (Category(most_common=100), None)
+    """
+    whole = _Section(_mapping(config if isinstance(config, Mapping) else _load(config)))
+    whole.refuse({"prompt": REFUSED["prompt"]})
+    whole.check_keys(_TOP, _TOP_OF_MODELS | {"prompt"})
+    defaults = _read_defaults(whole.section("defaults"))
+    inputs = dict(_read_features(whole, "input_features", defaults))
+    outputs = dict(_read_features(whole, "output_features", None))
+    if twice := inputs.keys() & outputs.keys():
+        raise ConfigError(f'"{min(twice)}" is an input and an output feature: give each feature its own name')
+    if not inputs and not outputs:
+        raise ConfigError("there are no features: list them under input_features and output_features")
+    preprocessing = whole.section("preprocessing")
+    preprocessing.refuse(REFUSED)
+    misplaced = {kind: f"put it under defaults.{kind}.preprocessing" for kind in FEATURES}
+    preprocessing.check_keys(_GLOBAL, REFUSED, misplaced)
+    arguments = {
+        "features": inputs | outputs,
+        "split": _read_split(preprocessing),
+        "balance": _read_balance(preprocessing, outputs),
+    }
+    fit_on = preprocessing.values.get("fit_on")
+    if fit_on not in (None, "train", "all"):
+        raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
+    return arguments if fit_on is None else {**arguments, "fit_on": fit_on}
+
+
+def write_config(
+    features: Mapping[str, Feature],
+    split: Split | None = None,
+    balance: Balance | None = None,
+    fit_on: Literal["train", "all"] = "train",
+) -> dict[str, Any]:
+    """Return the configuration that `read_config` reads back: all features are input features in it.
+
+    It is made of plain values. As YAML, write it with ``sort_keys=False``: the order of `special_symbols` is
+    that of their ids.
+    """
+    preprocessing: dict[str, Any] = {"split": None if split is None else split.to_dict()}
+    if balance is not None:
+        preprocessing["balance"] = balance.to_dict()
+    if fit_on != "train":
+        preprocessing["fit_on"] = fit_on
+    return {
+        "input_features": [_write_feature(name, feature) for name, feature in features.items()],
+        "preprocessing": preprocessing,
+    }
+
+
+@dataclass(frozen=True)
+class _Section:
+    """A mapping in the configuration, and where it stands, for messages."""
+
+    values: Mapping[str, Any]
+    path: str = ""
+    feature: str | None = None
+
+    def error(self, key: object, message: str) -> ConfigError:
+        place = ".".join(part for part in (self.path, str(key)) if part)
+        whose = "" if self.feature is None else f' (feature "{self.feature}")'
+        return ConfigError(f"{place}{whose}: {message}")
+
+    def section(self, key: str) -> _Section:
+        """Return the mapping below a key, an empty one where there is none."""
+        values = self.values.get(key)
+        if not isinstance(values, Mapping | None):
+            raise self.error(key, f"must be a mapping of keys to values, not {values!r}")
+        return _Section(values or {}, f"{self.path}.{key}" if self.path else key, self.feature)
+
+    def entries(self, key: str) -> Iterator[_Section]:
+        """Give the mappings of the list below a key."""
+        values = self.values.get(key)
+        if not isinstance(values, list | tuple | None):
+            raise self.error(key, f"must be a list of features, not {values!r}")
+        for number, entry in enumerate(values or ()):
+            path = f"{key}[{number}]"
+            if not isinstance(entry, Mapping):
+                raise self.error(path, f"must be a mapping with name and type, not {entry!r}")
+            yield _Section(entry, path, entry["name"] if isinstance(entry.get("name"), str) else None)
+
+    def check_keys(
+        self, read: Collection[str], ignored: Collection[str] = (), misplaced: Mapping[str, str] | None = None
+    ) -> None:
+        """Raise for the first key that is neither read nor ignored."""
+        for key in self.values:
+            if key not in read and key not in ignored:
+                remedy = (misplaced or {}).get(key)
+                hint = f": {remedy}." if remedy else f".{did_you_mean(key, [*read, *ignored])}"
+                raise self.error(key, f"there is no such key here{hint} Keys are: {', '.join(read)}")
+
+    def refuse(self, remedies: Mapping[str, str]) -> None:
+        """Raise for the first of some keys that is there with a value that would matter."""
+        for key, remedy in remedies.items():
+            value = self.values.get(key)
+            neutral = value in (None, 1) if key == "sample_ratio" else _is_neutral(value)
+            if not neutral:
+                raise self.error(key, f"{value!r} is not supported: {remedy}")
+
+
+def _is_neutral(value: Any) -> bool:
+    return all(map(_is_neutral, value.values())) if isinstance(value, Mapping) else not value
+
+
+# -- where it comes from
+
+
+def _load(config: Any) -> Any:
+    if isinstance(config, os.PathLike) or (isinstance(config, str) and _is_path(config)):
+        return _load_file(os.fspath(config))
+    if not isinstance(config, str):
+        raise ConfigError(f"a configuration is a dict, YAML text or a path, not {config!r}")
+    return _parse(config, "YAML", "the configuration")
+
+
+def _is_path(text: str) -> bool:
+    return text.lower().endswith(_SUFFIXES) and "\n" not in text
+
+
+def _load_file(path: str) -> Any:
+    files, base = fsspec.core.url_to_fs(path)
+    if not files.isfile(base):
+        raise ConfigError(f"there is no configuration file {path}")
+    try:
+        text = files.cat_file(base).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8: {error}") from error
+    return _parse(text, "JSON" if path.lower().endswith(".json") else "YAML", path)
+
+
+def _parse(text: str, kind: str, where: str) -> Any:
+    try:
+        return json.loads(text) if kind == "JSON" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"{where} is no {kind}: {error}") from error
+
+
+def _mapping(values: Any) -> Mapping[str, Any]:
+    if not isinstance(values, Mapping):
+        raise ConfigError(
+            f"a configuration is a mapping with input_features, not {values!r}; "
+            f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
+        )
+    return values
+
+
+# -- features
+
+
+def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
+    """Return the parameters that input features of each type have where they say nothing else."""
+    section.check_keys(tuple(FEATURES), _UNSUPPORTED)
+    found = {}
+    for kind in FEATURES:
+        below = section.section(kind)
+        below.check_keys(("preprocessing",), _DEFAULTS_OF_MODELS)
+        found[kind] = _read_parameters(below.section("preprocessing"), kind)
+    return found
+
+
+def _read_features(
+    whole: _Section, key: str, defaults: Mapping[str, Mapping[str, Any]] | None
+) -> Iterator[tuple[str, Feature]]:
+    """Give the features of a list by name; without `defaults` they are output features."""
+    seen = set()
+    for entry in whole.entries(key):
+        if entry.feature is None:
+            raise entry.error("name", f"must be a string, not {entry.values.get('name')!r}; put it in quotes")
+        if entry.feature in seen:
+            raise entry.error("name", "an earlier feature has this name too: give each feature its own name")
+        seen.add(entry.feature)
+        kind = _read_type(entry)
+        own = {"missing_value_strategy": "drop_row", **_OUTPUT_DEFAULTS.get(kind, {})}
+        yield entry.feature, _read_feature(entry, kind, own if defaults is None else defaults[kind])
+
+
+def _read_type(entry: _Section) -> str:
+    kind = entry.values.get("type")
+    if isinstance(kind, str) and kind in FEATURES:
+        return kind
+    if isinstance(kind, str) and kind in _UNSUPPORTED:
+        raise entry.error("type", _UNSUPPORTED[kind])
+    hint = did_you_mean(kind, FEATURES)
+    raise entry.error("type", f"there is no type {kind!r}.{hint} Types are: {', '.join(FEATURES)}")
+
+
+def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
+    names = _annotations(FEATURES[kind])
+    entry.check_keys(_FEATURE, _FEATURE_OF_MODELS, dict.fromkeys(names, "put it under preprocessing"))
+    params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
+    column = entry.values.get("column")
+    params["column"] = None if column == entry.feature else column
+    feature = FEATURES[kind](**params)
+    try:
+        feature.check_parameters()
+    except ConfigError as error:
+        raise entry.error("preprocessing", f"{error}{_hint(params, names)}") from error
+    return feature
+
+
+def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
+    section.refuse(REFUSED_PARAMETERS)
+    names = [name for name in _annotations(FEATURES[kind]) if name != "column"]
+    beside = {"column": "put it beside name and type"}
+    section.check_keys(names, [*IGNORED_PARAMETERS, *REFUSED_PARAMETERS], beside)
+    # YAML reads an unquoted 2020-01-31 as a date.
+    return {
+        name: str(value) if isinstance(value, dt.date) else value
+        for name in names
+        if (value := section.values.get(name, _ABSENT)) is not _ABSENT
+    }
+
+
+_ABSENT = object()
+
+
+def _annotations(kind: type) -> dict[str, Any]:
+    return annotations_of(kind)
+
+
+def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
+    for name, value in params.items():
+        if isinstance(value, bool) and bool not in (annotations[name], *get_args(annotations[name])):
+            return f" (YAML reads yes, no, on and off as True and False: put {name} in quotes)"
+    return ""
+
+
+def _write_feature(name: str, feature: Feature) -> dict[str, Any]:
+    if FEATURES.get(feature.kind) is not type(feature):
+        raise ConfigError(
+            f'feature "{name}": a configuration has no word for {type(feature).__name__}: '
+            "add it to daskprep.features.FEATURES"
+        )
+    defaults = _parameters(type(feature)())
+    params = {
+        key: _plain(value, f'feature "{name}": {key}')
+        for key, value in _parameters(feature).items()
+        if type(value) is not type(defaults[key]) or value != defaults[key]
+    }
+    column = params.pop("column", None)
+    entry = {"name": name, "type": feature.kind, "column": column, "preprocessing": params}
+    return {key: value for key, value in entry.items() if value not in (None, {})}
+
+
+def _parameters(owner: Any) -> dict[str, Any]:
+    return dict(owner.get_params(deep=False))
+
+
+def _plain(value: Any, what: str) -> Any:
+    """Return a value as YAML and JSON have it."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, Mapping):
+        return {key: _plain(one, what) for key, one in value.items()}
+    if callable(value):
+        raise ConfigError(
+            f"{what}={value!r} is a Python function, which a configuration cannot hold: "
+            "register it by name in daskprep.tokenizers.TOKENIZERS and give the name"
+        )
+    return value
+
+
+# -- split and balance
+
+
+def _read_split(preprocessing: _Section) -> Split | None:
+    if "split" not in preprocessing.values:
+        return RandomSplit()
+    values = dict(preprocessing.section("split").values)
+    if preprocessing.values["split"] is None:
+        return None
+    kind = values.setdefault("type", "random" if "column" not in values else None)
+    if not isinstance(kind, str):
+        raise preprocessing.error("split", f"type must be random, stratify, fixed, datetime or hash, not {kind!r}")
+    if isinstance(values.get("probabilities"), list):
+        values["probabilities"] = tuple(values["probabilities"])
+    if kind == "datetime":
+        # Ludwig has this key and never looks at it; a missing time is an error here.
+        values.pop("fill_value", None)
+    try:
+        split = split_from_dict(values)
+        if split is not None:
+            split.validate()
+    except ConfigError as error:
+        raise preprocessing.error("split", str(error)) from error
+    return split
+
+
+def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
+    keys = ("oversample_minority", "undersample_majority", "balance")
+    given = [key for key in keys if preprocessing.values.get(key) is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise preprocessing.error(given[1], f"contradicts {given[0]}: give one of them")
+    [key] = given
+    try:
+        if key == "balance":
+            balance = balance_from_dict(preprocessing.section(key).values)
+        else:
+            kind = Oversample if key == "oversample_minority" else Undersample
+            balance = kind(_balanced_column(outputs), ratio=preprocessing.values[key])
+        if balance is not None:
+            balance.validate()
+    except ConfigError as error:
+        raise preprocessing.error(key, str(error)) from error
+    return balance
+
+
+def _balanced_column(outputs: Mapping[str, Feature]) -> str:
+    columns = [one.reads(name)[0] for name, one in outputs.items() if one.kind in ("binary", "category")]
+    if len(columns) != 1:
+        raise ConfigError(
+            f"needs exactly one output feature of type binary or category, and there are {len(columns)}: "
+            "name the column with balance: {type: oversample, column: ..., ratio: ...}"
+        )
+    return columns[0]

@@ -1,0 +1,318 @@
+"""Turn a mixed frame into arrays: one feature for each column, one split for all rows."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.utils.validation import check_is_fitted
+
+from daskprep.assignment import assign_source
+from daskprep.balance import Balance, balance_from_dict
+from daskprep.config import read_config, write_config
+from daskprep.description import describe_html
+from daskprep.errors import ConfigError, FormatVersionError, did_you_mean
+from daskprep.features import FEATURES, Feature, Learned
+from daskprep.features.fitting import encode_source, learn_source, tabulate_source
+from daskprep.features.table import naming, source_columns
+from daskprep.sources import Source, as_source
+from daskprep.split import Split, split_from_dict
+from daskprep.state import FORMAT, check_format, feature_params, read_state, write_state
+
+__all__ = ["Preprocessor"]
+
+
+class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+    """Learn and apply one feature for each column of a frame larger than memory.
+
+    Parameters
+    ----------
+    features : dict of str to Feature or str
+        Feature by name; the name is the column that is read, unless the feature's `column` says otherwise. A string
+        is the feature of that kind with its defaults: "binary", "number", "category", "set", "bag", "sequence",
+        "text", "timeseries", "vector", "date", "h3".
+    split : RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit or None
+        Which rows are for training, validation and test. None: all rows are for training.
+    balance : Oversample, Undersample or None
+        How training rows are repeated or left out when rows are assigned. Statistics are those of the rows as they
+        come, before balancing.
+    fit_on : {"train", "all"}
+        Whether features are learned from training rows only.
+    scratch : str or None
+        Folder for counts that do not fit in memory; None is the system's temporary folder. Workers on several
+        machines need one that all of them see.
+
+    Attributes
+    ----------
+    learned_ : dict of str to Learned
+        What each feature learned.
+    feature_names_in_ : ndarray of str
+        The columns that are read.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import daskprep as dp
+    >>> frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome"], "price": [1.0, 2.0, 3.0]})
+    >>> prep = dp.Preprocessor({"city": "category", "price": dp.Number(normalization="minmax")}).fit(frame)
+    >>> prep.encode(pd.DataFrame({"city": ["Rome", "Bern"], "price": [2.0, None]}))["city"]
+    array([1, 0], dtype=uint8)
+    """
+
+    def __init__(
+        self,
+        features: Mapping[str, Any],
+        *,
+        split: Any = None,
+        balance: Any = None,
+        fit_on: Literal["train", "all"] = "train",
+        scratch: str | None = None,
+    ) -> None:
+        self.features = features
+        self.split = split
+        self.balance = balance
+        self.fit_on = fit_on
+        self.scratch = scratch
+
+    # -- scikit-learn
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters; with `deep` also the features and theirs, as in ``city__most_common``."""
+        params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
+        if deep:
+            nested = {**dict(self.features), "split": self.split, "balance": self.balance}
+            for name, owner in nested.items():
+                if isinstance(owner, BaseEstimator):
+                    params[name] = owner
+                    params |= {f"{name}__{key}": value for key, value in owner.get_params(deep=True).items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``city__most_common`` is that of the feature "city", ``city`` the feature itself."""
+        for key, value in params.items():
+            owner, _, nested = key.rpartition("__")
+            if isinstance(self.features.get(owner), str):
+                # A type that was given by name has parameters of its own only once it is a feature.
+                self.features = {**self.features, owner: make_feature(owner, self.features[owner])}
+            known = self.get_params(deep=True)
+            if key not in known:
+                raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
+            if owner:
+                known[owner].set_params(**{nested: value})
+            elif key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
+                setattr(self, key, value)
+            else:
+                self.features = {**self.features, key: value}
+        return self
+
+    def set_output(self, *, transform: Any = None) -> Self:
+        """Do nothing: the output is NumPy for pandas and a Dask array for Dask."""
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        features = {
+            name: clone(feature) if isinstance(feature, Feature) else feature for name, feature in self.features.items()
+        }
+        others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
+        del others["features"]
+        return type(self)(features, **others)
+
+    # -- learn and apply
+
+    def fit(self, frame: Any, y: Any = None) -> Self:
+        """Learn every feature from the training rows of a frame.
+
+        Parameters
+        ----------
+        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+            Parquet, CSV, TSV, JSON-lines and Feather files are read where they are, partition by partition.
+        y : ignored
+            For scikit-learn's pipelines.
+        """
+        features = self._checked_features()
+        split = self.split if self.fit_on == "train" else None
+        source = as_source(frame, columns=self._columns(features))
+        self.learned_: dict[str, Learned] = learn_source(features, source, split=split, scratch=self.scratch)
+        self.features_ = features
+        self.feature_names_in_ = np.asarray(source_columns(features), dtype=object)
+        self.n_features_in_ = len(self.feature_names_in_)
+        return self
+
+    def transform(self, frame: Any) -> Any:
+        """Return all outputs side by side in one 2-D table, named by `get_feature_names_out`.
+
+        NumPy for pandas; a lazy Dask array for Dask frames and paths.
+        """
+        check_is_fitted(self)
+        return tabulate_source(self.features_, self.learned_, self._checked_source(frame))
+
+    def encode(self, frame: Any) -> dict[str, Any]:
+        """Return compact arrays by output: NumPy for pandas; lazy Dask arrays for Dask frames and paths."""
+        check_is_fitted(self)
+        return encode_source(self.features_, self.learned_, self._checked_source(frame))
+
+    def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
+        """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+        check_is_fitted(self)
+        known = {name + output for name, feature in self.features_.items() for output in feature.outputs}
+        for key in arrays:
+            if key not in known:
+                raise ConfigError(f'there is no output "{key}" to decode.{did_you_mean(key, known)}')
+        columns = {}
+        for name, feature in self.features_.items():
+            given = {output: np.asarray(arrays[name + output]) for output in feature.outputs if name + output in arrays}
+            if len(given) == len(feature.outputs):
+                encoded = given[""] if feature.outputs == ("",) else given
+                columns[name] = feature.decode(encoded, self.learned_[name])
+        frame: pd.DataFrame = pa.table(columns).to_pandas()
+        return frame
+
+    def assign(self, frame: Any) -> dict[str, Any]:
+        """Return the split of each row (0 train, 1 validation, 2 test, 255 left out) and how often it is written.
+
+        The keys are "split" and "repeats"; NumPy for pandas, lazy Dask arrays for Dask frames and paths.
+        """
+        if hasattr(self, "learned_"):
+            source = as_source(frame, columns=self._columns(self.features_))
+            return assign_source(self.features_, source, self.split, self.balance, self.learned_)
+        features = self._checked_features()
+        return assign_source(features, as_source(frame, columns=self._columns(features)), self.split, self.balance)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns that `transform` gives."""
+        check_is_fitted(self)
+        names = [self.features_[name].tabulated_names(name, one) for name, one in self.learned_.items()]
+        return np.asarray([name for part in names for name in part], dtype=object)
+
+    def _checked_source(self, frame: Any) -> Source:
+        return as_source(frame, columns=source_columns(self.features_))
+
+    def _columns(self, features: Mapping[str, Feature]) -> list[str]:
+        """Return the columns that features, split and balance read."""
+        split = [] if self.split is None else self.split.assign_columns
+        balance = [] if self.balance is None else self.balance.columns
+        return list(dict.fromkeys([*source_columns(features), *split, *balance]))
+
+    def _checked_features(self) -> dict[str, Feature]:
+        if not isinstance(self.features, Mapping) or not self.features:
+            raise ConfigError(f"Preprocessor: features must be a dict of at least one feature, not {self.features!r}")
+        if self.fit_on not in ("train", "all"):
+            raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {self.fit_on!r}')
+        for name, kind in (("split", Split), ("balance", Balance)):
+            if not isinstance(getattr(self, name), kind | None):
+                raise ConfigError(
+                    f"Preprocessor: {name} must be a {kind.__name__} or None, not {getattr(self, name)!r}"
+                )
+            if getattr(self, name) is not None:
+                getattr(self, name).validate()
+        features = self._made_features()
+        outputs: dict[str, str] = {}
+        for name, feature in features.items():
+            with naming(name):
+                feature.check_parameters()
+            for output in feature.outputs:
+                if name + output in outputs:
+                    raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')
+                outputs[name + output] = name
+        return features
+
+    def _made_features(self) -> dict[str, Feature]:
+        return {name: make_feature(name, feature) for name, feature in self.features.items()}
+
+    # -- JSON
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and learned state as JSON; vocabularies too large for JSON go to Parquet beside it."""
+        check_is_fitted(self)
+        write_state(os.fspath(path), self.to_dict())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote. Nothing is unpickled or evaluated."""
+        return cls.from_dict(read_state(os.fspath(path)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return parameters and, once fitted, learned state, JSON-ready."""
+        fitted = hasattr(self, "learned_")
+        features = self.features_ if fitted else self._checked_features()
+        described = {}
+        for name, feature in features.items():
+            described[name] = {"type": feature.kind, "params": feature_params(name, feature)}
+            if fitted:
+                described[name]["learned"] = self.learned_[name].to_dict()
+        return {
+            "format": FORMAT,
+            "features": described,
+            "split": None if self.split is None else self.split.to_dict(),
+            "balance": None if self.balance is None else self.balance.to_dict(),
+            "fit_on": self.fit_on,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Rebuild from what `to_dict` gave."""
+        check_format(state)
+        features = {name: _restored(name, one) for name, one in state["features"].items()}
+        prep = cls(
+            features,
+            split=split_from_dict(state["split"]),
+            balance=balance_from_dict(state["balance"]),
+            fit_on=state["fit_on"],
+        )
+        if all("learned" in one for one in state["features"].values()):
+            prep.features_ = prep._made_features()
+            prep.learned_ = {
+                name: feature.learned_from_dict(state["features"][name]["learned"])
+                for name, feature in prep.features_.items()
+            }
+            prep.feature_names_in_ = np.asarray(source_columns(prep.features_), dtype=object)
+            prep.n_features_in_ = len(prep.feature_names_in_)
+        return prep
+
+    @classmethod
+    def from_config(cls, config: Any) -> Self:
+        """Build from a Ludwig-style configuration: a dict, YAML text, or the path of a YAML file."""
+        return cls(**read_config(config))
+
+    def to_config(self) -> dict[str, Any]:
+        """Return the Ludwig-style configuration that `from_config` reads."""
+        return write_config(self._checked_features(), self.split, self.balance, self.fit_on)
+
+    def _repr_html_(self) -> str:
+        return describe_html(self._checked_features(), getattr(self, "learned_", {}), self.split, self.balance)
+
+
+def _restored(name: str, state: Mapping[str, Any]) -> Feature:
+    if state["type"] not in FEATURES:
+        raise ConfigError(
+            f'feature "{name}": there is no type "{state["type"]}".{did_you_mean(state["type"], FEATURES)} '
+            "A type of your own must be entered in daskprep.features.FEATURES before loading"
+        )
+    try:
+        return FEATURES[state["type"]](**state["params"])
+    except TypeError as error:
+        raise FormatVersionError(f'feature "{name}": {error}; it was saved by another version of daskprep') from error
+
+
+def make_feature(name: str, feature: Any) -> Feature:
+    """Return a fresh feature for a feature, a feature type or the name of one."""
+    if not isinstance(name, str):
+        raise ConfigError(f"Preprocessor: features are named by strings, not {name!r}: use {str(name)!r}")
+    if isinstance(feature, str):
+        if feature not in FEATURES:
+            raise ConfigError(
+                f'feature "{name}": there is no type "{feature}".{did_you_mean(feature, FEATURES)} '
+                f"Types are: {', '.join(FEATURES)}"
+            )
+        return FEATURES[feature]()
+    if isinstance(feature, type) and issubclass(feature, Feature):
+        return feature()
+    if isinstance(feature, Feature):
+        copy: Feature = clone(feature)
+        return copy
+    raise ConfigError(f'feature "{name}" must be a feature such as Number() or the name of a type, not {feature!r}')

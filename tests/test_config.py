@@ -1,0 +1,574 @@
+"""Configurations in the layout of Ludwig: what is read, ignored and refused, and that they come back."""
+
+from __future__ import annotations
+
+import json
+import typing
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from daskprep.balance import Oversample, Undersample
+from daskprep.config import IGNORED_PARAMETERS, REFUSED, REFUSED_PARAMETERS, read_config, write_config
+from daskprep.errors import ConfigError
+from daskprep.features import FEATURES, Binary, Category, Date, Number, Sequence, Text
+from daskprep.features.parameters import annotations_of
+from daskprep.preprocessor import Preprocessor
+from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
+
+CONFIG = {
+    "input_features": [
+        {"name": "city", "type": "category", "column": "town", "preprocessing": {"most_common": 100}},
+        {"name": "review", "type": "text"},
+    ],
+    "output_features": [{"name": "price", "type": "number"}],
+    "preprocessing": {"split": {"type": "hash", "column": "town", "probabilities": [0.8, 0.0, 0.2]}},
+}
+
+
+def config_of(kind, preprocessing=None, **entry):
+    return {"input_features": [{"name": "x", "type": kind, "preprocessing": preprocessing or {}, **entry}]}
+
+
+def feature_of(kind, preprocessing=None, **entry):
+    return read_config(config_of(kind, preprocessing, **entry))["features"]["x"]
+
+
+def output_of(kind, preprocessing=None, **rest):
+    entry = {"name": "x", "type": kind, "preprocessing": preprocessing or {}}
+    return read_config({"output_features": [entry], **rest})["features"]["x"]
+
+
+def message_of(config):
+    with pytest.raises(ConfigError) as caught:
+        read_config(config)
+    return str(caught.value)
+
+
+def params_of(owner):
+    return {key: (type(value), value) for key, value in owner.get_params(deep=False).items()}
+
+
+# -- where a configuration comes from
+
+
+def test_a_dict_gives_the_arguments_of_a_preprocessor():
+    arguments = read_config(CONFIG)
+    assert list(arguments) == ["features", "split", "balance"]
+    assert list(arguments["features"]) == ["city", "review", "price"]
+    assert params_of(arguments["features"]["city"]) == params_of(Category(column="town", most_common=100))
+    assert params_of(arguments["split"]) == params_of(HashSplit("town", (0.8, 0.0, 0.2)))
+    assert arguments["balance"] is None
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".yml", ".json", ".JSON"])
+@pytest.mark.parametrize("as_path", [str, Path])
+def test_files_are_read_by_their_suffix(tmp_path, suffix, as_path):
+    # A tab is JSON, and no YAML.
+    text = json.dumps(CONFIG, indent="\t") if suffix.lower() == ".json" else yaml.safe_dump(CONFIG)
+    path = tmp_path / f"model{suffix}"
+    path.write_text(text, encoding="utf-8")
+    assert repr(read_config(as_path(path))) == repr(read_config(CONFIG))
+
+
+def test_text_is_read_as_yaml():
+    assert repr(read_config(yaml.safe_dump(CONFIG))) == repr(read_config(CONFIG))
+    assert repr(read_config(json.dumps(CONFIG))) == repr(read_config(CONFIG))
+
+
+def test_the_configuration_is_left_alone():
+    before = json.dumps(CONFIG)
+    read_config(CONFIG)
+    assert json.dumps(CONFIG) == before
+
+
+@pytest.mark.parametrize("path", ["nowhere.yaml", "nowhere.json", Path("nowhere")])
+def test_a_path_that_does_not_exist_is_named(path):
+    assert str(path) in message_of(path)
+    assert "there is no configuration file" in message_of(path)
+
+
+@pytest.mark.parametrize("text", ["input_features: [", "a: 1\n  b: 2\n", "!!python/object/apply:os.getcwd []"])
+def test_text_that_is_no_safe_yaml_is_refused(text):
+    assert "is no YAML" in message_of(text)
+
+
+def test_a_broken_file_is_named(tmp_path):
+    (tmp_path / "a.json").write_text("{", encoding="utf-8")
+    (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
+    assert "a.json is no JSON" in message_of(tmp_path / "a.json")
+    assert "b.yaml is no text in UTF-8" in message_of(tmp_path / "b.yaml")
+
+
+@pytest.mark.parametrize("config", ["model", "", "- a\n- b\n", 3, None, ["x"]])
+def test_what_is_no_configuration_is_refused(config):
+    assert "configuration is a" in message_of(config)
+
+
+# -- defaults
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_an_input_feature_has_the_defaults_of_its_class(kind):
+    assert params_of(feature_of(kind)) == params_of(FEATURES[kind]())
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_an_output_feature_drops_rows_and_is_not_normalized(kind):
+    changed = {"missing_value_strategy": "drop_row"} | ({"normalization": None} if kind == "number" else {})
+    assert params_of(output_of(kind)) == params_of(FEATURES[kind](**changed))
+
+
+def test_an_output_feature_may_say_otherwise():
+    number = output_of("number", {"normalization": "minmax", "missing_value_strategy": "fill_with_mean"})
+    assert (number.normalization, number.missing_value_strategy) == ("minmax", "fill_with_mean")
+
+
+def test_type_defaults_are_for_input_features_and_give_way_to_the_feature():
+    config = {
+        "input_features": [
+            {"name": "a", "type": "number"},
+            {"name": "b", "type": "number", "preprocessing": {"normalization": "iq"}},
+        ],
+        "output_features": [{"name": "c", "type": "number"}],
+        "defaults": {"number": {"preprocessing": {"normalization": "minmax", "fill_value": 7}}},
+    }
+    features = read_config(config)["features"]
+    assert [features[name].normalization for name in "abc"] == ["minmax", "iq", None]
+    assert [features[name].fill_value for name in "abc"] == [7, 7, 0.0]
+
+
+def test_a_column_of_the_same_name_is_no_column_of_its_own():
+    assert feature_of("number", column="x").column is None
+    assert feature_of("number", column="X").column == "X"
+
+
+def test_null_is_a_value_where_there_is_one():
+    assert feature_of("number", {"normalization": None}).normalization is None
+    assert feature_of("category", {"most_common": None}).most_common is None
+
+
+def test_sections_that_are_empty_count_as_absent():
+    config = yaml.safe_load("input_features:\n- {name: x, type: set, preprocessing: }\ndefaults:\npreprocessing:\n")
+    assert repr(read_config(config)) == repr(read_config(config_of("set")))
+
+
+def test_dates_that_yaml_reads_are_text_again():
+    text = "input_features: [{name: x, type: date, preprocessing: {fill_value: 2020-01-31}}]"
+    assert read_config(text)["features"]["x"].fill_value == "2020-01-31"
+
+
+# -- what is ignored
+
+
+def test_keys_of_the_model_are_ignored_at_their_places():
+    model = {"encoder": {"type": "dense"}, "decoder": {}, "loss": {"type": "mse"}}
+    entry = {
+        "tied": None,
+        "active": True,
+        "proc_column": "x_a1b2c3",
+        "reduce_input": "sum",
+        "dependencies": [],
+    }
+    config = config_of("number", None, **model, **entry) | {
+        "model_type": "ecd",
+        "combiner": {"type": "concat"},
+        "trainer": {"epochs": 3},
+        "backend": {"type": "local"},
+        "hyperopt": None,
+        "ludwig_version": "0.17.8",
+        "defaults": {
+            "number": {"preprocessing": {}, **model},
+            "image": {"preprocessing": {"height": 8}, **model},
+        },
+    }
+    assert repr(read_config(config)) == repr(read_config(config_of("number")))
+
+
+@pytest.mark.parametrize("key", ["encoder", "combiner", "most_common"])
+def test_a_key_is_known_at_its_place_only(key):
+    assert message_of(config_of("number") | {"preprocessing": {key: 1}}).startswith(f"preprocessing.{key}: ")
+
+
+@pytest.mark.parametrize("key", IGNORED_PARAMETERS)
+def test_parameters_without_effect_are_ignored(key):
+    assert params_of(feature_of("number", {key: 1})) == params_of(Number())
+
+
+@pytest.mark.parametrize("key", REFUSED_PARAMETERS)
+@pytest.mark.parametrize("value", [None, "", [], {"task": None, "retrieval": {"type": None, "k": 0}}])
+def test_parameters_that_are_refused_may_be_there_unset(key, value):
+    assert params_of(feature_of("text", {key: value})) == params_of(Text())
+
+
+def test_settings_that_are_refused_may_be_there_unset():
+    unset = dict.fromkeys(REFUSED) | {
+        "sample_ratio": 1.0,
+        "oversample_minority": None,
+        "undersample_majority": None,
+    }
+    assert repr(read_config(config_of("set") | {"preprocessing": unset})) == repr(read_config(config_of("set")))
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    ("config", "place", "remedy"),
+    [
+        ({"input_featurs": []}, "input_featurs: ", 'Did you mean "input_features"?'),
+        (
+            config_of("set", {"most_comon": 3}),
+            'input_features[0].preprocessing.most_comon (feature "x")',
+            "most_common",
+        ),
+        (
+            config_of("set", most_common=3),
+            'input_features[0].most_common (feature "x")',
+            "put it under preprocessing",
+        ),
+        (config_of("set", {"column": "y"}), "input_features[0].preprocessing.column", "beside name and type"),
+        (config_of("set", encodr={}), 'input_features[0].encodr (feature "x")', 'Did you mean "encoder"?'),
+        (config_of("sett"), 'input_features[0].type (feature "x")', 'Did you mean "set"?'),
+        (config_of(["set"]), 'input_features[0].type (feature "x")', "Types are: binary, number"),
+        (config_of("set") | {"defaults": {"sett": {}}}, "defaults.sett", 'Did you mean "set"?'),
+        (
+            config_of("set") | {"defaults": {"set": {"most_common": 1}}},
+            "defaults.set.most_common",
+            "preprocessing",
+        ),
+        (
+            config_of("set") | {"defaults": {"bag": {"preprocessing": {"lowercas": True}}}},
+            "defaults.bag.preprocessing.lowercas",
+            'Did you mean "lowercase"?',
+        ),
+        (
+            config_of("set") | {"preprocessing": {"splitt": {}}},
+            "preprocessing.splitt",
+            'Did you mean "split"?',
+        ),
+        (
+            config_of("set") | {"preprocessing": {"number": {}}},
+            "preprocessing.number",
+            "put it under defaults.number.preprocessing",
+        ),
+        (config_of("set") | {True: 1}, "True: ", "Keys are: input_features"),
+    ],
+)
+def test_an_unknown_key_is_named_by_its_path(config, place, remedy):
+    message = message_of(config)
+    assert message.startswith(place)
+    assert remedy in message
+
+
+@pytest.mark.parametrize(
+    ("config", "place"),
+    [
+        ({"input_features": {"name": "x"}}, "input_features: must be a list"),
+        ({"input_features": ["x"]}, "input_features[0]: must be a mapping"),
+        ({"input_features": [{"type": "set"}]}, "input_features[0].name: must be a string, not None"),
+        (
+            {"input_features": [{"name": 2020, "type": "set"}]},
+            "input_features[0].name: must be a string, not 2020",
+        ),
+        ({"input_features": [{"name": "x"}]}, 'input_features[0].type (feature "x"): there is no type None'),
+        (config_of("set") | {"defaults": []}, "defaults: must be a mapping"),
+        (config_of("set") | {"preprocessing": {"split": "random"}}, "preprocessing.split: must be a mapping"),
+        ({"model_type": "ecd"}, "there are no features"),
+    ],
+)
+def test_a_section_of_the_wrong_shape_is_named(config, place):
+    assert message_of(config).startswith(place)
+
+
+def test_features_need_names_of_their_own():
+    entry = {"name": "x", "type": "set"}
+    assert "earlier feature" in message_of({"input_features": [entry, entry]})
+    assert '"x" is an input and an output' in message_of({"input_features": [entry], "output_features": [entry]})
+
+
+@pytest.mark.parametrize("kind", ["image", "audio", "category_distribution", "anomaly"])
+def test_types_that_are_not_supported_say_so(kind):
+    message = message_of({"output_features": [{"name": "x", "type": kind}]})
+    assert message.startswith('output_features[0].type (feature "x"): ')
+    assert "not supported" in message
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_a_setting_that_is_refused_comes_with_its_remedy(key):
+    message = message_of(config_of("set") | {"preprocessing": {key: 0.5}})
+    assert message == f"preprocessing.{key}: 0.5 is not supported: {REFUSED[key]}"
+
+
+def test_a_prompt_is_refused_wherever_it_stands():
+    prompt = {"template": "Review: {review}", "retrieval": {"type": None}}
+    assert message_of(config_of("text", {"prompt": prompt})).startswith("input_features[0].preprocessing.prompt (fea")
+    assert message_of(config_of("text") | {"prompt": prompt}).startswith("prompt: ")
+
+
+@pytest.mark.parametrize(
+    ("kind", "preprocessing", "words"),
+    [
+        ("category", {"most_common": "3"}, "most_common must be a whole number"),
+        ("number", {"normalization": "zscor"}, 'Did you mean "zscore"?'),
+        ("number", {"outlier_threshold": -1}, "outlier_threshold must be a number of at least 0"),
+        ("number", {"fill_value": None}, "needs a fill_value"),
+        ("sequence", {"tokenizer": "space_pnct"}, "space_pnct"),
+        ("date", {"missing_value_strategy": "fill_with_mean"}, "missing_value_strategy must be one of"),
+    ],
+)
+def test_a_parameter_that_makes_no_sense_comes_with_its_feature(kind, preprocessing, words):
+    message = message_of(config_of(kind, preprocessing))
+    assert message.startswith('input_features[0].preprocessing (feature "x"): ')
+    assert words in message
+
+
+def test_a_word_that_yaml_reads_as_a_truth_value_is_explained():
+    text = "input_features: [{name: x, type: binary, preprocessing: {fallback_true_label: yes}}]"
+    assert "put fallback_true_label in quotes" in message_of(text)
+    assert "in quotes" not in message_of(config_of("binary", {"fallback_true_label": 1}))
+
+
+# -- split and balance
+
+
+@pytest.mark.parametrize(
+    ("section", "split"),
+    [
+        ({}, RandomSplit()),
+        ({"probabilities": [0.5, 0.5]}, RandomSplit((0.5, 0.5))),
+        ({"type": "random", "seed": 7}, RandomSplit(seed=7)),
+        ({"type": "fixed"}, FixedSplit()),
+        ({"type": "stratify", "column": "y", "on_small": "train"}, StratifiedSplit("y", on_small="train")),
+        ({"type": "datetime", "column": "y", "fill_value": ""}, DatetimeSplit("y")),
+        ({"type": "hash", "column": "y", "probabilities": [0.8, 0.1, 0.1]}, HashSplit("y", (0.8, 0.1, 0.1))),
+    ],
+)
+def test_a_split_is_read(section, split):
+    read = read_config(config_of("set") | {"preprocessing": {"split": section}})["split"]
+    assert type(read) is type(split)
+    assert params_of(read) == params_of(split)
+
+
+def test_without_a_split_it_is_that_of_ludwig_and_null_is_none():
+    assert params_of(read_config(config_of("set"))["split"]) == params_of(RandomSplit())
+    assert read_config(config_of("set") | {"preprocessing": {"split": None}})["split"] is None
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"type": "stratfy", "column": "y"}, 'Did you mean "stratify"?'),
+        ({"type": "stratify"}, "column"),
+        ({"column": "y"}, "type must be random, stratify"),
+        ({"type": "random", "column": "y"}, "column"),
+        ({"type": "random", "probabilities": [0.5, 0.1, 0.1]}, "probabilities must be"),
+        ({"type": "random", "probability": [0.5, 0.5]}, 'Did you mean "probabilities"?'),
+        ({"type": ["random"]}, "type must be random, stratify"),
+    ],
+)
+def test_a_split_that_makes_no_sense_is_refused(section, words):
+    message = message_of(config_of("set") | {"preprocessing": {"split": section}})
+    assert message.startswith("preprocessing.split: ")
+    assert words in message
+
+
+@pytest.mark.parametrize(("key", "kind"), [("oversample_minority", Oversample), ("undersample_majority", Undersample)])
+@pytest.mark.parametrize("target", ["binary", "category"])
+def test_a_balance_is_that_of_the_one_output_with_classes(key, kind, target):
+    outputs = [{"name": "x", "type": "number"}, {"name": "y", "type": target, "column": "Y"}]
+    balance = read_config({"output_features": outputs, "preprocessing": {key: 0.25}})["balance"]
+    assert type(balance) is kind
+    assert params_of(balance) == params_of(kind("Y", ratio=0.25))
+
+
+def test_a_balance_may_name_its_column():
+    section = {"type": "undersample", "column": "y", "counts": [["a", 3]], "seed": 1}
+    balance = read_config(config_of("category") | {"preprocessing": {"balance": section}})["balance"]
+    assert isinstance(balance, Undersample)
+    assert balance.to_dict() == Undersample("y", counts={"a": 3}, seed=1).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("section", "words"),
+    [
+        ({"oversample_minority": 0.5, "undersample_majority": 0.5}, "contradicts oversample_minority"),
+        ({"oversample_minority": 0.5}, "exactly one output feature"),
+        ({"balance": {"type": "oversampel", "column": "y"}}, 'Did you mean "oversample"?'),
+        ({"balance": {"type": "oversample", "column": "y", "ratio": 2}}, "ratio must be"),
+        ({"fit_on": "test"}, 'must be "train" or "all", not \'test\''),
+    ],
+)
+def test_a_balance_that_makes_no_sense_is_refused(section, words):
+    message = message_of(config_of("binary") | {"preprocessing": section})
+    assert message.startswith("preprocessing.")
+    assert words in message
+
+
+def test_fit_on_is_read_and_written():
+    arguments = read_config(config_of("set") | {"preprocessing": {"fit_on": "all"}})
+    assert arguments["fit_on"] == "all"
+    assert read_config(write_config(**arguments))["fit_on"] == "all"
+
+
+# -- and back
+
+
+def test_what_is_written_has_what_differs_from_the_defaults():
+    features = {
+        "city": Category(most_common=100, column="town"),
+        "price": Number(normalization=None),
+        "day": Date(),
+    }
+    assert write_config(features) == {
+        "input_features": [
+            {"name": "city", "type": "category", "column": "town", "preprocessing": {"most_common": 100}},
+            {"name": "price", "type": "number", "preprocessing": {"normalization": None}},
+            {"name": "day", "type": "date"},
+        ],
+        "preprocessing": {"split": None},
+    }
+
+
+def test_values_are_written_as_plain_ones_of_their_types():
+    features = {
+        "a": Number(fill_value=np.float64(1.5)),
+        "b": Number(fill_value=0),
+        "c": Sequence(special_symbols=MappingProxyType({"unknown": "?", "padding": "_"})),
+    }
+    text = yaml.safe_dump(write_config(features), sort_keys=False)
+    back = read_config(text)["features"]
+    fills = [back["a"].fill_value, back["b"].fill_value]
+    assert (fills, [type(fill) for fill in fills]) == ([1.5, 0], [float, int])
+    assert back["c"].special_symbols == {"unknown": "?", "padding": "_"}
+
+
+def test_a_function_cannot_be_written():
+    with pytest.raises(ConfigError, match=r'feature "x": tokenizer=.* is a Python function'):
+        write_config({"x": Sequence(tokenizer=str.split)})
+
+
+def test_a_type_that_is_not_registered_cannot_be_written():
+    class Odd(Number):
+        kind = "odd"
+
+    with pytest.raises(ConfigError, match=r'feature "x": a configuration has no word for Odd'):
+        write_config({"x": Odd()})
+
+
+@pytest.mark.parametrize(
+    ("split", "balance"),
+    [
+        (None, None),
+        (RandomSplit((0.5, 0.5), seed=3), Oversample("y", ratio=0.5)),
+        (FixedSplit("part"), Undersample("y", counts={"a": 3, 1: 4}, seed=9)),
+        (StratifiedSplit("y", on_small="train"), None),
+        (DatetimeSplit("day", datetime_format="%d/%m/%Y"), None),
+        (HashSplit("user", seed=4), None),
+    ],
+)
+def test_split_and_balance_come_back_through_yaml(split, balance):
+    text = yaml.safe_dump(write_config({"x": Number()}, split, balance), sort_keys=False)
+    back = read_config(text)
+    for old, new in ((split, back["split"]), (balance, back["balance"])):
+        assert type(new) is type(old)
+        assert old is None or new.to_dict() == old.to_dict()
+
+
+WORDS = st.text(st.characters(codec="utf-8"), min_size=1, max_size=8)
+SYMBOLS = [
+    None,
+    "ludwig",
+    {"unknown": "?", "padding": "_"},
+    {"stop": "e", "padding": "p", "start": "s", "unknown": "u"},
+]
+BY_NAME = {
+    "tokenizer": st.sampled_from(["space", "space_punct", "characters", "comma", "underscore"]),
+    "vocab_file": st.none(),
+    "pretrained_model_name_or_path": st.none(),
+    "special_symbols": st.sampled_from(SYMBOLS),
+    "datetime_format": st.sampled_from([None, "%d/%m/%Y", "%Y%m%d"]),
+}
+FILLS = {
+    "date": st.sampled_from(["2020-01-31", "1999-12-31 23:59:59", "", None]),
+    "h3": st.sampled_from([622236750694711295, "8928308280fffff", None]),
+    "vector": st.sampled_from(["", "0.5", -1.5, 3, None]),
+    "timeseries": st.sampled_from(["", "0 1 2.5", None]),
+}
+
+
+def values_of(annotation):
+    """Return a strategy for the values that an annotation allows."""
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Literal:
+        return st.sampled_from(parts)
+    if origin is typing.Annotated:
+        base, bound = parts
+        least = bound.bound
+        return st.integers(int(least), 10**6) if base is int else st.floats(least, 1e300)
+    if parts and origin is not None:
+        return st.one_of([values_of(part) for part in parts if part is not Ellipsis])
+    plain = {int: st.integers(), float: st.floats(allow_nan=False), bool: st.booleans(), str: WORDS}
+    return st.none() if annotation is type(None) else plain.get(annotation, st.nothing())
+
+
+@st.composite
+def features_of(draw, kind):
+    strategies = {
+        name: FILLS.get(kind, values_of(annotation))
+        if name == "fill_value"
+        else BY_NAME.get(name, values_of(annotation))
+        for name, annotation in annotations_of(FEATURES[kind]).items()
+    }
+    params = {name: draw(values) for name, values in strategies.items() if draw(st.booleans())}
+    feature = FEATURES[kind](**params)
+    try:
+        feature.check_parameters()
+    except ConfigError:
+        assume(False)
+    return feature
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+@settings(max_examples=25, suppress_health_check=[HealthCheck.filter_too_much, HealthCheck.too_slow])
+@given(data=st.data())
+def test_every_feature_comes_back_through_yaml_and_json(kind, data):
+    name, feature = data.draw(WORDS), data.draw(features_of(kind))
+    assume(feature.column != name)
+    config = write_config({name: feature})
+    [(back_name, back)] = read_config(yaml.safe_dump(config, sort_keys=False))["features"].items()
+    assert back_name == name
+    assert params_of(back) == params_of(feature)
+    assert params_of(read_config(json.loads(json.dumps(config)))["features"][name]) == params_of(feature)
+
+
+def test_the_order_of_special_symbols_comes_back():
+    symbols = {"unknown": "?", "padding": "_"}
+    config = yaml.safe_dump(write_config({"x": Sequence(special_symbols=symbols)}), sort_keys=False)
+    assert list(read_config(config)["features"]["x"].special_symbols) == ["unknown", "padding"]
+
+
+def test_a_preprocessor_is_made_from_a_configuration_and_back():
+    config = {
+        "input_features": [{"name": "city", "type": "category"}],
+        "output_features": [{"name": "sold", "type": "binary"}],
+        "preprocessing": {"split": {"type": "random", "probabilities": [0.5, 0.0, 0.5]}},
+    }
+    prep = Preprocessor.from_config(config)
+    again = Preprocessor.from_config(prep.to_config())
+    assert again.to_dict() == prep.to_dict()
+    frame = pd.DataFrame({"city": ["Rome", "Oslo"] * 4, "sold": ["yes", "no"] * 4})
+    assert again.fit(frame).to_dict() == prep.fit(frame).to_dict()
+    assert isinstance(prep.features["sold"], Binary)
+
+
+def test_the_page_for_ludwig_users_has_every_key_that_is_ignored_or_refused():
+    page = (Path(__file__).parent.parent / "docs" / "ludwig.md").read_text(encoding="utf-8")
+    for key in [*IGNORED_PARAMETERS, *REFUSED_PARAMETERS, *REFUSED]:
+        assert f"`{key}`" in page, key

@@ -1,0 +1,293 @@
+"""What a Preprocessor looks like in a notebook and in a terminal, before and after fitting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html.parser import HTMLParser
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from daskprep.balance import Oversample
+from daskprep.description import describe_html, describe_text, facts
+from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence
+from daskprep.features.binary import LearnedBinary
+from daskprep.features.category import LearnedCategory
+from daskprep.features.number import LearnedNumber
+from daskprep.features.sequence import LearnedSequence
+from daskprep.features.text import LearnedText
+from daskprep.preprocessor import Preprocessor
+from daskprep.split import RandomSplit, StratifiedSplit
+from daskprep.vocabulary import SpecialSymbols, Vocabulary
+
+SCRIPT = "<script>alert('&')</script>"
+
+
+class Page(HTMLParser):
+    """Cells by row, text of the caption, tags and attributes; fails on tags that are not closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.caption, self.tags, self.attributes, self.open = [], "", set(), set(), []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+        if tag != "br":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open[-1] == "caption":
+            self.caption += data + "\n"
+        else:
+            self.rows[-1][-1] += data
+
+
+def page_of(*args):
+    return Page(describe_html(*args))
+
+
+def cells_of(learned, feature=None, name="x"):
+    """Return the cells of one feature by the name of their column."""
+    columns, row = page_of({name: feature or Number()}, {name: learned}).rows
+    return dict(zip(columns, row, strict=True))
+
+
+def vocabulary_of(counts, specials=None):
+    specials = specials or SpecialSymbols.for_category()
+    tokens = [*specials.symbols, *counts]
+    return Vocabulary(pa.array(tokens), np.array([0] * len(specials) + [*counts.values()], np.int64), specials)
+
+
+# -- before fitting
+
+
+def test_a_plan_lists_what_differs_from_the_defaults():
+    features = {"price": Number(normalization="iq", fill_value=-1.0), "city": Category(column="town")}
+    page = page_of(features, {}, RandomSplit((0.5, 0.5), seed=3), Oversample("city", ratio=0.5))
+    assert page.rows == [
+        ["feature", "type", "parameters"],
+        ["price", "number", "fill_value=-1.0, normalization='iq'"],
+        ["city (column 'town')", "category", ""],
+    ]
+    assert page.caption.splitlines() == [
+        "2 features, not fitted",
+        "split: RandomSplit(probabilities=(0.5, 0.5), seed=3)",
+        "balance: Oversample(column='city', ratio=0.5, seed=42)",
+    ]
+
+
+def test_without_a_split_all_rows_are_for_training():
+    caption = page_of({"x": Number()}, {}).caption.splitlines()
+    assert caption == ["1 feature, not fitted", "no split: all rows are for training"]
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_every_type_is_described_with_its_defaults(kind):
+    assert page_of({"x": FEATURES[kind]()}, {}).rows[1] == ["x", kind, ""]
+
+
+def test_a_value_equal_to_the_default_but_of_another_type_is_a_change():
+    assert page_of({"x": Number(fill_value=0)}, {}).rows[1][2] == "fill_value=0"
+
+
+def test_a_function_is_shown_by_its_name():
+    assert page_of({"x": Sequence(tokenizer=str.split)}, {}).rows[1][2] == "tokenizer=split"
+
+
+# -- after fitting
+
+
+def test_rows_missing_and_unreadable_cells_are_counted():
+    learned = LearnedNumber(
+        rows=12_345, missing=1_235, invalid=3, invalid_samples=("oops", "n/a"), fill_value=0.0, mean=1.0
+    )
+    cells = cells_of(learned)
+    assert cells["rows"] == "12,345"
+    assert cells["missing"] == "1,235 (10.0 %), filled with 0.0"
+    assert cells["unreadable"] == "3: 'oops', 'n/a'"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "words"),
+    [("drop_row", "dropped"), ("ffill", "filled by ffill"), ("bfill", "filled by bfill")],
+)
+def test_missing_cells_without_a_fill_value_say_what_becomes_of_them(strategy, words):
+    cells = cells_of(Learned(rows=4, missing=1), Number(missing_value_strategy=strategy))
+    assert cells["missing"] == f"1 (25.0 %), {words}"
+
+
+def test_a_small_share_is_not_called_zero():
+    assert cells_of(Learned(rows=10**6, missing=1, fill_value=0))["missing"].startswith("1 (under 0.1 %)")
+    assert cells_of(Learned(rows=10**6))["missing"] == "0"
+
+
+def test_the_caption_tells_the_rows_that_were_learned_from():
+    assert "1 feature, learned from 1,200 rows" in page_of({"x": Number()}, {"x": Learned(rows=1200)}).caption
+
+
+def test_a_feature_that_learned_nothing_yet_has_empty_cells():
+    rows = page_of({"x": Number(), "y": Number()}, {"x": LearnedNumber(rows=2, mean=1.5)}).rows
+    assert rows[1][3:] == ["2", "0", "0", "mean 1.5"]
+    assert rows[2][3:] == ["", "", "", ""]
+
+
+def test_facts_of_a_number_are_those_it_learned():
+    learned = LearnedNumber(rows=3, fill_value=0.0, mean=2.0, std=1 / 3, min=-1e30, max=1234567.0)
+    assert facts(learned) == ["mean 2", "std 0.333333", "min -1e+30", "max 1.23457e+06"]
+
+
+def test_facts_of_a_binary_are_its_labels():
+    assert facts(LearnedBinary(bool2str=("no", "yes"))) == ["False: 'no'", "True: 'yes'"]
+    assert facts(LearnedBinary(above_zero=True)) == ["False: 0 and below", "True: above 0"]
+
+
+def test_facts_of_tokens_are_the_most_frequent_ones():
+    counts = {"a": 9_000, "b": 8, "c": 7, "d": 6, "e": 5, "f": 4}
+    learned = LearnedCategory(vocabulary=vocabulary_of(counts))
+    assert facts(learned) == ["vocabulary of 7: 'a' 9,000, 'b' 8, 'c' 7, 'd' 6, 'e' 5"]
+
+
+def test_the_most_frequent_tokens_of_a_ready_vocabulary_are_searched():
+    # Its order is its own, special symbols may be frequent and in the middle, and most tokens never occur.
+    tokens = ["z", "<UNK>", "y", "x", "w", "<PAD>", *(f"t{i}" for i in range(1000)), "last"]
+    specials = SpecialSymbols.found_in(tokens, {"padding": "<PAD>", "unknown": "<UNK>"})
+    frequencies = np.zeros(len(tokens), np.int64)
+    frequencies[[0, 1, 2, 3, 5, -1]] = [1, 99, 3, 3, 99, 3]
+    learned = LearnedCategory(vocabulary=Vocabulary(pa.array(tokens), frequencies, specials))
+    assert facts(learned) == ["vocabulary of 1,007: 'y' 3, 'x' 3, 'last' 3, 'z' 1"]
+
+
+def test_ties_go_by_id():
+    learned = LearnedCategory(vocabulary=vocabulary_of(dict.fromkeys("gfedcba", 1)))
+    assert facts(learned) == ["vocabulary of 8: 'g' 1, 'f' 1, 'e' 1, 'd' 1, 'c' 1"]
+
+
+def test_an_empty_vocabulary_is_described():
+    assert facts(LearnedCategory(vocabulary=vocabulary_of({}))) == ["vocabulary of 1"]
+
+
+def test_facts_of_words_and_characters_are_told_apart():
+    level = LearnedSequence(vocabulary=vocabulary_of({"a": 2}), max_sequence_length=9, max_sequence_length_99ptile=7)
+    shared = ["vocabulary of 2: 'a' 2", "length 9", "99 % are within 7"]
+    assert facts(level) == shared
+    assert facts(LearnedText(word=level, char=level)) == [f"{name}: {', '.join(shared)}" for name in ("word", "char")]
+
+
+def test_a_type_of_ones_own_is_described_by_its_fields():
+    @dataclass(frozen=True, kw_only=True)
+    class LearnedOdd(Learned):
+        number_of_parts: int
+        table: dict
+
+    assert facts(LearnedOdd(rows=3, number_of_parts=4_000, table={})) == ["number of parts 4,000"]
+
+
+def test_a_large_vocabulary_is_not_turned_into_python_objects(monkeypatch):
+    vocabulary = vocabulary_of({f"token{i}": 10**6 - i for i in range(20_000)})
+    monkeypatch.setattr(Vocabulary, "to_dict", lambda self: pytest.fail("the whole vocabulary was listed"))
+    learned = LearnedCategory(vocabulary=vocabulary)
+    for describe in (describe_html, describe_text):
+        assert "vocabulary of 20,001" in describe({"x": Category()}, {"x": learned})
+
+
+# -- what may not break the page
+
+
+def test_every_value_is_escaped():
+    learned = LearnedCategory(
+        rows=2,
+        missing=1,
+        invalid=1,
+        invalid_samples=(SCRIPT,),
+        fill_value=SCRIPT,
+        vocabulary=vocabulary_of({SCRIPT: 1}),
+    )
+    features = {SCRIPT: Category(column=SCRIPT, fill_value=SCRIPT)}
+    text = describe_html(features, {SCRIPT: learned}, StratifiedSplit(SCRIPT), Oversample(SCRIPT, ratio=0.5))
+    page = Page(text)
+    assert page.tags == {"table", "caption", "br", "tr", "th", "td"}
+    assert text.count("&lt;script&gt;") == 8
+    assert page.rows[1][0].startswith(SCRIPT)
+    assert SCRIPT not in text
+
+
+def test_the_page_needs_nothing_from_outside_and_no_colours():
+    text = describe_html({"x": Binary()}, {"x": LearnedBinary(rows=1)})
+    assert Page(text).attributes == {"style", "scope"}
+    assert not any(word in text for word in ("url(", "http", "src=", "<style", "black", "white;", ":#"))
+
+
+def test_long_values_are_cut():
+    long = "x" * 10**6
+    learned = LearnedCategory(
+        rows=2,
+        missing=1,
+        invalid=1,
+        invalid_samples=(long,),
+        fill_value=long,
+        vocabulary=vocabulary_of({long: 1}),
+    )
+    args = {long: Category(fill_value=long, column=long)}, {long: learned}, StratifiedSplit(long)
+    assert len(describe_html(*args)) < 4_000
+    assert len(describe_text(*args)) < 1_500
+    assert "…" in describe_text(*args)
+
+
+def test_a_line_break_in_a_value_breaks_no_line():
+    name = "a\nb\t\u202e"
+    learned = LearnedNumber(rows=1, invalid=1, invalid_samples=("c\nd",))
+    lines = describe_text({name: Number()}, {name: learned}).splitlines()
+    assert len(lines) == 4
+    assert lines[3].startswith(r"a\nb\t\u202e  number")
+    assert r"1: 'c\nd'" in lines[3]
+
+
+def test_many_features_are_cut_and_counted():
+    features = {f"x{i}": Number() for i in range(1_500)}
+    rows = page_of(features, {}).rows
+    assert (len(rows), rows[-1]) == (202, ["and 1,300 more features"])
+    lines = describe_text(features, {}).splitlines()
+    assert (len(lines), lines[-1]) == (64, "and 1,440 more features")
+
+
+# -- text
+
+
+def test_text_stands_in_columns():
+    features = {"price": Number(normalization="iq"), "city": Category()}
+    learned = {
+        "price": LearnedNumber(rows=4, missing=1, fill_value=0.0, mean=2.5),
+        "city": LearnedCategory(rows=4, vocabulary=vocabulary_of({"Rome": 3, "Oslo": 1})),
+    }
+    assert describe_text(features, learned, RandomSplit()).splitlines() == [
+        "2 features, learned from 4 rows",
+        "split: RandomSplit(probabilities=(0.7, 0.1, 0.2), seed=42)",
+        "feature  type      parameters          rows  missing                      unreadable  learned",
+        "price    number    normalization='iq'  4     1 (25.0 %), filled with 0.0  0           mean 2.5",
+        "city     category                      4     0                            0           "
+        "vocabulary of 3: 'Rome' 3, 'Oslo' 1",
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:column")
+def test_a_preprocessor_is_described_before_and_after_fitting():
+    frame = pd.DataFrame({"price": ["1", "3", None, "oops"], "city": ["Rome", "Oslo", "Rome", None]})
+    prep = Preprocessor({"price": Number(missing_value_strategy="fill_with_mean"), "city": "category"})
+    assert Page(prep._repr_html_()).rows[0] == ["feature", "type", "parameters"]
+    price, city = Page(prep.fit(frame)._repr_html_()).rows[1:]
+    assert price[3:6] == ["4", "2 (50.0 %), filled with 2.0", "1: 'oops'"]
+    assert price[6].startswith("mean 2; std ")
+    assert city[3:] == ["4", "1 (25.0 %), filled with '<UNK>'", "0", "vocabulary of 3: 'Rome' 2, 'Oslo' 1"]

@@ -1,0 +1,160 @@
+"""What is learned, split and encoded does not depend on partitions, schedulers or crashes."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.summaries import token_counts
+
+ROWS = 640
+WORDS = np.array(["Alpha", "beta,", "Gamma!", "delta", "éclair", "straße", "omega.", "of", "the", "中文"])
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(7)
+
+    def with_gaps(values, share=0.1):
+        return pd.Series(values).mask(rng.random(ROWS) < share)
+
+    def sentences(words, most):
+        return [" ".join(rng.choice(words, rng.integers(0, most))) for _ in range(ROWS)]
+
+    return pd.DataFrame(
+        {
+            "price": with_gaps(rng.lognormal(3, 2, ROWS)),
+            "tiny": rng.normal(size=ROWS) * 10.0 ** rng.integers(-30, 30, ROWS),
+            "city": with_gaps(rng.choice(["Oslo", "Rome", "Lima", " Lima"], ROWS)),
+            "code": with_gaps(rng.integers(0, 40, ROWS)),
+            "tags": sentences(np.array(["new", "red", "old", "big"]), 6),
+            "words": sentences(WORDS, 9),
+            "steps": with_gaps(sentences(np.array(list("abcdefgh")), 12)),
+            "review": with_gaps(sentences(WORDS, 15)),
+            "demand": [" ".join(map(str, row)) for row in rng.integers(0, 99, (ROWS, 4))],
+            "vector": [" ".join(f"{x:.3f}" for x in row) for row in rng.normal(size=(ROWS, 3))],
+            "when": pd.Timestamp("2024-02-01") + pd.to_timedelta(rng.integers(0, 10**7, ROWS), unit="s"),
+            "cell": rng.integers(576495936675512319, 576495936675512319 + 1000, ROWS),
+            "sold": with_gaps(rng.choice(["yes", "no"], ROWS)),
+        }
+    )
+
+
+def preprocessor(**options) -> dp.Preprocessor:
+    return dp.Preprocessor(
+        {
+            "price": dp.Number(normalization="iq", missing_value_strategy="fill_with_mean"),
+            "tiny": dp.Number(outlier_strategy="fill_with_mean"),
+            "city": dp.Category(missing_value_strategy="ffill"),
+            "code": dp.Category(missing_value_strategy="fill_with_mode", most_common=10),
+            "code_number": dp.Number(column="code", missing_value_strategy="bfill"),
+            "tags": "set",
+            "words": "bag",
+            "steps": dp.Sequence(add_start_stop=True, missing_value_strategy="fill_with_mode"),
+            "review": dp.Text(level="both", compute_idf=True, missing_value_strategy="ffill"),
+            "demand": "timeseries",
+            "vector": "vector",
+            "when": "date",
+            "cell": "h3",
+            "sold": dp.Binary(missing_value_strategy="drop_row"),
+        },
+        **options,
+    )
+
+
+def learned_json(prep: dp.Preprocessor) -> str:
+    return json.dumps(prep.to_dict()["features"])
+
+
+def with_empty_partitions(table: pd.DataFrame, npartitions: int) -> dd.DataFrame:
+    cuts = np.linspace(0, len(table), npartitions // 2 + 1).astype(int)
+    pieces = []
+    for start, end in pairwise(cuts):
+        pieces += [table.iloc[start:end], table.iloc[:0]]
+    return dd.from_map(lambda piece: piece, pieces, meta=table.iloc[:0])
+
+
+FRAMES = {
+    "1": lambda table: dd.from_pandas(table, npartitions=1),
+    "3": lambda table: dd.from_pandas(table, npartitions=3),
+    "16": lambda table: dd.from_pandas(table, npartitions=16),
+    "64": lambda table: dd.from_pandas(table, npartitions=64),
+    "16, every other empty": lambda table: with_empty_partitions(table, 16),
+}
+
+
+@pytest.fixture(scope="module")
+def expected(table) -> dict[str, str]:
+    return {
+        "all": learned_json(preprocessor().fit(table)),
+        "stratified": learned_json(preprocessor(split=dp.StratifiedSplit("city", seed=3)).fit(table)),
+    }
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_learned_json_is_the_same_for_every_partitioning(table, expected, frame):
+    frame = FRAMES[frame](table)
+    assert learned_json(preprocessor().fit(frame)) == expected["all"]
+    stratified = preprocessor(split=dp.StratifiedSplit("city", seed=3)).fit(frame)
+    assert learned_json(stratified) == expected["stratified"]
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_learned_json_is_the_same_for_every_scheduler(table, expected, scheduler):
+    with dask.config.set(scheduler=scheduler):
+        assert learned_json(preprocessor().fit(dd.from_pandas(table, npartitions=5))) == expected["all"]
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_encoded_arrays_are_the_same_for_every_partitioning(table, frame):
+    prep = preprocessor().fit(table)
+    expected = prep.encode(table)
+    encoded = dask.compute(prep.encode(FRAMES[frame](table)))[0]
+    assert encoded.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(encoded[name], array, err_msg=name)
+        assert encoded[name].dtype == array.dtype
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize(
+    "split",
+    [dp.RandomSplit(seed=1), dp.StratifiedSplit("city"), dp.HashSplit("code"), dp.DatetimeSplit("when")],
+    ids=lambda split: split.type,
+)
+def test_rows_are_assigned_the_same_for_every_partitioning(table, frame, split):
+    prep = preprocessor(split=split, balance=dp.Oversample("sold", ratio=0.9))
+    expected = prep.assign(table)
+    assigned = dask.compute(prep.assign(FRAMES[frame](table)))[0]
+    np.testing.assert_array_equal(assigned["split"], expected["split"])
+    np.testing.assert_array_equal(assigned["repeats"], expected["repeats"])
+    assert (expected["split"] == 255).sum() == table["sold"].isna().sum()
+
+
+def test_rows_only_count_once_they_are_assigned_to_training(table):
+    split = dp.RandomSplit((0.5, 0.2, 0.3), seed=5)
+    prep = preprocessor(split=split).fit(table)
+    training = table[prep.assign(table)["split"] == 0]
+    # Neighbours fill gaps across splits, and dropped rows are in none: features that do either learn more than this.
+    alone = {name: f for name, f in prep.features_.items() if not f.looks_around and not f.drops_rows}
+    again = dp.Preprocessor(alone).fit(training)
+    assert {n: one.to_dict() for n, one in again.learned_.items()} == {n: prep.learned_[n].to_dict() for n in alone}
+
+
+def test_counts_that_spill_to_files_change_nothing(table, expected, tmp_path, monkeypatch):
+    spilled = []
+    original = token_counts.spill
+    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
+    monkeypatch.setattr(token_counts, "spill", lambda *args: spilled.append(1) or original(*args))
+    with dask.config.set(scheduler="threads"):
+        prep = preprocessor(scratch=str(tmp_path)).fit(dd.from_pandas(table, npartitions=12))
+    assert len(spilled) > 10
+    assert learned_json(prep) == expected["all"]
+    assert list(tmp_path.iterdir()) == []

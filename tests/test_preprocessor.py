@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+import daskprep as dp
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "price": rng.lognormal(size=60),
+            "city": rng.choice(["Rome", "Oslo", None], 60),
+            "tags": rng.choice(["a b", "b", ""], 60),
+            "review": rng.choice(["Nice one!", "bad", None], 60),
+            "series": "1 2 3",
+            "vector": "0.5 1",
+            "when": "2024-05-06",
+            "cell": 622236750694711295,
+            "sold": rng.choice([True, False], 60),
+        }
+    )
+
+
+FEATURES = {
+    "price": dp.Number(),
+    "city": dp.Category(most_common=10),
+    "tags": "set",
+    "bag": dp.Bag(column="tags"),
+    "steps": dp.Sequence(column="tags"),
+    "review": dp.Text(level="both", compute_idf=True),
+    "series": "timeseries",
+    "vector": "vector",
+    "when": "date",
+    "cell": "h3",
+    "sold": "binary",
+}
+
+
+@pytest.fixture
+def prep(table) -> dp.Preprocessor:
+    return dp.Preprocessor(
+        {name: clone(f) if isinstance(f, dp.Feature) else f for name, f in FEATURES.items()},
+        split=dp.StratifiedSplit("sold", seed=1),
+        balance=dp.Undersample("sold", ratio=1.0),
+    ).fit(table)
+
+
+def assert_same(left: dp.Preprocessor, right: dp.Preprocessor, table: pd.DataFrame) -> None:
+    assert json.dumps(left.to_dict()) == json.dumps(right.to_dict())
+    for name, array in left.encode(table).items():
+        np.testing.assert_array_equal(right.encode(table)[name], array)
+    np.testing.assert_array_equal(left.assign(table)["repeats"], right.assign(table)["repeats"])
+
+
+def test_save_and_load_give_the_same_preprocessor(prep, table, tmp_path):
+    prep.save(tmp_path / "deep" / "prep.json")
+    assert_same(prep, dp.Preprocessor.load(tmp_path / "deep" / "prep.json"), table)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["prep.json"]
+
+
+def test_saving_to_a_url_works(prep, table):
+    prep.save("memory://states/prep.json")
+    assert_same(prep, dp.Preprocessor.load("memory://states/prep.json"), table)
+
+
+def test_large_vocabularies_are_saved_as_parquet(table, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
+    prep = dp.Preprocessor({"review": dp.Text(level="both"), "city": "category"}).fit(table)
+    prep.save(tmp_path / "prep.json")
+    state = json.loads((tmp_path / "prep.json").read_text())
+    assert "idx2str" in state["features"]["city"]["learned"]
+    names = [state["features"]["review"]["learned"][level]["vocabulary_file"] for level in ("word", "char")]
+    assert all((tmp_path / name).is_file() for name in names)
+    assert_same(prep, dp.Preprocessor.load(tmp_path / "prep.json"), table)
+    (tmp_path / names[0]).unlink()
+    with pytest.raises(CorruptDatasetError, match=r"review.*\.parquet"):
+        dp.Preprocessor.load(tmp_path / "prep.json")
+
+
+@pytest.mark.parametrize("name", ["../../secret.vocab/x.parquet", "/etc/x.vocab/y.parquet"])
+def test_a_vocabulary_file_elsewhere_is_not_read(prep, tmp_path, name):
+    prep.save(tmp_path / "prep.json")
+    state = json.loads((tmp_path / "prep.json").read_text())
+    state["features"]["city"]["learned"] = {"vocabulary_file": name}
+    (tmp_path / "prep.json").write_text(json.dumps(state))
+    with pytest.raises(CorruptDatasetError, match="outside"):
+        dp.Preprocessor.load(tmp_path / "prep.json")
+
+
+def test_a_newer_format_and_other_files_are_refused(prep, tmp_path):
+    state = prep.to_dict() | {"format": 99}
+    with pytest.raises(FormatVersionError, match="99.*upgrade"):
+        dp.Preprocessor.from_dict(state)
+    (tmp_path / "other.json").write_text("{}")
+    with pytest.raises(CorruptDatasetError, match="no saved Preprocessor"):
+        dp.Preprocessor.load(tmp_path / "other.json")
+    (tmp_path / "other.json").write_text("{")
+    with pytest.raises(CorruptDatasetError, match="no JSON"):
+        dp.Preprocessor.load(tmp_path / "other.json")
+    with pytest.raises(ConfigError, match=r"no saved Preprocessor at .*gone\.json"):
+        dp.Preprocessor.load(tmp_path / "gone.json")
+
+
+def test_pickles_encode_the_same(prep, table):
+    assert_same(prep, pickle.loads(pickle.dumps(prep)), table)
+
+
+def test_a_clone_has_equal_parameters_and_nothing_learned(prep):
+    copy = clone(prep)
+    assert copy.to_config() == prep.to_config()
+    assert not hasattr(copy, "learned_")
+    assert copy.features["price"] is not prep.features["price"]
+
+
+def test_nested_parameters_can_be_read_and_set(prep):
+    assert prep.get_params()["city__most_common"] == 10
+    assert prep.get_params()["split__seed"] == 1
+    copy = clone(prep).set_params(city__most_common=1, tags__max_size=1, split__seed=2)
+    assert copy.get_params()["city__most_common"] == 1
+    assert copy.get_params()["tags__max_size"] == 1
+    assert copy.split.seed == 2
+    assert prep.features["city"].most_common == 10
+    with pytest.raises(ConfigError, match='"city__most_comon".*Did you mean "city__most_common"'):
+        copy.set_params(city__most_comon=1)
+
+
+def test_setting_a_parameter_after_fit_waits_for_the_next_fit(prep, table):
+    before = prep.encode(table)["city"]
+    prep.set_params(city__most_common=1)
+    np.testing.assert_array_equal(prep.encode(table)["city"], before)
+    assert prep.fit(table).encode(table)["city"].max() == 1
+
+
+def test_transform_has_one_column_for_each_name(prep, table, as_frame):
+    expected = prep.transform(table)
+    names = prep.get_feature_names_out()
+    assert expected.shape == (60, len(names))
+    assert names[:2].tolist() == ["price", "city"]
+    assert {"tags_a", "review_word_0", "when_year"} <= set(names)
+    np.testing.assert_array_equal(np.asarray(prep.transform(as_frame(table))), expected)
+
+
+def test_decode_gives_readable_values_back(prep, table):
+    decoded = prep.decode(prep.encode(table))
+    np.testing.assert_allclose(decoded["price"], table["price"], rtol=1e-5)
+    assert decoded["city"].tolist() == table["city"].fillna("<UNK>").tolist()
+    assert decoded["cell"].iloc[0] == 622236750694711295
+    assert str(decoded["when"].iloc[0]) == "2024-05-06 00:00:00"
+    assert list(prep.decode({"city": np.array([1])}).columns) == ["city"]
+    with pytest.raises(ConfigError, match='"citi".*Did you mean "city"'):
+        prep.decode({"citi": np.array([1])})
+
+
+def test_a_preprocessor_works_in_a_pipeline(table):
+    prep = dp.Preprocessor({"price": "number", "city": "category", "tags": "set"})
+    model = make_pipeline(prep, LogisticRegression()).fit(table, table["sold"])
+    assert model.predict(table).shape == (60,)
+    assert clone(model).fit(table, table["sold"]).score(table, table["sold"]) > 0.4
+
+
+def test_features_work_in_a_column_transformer(table):
+    columns = make_column_transformer((dp.Number(), ["price"]), (dp.Set(), ["tags"]), (dp.Category(), ["city"]))
+    assert columns.fit_transform(table).shape == (60, 1 + 4 + 1)
+    assert columns.get_feature_names_out().tolist() == [
+        "number__price",
+        "set__tags_<PAD>",
+        "set__tags_<UNK>",
+        "set__tags_b",
+        "set__tags_a",
+        "category__city",
+    ] or columns.get_feature_names_out().tolist()[3:5] == ["set__tags_a", "set__tags_b"]
+
+
+def test_files_of_every_format_give_the_same(table, tmp_path):
+    features = {name: FEATURES[name] for name in ("price", "city", "review", "sold")}
+    slim = table[list(features)]
+    slim.to_parquet(tmp_path / "data.parquet", row_group_size=17)
+    slim.to_csv(tmp_path / "data.csv", index=False)
+    slim.to_csv(tmp_path / "data.tsv", index=False, sep="\t")
+    slim.to_json(tmp_path / "data.jsonl", orient="records", lines=True)
+    slim.to_feather(tmp_path / "data.feather")
+    expected = dp.Preprocessor(features).fit(slim)
+    for path in sorted(tmp_path.iterdir()):
+        prep = dp.Preprocessor(features).fit(str(path))
+        encoded = prep.encode(str(path))
+        for name, array in expected.encode(slim).items():
+            np.testing.assert_allclose(np.asarray(encoded[name]), array, rtol=1e-6, atol=1e-7, err_msg=f"{path} {name}")
+
+
+def test_globs_and_lists_of_files_are_one_frame(table, tmp_path):
+    table.iloc[:20].to_parquet(tmp_path / "a.parquet")
+    table.iloc[20:].to_parquet(tmp_path / "b.parquet")
+    expected = dp.Preprocessor({"city": "category"}).fit(table).to_dict()
+    for frame in (
+        str(tmp_path / "*.parquet"),
+        [tmp_path / "a.parquet", tmp_path / "b.parquet"],
+        str(tmp_path),
+    ):
+        assert dp.Preprocessor({"city": "category"}).fit(frame).to_dict() == expected
+
+
+def test_two_features_may_not_give_one_output(table):
+    with pytest.raises(ConfigError, match='"review_word"'):
+        dp.Preprocessor({"review": dp.Text(level="both"), "review_word": dp.Text(column="review")}).fit(table)
+
+
+def test_the_whole_frame_can_be_learned_from(table):
+    split = dp.RandomSplit((0.5, 0.5))
+    assert dp.Preprocessor({"price": "number"}, split=split).fit(table).learned_["price"].rows == 30
+    assert dp.Preprocessor({"price": "number"}, split=split, fit_on="all").fit(table).learned_["price"].rows == 60
+
+
+def test_its_html_shows_what_was_learned(prep):
+    assert "Rome" in prep._repr_html_()
+    assert "price" in clone(prep)._repr_html_()
+
+
+def test_rows_are_assigned_as_they_are_encoded():
+    frame = pd.DataFrame({"x": ["yes", "no", "q", "yes"], "y": [1.0, 2.0, 1.0, 99.0]})
+    features = {
+        "x": dp.Binary(missing_value_strategy="drop_row"),
+        "y": dp.Number(outlier_strategy="drop_row", outlier_threshold=1.4),
+    }
+    with pytest.warns(UserWarning, match="'q'"):
+        prep = dp.Preprocessor(features).fit(frame)
+    assert prep.assign(frame)["split"].tolist() == [0, 0, 255, 255]
+    assert len(prep.encode(frame)["x"]) == 2
+
+
+def test_rows_that_were_learned_from_are_never_assigned_to_test():
+    values = np.random.default_rng(0).standard_t(2, 1000)
+    frame = pd.DataFrame({"x": values})
+    prep = dp.Preprocessor({"x": dp.Number(outlier_strategy="drop_row")}, split=dp.RandomSplit(seed=3))
+    before = prep.assign(frame)["split"]
+    after = prep.fit(frame).assign(frame)["split"]
+    assert (after == 255).sum() > 3
+    np.testing.assert_array_equal(after[after < 255], before[after < 255])
+    assert prep.learned_["x"].mean == pytest.approx(values[before == 0].mean())
+
+
+@pytest.mark.parametrize("token", ["idx2str", "vocabulary_file", "str2idx"])
+def test_a_token_named_like_a_key_of_the_file_is_saved(tmp_path, token):
+    frame = pd.DataFrame({"x": [token, "b"]})
+    dp.Preprocessor({"x": "category"}).fit(frame).save(tmp_path / "prep.json")
+    assert dp.Preprocessor.load(tmp_path / "prep.json").encode(frame)["x"].tolist() == [2, 1]
+
+
+def test_rows_left_out_by_one_feature_do_not_disturb_another():
+    frame = pd.DataFrame({"a": [1.0, 2.0, -5.0], "c": ["x", "y", None]})
+    features = {"a": dp.Number(normalization="log1p"), "c": dp.Category(missing_value_strategy="drop_row")}
+    prep = dp.Preprocessor(features).fit(frame)
+    np.testing.assert_allclose(prep.encode(frame)["a"], np.log1p([1, 2]), rtol=1e-6)
+
+
+def test_columns_that_no_feature_reads_may_be_anything(tmp_path):
+    pd.DataFrame({"x": [1.0], "note": ["a"]}).to_parquet(tmp_path / "a.parquet")
+    pd.DataFrame({"x": [2.0], "note": [[1]]}).to_parquet(tmp_path / "b.parquet")
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(str(tmp_path))
+    assert prep.encode(str(tmp_path))["x"].compute().tolist() == [1, 2]
+
+
+def test_numpy_scalars_are_parameters_and_are_saved(tmp_path):
+    frame = pd.DataFrame({"x": ["a", "b", "b"]})
+    prep = dp.Preprocessor({"x": dp.Category(most_common=np.int64(1))}).fit(frame)
+    prep.save(tmp_path / "prep.json")
+    assert dp.Preprocessor.load(tmp_path / "prep.json").features["x"].most_common == 1
+
+
+def test_saving_again_leaves_no_old_vocabularies(tmp_path, monkeypatch):
+    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 1)
+    for cells in (["a", "b"], ["c", "d"]):
+        dp.Preprocessor({"x": "category"}).fit(pd.DataFrame({"x": cells})).save(tmp_path / "prep.json")
+    assert len(list((tmp_path / "prep.json.vocab").iterdir())) == 1
+    assert dp.Preprocessor.load(tmp_path / "prep.json").encode(pd.DataFrame({"x": ["d"]}))["x"].tolist() == [2]
+
+
+def test_loading_an_unknown_type_names_it(prep):
+    state = prep.to_dict()
+    state["features"]["city"]["type"] = "mine"
+    with pytest.raises(ConfigError, match='"city".*"mine".*FEATURES'):
+        dp.Preprocessor.from_dict(state)
+
+
+def test_a_balance_without_ratio_is_refused_in_fit(table):
+    with pytest.raises(ConfigError, match="ratio"):
+        dp.Preprocessor({"price": "number"}, balance=dp.Oversample("sold")).fit(table)
+
+
+def test_a_name_that_is_no_string_is_refused(table):
+    with pytest.raises(ConfigError, match="named by strings"):
+        dp.Preprocessor({1: "number"}).fit(table)
+
+
+def test_a_scratch_folder_is_made_and_left_empty(table, tmp_path):
+    dp.Preprocessor({"city": "category"}, scratch=str(tmp_path / "new")).fit(table)
+    assert list((tmp_path / "new").iterdir()) == []
