@@ -150,9 +150,10 @@ def _warn(name: str, feature: Feature, learned: Learned) -> None:
         warnings.warn(f'column "{name}" {advice}', UserWarning, stacklevel=2)
     if learned.invalid:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
+        count = "1 cell" if learned.invalid == 1 else f"{learned.invalid} cells"
         warnings.warn(
-            f'column "{name}": {learned.invalid} cells cannot be read as a {feature.kind} and count as missing, '
-            f'such as {samples}; mend them, or use invalid="raise" to stop at the first',
+            f'column "{name}": {count} cannot be read as a {feature.kind}, such as {samples}, and counted as missing; '
+            'mend the data, or use invalid="raise" to stop at the first',
             UserWarning,
             stacklevel=2,
         )

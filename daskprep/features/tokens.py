@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep import kernels
 from daskprep.errors import ColumnError
 from daskprep.features.base import Feature, Learned
 from daskprep.features.cells import as_text
@@ -68,17 +69,20 @@ def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.L
 
 
 def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
-    from_text = as_text(column.flatten())
+    """Take the items of lists as tokens; a list with a missing item cannot be read."""
+    tokens = as_text(column.flatten())
     if lowercase:
-        distinct = from_text.dictionary_encode()
-        lowered = pa.array([token.lower() for token in distinct.dictionary.to_pylist()], pa.string())
-        from_text = lowered.take(distinct.indices)
-    if from_text.null_count:
-        raise ColumnError("holds lists with missing tokens in them: drop these first")
+        distinct = tokens.dictionary_encode()
+        lowered = [None if token is None else token.lower() for token in distinct.dictionary.to_pylist()]
+        tokens = pa.array(lowered, pa.string()).take(distinct.indices)
     lengths = column.value_lengths().fill_null(0).to_numpy()
-    offsets = pa.array(np.concatenate(([0], np.cumsum(lengths))).astype(np.int32))
-    mask = column.is_null() if column.null_count else None
-    return pa.ListArray.from_arrays(offsets, from_text.dictionary_encode(), mask=mask)
+    missing = ~valid_mask(column)
+    if tokens.null_count:
+        rows = np.repeat(np.arange(len(column)), lengths)
+        missing[rows[~valid_mask(tokens)]] = True
+        tokens = tokens.filter(pa.array(~missing[rows]))
+        lengths = np.where(missing, 0, lengths)
+    return kernels.list_of(kernels.offsets_of(lengths), tokens.dictionary_encode(), missing)
 
 
 def lists_of(lists: TokenLists, like: pa.ListArray) -> pa.ListArray:
