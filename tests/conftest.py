@@ -46,9 +46,9 @@ def as_object_frame(as_frame: AsFrame) -> Iterator[AsFrame]:
         yield as_frame
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[Client]:
-    """Start two worker processes; mark tests that use it with ``pytest.mark.cluster``."""
+    """Start two worker processes for the tests of a module that come after; mark them with ``pytest.mark.cluster``."""
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as workers,
         Client(workers) as client,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from itertools import pairwise
+from pathlib import Path
 
 import dask
 import dask.dataframe as dd
@@ -158,3 +161,36 @@ def test_counts_that_spill_to_files_change_nothing(table, expected, tmp_path, mo
     assert len(spilled) > 10
     assert learned_json(prep) == expected["all"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.cluster
+def test_learned_json_is_the_same_on_a_cluster(cluster, table, expected):
+    frame = dd.from_pandas(table, npartitions=5)
+    assert learned_json(preprocessor().fit(frame)) == expected["all"]
+    stratified = preprocessor(split=dp.StratifiedSplit("city", seed=3)).fit(frame)
+    assert learned_json(stratified) == expected["stratified"]
+    assert len(cluster.scheduler_info()["workers"]) == 2
+
+
+def kill_once(flag: str) -> None:
+    """Kill this worker process, unless one was killed before."""
+    try:
+        os.close(os.open(flag, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore")
+def test_learned_json_is_the_same_after_a_worker_was_killed(cluster, table, expected, tmp_path):
+    flag = str(tmp_path / "killed")
+
+    def read(piece: int) -> pd.DataFrame:
+        if piece == 6:
+            kill_once(flag)
+        return table.iloc[piece * ROWS // 8 : (piece + 1) * ROWS // 8]
+
+    frame = dd.from_map(read, range(8), meta=table.iloc[:0])
+    assert learned_json(preprocessor().fit(frame)) == expected["all"]
+    assert Path(flag).exists()
