@@ -50,7 +50,7 @@ def as_object_frame(as_frame: AsFrame) -> Iterator[AsFrame]:
 def cluster() -> Iterator[Client]:
     """Start two worker processes for the tests of a module that come after; mark them with ``pytest.mark.cluster``."""
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as workers,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         Client(workers) as client,
     ):
         yield client

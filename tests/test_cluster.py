@@ -74,7 +74,7 @@ def killing_frame(table: pd.DataFrame, flag: str) -> dd.DataFrame:
 def test_a_worker_that_is_killed_changes_nothing(table, expected, tmp_path):
     flag = str(tmp_path / "killed")
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as workers,
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         Client(workers) as client,
     ):
         before = {worker["pid"] for worker in client.run(lambda: {"pid": os.getpid()}).values()}
