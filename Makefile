@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.test-extra ## fit and encode a small dataset made on the spot
+demo: $(VENV)/.test-extra ## write a small dataset made on the spot, and read it back
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test-extra ## all tests but the slow ones

@@ -13,6 +13,7 @@ __all__ = [
     "FormatVersionError",
     "IncompleteDatasetError",
     "RejectedValueError",
+    "StorageFullError",
     "did_you_mean",
 ]
 
@@ -43,6 +44,10 @@ class IncompleteDatasetError(DaskprepError):
 
 class FormatVersionError(DaskprepError):
     """Something on disk was written by a newer version of daskprep."""
+
+
+class StorageFullError(DaskprepError, OSError):
+    """There is no room for a file; what was written before it is kept."""
 
 
 def did_you_mean(name: object, options: Iterable[object]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -13,12 +12,11 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
-import fsspec
 import pyarrow as pa
-from fsspec.core import url_to_fs
 from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.storage.urls import filesystem_of, public_name
 
 __all__ = ["File", "find_files", "for_each_file", "public_name", "reading"]
 
@@ -30,14 +28,6 @@ _STAMPS = (
     "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
     "mtime", "LastModified", "last_modified", "modified", "updated", "created",
 )  # fmt: skip
-_PACKAGES = {
-    "s3": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "http": "aiohttp",
-    "https": "aiohttp",
-    "abfs": "adlfs",
-}
 
 T = TypeVar("T")
 
@@ -192,16 +182,7 @@ def _natural(path: str) -> list[Any]:
 
 
 def _filesystem(given: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    protocol = given.partition("://")[0] if "://" in given else ""
-    try:
-        filesystem, path = url_to_fs(given, **(options if protocol not in {"", "file", "local"} else {}))
-    except ImportError as error:
-        package = _PACKAGES.get(protocol)
-        remedy = f"pip install {package}" if package else str(error)
-        raise ConfigError(f'"{public_name(given)}": reading "{protocol}" needs a package: {remedy}') from error
-    except ValueError as error:
-        known = did_you_mean(protocol, fsspec.available_protocols())
-        raise ConfigError(f'"{public_name(given)}" cannot be opened: {error}.{known}') from error
+    filesystem, path = filesystem_of(given, options)
     # File systems keep listings, also of files that have changed since.
     filesystem.invalidate_cache()
     return filesystem, path
@@ -263,20 +244,3 @@ def _remote_name(filesystem: Any, path: str, given: str) -> str:
         url = f"{scheme}://{host}{rest}"
     chain = given.partition("::")[2]
     return public_name(f"{url}::{chain}" if chain else url)
-
-
-def public_name(url: str) -> str:
-    """Return a URL without user, password and query; a few digits of its digest stand for the query."""
-    return "::".join(_without_credentials(part) for part in url.split("::"))
-
-
-def _without_credentials(url: str) -> str:
-    scheme, mark, rest = url.partition("://")
-    if not mark:
-        return url
-    query = ""
-    if scheme in {"http", "https"} and "?" in rest:
-        rest, _, secret = rest.partition("?")
-        query = f"?{hashlib.sha256(secret.encode()).hexdigest()[:8]}"
-    host, slash, path = rest.partition("/")
-    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}{query}"

@@ -1,0 +1,29 @@
+"""Bytes in whatever holds them, and their checksum."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+
+__all__ = ["Buffer", "crc32c", "flat"]
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any] | pa.Buffer"
+
+
+def flat(buffer: Buffer) -> memoryview:
+    """Return the bytes of a C-contiguous buffer, without a copy."""
+    view = memoryview(buffer)  # type: ignore[arg-type]  # arrays are buffers to mypy from Python 3.12 on
+    # A view with a 0 in its shape cannot be cast.
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def crc32c(*buffers: Buffer, start: int = 0) -> int:
+    """Return the CRC-32C of the concatenation of some buffers; `start` is that of what stands before them."""
+    checksum = start
+    for buffer in buffers:
+        # google_crc32c refuses writable views, but takes writable arrays.
+        checksum = int(google_crc32c.extend(checksum, np.frombuffer(flat(buffer), np.uint8)))
+    return checksum

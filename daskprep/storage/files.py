@@ -1,0 +1,164 @@
+"""A folder on any file system: files there are written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from fsspec.implementations.local import LocalFileSystem
+
+from daskprep.errors import ConfigError
+from daskprep.storage.checksum import Buffer, flat
+from daskprep.storage.local_files import LocalFiles
+from daskprep.storage.remote_files import RemoteFiles
+from daskprep.storage.urls import filesystem_of, public_name
+
+__all__ = ["Folder"]
+
+
+@dataclass(frozen=True, repr=False)
+class Folder:
+    """A folder on any file system of fsspec, there already or not yet.
+
+    Names of files are relative to the folder and may hold "/". Every method may be called from many threads and
+    processes at once, and a Folder may be pickled; with it goes what opens the file system, credentials included,
+    which neither `url` nor `repr` nor messages show.
+
+    Examples
+    --------
+    >>> from daskprep.storage import Folder
+    >>> folder = Folder.open("memory://listings.dp")
+    >>> folder.write("train/table/part-00000.parquet", b"PAR1", b"...")
+    7
+    >>> folder.sizes()
+    {'train/table/part-00000.parquet': 7}
+    >>> (folder / "train").read("table/part-00000.parquet", 0, 4)
+    b'PAR1'
+    >>> folder.remove_all()
+    """
+
+    url: str
+    path: str
+    files: LocalFiles | RemoteFiles
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Folder:
+        """Return the folder at a local path or a URL; nothing is looked up there yet."""
+        given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+        if not isinstance(given, str) or not given:
+            raise ConfigError(f"a folder needs a path or URL as text, not {given!r}")
+        protocol, mark, _ = given.partition("://")
+        if not mark or "/" in protocol or protocol in {"file", "local"}:
+            local: str = LocalFileSystem._strip_protocol(given)
+            return cls(local, local, LocalFiles())
+        # Other processes write here as well: a listing that was kept would miss their files.
+        options = {"use_listings_cache": False, **(storage_options or {})}
+        filesystem, inner = filesystem_of(given, options)
+        return cls(public_name(given).rstrip("/"), inner.rstrip("/"), RemoteFiles(filesystem))
+
+    @property
+    def is_local(self) -> bool:
+        return isinstance(self.files, LocalFiles)
+
+    @property
+    def is_in_process(self) -> bool:
+        """Whether no other process sees what is written here."""
+        return isinstance(self.files, RemoteFiles) and self.files.protocol == "memory"
+
+    @property
+    def filesystem(self) -> Any:
+        """The file system of fsspec that `path` is a path in, or None of a local folder."""
+        return self.files.filesystem if isinstance(self.files, RemoteFiles) else None
+
+    def __truediv__(self, name: str) -> Folder:
+        return Folder(f"{self.url}/{name}", f"{self.path}/{name}", self.files)
+
+    def __repr__(self) -> str:
+        return f'<Folder "{self.url}">'
+
+    def write(self, name: str, *buffers: Buffer, durable: bool = True) -> int:
+        """Write the concatenation of some buffers as one file, whole or not at all, and return its bytes.
+
+        A file of that name is replaced at once: readers see the old or the new one. With `durable`, a file that
+        was written outlives a loss of power. Raise StorageFullError where there is no room.
+        """
+        with self.writer(name, durable=durable) as append:
+            return sum(map(append, buffers))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep others who ask for the same from the folder for a while, on local file systems; the folder is made."""
+        with self.files.locked(self.path, self.url):
+            yield
+
+    def sync(self, names: Iterable[str]) -> None:
+        """Let files that were written with ``durable=False`` outlive a loss of power from now on."""
+        self.files.sync([f"{self.path}/{name}" for name in names], self.path)
+
+    @contextmanager
+    def writer(self, name: str, *, durable: bool = True) -> Iterator[Callable[[Buffer], int]]:
+        """Give a function that appends a buffer to a file and returns its bytes; `write` says what is promised.
+
+        The file is there once the block ends, and not at all if it ends with an exception.
+        """
+        with self.files.writer(f"{self.path}/{name}", f"{self.url}/{name}", durable) as write:
+
+            def append(buffer: Buffer) -> int:
+                view = flat(buffer)
+                write(view)
+                return len(view)
+
+            yield append
+
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """Return the bytes of a file from `start` to `stop`, fewer where it ends before."""
+        return self.files.read(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
+
+    def read_into(self, name: str, start: int, target: memoryview) -> None:
+        """Fill `target` with the bytes of a file from `start` on; EOFError if the file ends before."""
+        with self.opened(name) as read_into:
+            read_into(start, target)
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
+        """Give what `read_into` does for one file, to be called several times."""
+        with self.files.opened(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
+
+            def read_into(start: int, target: memoryview) -> None:
+                view = flat(target)
+                filled = fill(start, view)
+                if filled != len(view):
+                    raise EOFError(
+                        f"{self.url}/{name} has {filled:,} bytes from byte {start:,} on, and {len(view):,} were "
+                        "expected: it was cut short or is another file; write it again"
+                    )
+
+            yield read_into
+
+    def mapped(self, name: str) -> pa.Buffer:
+        """Return the bytes of a file, of local ones without reading what is not looked at."""
+        return self.files.mapped(f"{self.path}/{name}", f"{self.url}/{name}")
+
+    def size(self, name: str) -> int | None:
+        """Return the bytes of a file, or None if there is none of that name."""
+        return self.files.size(f"{self.path}/{name}", f"{self.url}/{name}")
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of every file below by name, in the order of the names; of no folder, none."""
+        return dict(sorted(self.files.sizes(self.path, self.url)))
+
+    def children(self) -> list[str]:
+        """Return the names of the files and folders right below, in order."""
+        return sorted(self.files.children(self.path, self.url))
+
+    def remove(self, *names: str) -> None:
+        """Remove some files; those that are not there are fine."""
+        self.files.remove([f"{self.path}/{name}" for name in names], self.url)
+
+    def remove_all(self) -> None:
+        """Remove the folder and all below it; a folder that is not there is fine."""
+        self.files.remove_all(self.path, self.url)

@@ -1,0 +1,166 @@
+"""Which rows lie in which file of a dataset: arithmetic alone."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from daskprep.errors import ConfigError
+from daskprep.storage.arrays import Compression, Output, chunk_name, group_metadata
+
+__all__ = ["SPLITS", "Layout"]
+
+SPLITS = ("train", "validation", "test")
+_ROW_ID_BYTES = 8
+_CHUNK_BYTES = 16_000_000
+_PART_BYTES = 32_000_000
+# Enough blocks to mix rows by, and rows enough to be worth a file.
+_BLOCKS_WANTED = 64
+_ROWS_WANTED = 256
+_MOST_CHOSEN_ROWS = 1 << 20
+_MOST_ROWS = 1 << 24
+# Blosc counts in 32 bits with a sign, and keeps a few for its header.
+_MOST_CHUNK_BYTES = (1 << 31) - 1024
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where every row of every output lies.
+
+    Block `b` of a split is rows ``[b * block_rows, (b + 1) * block_rows)``: one chunk of every array, and one row
+    group of the table. A part is `part_blocks` blocks, which one task writes.
+
+    Attributes
+    ----------
+    rows : mapping
+        Rows by split, of the splits that have any, in the order train, validation, test.
+    """
+
+    outputs: tuple[Output, ...]
+    rows: Mapping[str, int]
+    block_rows: int
+    part_blocks: int
+    compression: Compression
+
+    @classmethod
+    def choose(
+        cls, outputs: Iterable[Output], rows: Mapping[str, int], *, block_rows: int | None, compression: Compression
+    ) -> Layout:
+        """Return the layout for some outputs; without `block_rows`, chunks hold up to 16 MB."""
+        outputs = tuple(outputs)
+        if compression not in get_args(Compression):
+            raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
+        widest = max([1, *(output.row_bytes for output in outputs)])
+        if block_rows is None:
+            wanted = max(max(rows.values(), default=0) // _BLOCKS_WANTED, _ROWS_WANTED)
+            most = max(1, min(_CHUNK_BYTES // widest, wanted, _MOST_CHOSEN_ROWS))
+            # Rounded down to three binary digits.
+            unit = 1 << max(most.bit_length() - 3, 0)
+            block_rows = most // unit * unit
+        _check_block_rows(block_rows, widest)
+        block_rows = int(block_rows)
+        row_bytes = sum(output.row_bytes for output in outputs) + _ROW_ID_BYTES
+        part_blocks = max(1, _PART_BYTES // (block_rows * row_bytes))
+        return cls(outputs, _in_order(rows), block_rows, part_blocks, compression)
+
+    @property
+    def scalars(self) -> tuple[Output, ...]:
+        return tuple(output for output in self.outputs if output.is_scalar)
+
+    @property
+    def matrices(self) -> tuple[Output, ...]:
+        return tuple(output for output in self.outputs if not output.is_scalar)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row before compression, its number in the source included."""
+        return sum(output.row_bytes for output in self.outputs) + _ROW_ID_BYTES
+
+    def blocks(self, split: str) -> int:
+        """Return how many blocks a split has."""
+        return -(-self.rows[split] // self.block_rows)
+
+    def block_range(self, split: str, block: int) -> range:
+        """Return the rows of a block."""
+        return self._rows_of(split, range(block, block + 1))
+
+    def parts(self, split: str) -> int:
+        """Return how many parts a split has."""
+        return -(-self.blocks(split) // self.part_blocks)
+
+    def part_range(self, split: str, part: int) -> range:
+        """Return the rows of a part."""
+        return self._rows_of(split, self.part_blocks_of(split, part))
+
+    def part_blocks_of(self, split: str, part: int) -> range:
+        """Return the blocks of a part."""
+        if not 0 <= part < self.parts(split):
+            raise IndexError(f'part {part} of split "{split}", which has {self.parts(split)}')
+        start = part * self.part_blocks
+        return range(start, min(start + self.part_blocks, self.blocks(split)))
+
+    def _rows_of(self, split: str, blocks: range) -> range:
+        if not 0 <= blocks.start < self.blocks(split):
+            raise IndexError(f'block {blocks.start} of split "{split}", which has {self.blocks(split)}')
+        return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
+
+    def part_files(self, split: str, part: int) -> dict[str, range]:
+        """Return the files of a part by name within the version folder, each with its rows within the split."""
+        files = {f"{split}/table/part-{part:05d}.parquet": self.part_range(split, part)}
+        for block in self.part_blocks_of(split, part):
+            rows = self.block_range(split, block)
+            for output in self.matrices:
+                files[f"{split}/arrays.zarr/{chunk_name(output, block)}"] = rows
+        return files
+
+    def fixed_files(self, split: str) -> dict[str, bytes]:
+        """Return the files of a split that hold no rows, by name within the version folder."""
+        metadata = group_metadata(self.matrices, self.rows[split], self.block_rows, self.compression)
+        return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "outputs": [output.to_dict() for output in self.outputs],
+            "rows": dict(self.rows),
+            "block_rows": self.block_rows,
+            "part_blocks": self.part_blocks,
+            "compression": self.compression,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Layout:
+        """Return the layout that `to_dict` described; ValueError if there can be none such."""
+        layout = cls(
+            tuple(map(Output.from_dict, state["outputs"])),
+            _in_order({split: int(rows) for split, rows in state["rows"].items()}),
+            int(state["block_rows"]),
+            int(state["part_blocks"]),
+            state["compression"],
+        )
+        if layout.compression not in get_args(Compression):
+            raise ValueError(f"compression {layout.compression!r}")
+        if min(layout.part_blocks, layout.block_rows) < 1:
+            raise ValueError("a block or a part without rows")
+        return layout
+
+
+def _check_block_rows(block_rows: int, widest: int) -> None:
+    if (
+        isinstance(block_rows, bool)
+        or not isinstance(block_rows, numbers.Integral)
+        or not 1 <= block_rows <= _MOST_ROWS
+    ):
+        raise ConfigError(f"block_rows={block_rows!r}: expected a whole number from 1 to {_MOST_ROWS:,}")
+    if block_rows * widest > _MOST_CHUNK_BYTES:
+        raise ConfigError(
+            f"block_rows={block_rows:,}: the widest output has {widest:,} bytes per row, so that a block of it would "
+            f"have more than {_MOST_CHUNK_BYTES:,}; give at most {_MOST_CHUNK_BYTES // widest:,}"
+        )
+
+
+def _in_order(rows: Mapping[str, int]) -> dict[str, int]:
+    if unknown := set(rows) - set(SPLITS):
+        raise ValueError(f"unknown splits {sorted(unknown)}; the splits are {SPLITS}")
+    return {split: rows[split] for split in SPLITS if rows.get(split, 0) > 0}

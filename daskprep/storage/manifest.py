@@ -1,0 +1,187 @@
+"""The manifest: what a dataset is, and the bytes and checksum of every file of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from daskprep.errors import CorruptDatasetError, FormatVersionError
+from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk
+from daskprep.storage.checksum import Buffer, crc32c, flat
+from daskprep.storage.files import Folder
+from daskprep.storage.layout import Layout
+
+__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "files_of_receipt", "read_manifest", "receipt_bytes"]
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_LIMIT_BYTES = 1 << 30
+_VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+@dataclass(frozen=True)
+class FileEntry:
+    """What a file of a dataset must be: its bytes, their CRC-32C, and its rows where it has any.
+
+    A chunk ends with the CRC-32C of the bytes before it. That makes the CRC-32C of the whole the same constant for
+    every chunk, which tells no two apart: of chunks, the one that they end with is meant.
+    """
+
+    bytes: int
+    crc32c: int
+    rows: int | None = None
+
+    @classmethod
+    def of(cls, name: str, data: Buffer, rows: int | None = None) -> FileEntry:
+        """Return the entry of a file that was just made."""
+        view = flat(data)
+        return cls(len(view), crc32c(view[:-CHECKSUM_BYTES] if is_chunk(name) else view), rows)
+
+    def is_of(self, name: str, data: Buffer) -> bool:
+        """Tell whether these are the bytes of the file that the entry is of."""
+        view = flat(data)
+        if len(view) != self.bytes or FileEntry.of(name, view).crc32c != self.crc32c:
+            return False
+        return not is_chunk(name) or bytes(view[-CHECKSUM_BYTES:]) == self.crc32c.to_bytes(CHECKSUM_BYTES, "little")
+
+    def to_list(self) -> list[int]:
+        return [self.bytes, self.crc32c] if self.rows is None else [self.bytes, self.crc32c, self.rows]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """All that makes a dataset: it is written last, and names every file.
+
+    Attributes
+    ----------
+    version : str
+        The folder of the files.
+    files : mapping
+        A FileEntry for every file, by name relative to that folder.
+    source : mapping or None
+        What the rows were read from.
+    settings : mapping
+        How they were turned into files.
+    """
+
+    version: str
+    layout: Layout
+    files: Mapping[str, FileEntry]
+    source: Mapping[str, Any] | None
+    settings: Mapping[str, Any]
+
+    def to_bytes(self) -> bytes:
+        """Return canonical JSON that holds its own checksum: one manifest has one text."""
+        return _sealed(
+            "manifest",
+            {
+                "format": FORMAT,
+                "version": self.version,
+                "layout": self.layout.to_dict(),
+                "files": _files_to_json(self.files),
+                "source": self.source,
+                "settings": self.settings,
+            },
+        )
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, where: str) -> Manifest:
+        """Return what `to_bytes` wrote; of text that differs from it in a byte, CorruptDatasetError naming `where`."""
+        body = _unsealed("manifest", data, where)
+        try:
+            manifest = cls(
+                body["version"],
+                Layout.from_dict(body["layout"]),
+                _files_from_json(body["files"]),
+                body["source"],
+                body["settings"],
+            )
+            if not _VERSION.fullmatch(manifest.version):
+                raise ValueError(f"the version {manifest.version!r} is no name of a folder")
+            if not isinstance(manifest.source, dict | None) or not isinstance(manifest.settings, dict):
+                raise TypeError("the source or the settings are no mapping")
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(where, f"{type(error).__name__}: {error}") from error
+        return manifest
+
+
+def read_manifest(folder: Folder) -> Manifest | None:
+    """Return the manifest of the dataset in a folder, or None if there is none."""
+    where = f"{folder.url}/{MANIFEST}"
+    size = folder.size(MANIFEST)
+    if size is None:
+        return None
+    if size > _LIMIT_BYTES:
+        raise _damaged(where, f"it has {size:,} bytes, and no manifest has more than {_LIMIT_BYTES:,}")
+    return Manifest.from_bytes(folder.read(MANIFEST), where)
+
+
+def receipt_bytes(files: Mapping[str, FileEntry]) -> bytes:
+    """Return what is kept of a part that was written, so that a rerun need not write it again."""
+    return _sealed("receipt", {"format": FORMAT, "files": _files_to_json(files)})
+
+
+def files_of_receipt(data: Buffer, where: str = "a receipt") -> dict[str, FileEntry]:
+    """Return the files that `receipt_bytes` was given; CorruptDatasetError if a byte differs."""
+    body = _unsealed("receipt", data, where)
+    try:
+        return _files_from_json(body["files"])
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise _damaged(where, f"{type(error).__name__}: {error}") from error
+
+
+def _sealed(kind: str, body: Mapping[str, Any]) -> bytes:
+    text = _canonical(body)
+    return b'{"checksum":"%08x","%s":%s}\n' % (crc32c(text), kind.encode(), text)
+
+
+def _unsealed(kind: str, data: Buffer, where: str) -> dict[str, Any]:
+    """Return the JSON that `_sealed` was given; an error if it is not the very text that it returns."""
+    text = bytes(flat(data))
+    try:
+        body = json.loads(text)[kind]
+        written_in = body["format"]
+        if type(written_in) is not int or written_in < 1:
+            raise ValueError(f"the format {written_in!r}")
+        if written_in > FORMAT:
+            raise FormatVersionError(
+                f"{where} was written in format {written_in}, and this daskprep reads up to {FORMAT}: upgrade it"
+            )
+        again = _sealed(kind, body)
+    except (KeyError, RecursionError, TypeError, ValueError) as error:
+        raise _damaged(where, f"{type(error).__name__}: {error}") from error
+    if again != text:
+        raise _damaged(where, "its text does not match its checksum")
+    return dict(body)
+
+
+def _canonical(body: Mapping[str, Any]) -> bytes:
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+def _damaged(where: str, problem: str) -> CorruptDatasetError:
+    return CorruptDatasetError(f"{where} is damaged: {problem}; write the dataset again, or restore the file")
+
+
+def _files_to_json(files: Mapping[str, FileEntry]) -> dict[str, list[int]]:
+    return {name: entry.to_list() for name, entry in files.items()}
+
+
+def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
+    return {_checked_name(name): _checked_entry(name, entry) for name, entry in files.items()}
+
+
+def _checked_name(name: str) -> str:
+    # Files are removed and read by these names: none may lead out of the folder.
+    if any(part in {"", ".", ".."} for part in name.split("/")) or "\\" in name or "\0" in name:
+        raise ValueError(f"the file name {name!r} leads out of the folder")
+    return name
+
+
+def _checked_entry(name: str, entry: Any) -> FileEntry:
+    if not isinstance(entry, list) or len(entry) not in {2, 3} or any(type(one) is not int or one < 0 for one in entry):
+        raise ValueError(f"{name}: {entry!r} is no size, checksum and number of rows")
+    return FileEntry(*entry)

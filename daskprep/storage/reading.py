@@ -1,0 +1,204 @@
+"""Read files of a dataset and blocks of its outputs; nothing that the manifest does not list is used."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import CorruptDatasetError
+from daskprep.storage import Compression, FileEntry, Folder, Output
+from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk
+from daskprep.storage.checksum import crc32c, flat
+from daskprep.storage.tables import decode_table
+
+__all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads", "read_block", "read_table"]
+
+REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
+
+_REMOTE_THREADS = 16
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def in_threads(function: Callable[[T], R], items: Iterable[T], folder: Folder) -> list[R]:
+    """Call a function that reads from `folder` on every item, on threads, and return the results in order."""
+    items = list(items)
+    threads = min((os.cpu_count() or 1) if folder.is_local else _REMOTE_THREADS, len(items))
+    if threads <= 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-read") as pool:
+        return list(pool.map(function, items))
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of one version of a dataset, by their names in the version folder."""
+
+    folder: Folder
+    entries: Mapping[str, FileEntry]
+
+    def entry(self, name: str) -> FileEntry:
+        """Return what the manifest says of a file."""
+        if name not in self.entries:
+            raise CorruptDatasetError(f"{self.folder.url}/{name} is needed and the manifest does not list it; {REMEDY}")
+        return self.entries[name]
+
+    def read(self, name: str) -> bytes:
+        """Return a whole file after checking size and checksum."""
+        entry = self.entry(name)
+        data = sized(self.folder, name, entry.bytes)
+        if not entry.is_of(name, data):
+            raise _altered(self.folder, name)
+        whole: bytes = data.to_pybytes()
+        return whole
+
+    def check_sizes(self, folder: str) -> None:
+        """Raise CorruptDatasetError for the first file below a folder that is missing or not as long as it was."""
+        listed = {name: entry for name, entry in self.entries.items() if name.startswith(f"{folder}/")}
+        found = (self.folder / folder).sizes()
+        for name, entry in listed.items():
+            size = found.get(name[len(folder) + 1 :])
+            if size != entry.bytes:
+                raise _wrong_size(self.folder, name, size, entry.bytes)
+
+
+def sized(folder: Folder, name: str, size: int) -> pa.Buffer:
+    """Return the bytes of a file, which must be `size` many."""
+    try:
+        data = folder.mapped(name)
+    except OSError as error:
+        if folder.size(name) is not None:
+            raise
+        raise _wrong_size(folder, name, None, size) from error
+    if data.size != size:
+        raise _wrong_size(folder, name, data.size, size)
+    return data
+
+
+def _altered(folder: Folder, name: str) -> CorruptDatasetError:
+    return CorruptDatasetError(f"{folder.url}/{name} was altered: its checksum is not that of the manifest; {REMEDY}")
+
+
+def _wrong_size(folder: Folder, name: str, size: int | None, expected: int) -> CorruptDatasetError:
+    if size is not None:
+        return CorruptDatasetError(f"{folder.url}/{name} has {size:,} bytes, not {expected:,} as written; {REMEDY}")
+    if not folder.children() and not folder.is_in_process:
+        return CorruptDatasetError(f"{folder.url} is gone: the dataset was written anew or removed; open it again")
+    seen = "; memory:// is seen by the process that wrote it alone" if folder.is_in_process else ""
+    return CorruptDatasetError(f"{folder.url}/{name} is missing{seen}; {REMEDY}")
+
+
+@dataclass(frozen=True)
+class TablePiece:
+    """Row groups of one Parquet file and how many rows they hold."""
+
+    file: str
+    entry: FileEntry
+    groups: tuple[int, ...]
+    rows: int
+
+
+@dataclass(frozen=True)
+class Block:
+    """Where one block of one output lies: in a chunk of its own, or in a row group of a table."""
+
+    file: str
+    entry: FileEntry
+    rows: int
+    group: int | None = None
+
+
+@dataclass(frozen=True)
+class BlockReader:
+    """Read the blocks of one output; small, so that it may travel to workers."""
+
+    folder: Folder
+    output: Output
+    block_rows: int
+    compression: Compression
+
+
+def read_block(reader: BlockReader, block: Block, out: np.ndarray | None = None) -> np.ndarray:
+    """Return the rows of one block of one output; they may lie in `out`, if it is as large as a whole block."""
+    if block.group is not None:
+        return column_array(read_table_block(reader.folder, block, [reader.output]), reader.output)
+    if out is not None and _lies_plain(reader, block, out):
+        _read_plain(reader, block, out)
+        return out[: block.rows]
+    data = sized(reader.folder, block.file, block.entry.bytes)
+    # Decoding proves that the chunk fits the checksum at its end; that this is the manifest's tells it from others.
+    if int.from_bytes(data[-CHECKSUM_BYTES:].to_pybytes(), "little") != block.entry.crc32c:
+        raise _altered(reader.folder, block.file)
+    with _naming(reader.folder, block.file):
+        return decode_chunk(data, reader.output, reader.block_rows, reader.compression, out)[: block.rows]
+
+
+def _lies_plain(reader: BlockReader, block: Block, out: np.ndarray) -> bool:
+    """Tell whether the chunk of a block is the bytes of `out` and a checksum, in a file that is read in parts."""
+    return (
+        reader.compression == "none"
+        and reader.folder.is_local
+        and sys.byteorder == "little"
+        and out.flags.c_contiguous
+        and out.dtype == np.dtype(reader.output.dtype)
+        and out.shape == (reader.block_rows, *reader.output.shape)
+        and block.entry.bytes == out.nbytes + CHECKSUM_BYTES
+    )
+
+
+def _read_plain(reader: BlockReader, block: Block, out: np.ndarray) -> None:
+    """Read a chunk to where its rows belong: no byte is copied twice."""
+    size = reader.folder.size(block.file)
+    if size != block.entry.bytes:
+        raise _wrong_size(reader.folder, block.file, size, block.entry.bytes)
+    stored = bytearray(CHECKSUM_BYTES)
+    with reader.folder.opened(block.file) as read_into:
+        read_into(0, flat(out))
+        read_into(out.nbytes, memoryview(stored))
+    if not int.from_bytes(stored, "little") == block.entry.crc32c == crc32c(out):
+        raise _altered(reader.folder, block.file)
+
+
+def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> pa.Table:
+    """Return columns of a few row groups, after checking that they are what the manifest says."""
+    wanted = {output.name: pa.from_numpy_dtype(np.dtype(output.dtype)) for output in outputs}
+    data = sized(folder, piece.file, piece.entry.bytes)
+    with _naming(folder, piece.file):
+        table = decode_table(data, list(wanted), piece.groups)
+    found = {field.name: field.type for field in table.schema}
+    # Parquet keeps no checksum of its footer, which says what the columns are.
+    if found != wanted or table.num_rows != piece.rows:
+        raise CorruptDatasetError(
+            f"{folder.url}/{piece.file} was altered: {table.num_rows:,} rows of {found} are not the {piece.rows:,} of "
+            f"{wanted} that were written; {REMEDY}"
+        )
+    return table
+
+
+def read_table_block(folder: Folder, block: Block, outputs: Sequence[Output]) -> pa.Table:
+    """Return scalar outputs of one block, which lie in one table, in the order asked for."""
+    assert block.group is not None
+    return read_table(folder, TablePiece(block.file, block.entry, (block.group,), block.rows), outputs)
+
+
+def column_array(table: pa.Table, output: Output) -> np.ndarray:
+    """Return a column of scalars as NumPy."""
+    values: np.ndarray = table[output.name].to_numpy()
+    return values
+
+
+@contextmanager
+def _naming(folder: Folder, name: str) -> Iterator[None]:
+    try:
+        yield
+    except CorruptDatasetError as error:
+        raise CorruptDatasetError(f"{folder.url}/{name} was altered: {error}; {REMEDY}") from error

@@ -1,0 +1,179 @@
+"""Files behind a file system of fsspec."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pyarrow as pa
+
+from daskprep.errors import StorageFullError
+from daskprep.storage.local_files import FULL
+
+__all__ = ["RemoteFiles"]
+
+_REMOVING_THREADS = 16
+# Names there hold no folders, and to make one could make a bucket.
+_WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"})
+
+
+class RemoteFiles:
+    """Reads and writes at paths of one file system; `Folder` says what each method promises.
+
+    Paths are taken as they are, never as patterns: no method of fsspec that expands "*" is called.
+    """
+
+    def __init__(self, filesystem: Any) -> None:
+        self._filesystem = filesystem
+        self._process = os.getpid()
+
+    @property
+    def filesystem(self) -> Any:
+        if self._process != os.getpid():
+            # After a fork, the thread that the file system's event loop ran in is gone.
+            make, arguments = self._filesystem.__reduce__()[:2]
+            self._filesystem, self._process = make(*arguments), os.getpid()
+        return self._filesystem
+
+    @property
+    def protocol(self) -> str:
+        names = self._filesystem.protocol
+        return str(names if isinstance(names, str) else names[0])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RemoteFiles) and bool(self._filesystem == other._filesystem)
+
+    def __hash__(self) -> int:
+        return hash(self._filesystem)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RemoteFiles, (self.filesystem,)
+
+    @contextmanager
+    def writer(self, path: str, url: str, durable: bool) -> Iterator[Callable[[memoryview], None]]:
+        """Give a function that appends to the file, which is put there once the block ends well."""
+        content = bytearray()
+        yield content.extend
+        data = bytes(content)
+        with _explained(url, "written"):
+            try:
+                self.filesystem.pipe_file(path, data)
+            except FileNotFoundError:
+                if self.protocol in _WITHOUT_FOLDERS:
+                    raise
+                self.filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self.filesystem.pipe_file(path, data)
+
+    @contextmanager
+    def locked(self, path: str, url: str) -> Iterator[None]:
+        """Do nothing: stores have no locks."""
+        yield
+
+    def sync(self, paths: Sequence[str], root: str) -> None:
+        """Do nothing: what was put is kept."""
+
+    def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
+        if start == 0 and stop is None:
+            with _explained(url, "read"):
+                return bytes(self.filesystem.cat_file(path))
+        size = self.size(path, url)
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
+        stop = size if stop is None else min(stop, size)
+        # Stores refuse a range that holds no byte.
+        return self._range(path, url, start, stop) if start < stop else b""
+
+    @contextmanager
+    def opened(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
+        """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
+
+        def read_into(start: int, target: memoryview) -> int:
+            if not target:
+                return 0
+            data = self._range(path, url, start, start + len(target))
+            target[: len(data)] = data
+            return len(data)
+
+        yield read_into
+
+    def _range(self, path: str, url: str, start: int, stop: int) -> bytes:
+        with _explained(url, "read"):
+            try:
+                return bytes(self.filesystem.cat_file(path, start=start, end=stop))
+            except FileNotFoundError:
+                raise
+            except Exception:
+                # Stores have errors of their own for a range behind the end of a file.
+                size = self.size(path, url)
+                if size is None or start < size:
+                    raise
+                return b""
+
+    def mapped(self, path: str, url: str) -> pa.Buffer:
+        return pa.py_buffer(self.read(path, url, 0, None))
+
+    def size(self, path: str, url: str) -> int | None:
+        with suppress(FileNotFoundError), _explained(url, "looked up"):
+            self.filesystem.invalidate_cache()
+            info = self.filesystem.info(path)
+            return int(info["size"]) if info["type"] == "file" else None
+        return None
+
+    def sizes(self, path: str, url: str) -> Iterator[tuple[str, int]]:
+        for found, info in self._find(path, url).items():
+            yield found[len(path) :].lstrip("/"), int(info["size"])
+
+    def children(self, path: str, url: str) -> list[str]:
+        with suppress(FileNotFoundError), _explained(url, "listed"):
+            self.filesystem.invalidate_cache()
+            found = self.filesystem.ls(path, detail=False)
+            # Of a path that is a file, `ls` gives the file.
+            return [name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != path]
+        return []
+
+    def remove(self, paths: Sequence[str], url: str) -> None:
+        def remove_one(path: str) -> None:
+            with suppress(FileNotFoundError):
+                self.filesystem.rm_file(path)
+
+        with _explained(url, "removed"), ThreadPoolExecutor(_REMOVING_THREADS) as pool:
+            list(pool.map(remove_one, paths))
+
+    def remove_all(self, path: str, url: str) -> None:
+        self.remove(list(self._find(path, url)), url)
+        if self.protocol in _WITHOUT_FOLDERS:
+            return
+        with suppress(FileNotFoundError), _explained(url, "removed"):
+            folders = self.filesystem.find(path, withdirs=True, detail=True)
+            for folder in sorted(folders, key=len, reverse=True):
+                self.filesystem.rmdir(folder)
+
+    def _find(self, path: str, url: str) -> dict[str, Any]:
+        with suppress(FileNotFoundError), _explained(url, "listed"):
+            self.filesystem.invalidate_cache()
+            found: dict[str, Any] = self.filesystem.find(path, detail=True)
+            # Of a path that is a file, `find` gives the file.
+            return {name: info for name, info in found.items() if name != path}
+        return {}
+
+
+@contextmanager
+def _explained(url: str, what: str) -> Iterator[None]:
+    """Name the file without credentials: each file system has errors of its own, with no common base."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from error
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise StorageFullError(f"{url}: no room there: make room, or write elsewhere") from error
+        if isinstance(error, OSError) and getattr(error, "filename", None) == url:
+            raise
+        raise OSError(
+            f"{url} cannot be {what} ({type(error).__name__}); check the connection, and the credentials in "
+            "storage_options"
+        ) from error

@@ -1,0 +1,309 @@
+"""Files are written whole or not at all, on every kind of file system, and no credential is shown."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from unittest import mock
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from fsspec.implementations.dirfs import DirFileSystem
+
+from daskprep.errors import ConfigError, StorageFullError
+from daskprep.storage import Folder
+from daskprep.storage.checksum import crc32c
+from daskprep.storage.remote_files import RemoteFiles
+from daskprep.storage.urls import public_name
+
+
+@pytest.fixture(params=["local", "memory", "with-folders"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
+    """Give a folder that is not there yet: local, without real folders, and remote with real folders."""
+    if request.param == "local":
+        yield Folder.open(tmp_path / "new" / "data.dp")
+        return
+    if request.param == "with-folders":
+        files = DirFileSystem(str(tmp_path), fsspec.filesystem("file", auto_mkdir=False))
+        yield Folder("dir://new/data.dp", "new/data.dp", RemoteFiles(files))
+        return
+    made = Folder.open(f"memory://{uuid.uuid4().hex}/data.dp")
+    yield made
+    made.remove_all()
+
+
+def test_what_is_written_is_read(folder: Folder) -> None:
+    values = np.arange(6, dtype="uint16").reshape(2, 3)
+    assert folder.write("train/a.bin", b"ab", memoryview(b"c"), pa.py_buffer(b"d"), values, np.empty((0, 2))) == 16
+    assert folder.read("train/a.bin") == b"abcd" + values.tobytes()
+    assert folder.read("train/a.bin", 1, 3) == b"bc"
+    assert folder.read("train/a.bin", 2, 2) == b""
+    assert folder.read("train/a.bin", 14, 100) == values.tobytes()[10:]
+    assert folder.read("train/a.bin", 100) == b""
+    assert folder.mapped("train/a.bin").to_pybytes() == folder.read("train/a.bin")
+    assert folder.size("train/a.bin") == 16
+
+
+def test_file_is_replaced_and_names_are_listed(folder: Folder) -> None:
+    assert folder.sizes() == {}
+    for name, content in {"b": b"1", "a/c/0": b"22", "a.txt": b"", "b ": b"4444"}.items():
+        folder.write(name, content)
+    folder.write("b", b"333")
+    assert folder.sizes() == {"a.txt": 0, "a/c/0": 2, "b": 3, "b ": 4}
+    assert (folder / "a").sizes() == {"c/0": 2}
+    assert folder.children() == ["a", "a.txt", "b", "b "]
+    assert folder.mapped("a.txt").size == 0
+
+
+@pytest.mark.parametrize("name", ["a b%20[x]*?.bin", "ä/😀", "-", "a#b&c=d", "'\"\\", "x" * 200])
+def test_names_are_taken_as_they_are(folder: Folder, name: str) -> None:
+    folder.write(name, b"1")
+    folder.write("other", b"2")
+    assert folder.read(name) == b"1"
+    assert folder.sizes() == {name: 1, "other": 1}
+    folder.remove(name)
+    assert folder.sizes() == {"other": 1}
+
+
+def test_missing_files(folder: Folder) -> None:
+    folder.write("there", b"1")
+    assert folder.size("gone") is None
+    assert folder.size("there/gone") is None
+    for read in (folder.read, folder.mapped, lambda name: folder.read(name, 1, 2)):
+        with pytest.raises(FileNotFoundError, match="gone"):
+            read("gone")
+    with pytest.raises(FileNotFoundError, match="gone"):
+        folder.read_into("gone", 0, memoryview(bytearray(1)))
+    folder.remove("gone", "there")
+    assert (folder / "gone").sizes() == {}
+    assert (folder / "gone").children() == []
+
+
+def test_folder_is_no_file(folder: Folder) -> None:
+    folder.write("a/b", b"1")
+    assert folder.size("a") is None
+    assert (folder / "a/b").sizes() == {}
+
+
+def test_read_into_fills_the_target(folder: Folder) -> None:
+    folder.write("a", b"0123456789")
+    target = np.zeros(2, "uint16")
+    folder.read_into("a", 3, memoryview(target))
+    assert target.tobytes() == b"3456"
+    folder.read_into("a", 10, memoryview(b""))
+
+
+@pytest.mark.parametrize(("start", "left"), [(7, 3), (10, 0), (12, 0)])
+def test_read_into_a_short_file_is_an_error(folder: Folder, start: int, left: int) -> None:
+    folder.write("a", b"0123456789")
+    with pytest.raises(EOFError, match=f"/a has {left} bytes from byte {start} on, and 4 were expected"):
+        folder.read_into("a", start, memoryview(bytearray(4)))
+
+
+def test_remove_all_takes_the_folder_and_nothing_else(folder: Folder) -> None:
+    for name in ("v[1]*/a", "v[1]*/b/c", "v1/a", "v/a"):
+        folder.write(name, b"1")
+    (folder / "v[1]*").remove_all()
+    (folder / "never").remove_all()
+    assert list(folder.sizes()) == ["v/a", "v1/a"]
+    assert folder.children() == ["v", "v1"]
+
+
+def test_write_that_is_broken_off_leaves_the_old_file(folder: Folder) -> None:
+    folder.write("a/b", b"old")
+    with pytest.raises(KeyboardInterrupt), folder.writer("a/b") as append:  # noqa: PT012 to break off is the point
+        append(b"new")
+        assert folder.read("a/b") == b"old"
+        raise KeyboardInterrupt
+    assert folder.sizes() == {"a/b": 3}
+    assert folder.read("a/b") == b"old"
+
+
+@pytest.mark.parametrize("call", ["os.write", "os.fsync", "pathlib.Path.replace"])
+def test_call_that_fails_midway_leaves_no_file(tmp_path: Path, call: str) -> None:
+    folder = Folder.open(tmp_path)
+    with mock.patch(call, side_effect=OSError(5, "broken")), pytest.raises(OSError, match="broken"):
+        folder.write("a", b"12")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_calls_of_the_system_that_do_a_part_are_repeated(tmp_path: Path) -> None:
+    folder, pread, preadv, write = Folder.open(tmp_path), os.pread, os.preadv, os.write
+    target = bytearray(9)
+    with (
+        mock.patch("os.write", lambda file, view: write(file, view[:2])),
+        mock.patch("os.pread", lambda file, size, start: pread(file, min(size, 2), start)),
+        mock.patch("os.preadv", lambda file, views, start: preadv(file, [views[0][:2]], start)),
+    ):
+        folder.write("a", b"0123456789")
+        assert folder.read("a", 1) == b"123456789"
+        folder.read_into("a", 1, memoryview(target))
+    assert target == b"123456789"
+
+
+def test_full_disk_names_the_file_and_the_bytes(tmp_path: Path) -> None:
+    script = """
+        import resource, sys
+        from daskprep.errors import StorageFullError
+        from daskprep.storage import Folder
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+        folder = Folder.open(sys.argv[1])
+        folder.write("small", b"1" * 1000)
+        try:
+            folder.write("large", b"1" * 5000)
+        except StorageFullError as error:
+            print(error)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(script), str(tmp_path / "data.dp")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"{tmp_path}/data.dp/large: no room for this file of 5,000 bytes" in done.stdout
+    assert "ulimit -f" in done.stdout
+    assert [path.name for path in (tmp_path / "data.dp").iterdir()] == ["small"]
+
+
+def test_full_remote_is_the_same_error(folder: Folder) -> None:
+    if folder.is_local:
+        pytest.skip("of local files, the system tells")
+    full = OSError(28, "No space left on device")
+    failing = mock.patch.object(type(folder.filesystem), "pipe_file", side_effect=full)
+    with failing, pytest.raises(StorageFullError, match=r"data\.dp/a: no room there"):
+        folder.write("a", b"1")
+
+
+def test_durable_file_and_its_new_folders_are_flushed(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    with mock.patch("os.fsync") as flushed:
+        folder.write("a/b/c", b"1", durable=False)
+        # The folders that "a" and "b" were made in: later files there may be durable.
+        assert flushed.call_count == 2
+        folder.write("a/b/d", b"1", durable=False)
+        assert flushed.call_count == 2
+        folder.write("d/e/f", b"1")
+    # The file and its folder; the folders that "d" and "e" were made in.
+    assert flushed.call_count == 6
+
+
+def test_files_are_flushed_together(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    names = [f"a/b/{number}" for number in range(5)]
+    for name in names:
+        folder.write(name, b"1", durable=False)
+    with mock.patch("os.fsync") as flushed:
+        folder.sync(names)
+    # Five files, "b", "a" and the folder itself.
+    assert flushed.call_count == 8
+
+
+def test_many_threads_write_one_file(folder: Folder) -> None:
+    contents = [bytes([65 + i]) * 1000 for i in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda content: folder.write("x/y/same", content), contents))
+    assert folder.read("x/y/same") in contents
+    assert folder.sizes() == {"x/y/same": 1000}
+
+
+def test_folder_is_removed_by_two_at_once(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path / "data")
+    for i in range(200):
+        folder.write(f"{i % 10}/{i}", b"1", durable=False)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: folder.remove_all(), range(4)))
+    assert not (tmp_path / "data").exists()
+
+
+def test_folder_is_pickled(folder: Folder) -> None:
+    folder.write("a", b"1")
+    again = pickle.loads(pickle.dumps(folder / "b"))
+    assert again == folder / "b"
+    assert (again.url, again.is_local, again.is_in_process) == (
+        f"{folder.url}/b",
+        folder.is_local,
+        folder.is_in_process,
+    )
+    again.write("c", b"22")
+    assert folder.sizes() == {"a": 1, "b/c": 2}
+
+
+def _file_system_of(folder: Folder, answer: object) -> None:
+    answer.send(id(folder.filesystem))  # type: ignore[attr-defined]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_file_system_is_made_anew_after_a_fork() -> None:
+    folder = Folder.open("memory://forked")
+    before = id(folder.filesystem)
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=_file_system_of, args=(folder, theirs))
+    process.start()
+    process.join()
+    assert ours.recv() != before
+
+
+def test_local_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("data", Path("data"), "data/", f"file://{tmp_path}/data"):
+        assert Folder.open(path).url == f"{tmp_path}/data"
+    assert repr(Folder.open("data")) == f'<Folder "{tmp_path}/data">'
+    assert Folder.open(f"{tmp_path}/a::b://c").is_local
+
+
+def test_what_is_no_path_is_an_error() -> None:
+    for wrong in (3, "", None):
+        with pytest.raises(ConfigError, match="a folder needs a path or URL as text, not"):
+            Folder.open(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match='Did you mean "memory"'):
+        Folder.open("memroy://x")
+
+
+def test_package_that_is_not_installed_is_named() -> None:
+    missing = mock.patch("daskprep.storage.urls.url_to_fs", side_effect=ImportError("Install s3fs"))
+    with missing, pytest.raises(ConfigError, match="s3://bucket/x.*pip install s3fs"):
+        Folder.open("s3://me:secret@bucket/x")
+
+
+def test_credentials_are_never_shown() -> None:
+    folder = Folder.open("memory://me:secret@host/x", {"token": "secret"}) / "y"
+    failing = mock.patch.object(type(folder.filesystem), "cat_file", side_effect=RuntimeError("secret"))
+    with failing, pytest.raises(OSError, match=r"y/a cannot be read \(RuntimeError\); check") as caught:
+        folder.read("a")
+    with pytest.raises(FileNotFoundError) as missing:
+        folder.read("a")
+    shown = [folder.url, repr(folder), str(caught.value), str(missing.value)]
+    assert not any("secret" in text for text in shown)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "bool", "float16", "float32", "int64"])
+def test_checksum_is_that_of_the_concatenation(dtype: str) -> None:
+    values = np.arange(12).astype(dtype).reshape(3, 4)
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(values, b"", memoryview(bytearray(b"x")), pa.py_buffer(b"y")) == crc32c(values.tobytes() + b"xy")
+    assert crc32c(b"456789", start=crc32c(b"123")) == 0xE3069283
+    assert crc32c() == crc32c(np.empty((0, 3))) == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("s3://key:sec/ret@bucket/x", "s3://bucket/x"),
+        ("ftp://user:se/cret@host/x", "ftp://host/x"),
+        ("abfs://container@account.net/x", "abfs://container@account.net/x"),
+        ("hdfs://host:8020/a@b", "hdfs://host:8020/a@b"),
+        ("s3://bucket/a:b@c?d", "s3://bucket/a:b@c?d"),
+    ],
+)
+def test_public_names_hide_passwords_alone(url: str, shown: str) -> None:
+    assert public_name(url) == shown
+
+
+def test_public_names_hide_queries() -> None:
+    assert "SECRET" not in public_name("abfs://c@account.net/x?sig=SECRET")

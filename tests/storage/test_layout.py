@@ -1,0 +1,130 @@
+"""Every row lies in one block, one part, and one file of each kind."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.errors import ConfigError
+from daskprep.storage import Layout, Output
+
+OUTPUTS = (Output("age", "float32"), Output("review", "uint16", (8,)), Output("photo", "uint8", (3, 2, 2)))
+
+
+def layout(rows: dict[str, int], block_rows: int | None = None) -> Layout:
+    return Layout.choose(OUTPUTS, rows, block_rows=block_rows, compression="lz4")
+
+
+@given(st.integers(1, 60), st.integers(1, 9), st.integers(1, 5))
+def test_blocks_parts_and_files_hold_every_row_once(rows: int, block_rows: int, part_blocks: int) -> None:
+    made = Layout(OUTPUTS, {"train": rows}, block_rows, part_blocks, "lz4")
+    blocks = [made.block_range("train", block) for block in range(made.blocks("train"))]
+    parts = [made.part_range("train", part) for part in range(made.parts("train"))]
+    assert [row for block in blocks for row in block] == list(range(rows))
+    assert [row for part in parts for row in part] == list(range(rows))
+    assert all(part.start % block_rows == 0 for part in parts)
+    in_files: dict[str, list[int]] = {"table": [], "review": [], "photo": []}
+    for part in range(made.parts("train")):
+        for name, file_rows in made.part_files("train", part).items():
+            kind = re.search(r"table|review|photo", name)
+            in_files[kind[0] if kind else ""] += file_rows
+    assert all(found == list(range(rows)) for found in in_files.values())
+
+
+def test_files_are_named_by_part_and_block() -> None:
+    made = Layout(OUTPUTS, {"train": 10, "test": 1}, 2, 2, "lz4")
+    assert made.part_files("train", 2) == {
+        "train/table/part-00002.parquet": range(8, 10),
+        "train/arrays.zarr/review/c.4.0": range(8, 10),
+        "train/arrays.zarr/photo/c.4.0.0.0": range(8, 10),
+    }
+    assert next(iter(made.part_files("test", 0))) == "test/table/part-00000.parquet"
+    assert list(made.part_blocks_of("train", 1)) == [2, 3]
+    assert list(made.fixed_files("test")) == [
+        "test/arrays.zarr/photo/zarr.json",
+        "test/arrays.zarr/review/zarr.json",
+        "test/arrays.zarr/zarr.json",
+    ]
+    assert json.loads(made.fixed_files("train")["train/arrays.zarr/review/zarr.json"])["shape"] == [10, 8]
+
+
+def test_what_is_not_there_is_an_index_error() -> None:
+    made = layout({"train": 10}, 4)
+    for ask in (made.block_range, made.part_range, made.part_files):
+        for wrong in (-1, 3):
+            with pytest.raises(IndexError, match="train"):
+                ask("train", wrong)
+
+
+def test_splits_without_rows_are_left_out_and_the_order_is_fixed() -> None:
+    made = layout({"test": 3, "validation": 0, "train": 5})
+    assert list(made.rows.items()) == [("train", 5), ("test", 3)]
+    assert layout({}).rows == {}
+    with pytest.raises(ValueError, match=r"unknown splits \['other'\]"):
+        layout({"other": 3})
+
+
+def test_scalars_matrices_and_bytes_of_a_row() -> None:
+    made = layout({"train": 5})
+    assert [output.name for output in made.scalars] == ["age"]
+    assert [output.name for output in made.matrices] == ["review", "photo"]
+    assert made.row_bytes == 4 + 16 + 12 + 8
+
+
+@pytest.mark.parametrize(
+    ("row_bytes", "rows", "expected"),
+    [
+        (1, 0, 256),
+        (1, 10, 256),
+        (1, 64 * 1000, 896),
+        (1, 10**9, 2**20),
+        (256, 10**9, 57344),
+        (150_528, 10**6, 96),
+        (16_000_001, 10**6, 1),
+    ],
+)
+def test_blocks_are_as_large_as_rows_and_bytes_allow(row_bytes: int, rows: int, expected: int) -> None:
+    outputs = [Output("x", "uint8", (row_bytes,)), Output("y", "uint8")]
+    made = Layout.choose(outputs, {"train": rows, "test": 1}, block_rows=None, compression="none")
+    assert made.block_rows == expected
+    assert made.part_blocks == max(1, 32_000_000 // (expected * (row_bytes + 9)))
+
+
+def test_layout_without_outputs_holds_row_numbers() -> None:
+    made = Layout.choose([], {"train": 3}, block_rows=None, compression="lz4")
+    assert (made.row_bytes, made.block_rows) == (8, 256)
+    assert list(made.fixed_files("train")) == ["train/arrays.zarr/zarr.json"]
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2**24 + 1, 1.5, True, "8"])
+def test_block_rows_that_make_no_sense_are_an_error(wrong: object) -> None:
+    with pytest.raises(ConfigError, match=r"block_rows=.*expected a whole number from 1 to 16,777,216"):
+        layout({"train": 5}, wrong)  # type: ignore[arg-type]
+
+
+def test_block_that_no_chunk_can_hold_is_an_error() -> None:
+    outputs = [Output("photo", "uint8", (3, 224, 224))]
+    with pytest.raises(ConfigError, match=r"block_rows=100,000: .* give at most 14,2\d\d"):
+        Layout.choose(outputs, {"train": 5}, block_rows=100_000, compression="lz4")
+
+
+def test_unknown_compression_is_an_error() -> None:
+    with pytest.raises(ConfigError, match='compression=\'gzip\': expected "lz4", "zstd" or "none"'):
+        Layout.choose(OUTPUTS, {"train": 5}, block_rows=None, compression="gzip")  # type: ignore[arg-type]
+
+
+def test_layout_is_its_dict() -> None:
+    made = layout({"train": 1000, "validation": 5, "test": 7})
+    again = Layout.from_dict(json.loads(json.dumps(made.to_dict(), sort_keys=True)))
+    assert again == made
+    assert list(again.rows) == ["train", "validation", "test"]
+
+
+@pytest.mark.parametrize("change", [{"compression": "gzip"}, {"block_rows": 0}, {"part_blocks": 0}, {"rows": {"a": 1}}])
+def test_dict_of_no_layout_is_an_error(change: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"gzip|without rows|unknown splits"):
+        Layout.from_dict({**layout({"train": 1}).to_dict(), **change})

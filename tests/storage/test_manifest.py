@@ -1,0 +1,159 @@
+"""A manifest is read as it was written, or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from daskprep.errors import CorruptDatasetError, FormatVersionError
+from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
+from daskprep.storage.arrays import encode_chunk
+from daskprep.storage.checksum import crc32c
+from daskprep.storage.manifest import files_of_receipt, receipt_bytes
+
+FILES = {"metadata.json": FileEntry(3, 0xFFFFFFFF), "train/arrays.zarr/a/c.0.0": FileEntry(5, 7, 2)}
+LAYOUT = Layout.choose([Output("ä/b", "uint16", (3,))], {"train": 2}, block_rows=4, compression="lz4")
+MANIFEST = Manifest("3f2a9c1b", LAYOUT, FILES, {"files": [["a.csv", 3, "x"]]}, {"seed": 0, "ratio": 0.1, "name": None})
+
+
+def with_body(**changes: object) -> bytes:
+    body = {**json.loads(MANIFEST.to_bytes())["manifest"], **changes}
+    text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
+    return b'{"checksum":"%08x","manifest":%s}\n' % (crc32c(text), text)
+
+
+def test_manifest_is_read_as_it_was_written() -> None:
+    text = MANIFEST.to_bytes()
+    assert Manifest.from_bytes(text, "here") == MANIFEST
+    assert text.endswith(b"}\n")
+    assert set(json.loads(text)) == {"checksum", "manifest"}
+    without = dataclasses.replace(MANIFEST, source=None)
+    assert Manifest.from_bytes(without.to_bytes(), "here") == without
+
+
+def test_order_of_files_and_settings_leaves_no_trace() -> None:
+    turned = dataclasses.replace(
+        MANIFEST, files=dict(reversed(FILES.items())), settings=dict(reversed(MANIFEST.settings.items()))
+    )
+    assert turned.to_bytes() == MANIFEST.to_bytes()
+
+
+def test_every_altered_byte_of_a_manifest_is_noticed() -> None:
+    text = MANIFEST.to_bytes()
+    format_digit = text.index(b'"format":1') + len('"format":')
+    for position in range(len(text)):
+        for bit in range(8):
+            altered = bytearray(text)
+            altered[position] ^= 1 << bit
+            # A larger digit there is another format, whose checksum may be another one too.
+            expected = FormatVersionError if position == format_digit and bit in {1, 2, 3} else CorruptDatasetError
+            with pytest.raises(expected, match="here"):
+                Manifest.from_bytes(altered, "here")
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"null\n", b"[]", b'{"manifest":3}', b"[" * 100_000, b"\xff", b"1" * 5000]
+)
+def test_text_that_is_no_manifest_is_an_error(text: bytes) -> None:
+    with pytest.raises(CorruptDatasetError, match="s3://x/manifest.json is damaged"):
+        Manifest.from_bytes(text, "s3://x/manifest.json")
+
+
+def test_manifest_that_is_cut_or_grew_is_an_error() -> None:
+    text = MANIFEST.to_bytes()
+    for wrong in (text[:-1], text + b" ", b" " + text, text + text, json.dumps(json.loads(text), indent=1).encode()):
+        with pytest.raises(CorruptDatasetError, match="here is damaged"):
+            Manifest.from_bytes(wrong, "here")
+
+
+def test_newer_format_is_told_from_damage() -> None:
+    with pytest.raises(FormatVersionError, match=r"here was written in format 2, .* reads up to 1: upgrade"):
+        Manifest.from_bytes(json.dumps({"manifest": {"format": 2, "all": "else"}}).encode(), "here")
+
+
+@pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../b", "a//b", "", ".", "a/", "a\\b", "a\0"])
+def test_file_name_that_leads_elsewhere_is_an_error(name: str) -> None:
+    with pytest.raises(CorruptDatasetError, match="leads out of the folder"):
+        Manifest.from_bytes(with_body(files={name: [1, 2]}), "here")
+    with pytest.raises(CorruptDatasetError, match="leads out of the folder"):
+        files_of_receipt(receipt_bytes({name: FileEntry(1, 2)}))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"version": "../.."},
+        {"version": ""},
+        {"version": 3},
+        {"files": {"a": [1]}},
+        {"files": {"a": [1, -2]}},
+        {"files": {"a": [1, True]}},
+        {"files": {"a": {"bytes": 1}}},
+        {"files": []},
+        {"layout": {}},
+        {"layout": {**LAYOUT.to_dict(), "block_rows": 0}},
+        {"layout": {**LAYOUT.to_dict(), "outputs": [{"name": "a", "dtype": "object", "shape": []}]}},
+        {"layout": {**LAYOUT.to_dict(), "outputs": [{"name": "a", "dtype": "nonsense", "shape": []}]}},
+        {"layout": {**LAYOUT.to_dict(), "outputs": [{"name": "a", "dtype": "uint8", "shape": [-1]}]}},
+        {"format": 0},
+        {"format": "1"},
+        {"source": 3},
+        {"settings": None},
+    ],
+)
+def test_whole_manifest_that_makes_no_sense_is_an_error(changes: dict[str, object]) -> None:
+    with pytest.raises(CorruptDatasetError, match="here is damaged"):
+        Manifest.from_bytes(with_body(**changes), "here")
+
+
+@pytest.mark.parametrize("where", ["local", "memory"])
+def test_manifest_is_found_in_its_folder(tmp_path: Path, where: str) -> None:
+    folder = Folder.open(tmp_path if where == "local" else f"memory://{uuid.uuid4().hex}")
+    assert read_manifest(folder) is None
+    folder.write("manifest.json", MANIFEST.to_bytes())
+    assert read_manifest(folder) == MANIFEST
+    small = mock.patch("daskprep.storage.manifest._LIMIT_BYTES", 10)
+    with small, pytest.raises(CorruptDatasetError, match=r"manifest\.json is damaged: it has \d+ bytes"):
+        read_manifest(folder)
+
+
+def test_receipt_is_read_as_it_was_written_or_not_at_all() -> None:
+    text = receipt_bytes(FILES)
+    assert files_of_receipt(text) == FILES
+    for position in range(len(text)):
+        altered = bytearray(text)
+        altered[position] ^= 1 << position % 8
+        with pytest.raises((CorruptDatasetError, FormatVersionError)):
+            files_of_receipt(altered)
+    with pytest.raises(CorruptDatasetError, match="part-3 is damaged"):
+        files_of_receipt(MANIFEST.to_bytes(), "part-3")
+
+
+def test_entries_tell_two_chunks_apart() -> None:
+    one, other = (encode_chunk(np.full((4, 3), value, "uint16"), 4, "none") for value in (1, 2))
+    # The whole of every chunk has the same checksum, because each ends with its own.
+    assert crc32c(one) == crc32c(other)
+    name = "train/arrays.zarr/a/c.0.0"
+    entry = FileEntry.of(name, one, 4)
+    assert entry == FileEntry(len(one), int.from_bytes(one[-4:], "little"), 4)
+    assert entry.is_of(name, one)
+    assert not entry.is_of(name, other)
+
+
+@pytest.mark.parametrize("name", ["train/arrays.zarr/a/c.0.0", "train/table/part-00000.parquet"])
+def test_entry_is_of_no_altered_file(name: str) -> None:
+    content = encode_chunk(np.arange(12, dtype="uint16").reshape(4, 3), 4, "none")
+    entry = FileEntry.of(name, content)
+    assert entry.is_of(name, content)
+    for position in range(len(content)):
+        altered = bytearray(content)
+        altered[position] ^= 1 << position % 8
+        assert not entry.is_of(name, altered)
+    assert not entry.is_of(name, content[:-1])
+    assert not entry.is_of(name, b"")

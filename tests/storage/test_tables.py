@@ -1,0 +1,95 @@
+"""Tables of scalars are the same bytes for the same columns, and one row group is one block."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from daskprep.errors import CorruptDatasetError
+from daskprep.storage.tables import decode_table, encode_table
+
+COLUMNS = {
+    "row_id": np.arange(10),
+    "city": np.arange(10, dtype="uint8"),
+    "a.b": np.linspace(0, 1, 10, dtype="float32"),
+    "a": np.arange(10) % 3 == 0,
+    "path": pa.array([f"{i}.jpg" for i in range(10)]),
+    "bytes": pa.array([b"\0" * i for i in range(10)], pa.binary()),
+}
+
+
+def test_columns_survive_the_round_trip_in_their_order() -> None:
+    table = decode_table(encode_table(COLUMNS, 4))
+    assert table.column_names == list(COLUMNS)
+    assert not any(field.nullable for field in table.schema)
+    for name, column in COLUMNS.items():
+        expected = column if isinstance(column, pa.Array) else pa.array(column)
+        assert table[name].combine_chunks() == expected
+
+
+def test_row_group_is_a_block() -> None:
+    data = encode_table(COLUMNS, 4)
+    metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
+    assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [4, 4, 2]
+    assert decode_table(data, ["row_id"], [2, 0])["row_id"].to_pylist() == [8, 9, 0, 1, 2, 3]
+    assert decode_table(data, ["row_id"], []).num_rows == 0
+
+
+def test_columns_are_the_ones_asked_for_also_with_dots() -> None:
+    data = encode_table(COLUMNS, 4)
+    assert decode_table(data, ["a", "row_id"]).column_names == ["a", "row_id"]
+    assert decode_table(data, ["a.b"]).column_names == ["a.b"]
+    assert decode_table(data, []).column_names == []
+    with pytest.raises(CorruptDatasetError, match=r"lacks the columns \['gone'\]; it has \['row_id'"):
+        decode_table(data, ["a", "gone"])
+
+
+def test_same_columns_give_the_same_bytes() -> None:
+    first = encode_table(COLUMNS, 4).to_pybytes()
+    assert encode_table(dict(COLUMNS), 4).to_pybytes() == first
+    strided = {
+        name: np.repeat(column, 2)[::2] if isinstance(column, np.ndarray) else column
+        for name, column in COLUMNS.items()
+    }
+    sliced = {name: pa.concat_arrays([pa.array(column)[:1], pa.array(column)])[1:] for name, column in strided.items()}
+    assert encode_table(strided, 4).to_pybytes() == first
+    assert encode_table(sliced, 4).to_pybytes() == first
+    assert b"pandas" not in first
+
+
+def test_no_rows_is_a_table_with_types() -> None:
+    table = decode_table(encode_table({"row_id": np.empty(0, "int64"), "a": np.empty(0, "float32")}, 4))
+    assert (table.num_rows, table.schema.types) == (0, [pa.int64(), pa.float32()])
+
+
+def test_nulls_are_an_error() -> None:
+    with pytest.raises(ValueError, match='column "a" has 1 nulls'):
+        encode_table({"row_id": np.arange(2), "a": pa.array([1, None])}, 4)
+
+
+def test_altered_page_is_noticed() -> None:
+    data = encode_table({"row_id": np.arange(1000)}, 1000).to_pybytes()
+    metadata = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0)
+    end = metadata.data_page_offset + metadata.total_compressed_size
+    for position in range(end - 1, end - 500, -50):
+        altered = bytearray(data)
+        altered[position] ^= 1
+        with pytest.raises(CorruptDatasetError, match="a table cannot be read: .*CRC"):
+            decode_table(bytes(altered))
+
+
+@pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" * 10, b"{}"])
+def test_bytes_that_are_no_table_are_an_error(data: bytes) -> None:
+    with pytest.raises(CorruptDatasetError, match="a table cannot be read"):
+        decode_table(data)
+
+
+def test_table_that_is_cut_short_is_an_error() -> None:
+    data = encode_table(COLUMNS, 4).to_pybytes()
+    for length in range(0, len(data), 97):
+        with pytest.raises(CorruptDatasetError, match="a table cannot be read"):
+            decode_table(data[:length])
