@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,11 +12,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from daskprep.errors import StorageFullError
 from daskprep.summaries.token_hash import token_hashes
 
 __all__ = ["SHARDS", "SpilledCounts", "shard_groups", "shard_numbers", "sharded", "spill"]
 
 # 256 shards of a billion distinct tokens are 4 million tokens each, which fit in memory again.
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SHARDS = 256
 
 Entries = tuple[pa.Array, np.ndarray]
@@ -61,10 +64,19 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
     path.parent.mkdir(parents=True, exist_ok=True)
     schema = pa.schema([("token", tokens.type), ("count", pa.int64())])
     tokens, counts, borders = sharded(tokens, counts)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for start, stop in itertools.pairwise(borders.tolist()):
-            columns = [tokens.slice(start, stop - start), pa.array(counts[start:stop])]
-            writer.write_batch(pa.record_batch(columns, schema=schema))
+    try:
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+            for start, stop in itertools.pairwise(borders.tolist()):
+                columns = [tokens.slice(start, stop - start), pa.array(counts[start:stop])]
+                writer.write_batch(pa.record_batch(columns, schema=schema))
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        path.unlink(missing_ok=True)
+        raise StorageFullError(
+            f"{path}: no room for {tokens.nbytes + counts.nbytes:,} bytes of counted tokens ({error.strerror}); make "
+            "room, or give Preprocessor another folder as scratch"
+        ) from error
     return SpilledCounts(str(path), len(counts))
 
 

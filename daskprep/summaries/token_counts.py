@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from daskprep.summaries.base import Summary
 from daskprep.summaries.spill import Entries, SpilledCounts, shard_groups, shard_numbers, sharded, spill
+from daskprep.summaries.token_order import byte_order
 
 __all__ = ["TokenCounts"]
 
@@ -99,7 +100,7 @@ class TokenCounts(Summary):
 
     def compacted(self) -> TokenCounts:
         """Return equal counts with every token once in memory."""
-        if not self.chunks or (len(self.chunks) == 1 and self.entries == self.settled):
+        if not self.chunks or self._is_compact:
             return self
         tokens, counts = _added_up(self.chunks)
         return replace(self, chunks=((tokens, counts),), settled=len(counts))
@@ -118,6 +119,11 @@ class TokenCounts(Summary):
         file = spill(folder, *compact.chunks[0])
         return replace(compact, chunks=(), spilled=(*compact.spilled, file), settled=0)
 
+    @property
+    def _is_compact(self) -> bool:
+        """Whether every token is there once, in memory."""
+        return len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
+
     def _grown(self) -> bool:
         return self.entries > 2 * self.settled or len(self.chunks) > COMPACT_CHUNKS
 
@@ -130,7 +136,8 @@ class TokenCounts(Summary):
         kept: list[Entries] = []
         for part in self._parts():
             # A token is in one part only, so what a part has behind its first `most_common` cannot be kept.
-            kept.append(_first(*_added_up(part), most_common, min_frequency))
+            entries = part[0] if self._is_compact else _added_up(part)
+            kept.append(_first(*entries, most_common, min_frequency))
             if most_common is not None and len(kept) > 1:
                 kept = [_first(*_joined(kept), most_common, None)]
         if not kept:
@@ -168,10 +175,8 @@ class TokenCounts(Summary):
 
 
 def _owned(tokens: pa.Array) -> pa.Array:
-    """Return the tokens apart from the larger array they are a slice of: pickle would take all of it."""
-    if tokens.get_total_buffer_size() <= 2 * tokens.nbytes + 1024:
-        return tokens
-    return tokens.take(pa.array(np.arange(len(tokens))))
+    """Return a copy of tokens: they may be a slice of a larger array, or of a mapped file, that they would keep."""
+    return pa.concat_arrays([tokens, tokens.slice(0, 0)])
 
 
 def _added_up(chunks: tuple[Entries, ...]) -> Entries:
@@ -221,6 +226,6 @@ def _where(mask: np.ndarray, tokens: pa.Array, counts: np.ndarray) -> Entries:
 
 def _sorted(tokens: pa.Array, counts: np.ndarray) -> Entries:
     """Return tokens by count descending, then by bytes or value ascending."""
-    order = pc.sort_indices(tokens).to_numpy()
+    order = byte_order(tokens) if pa.types.is_string(tokens.type) else pc.sort_indices(tokens).to_numpy()
     order = order[np.argsort(-counts[order], kind="stable")]
     return tokens.take(pa.array(order)), counts[order]
