@@ -14,11 +14,11 @@ from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.features import Feature
 from daskprep.features.fitting import check_columns, survey
-from daskprep.features.table import Surroundings, kept_rows, naming, read_columns, source_columns
+from daskprep.features.table import Parsed, Surroundings, kept_rows, naming, read_columns, source_columns
 from daskprep.sources import Source
 from daskprep.split import DROPPED, TRAIN, Split
 
-__all__ = ["assign_source"]
+__all__ = ["assign_source", "row_repeats", "row_splits"]
 
 
 @dataclass(frozen=True)
@@ -66,24 +66,45 @@ def assign_source(
     return partitions.arrays(source, _assign, columns, (dropping, learned), told, like=like, rows=source.row_counts)
 
 
-def _splits(
-    features: Mapping[str, Feature], learned: Mapping[str, Any] | None, around: Surroundings, table: pa.Table
+def row_splits(
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Any] | None,
+    around: Surroundings,
+    parsed: Parsed,
+    table: pa.Table,
 ) -> np.ndarray:
-    parsed = read_columns(features, table)[0]
-    keep = kept_rows(features, parsed)
+    """Return the split of each row of one partition; `features` are those that may drop rows.
+
+    With `learned`, rows that encoding leaves out are taken from their splits.
+    """
+    keep = kept_rows(features, parsed.columns)
     if around.rows is not None:
         splits = around.rows.assign(table, keep)
     else:
-        splits = np.full(table.num_rows, TRAIN, np.uint8)
+        splits = np.full(parsed.rows, TRAIN, np.uint8)
         splits[~keep if keep is not None else slice(0)] = DROPPED
     for name, one in (learned or {}).items():
         if name not in features:
             continue
         with naming(name):
-            dropped = features[name].dropped(features[name].recognize(parsed[name], one), one)
+            dropped = features[name].dropped(features[name].recognize(parsed.columns[name], one), one)
         if dropped is not None:
             splits[dropped] = DROPPED
     return splits
+
+
+def row_repeats(splits: np.ndarray, repeats: Any, table: pa.Table) -> np.ndarray:
+    """Return how often each row is written; `repeats` is what the balance planned for the partition, if it did."""
+    if repeats is None:
+        times = np.ones(len(splits), np.int64)
+    else:
+        times = np.asarray(repeats.repeats(table, splits == TRAIN), np.int64)
+    times[splits == DROPPED] = 0
+    return times
+
+
+def _splits(features: Mapping[str, Feature], learned: Any, around: Surroundings, table: pa.Table) -> np.ndarray:
+    return row_splits(features, learned, around, read_columns(features, table), table)
 
 
 def _balance_census(
@@ -98,9 +119,4 @@ def _balance_census(
 
 def _assign(state: tuple[Any, Any], told: _Told, table: pa.Table) -> dict[str, np.ndarray]:
     splits = _splits(*state, told.around, table)
-    if told.repeats is None:
-        repeats = np.ones(len(splits), np.int64)
-    else:
-        repeats = np.asarray(told.repeats.repeats(table, splits == TRAIN), np.int64)
-    repeats[splits == DROPPED] = 0
-    return {"split": splits, "repeats": repeats}
+    return {"split": splits, "repeats": row_repeats(splits, told.repeats, table)}

@@ -101,14 +101,17 @@ class Balance(BaseEstimator, ABC):
         """Return what each partition must know; `censuses` are in partition order."""
         self.validate()
         totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
-        if self.ratio is None:
-            targets = self._by_counts(totals)
-        else:
-            # 0.35 means 35 / 100, not the binary fraction next to it.
-            targets = self._by_ratio(totals.counts, Fraction(str(float(self.ratio))))
+        targets = self.targets(totals)
         places = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)
         pairs = zip(shares, places, strict=True)
         return [PartitionRepeats(share, targets[place.to_numpy()]) for share, place in pairs]
+
+    def targets(self, totals: ClassCounts) -> Integers:
+        """Return how many rows each class shall have, given how many it has."""
+        if self.ratio is None:
+            return self._by_counts(totals)
+        # 0.35 means 35 / 100, not the binary fraction next to it.
+        return self._by_ratio(totals.counts, Fraction(str(float(self.ratio))))
 
     def to_dict(self) -> dict[str, Any]:
         """Return type and parameters as JSON values; counts as pairs."""

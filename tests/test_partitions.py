@@ -1,6 +1,11 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 
 import cloudpickle
 import dask
@@ -13,6 +18,7 @@ from dask.utils import key_split
 
 import daskprep as dp
 from daskprep import partitions
+from daskprep.errors import ColumnError
 from daskprep.sources import as_source
 
 ROWS = 40
@@ -102,7 +108,7 @@ def test_no_table_is_in_a_graph(table, tmp_path):
 
 
 def test_pandas_partitions_stay_out_of_graphs(table, monkeypatch):
-    monkeypatch.setattr(partitions, "_layer", None)
+    monkeypatch.setattr(partitions.passes, "partition_layer", None)
     prep = dp.Preprocessor({"x": "number", "c": "category"}, split=dp.StratifiedSplit("c")).fit(table)
     assert isinstance(prep.encode(table)["x"], np.ndarray)
 
@@ -120,9 +126,8 @@ def test_the_tree_has_few_tasks():
     sizes = []
 
     def count(dsk, keys, **options):
-        graph = dsk.__dask_graph__()
-        sizes.append(len(graph))
-        return dask.get(graph, keys, **options)
+        sizes.append(len(dsk))
+        return dask.get(dsk, keys, **options)
 
     with dask.config.set(scheduler=count):
         dp.Preprocessor({f"x{i}": "number" for i in range(50)}).fit(frame)
@@ -149,7 +154,249 @@ def test_a_lazy_fill_from_neighbours_holds_few_partitions():
 
 
 def test_one_core_sees_every_row(monkeypatch):
-    monkeypatch.setattr(partitions, "CPU_COUNT", 1)
+    monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 1)
     frame = pd.DataFrame({"x": np.arange(300_000.0)})
     prep = dp.Preprocessor({"x": "number"}).fit(frame)
     assert prep.learned_["x"].rows == len(prep.encode(frame)["x"]) == 300_000
+
+
+# Functions are defined inside of tests: cloudpickle sends these to other processes, which cannot import this module.
+
+
+def as_pandas(table, folder):
+    return pd.concat([table] * 5000)
+
+
+def as_dask(table, folder):
+    return dd.from_pandas(table, npartitions=20)
+
+
+def as_file(table, folder):
+    table.to_parquet(folder / "part.parquet", row_group_size=4)
+    return as_source(str(folder / "part.parquet"), partition_bytes=1)
+
+
+@pytest.fixture(params=[as_pandas, as_dask, as_file])
+def source(request, table, tmp_path):
+    return as_source(request.param(table, tmp_path))
+
+
+def test_each_tells_every_result_once_in_the_calling_thread(source):
+    told, threads = [], set()
+
+    def advance(result):
+        told.append(result)
+        threads.add(threading.get_ident())
+
+    def number(shared, i, table):
+        return shared, i, table.num_rows
+
+    results = partitions.each(source, "number", number, ["x"], "shared", range(source.npartitions), advance=advance)
+    assert [result[:2] for result in results] == [("shared", i) for i in range(source.npartitions)]
+    assert sorted(told) == results
+    assert threads == {threading.get_ident()}
+
+
+def test_results_are_told_while_other_tasks_wait():
+    log = []
+    with dask.config.set(scheduler="sync"):
+        partitions.run("log", lambda shared, i: log.append("run"), None, range(3), advance=lambda _: log.append("told"))
+    assert log == ["run", "told"] * 3
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_run_is_the_same_on_every_scheduler(scheduler):
+    told = []
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        results = partitions.run("add", lambda shared, i: shared + i, 10, [3, 1, 2], advance=told.append)
+    assert results == [13, 11, 12]
+    assert sorted(told) == [11, 12, 13]
+
+
+def test_run_of_nothing_is_nothing():
+    assert partitions.run("nothing", None, None, []) == []
+
+
+def test_a_scheduler_without_callbacks_tells_at_the_end():
+    told = []
+    with dask.config.set(scheduler=dask.core.get):
+        partitions.run("double", lambda shared, i: 2 * i, None, [1, 2], advance=told.append)
+    assert told == [2, 4]
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_an_error_of_a_task_arrives_unchanged(scheduler):
+    def fail(shared, i):
+        raise ColumnError(f'column "x": {shared}')
+
+    with dask.config.set(scheduler=scheduler, num_workers=2), pytest.raises(ColumnError) as caught:
+        partitions.run("fail", fail, "is odd", range(3), advance=print)
+    assert type(caught.value) is ColumnError
+    assert str(caught.value) == 'column "x": is odd'
+
+
+def test_after_an_error_nothing_starts_and_nothing_runs():
+    both, never, ended = threading.Barrier(2), threading.Event(), []
+
+    def work(shared, i):
+        if both.wait(10) == 0:
+            raise ColumnError("odd")
+        never.wait(0.2)  # the other thread has failed long before
+        ended.append(i)
+
+    with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ColumnError, match="odd"):
+        partitions.run("work", work, None, range(50))
+    assert len(ended) == 1
+
+
+def test_in_memory_the_first_error_in_order_is_raised(table, monkeypatch):
+    monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 4)
+    source, both, started = as_source(as_pandas(table, None)), threading.Barrier(2), []
+
+    def fail(shared, i, part):
+        started.append(i)
+        if i < 2:
+            both.wait(10)
+            raise ColumnError(f"partition {i}")
+
+    with pytest.raises(ColumnError, match="partition 0"):
+        partitions.each(source, "fail", fail, ["x"], None, [0, 1, *range(2, source.npartitions)])
+    assert len(started) < 50
+
+
+def test_an_interrupt_starts_no_more_threads(monkeypatch):
+    monkeypatch.setattr(partitions.schedulers, "CPU_COUNT", 2)
+    going, calls = threading.Event(), []
+
+    def call(i):
+        calls.append(i)
+        assert i == 0 or going.wait(10)
+
+    def interrupt(result):
+        threading.Timer(0.1, going.set).start()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        partitions.schedulers.on_threads(call, 100, interrupt)
+    assert len(calls) <= 3
+
+
+def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
+    sizes, told = [], []
+
+    def merge(results):
+        sizes.append(len(results))
+        return list(chain(*results))
+
+    def finish(key, results):
+        sizes.append(len(results))
+        return [key, *sorted(chain(*results))]
+
+    numbers = range(source.npartitions)
+    folded = partitions.fold(
+        source,
+        "scan",
+        lambda shared, i, table: [i],
+        ["x"],
+        None,
+        numbers,
+        merge=merge,
+        finish=finish,
+        keys=["b", "a"],
+        measure=lambda result: result[0],
+        advance=told.append,
+    )
+    assert list(folded.items()) == [("b", ["b", *numbers]), ("a", ["a", *numbers])]
+    assert sorted(told) == list(numbers)
+    assert max(sizes) <= 8
+
+
+def test_worker_threads_follow_the_configuration():
+    with dask.config.set(scheduler="sync"):
+        assert partitions.worker_threads() == (1, 1)
+    with dask.config.set(scheduler="threads", num_workers=3):
+        assert partitions.worker_threads() == (1, 3)
+    with dask.config.set(scheduler="processes", num_workers=3):
+        assert partitions.worker_threads() == (3, 3)
+    with ThreadPoolExecutor(5) as pool:
+        with dask.config.set(scheduler=pool):
+            assert partitions.worker_threads() == (1, 5)
+        with dask.config.set(scheduler="threads", pool=pool):
+            assert partitions.worker_threads() == (1, 5)
+    assert not partitions.is_distributed()
+
+
+def test_no_cluster_no_import_of_distributed():
+    code = """if True:
+        import sys
+        from daskprep import partitions
+        print(partitions.run("add", lambda shared, i: shared + i, 1, [1, 2]), partitions.is_distributed())
+        print("distributed" in sys.modules)
+    """
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split("\n")[:2] == ["[2, 3] False", "False"]
+
+
+@pytest.mark.cluster
+def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
+    told = []
+    for frame in (as_file(table, tmp_path), dd.from_pandas(table, npartitions=10).persist()):
+        source = as_source(frame)
+        rows = partitions.each(
+            source, "rows", lambda shared, i, part: part.num_rows, ["x"], None, range(10), advance=told.append
+        )
+        assert rows == [4] * 10
+    assert told == [4] * 20
+    assert partitions.is_distributed()
+    assert partitions.worker_threads() == (2, 2)
+
+
+@pytest.mark.cluster
+def test_an_error_on_a_cluster_arrives_unchanged_and_cancels_the_rest(cluster, tmp_path):
+    def fail(folder, i):
+        (folder / str(i)).touch()
+        raise ColumnError(f'column "x": {folder}')
+
+    with pytest.raises(ColumnError) as caught:
+        partitions.run("fail", fail, tmp_path, range(200), advance=print)
+    assert str(caught.value) == f'column "x": {tmp_path}'
+    assert len(list(tmp_path.iterdir())) < 200
+
+
+@pytest.mark.cluster
+def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
+    ran = []
+    with dask.config.set(scheduler="threads"):
+        assert not partitions.is_distributed()
+        partitions.run("here", lambda shared, i: ran.append(i), None, [1], advance=print)
+    assert ran == [1]
+
+
+@pytest.mark.cluster
+def test_a_fold_on_a_cluster_sends_measures_alone(cluster, table):
+    told = []
+    source = as_source(dd.from_pandas(table, npartitions=20))
+    folded = partitions.fold(
+        source,
+        "scan",
+        lambda shared, i, part: part["x"].to_pylist(),
+        ["x"],
+        None,
+        range(20),
+        merge=lambda results: list(chain(*results)),
+        finish=lambda key, results: key + sum(chain(*results)),
+        keys=[1000, 2000],
+        measure=len,
+        advance=told.append,
+    )
+    assert folded == {1000: 1000 + sum(range(ROWS)), 2000: 2000 + sum(range(ROWS))}
+    assert told == [2] * 20
+
+
+@pytest.mark.cluster
+def test_tasks_of_a_cluster_may_run_tasks(cluster):
+    def outer(i):
+        told = []
+        return partitions.run("inner", lambda shared, j: i + j, None, [0, 1], advance=told.append), sorted(told)
+
+    assert cluster.gather(cluster.map(outer, [10, 20, 30])) == [([i, i + 1], [i, i + 1]) for i in (10, 20, 30)]

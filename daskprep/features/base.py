@@ -47,11 +47,15 @@ class Learned:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
+        return self.to_state()
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
         return {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Rebuild from what `to_dict` gave."""
+        """Rebuild from what `to_dict` or `to_state` gave."""
         names = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in names}
         values["invalid_samples"] = tuple(values.get("invalid_samples", ()))
@@ -129,6 +133,10 @@ class Feature(Estimator):
 
     def check(self) -> None:
         """Raise ConfigError where parameters contradict each other."""
+
+    def fingerprint(self) -> str:
+        """Return a digest of what the result depends on besides rows and parameters, such as files; "" of nothing."""
+        return ""
 
     def advice(self, learned: Any) -> str | None:
         """Return what a user should know of a column that was learned, if anything."""

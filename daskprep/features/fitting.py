@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.classes import RowCounts
-from daskprep.errors import ColumnError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.table import (
     PartitionCensus,
     Surroundings,
@@ -35,7 +36,17 @@ if TYPE_CHECKING:
     from daskprep.features.base import Feature, Learned
     from daskprep.sources import Source
 
-__all__ = ["check_columns", "empty_outputs", "encode_source", "learn_source", "survey", "tabulate_source"]
+__all__ = [
+    "check_columns",
+    "decode_arrays",
+    "empty_outputs",
+    "encode_source",
+    "learn_partitions",
+    "learn_source",
+    "surroundings",
+    "survey",
+    "tabulate_source",
+]
 
 
 def check_columns(features: Mapping[str, Feature], source: Source) -> None:
@@ -63,11 +74,17 @@ def survey(features: Mapping[str, Feature], source: Source, split: Any = None) -
     else:
         function, numbers = functools.partial(_census, around), range(source.npartitions)
         census = partitions.each(source, "census", function, columns or source.columns[:1], split, numbers)
+    return surroundings(around, census, split, functools.partial(_read_again, source, around, columns))
+
+
+def surroundings(
+    around: Mapping[str, Feature], census: Sequence[PartitionCensus], split: Any, read_again: Any
+) -> list[Surroundings]:
+    """Turn what the census found into what each partition must know; `read_again` is that of `Split.plan`."""
     told = _tell(around, census)
     if split is None:
         return told
-    again = functools.partial(_read_again, source, around, columns)
-    rows = split.plan([one.split for one in census], again)
+    rows = split.plan([one.split for one in census], read_again)
     return [Surroundings(one.number, one.carries, chooser) for one, chooser in zip(told, rows, strict=True)]
 
 
@@ -89,7 +106,7 @@ def _read_again(
 
 def _look_again(around: Mapping[str, Feature], function: Callable[..., Any], number: int, table: pa.Table) -> Any:
     del number
-    return function(table, kept_rows(around, read_columns(around, table)[0]))
+    return function(table, kept_rows(around, read_columns(around, table).columns))
 
 
 def _tell(around: Mapping[str, Feature], census: Sequence[PartitionCensus]) -> list[Surroundings]:
@@ -110,20 +127,41 @@ def learn_source(
     told = survey(features, source, split)
     columns = list(dict.fromkeys([*source_columns(features), *(split.assign_columns if split is not None else ())]))
     source.require(columns)
+    return learn_partitions(features, source, columns, _scan, told, scratch=scratch)
+
+
+def learn_partitions(
+    features: Mapping[str, Feature],
+    source: Source,
+    columns: Sequence[str],
+    summarize: partitions.Function,
+    told: Sequence[Surroundings],
+    *,
+    scratch: str | None = None,
+    advance: Callable[[Any], None] | None = None,
+) -> dict[str, Learned]:
+    """Learn every feature from the summaries that ``summarize(features, told, table)`` gives of the partitions."""
     with _scratch_folder(scratch) as folder:
         learned: dict[str, Learned] = partitions.fold(
             source,
             "scan",
-            _scan,
+            summarize,
             columns,
             dict(features),
             told,
             merge=functools.partial(_merge, folder),
-            finish=functools.partial(_learn, dict(features)),
+            finish=functools.partial(_learn, folder, dict(features)),
+            keys=list(features),
+            measure=_rows_learned,
+            advance=advance,
         )
     for name, one in learned.items():
         _warn(name, features[name], one)
     return learned
+
+
+def _rows_learned(summary: FrameSummary) -> int:
+    return max((column.rows for column in summary.columns.values()), default=0)
 
 
 def _scan(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
@@ -134,15 +172,12 @@ def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
     return functools.reduce(operator.add, summaries).bounded(folder)
 
 
-def _learn(features: Mapping[str, Feature], summary: FrameSummary) -> dict[str, Learned]:
-    learned = {}
-    for name, feature in features.items():
-        column = summary.columns[name]
-        if not column.rows:
-            raise ColumnError(f'column "{name}": there is no row to learn from (0 training rows)')
-        with naming(name):
-            learned[name] = feature.learn_column(column)
-    return learned
+def _learn(folder: str, features: Mapping[str, Feature], name: str, summaries: Sequence[FrameSummary]) -> Learned:
+    column = functools.reduce(operator.add, [summary.columns[name] for summary in summaries]).bounded(folder)
+    if not column.rows:
+        raise ColumnError(f'column "{name}": there is no row to learn from (0 training rows)')
+    with naming(name):
+        return features[name].learn_column(column)
 
 
 def _warn(name: str, feature: Feature, learned: Learned) -> None:
@@ -202,6 +237,24 @@ def tabulate(
         for name, feature in features.items()
     ]
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
+
+
+def decode_arrays(
+    features: Mapping[str, Feature], learned: Mapping[str, Any], arrays: Mapping[str, Any]
+) -> pd.DataFrame:
+    """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+    known = {name + output for name, feature in features.items() for output in feature.outputs}
+    for key in arrays:
+        if key not in known:
+            raise ConfigError(f'there is no output "{key}" to decode.{did_you_mean(key, known)}')
+    columns = {}
+    for name, feature in features.items():
+        given = {output: np.asarray(arrays[name + output]) for output in feature.outputs if name + output in arrays}
+        if len(given) == len(feature.outputs):
+            encoded = given[""] if feature.outputs == ("",) else given
+            columns[name] = feature.decode(encoded, learned[name])
+    frame: pd.DataFrame = pa.table(columns).to_pandas()
+    return frame
 
 
 def _apply(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -188,6 +189,11 @@ class Sequence(TokenFeature):
     def counts_documents(self) -> bool:
         """Whether the rows that hold each token are counted."""
         return False
+
+    def fingerprint(self) -> str:
+        if self.vocab_file is None:
+            return super().fingerprint()
+        return super().fingerprint() + hashlib.sha256(Path(self.vocab_file).read_bytes()).hexdigest()
 
     def _vocabulary(self, summary: TokenSummary) -> Vocabulary:
         specials = self.special_symbols_in_use()

@@ -19,16 +19,22 @@ if TYPE_CHECKING:
     from daskprep.features.base import Feature
 
 __all__ = [
+    "Parsed",
     "PartitionCensus",
     "RowChooser",
     "Surroundings",
+    "Unreadable",
+    "census_columns",
     "census_table",
+    "completed_columns",
     "encode_table",
+    "encoded_outputs",
     "kept_rows",
     "naming",
     "read_columns",
     "scan_table",
     "source_columns",
+    "summarize_columns",
 ]
 
 _TRAIN = 0
@@ -59,6 +65,34 @@ class PartitionCensus:
     split: Any = None
 
 
+@dataclass(frozen=True)
+class Unreadable:
+    """Cells of one column that are there and cannot be read: their rows, ascending, and what they hold."""
+
+    rows: np.ndarray
+    texts: pa.Array
+
+    @classmethod
+    def of(cls, column: pa.Array | pa.ChunkedArray, rows: np.ndarray) -> Unreadable:
+        cells = one_array(column.take(pa.array(rows)))
+        nested = pa.types.is_nested(cells.type)
+        return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
+
+    def among(self, keep: np.ndarray) -> Unreadable:
+        """Return those in rows that are kept."""
+        kept = keep[self.rows]
+        return Unreadable(self.rows[kept], self.texts.filter(pa.array(kept)))
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Parsed columns by feature, and the unreadable cells of those that have any."""
+
+    rows: int
+    columns: dict[str, pa.Array]
+    unreadable: dict[str, Unreadable]
+
+
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
     """Put the column's name in front of errors that come from reading it."""
@@ -75,34 +109,35 @@ def source_columns(features: Mapping[str, Feature]) -> list[str]:
     return list(dict.fromkeys(column for name, feature in features.items() for column in feature.reads(name)))
 
 
-def read_columns(
-    features: Mapping[str, Feature], table: pa.Table
-) -> tuple[dict[str, pa.Array], dict[str, np.ndarray | None]]:
-    """Return parsed columns, and for each a mask of the cells that could not be read (None: all could)."""
-    parsed, unreadable = {}, {}
+def read_columns(features: Mapping[str, Feature], table: pa.Table) -> Parsed:
+    """Parse what every feature reads, and keep the cells that could not be read."""
+    columns, unreadable = {}, {}
     for name, feature in features.items():
+        raw = table[feature.reads(name)[0]]
         with naming(name):
-            parsed[name] = feature.read(table, name)
-            unreadable[name] = _unreadable(table[feature.reads(name)[0]], parsed[name])
-    return parsed, unreadable
+            columns[name] = feature.read(table, name)
+            cells = _unreadable(raw, columns[name])
+        if cells is not None:
+            unreadable[name] = cells
+    return Parsed(table.num_rows, columns, unreadable)
 
 
-def _unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> np.ndarray | None:
+def _unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> Unreadable | None:
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()
     if pa.types.is_floating(raw.type):  # files may hold NaN where a number is missing
         present &= ~np.isnan(raw.to_numpy())
-    mask = present & ~valid_mask(parsed)
-    return mask if mask.any() else None
+    rows = np.flatnonzero(present & ~valid_mask(parsed))
+    return Unreadable.of(raw, rows) if len(rows) else None
 
 
-def kept_rows(features: Mapping[str, Feature], parsed: Mapping[str, pa.Array]) -> np.ndarray | None:
+def kept_rows(features: Mapping[str, Feature], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
     """Return which rows stay, given the features that drop rows (None: all of them)."""
     keep = None
-    for name, column in parsed.items():
-        if features[name].drops_rows and column.null_count:
-            valid = valid_mask(column)
+    for name, feature in features.items():
+        if feature.drops_rows and columns[name].null_count:
+            valid = valid_mask(columns[name])
             keep = valid if keep is None else keep & valid
     return keep
 
@@ -111,86 +146,122 @@ def census_table(
     features: Mapping[str, Feature], split: Any, table: pa.Table, learned: Mapping[str, Any] | None = None
 ) -> PartitionCensus:
     """Look at the few columns that decide which rows count, and at what crosses partition borders."""
-    parsed, _ = read_columns(features, table)
+    return census_columns(features, split, read_columns(features, table), table, learned)
+
+
+def census_columns(
+    features: Mapping[str, Feature],
+    split: Any,
+    parsed: Parsed,
+    table: pa.Table,
+    learned: Mapping[str, Any] | None = None,
+) -> PartitionCensus:
+    """Do what `census_table` does, given parsed columns; the split reads its own from `table`."""
     edges = {}
-    for name, column in parsed.items():
-        feature = features[name]
+    for name, feature in features.items():
+        column = parsed.columns[name]
         if learned is None and feature.learns_around:
             edges[name] = feature.edge(column)
         elif learned is not None and feature.looks_around:
             edges[name] = feature.edge(feature.recognize(column, learned[name]), learned[name])
-    chosen = None if split is None else split.census(table, kept_rows(features, parsed))
-    return PartitionCensus(table.num_rows, edges, chosen)
+    chosen = None if split is None else split.census(table, kept_rows(features, parsed.columns))
+    return PartitionCensus(parsed.rows, edges, chosen)
 
 
 def scan_table(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
     """Parse every column of a table and summarize the rows that are learned from."""
-    parsed, unreadable = read_columns(features, table)
-    keep = kept_rows(features, parsed)
+    return summarize_columns(features, around, read_columns(features, table), table)
+
+
+def summarize_columns(
+    features: Mapping[str, Feature], around: Surroundings, parsed: Parsed, table: pa.Table
+) -> FrameSummary:
+    """Summarize the rows that are learned from; `parsed` is used up, the split reads its columns from `table`."""
+    keep = kept_rows(features, parsed.columns)
     if around.rows is not None:
         keep = around.rows.assign(table, keep) == _TRAIN
     rows = None if keep is None or keep.all() else pa.array(keep)
     columns = {}
     for name, feature in features.items():
-        column = parsed.pop(name)
+        column = parsed.columns.pop(name)
         # Rows that a feature drops belong to no split, so all of them count.
         missing = (column if rows is None or feature.drops_rows else column.filter(rows)).null_count
         if feature.learns_around:
             column = feature.look_around(column, around.carries.get(name))
         column = column if rows is None else column.filter(rows)
-        rejects = _rejects(feature, name, table, unreadable[name], keep, around.number)
+        rejects = _rejects(feature, name, parsed.unreadable.get(name), keep, around.number)
         with naming(name):
             columns[name] = feature.summarize_column(column, missing, rejects)
     return FrameSummary(columns)
 
 
 def _rejects(
-    feature: Feature,
-    name: str,
-    table: pa.Table,
-    unreadable: np.ndarray | None,
-    keep: np.ndarray | None,
-    partition: int,
+    feature: Feature, name: str, unreadable: Unreadable | None, keep: np.ndarray | None, partition: int
 ) -> Rejects:
     if unreadable is not None and keep is not None and not feature.drops_rows:
-        unreadable = unreadable & keep
-    if unreadable is None or not unreadable.any():
+        unreadable = unreadable.among(keep)
+    if unreadable is None or not len(unreadable.rows):
         return Rejects()
-    rows = np.flatnonzero(unreadable)
-    cells = one_array(table[feature.reads(name)[0]]).take(pa.array(rows))
-    texts = as_text(cells) if not pa.types.is_nested(cells.type) else pa.array(map(str, cells.to_pylist()))
     if feature.invalid == "raise":
         raise RejectedValueError(
-            f'column "{name}": {texts[0].as_py()!r} cannot be read as a {feature.kind} '
-            f'({len(rows)} such cells in this partition); mend the data or use invalid="missing"'
+            f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as a {feature.kind} '
+            f'({len(unreadable.rows)} such cells in this partition); mend the data or use invalid="missing"'
         )
-    return Rejects.of(rows + (partition << _PARTITION_BITS), texts)
+    return Rejects.of(unreadable.rows + (partition << _PARTITION_BITS), unreadable.texts)
 
 
 def encode_table(
     features: Mapping[str, Feature], learned: Mapping[str, Any], around: Surroundings, table: pa.Table
 ) -> dict[str, np.ndarray]:
     """Parse and encode every column of a table; rows that a feature drops are left out of all arrays."""
-    parsed, unreadable = read_columns(features, table)
+    columns = completed_columns(features, learned, around, read_columns(features, table), table)
     keep = np.ones(table.num_rows, bool)
     for name, feature in features.items():
         with naming(name):
-            readable = parsed[name]
-            column = parsed[name] = feature.recognize(readable, learned[name])
-        if feature.invalid == "raise":
-            for odd in (unreadable[name], valid_mask(readable) & ~valid_mask(column)):
-                _rejects(feature, name, table, odd, None, around.number)
-        with naming(name):
-            if feature.looks_around:
-                column = parsed[name] = feature.look_around(column, around.carries.get(name), learned[name])
-            dropped = feature.dropped(column, learned[name])
+            dropped = feature.dropped(columns[name], learned[name])
         if dropped is not None:
             keep &= ~dropped
-    rows = None if keep.all() else pa.array(keep)
-    arrays: dict[str, np.ndarray] = {}
+    return dict(encoded_outputs(features, learned, columns, keep))
+
+
+def completed_columns(
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Any],
+    around: Surroundings,
+    parsed: Parsed,
+    table: pa.Table | None = None,
+) -> dict[str, pa.Array]:
+    """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up."""
+    columns = {}
     for name, feature in features.items():
-        column = parsed.pop(name) if rows is None else parsed.pop(name).filter(rows)
+        readable = parsed.columns.pop(name)
+        with naming(name):
+            column = feature.recognize(readable, learned[name])
+        if feature.invalid == "raise":
+            _rejects(feature, name, parsed.unreadable.get(name), None, around.number)
+            odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(column))
+            if len(odd):
+                cells = readable if table is None else table[feature.reads(name)[0]]
+                _rejects(feature, name, Unreadable.of(cells, odd), None, around.number)
+        with naming(name):
+            if feature.looks_around:
+                column = feature.look_around(column, around.carries.get(name), learned[name])
+        columns[name] = column
+    return columns
+
+
+def encoded_outputs(
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Any],
+    columns: dict[str, pa.Array],
+    keep: np.ndarray | None,
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Encode the kept rows of completed columns, one feature after the other; `columns` is used up."""
+    rows = None if keep is None or keep.all() else pa.array(keep)
+    for name, feature in features.items():
+        column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
         with naming(name):
             encoded = feature.encode_column(column, learned[name])
-        arrays.update({name + output: array for output, array in encoded.items()})
-    return arrays
+        del column
+        for output, array in encoded.items():
+            yield name + output, array

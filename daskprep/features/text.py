@@ -37,7 +37,10 @@ class LearnedText(Learned):
     char: LearnedSequence
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "word": self.word.to_dict(), "char": self.char.to_dict()}
+        return {**super().to_state(), "word": self.word.to_dict(), "char": self.char.to_dict()}
+
+    def to_state(self) -> dict[str, Any]:
+        return {**super().to_state(), "word": self.word.to_state(), "char": self.char.to_state()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -157,6 +160,11 @@ class Text(Sequence):
             }
         )
         return {"word": word, "char": char}
+
+    def fingerprint(self) -> str:
+        if self.level != "both":
+            return super().fingerprint()
+        return "".join(level.fingerprint() for level in self._levels.values())
 
     def make_tokenizer(self) -> Tokenizer:
         return super().make_tokenizer() if self.level == "word" else self._levels["char"].make_tokenizer()

@@ -163,13 +163,16 @@ class LearnedTokens(Learned):
     vocabulary: Vocabulary
 
     def to_dict(self) -> dict[str, Any]:
-        plain = super().to_dict()
-        plain.pop("vocabulary")
-        return {**plain, **self.vocabulary.to_dict()}
+        plain = self.to_state()
+        vocabulary = plain.pop("vocabulary")
+        return {**plain, **vocabulary.to_dict()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        return super().from_dict({**data, "vocabulary": Vocabulary.from_dict(data)})
+        kept = data.get("vocabulary")
+        return super().from_dict(
+            {**data, "vocabulary": kept if isinstance(kept, Vocabulary) else Vocabulary.from_dict(data)}
+        )
 
     @property
     def num_embeddings(self) -> int:
@@ -214,6 +217,9 @@ class TokenFeature(Feature):
 
     def check(self) -> None:
         self.make_tokenizer()
+
+    def fingerprint(self) -> str:
+        return self.make_tokenizer().digest()
 
     def parse(self, column: pa.Array) -> pa.Array:
         if pa.types.is_dictionary(column.type):

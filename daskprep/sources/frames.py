@@ -47,6 +47,13 @@ class PandasSource(Source):
             arrays[name] = series_column(part, name, self._kind(series, name), start)
         return _table(arrays, rows)
 
+    @property
+    def partition_bytes(self) -> int:
+        """What a partition takes in memory, about."""
+        rows = len(self._frame)
+        total = int(self._frame[self.columns].memory_usage(index=False, deep=True).sum())
+        return total * min(_SLICE_ROWS, rows) // max(rows, 1)
+
     def _kind(self, series: pd.Series[Any], name: str) -> str | None:
         """Return the kind of all cells of an object column, so that slices do not differ in type."""
         if series.dtype != object:

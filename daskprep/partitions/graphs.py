@@ -1,0 +1,86 @@
+"""Graphs of one task for each partition of a source."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from operator import getitem
+from typing import Any
+
+# Task and TaskRef say which argument is a reference; tuple tasks would replace any argument that happens to equal a
+# key, and dask.delayed costs 0.7 ms a task.
+from dask._task_spec import DataNode, List, Task, TaskRef
+
+from daskprep.sources import Source, table_from_pandas
+
+__all__ = ["Layer", "Told", "partition_layer", "references", "unique"]
+
+Layer = dict[Any, Any]
+
+
+class Told:
+    """One argument for each partition that only the graph knows: a node that gives the list of them."""
+
+    def __init__(self, node: str, layer: Mapping[Any, Any]) -> None:
+        self.node = node
+        self.layer = layer
+
+
+def partition_layer(
+    source: Source,
+    name: str,
+    function: Callable[..., Any],
+    columns: Sequence[str],
+    shared: Any,
+    arguments: Sequence[Any] | Told,
+    *,
+    apart: bool = False,
+) -> tuple[Layer, list[tuple[str, int]]]:
+    """Return the graph of one task for each partition, and the keys of these tasks in order.
+
+    With `apart` a Dask frame is read by tasks of its own: shared with later ones, Dask would keep every partition from
+    the first use to the last.
+    """
+    prefix, state, wanted = unique(name), unique(f"state-{name}"), list(columns)
+    layer: Layer = {state: DataNode(state, shared)}
+    if source.is_dask:
+        frame = source.frame[wanted]
+        frame = (frame.map_partitions(_same) if apart else frame).optimize()
+        layer.update(frame.__dask_graph__())
+        run: Callable[..., Any] = _on_frame
+        parts: Sequence[Any] = [TaskRef(key) for key in frame.__dask_keys__()]
+    else:
+        run, parts = _on_piece, source.pieces
+    if isinstance(arguments, Told):
+        layer.update(arguments.layer)
+        told = [(unique(f"tell-{name}"), i) for i in range(len(parts))]
+        layer.update({key: Task(key, getitem, TaskRef(arguments.node), key[1]) for key in told})
+        given = [TaskRef(key) for key in told]
+    else:
+        given = list(arguments)
+    keys = [(prefix, i) for i in range(len(parts))]
+    for key, argument, part in zip(keys, given, parts, strict=True):
+        layer[key] = Task(key, run, function, TaskRef(state), argument, part, wanted)
+    return layer, keys
+
+
+def references(keys: Sequence[Any]) -> List:
+    """Return a list of the results of `keys`, as an argument of a task."""
+    return List(*[TaskRef(key) for key in keys])
+
+
+def unique(name: str) -> str:
+    """Return a name that no other graph has; Dask's dashboard groups tasks by what stands before the hexadecimals."""
+    return f"{name}-{uuid.uuid4().hex}"
+
+
+def _same(frame: Any) -> Any:
+    return frame
+
+
+def _on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
+    return function(shared, argument, table_from_pandas(frame, columns))
+
+
+def _on_piece(function: Callable[..., Any], shared: Any, argument: Any, piece: Any, columns: list[str]) -> Any:
+    return function(shared, argument, piece.read(columns))

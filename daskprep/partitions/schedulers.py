@@ -1,0 +1,182 @@
+"""Where tasks run: on threads of this process, on Dask's local schedulers, or on a cluster."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing.pool
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any
+
+import dask
+import dask.local
+import dask.multiprocessing
+import dask.threaded
+from dask._task_spec import Task
+from dask.base import get_scheduler
+from dask.callbacks import Callback
+from dask.system import CPU_COUNT
+
+__all__ = ["Advance", "compute", "is_distributed", "is_in_process", "on_every_worker", "on_threads", "worker_threads"]
+
+Advance = Callable[[Any], object]
+_Scheduler = Callable[..., Any]
+
+
+def is_distributed() -> bool:
+    """Return whether the workers of an active ``distributed.Client`` run the tasks."""
+    return _client(_scheduler()) is not None
+
+
+def on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Return what a function gives in every process that runs tasks, or in as many as Dask's local scheduler uses."""
+    get = _scheduler()
+    if (client := _client(get)) is not None:
+        return list(client.run(function, *arguments).values())
+    processes, _ = worker_threads()
+    keys = [("every", i) for i in range(processes)]
+    return _computed(get, {key: Task(key, function, *arguments) for key in keys}, keys)
+
+
+def is_in_process() -> bool:
+    """Return whether this process runs the tasks, on its own threads."""
+    get = _scheduler()
+    return _client(get) is None and get is not dask.multiprocessing.get and worker_threads()[0] == 1
+
+
+def worker_threads() -> tuple[int, int]:
+    """Return how many processes, and how many threads in all of them, run the tasks."""
+    get = _scheduler()
+    if (client := _client(get)) is not None:
+        threads = client.nthreads()
+        return len(threads), sum(threads.values())
+    if get is dask.local.get_sync:
+        return 1, 1
+    if isinstance(get, functools.partial) and get.func is dask.local.get_async:  # scheduler= is an executor
+        submit, size = get.args
+        return (size if isinstance(submit.__self__, ProcessPoolExecutor) else 1), size
+    size = _pool_size(dask.config.get("pool", None)) or dask.config.get("num_workers", None) or CPU_COUNT
+    return (size if get is dask.multiprocessing.get else 1), size
+
+
+def on_threads(call: Callable[[int], Any], count: int, advance: Advance | None = None) -> list[Any]:
+    """Call a function with 0, 1, .. on threads of this process and return the results in order.
+
+    An error is that of the smallest number that failed, whichever thread came first: what has not started never does,
+    and what runs is waited for.
+    """
+    done = advance or _ignore
+    threads = min(CPU_COUNT, count)
+    if threads <= 1:
+        results = []
+        for i in range(count):
+            results.append(call(i))
+            done(results[-1])
+        return results
+    with ThreadPoolExecutor(threads, thread_name_prefix="daskprep") as pool:
+        futures = [pool.submit(call, i) for i in range(count)]
+        try:
+            for future in as_completed(futures):
+                if future.exception() is not None:
+                    break
+                done(future.result())
+        finally:
+            pool.shutdown(cancel_futures=True)
+    # They start in order: what was cancelled comes after all that failed.
+    return [future.result() for future in futures]
+
+
+def _ignore(result: Any) -> None:
+    del result
+
+
+def compute(
+    layer: dict[Any, Any], keys: Sequence[Any], *, watched: Sequence[Any] = (), advance: Advance | None = None
+) -> list[Any]:
+    """Run a graph and return the results of `keys` in order.
+
+    `advance` is called with the result of each key of `watched`, some of `keys`, as soon as it is there.
+    """
+    get = _scheduler()
+    if advance is None:
+        return _computed(get, layer, keys)
+    waiting = set(watched)
+
+    def tell(key: Any, result: Any) -> None:
+        if key in waiting:
+            waiting.discard(key)
+            advance(result)
+
+    if (client := _client(get)) is not None:
+        return _streamed(client, layer, keys, tell)
+    with Callback(posttask=lambda key, result, *_: tell(key, result)):
+        results = _computed(get, layer, keys)
+    # Dask's callbacks are global: the graph of another thread may have taken ours, and a scheduler that is not Dask's
+    # may call none.
+    for key, result in zip(keys, results, strict=True):
+        tell(key, result)
+    return results
+
+
+def _computed(get: _Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
+    if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
+        return list(get(layer, list(keys)))
+    # After an error Dask leaves running tasks alone; leaving a pool of our own waits for them, so that nothing writes
+    # to a folder that the caller removes.
+    with ThreadPoolExecutor(worker_threads()[1], thread_name_prefix="daskprep") as pool:
+        return list(get(layer, list(keys), pool=pool))
+
+
+def _streamed(client: Any, layer: dict[Any, Any], keys: Sequence[Any], tell: Callable[[Any, Any], None]) -> list[Any]:
+    """Gather results from a cluster as they come; releasing their futures cancels those that have not started."""
+    distributed = sys.modules["distributed"]
+    futures = client.get(layer, list(keys), sync=False)
+    results = {}
+    try:
+        with _seceded(distributed):
+            for batch in distributed.as_completed(futures, loop=client.loop).batches():
+                for future, result in zip(batch, client.gather(batch), strict=True):
+                    results[future.key] = result
+                    future.release()
+                    tell(future.key, result)
+    finally:
+        for future in futures:
+            future.release()
+    return [results[key] for key in keys]
+
+
+@contextmanager
+def _seceded(distributed: Any) -> Iterator[None]:
+    """Let other tasks use the thread while it waits for them, if a task of a worker is what waits."""
+    state = distributed.worker.thread_state
+    # A task that holds a worker_client() has seceded already, and then does not proceed.
+    if not getattr(state, "key", False) or not getattr(distributed.threadpoolexecutor.thread_state, "proceed", True):
+        yield
+        return
+    distributed.secede()
+    try:
+        yield
+    finally:
+        distributed.rejoin()
+
+
+def _scheduler() -> _Scheduler:
+    """Return the scheduler that ``compute`` of a Dask collection would use."""
+    # get_scheduler imports distributed, which takes a second, only to find that there is no client.
+    if dask.config.get("scheduler", None) or "distributed" in sys.modules:
+        chosen: _Scheduler | None = get_scheduler()
+        return chosen or dask.threaded.get
+    return dask.threaded.get
+
+
+def _client(get: _Scheduler) -> Any:
+    owner, distributed = getattr(get, "__self__", None), sys.modules.get("distributed")
+    return owner if distributed is not None and isinstance(owner, distributed.Client) else None
+
+
+def _pool_size(pool: Any) -> int | None:
+    if isinstance(pool, multiprocessing.pool.Pool):
+        return len(pool._pool)  # type: ignore[attr-defined]
+    return getattr(pool, "_max_workers", None)

@@ -1,0 +1,103 @@
+"""Progress bars for passes over many partitions."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+import time
+from typing import Any, Protocol, Self
+
+from daskprep.errors import ConfigError
+
+__all__ = ["Advance", "Progress"]
+
+
+class Advance(Protocol):
+    """Tells that one more task of a stage is finished, and how many rows it had."""
+
+    def __call__(self, rows: int = 0) -> None: ...
+
+
+class Progress:
+    """Shows one bar per stage on standard error: tasks done, rows so far, rows per second.
+
+    Parameters
+    ----------
+    enabled : bool, optional
+        True always shows bars, False never does; None shows them on terminals and in notebooks only. Without bars
+        nothing is written and tqdm is not imported.
+
+    Examples
+    --------
+    >>> with Progress(enabled=False) as progress:
+    ...     advance = progress.stage("reading", total=2, unit="partitions")
+    ...     for rows in (1000, 500):
+    ...         advance(rows=rows)
+    """
+
+    def __init__(self, enabled: bool | None = None) -> None:
+        if not isinstance(enabled, bool | None):
+            raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
+        self.enabled = sys.stderr is not None and (_is_watched() if enabled is None else enabled)
+        self._bar: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._close(leave=True)
+
+    def stage(self, name: str, *, total: int, unit: str = "tasks") -> Advance:
+        """Begin a stage of `total` tasks, in place of the bar of the stage before, and return its `advance`.
+
+        `advance` is called by one thread at a time.
+        """
+        if not self.enabled:
+            return _ignore
+        self._close(leave=False)
+        bar = self._bar = _bar_class()(total=total, desc=name, unit=f" {unit}", miniters=1, dynamic_ncols=True)
+        started, seen = time.monotonic(), 0
+
+        def advance(rows: int = 0) -> None:
+            nonlocal seen
+            seen += rows
+            if seen:
+                rate = seen / max(time.monotonic() - started, 1e-9)
+                bar.set_postfix_str(f"{seen:,} rows, {rate:,.0f} rows/s", refresh=False)
+            bar.update()
+
+        return advance
+
+    def _close(self, *, leave: bool) -> None:
+        if self._bar is not None:
+            self._bar.leave = leave
+            self._bar.close()
+            self._bar = None
+
+
+def _ignore(rows: int = 0) -> None:
+    del rows
+
+
+def _is_watched() -> bool:
+    return sys.stderr.isatty() or _in_notebook()
+
+
+def _in_notebook() -> bool:
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def _bar_class() -> Any:
+    # tqdm.auto would warn where ipywidgets is missing.
+    if _in_notebook() and importlib.util.find_spec("ipywidgets") is not None:
+        bar = importlib.import_module("tqdm.notebook").tqdm_notebook
+    else:
+        bar = importlib.import_module("tqdm").tqdm
+
+    class Bar(bar):  # type: ignore[misc, valid-type]
+        # tqdm's monitor would be a thread that outlives the bar, and warns where it cannot start.
+        monitor_interval = 0
+
+    return Bar

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import importlib.util
+import io
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+from tqdm.notebook import tqdm_notebook
+
+from daskprep import progress
+from daskprep.errors import ConfigError
+from daskprep.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def work(enabled: bool | None) -> None:
+    with Progress(enabled) as shown:
+        for stage in ("reading", "writing"):
+            advance = shown.stage(stage, total=2, unit="partitions")
+            advance(rows=1000)
+            advance(rows=500)
+
+
+def test_a_bar_shows_tasks_and_rows_and_the_last_stays(capsys):
+    work(True)
+    out, err = capsys.readouterr()
+    last = err.rstrip("\n").split("\r")[-1]
+    assert out == ""
+    assert "reading" in err
+    assert "writing" in last
+    assert "2/2" in last
+    assert "1,500 rows" in last
+    assert "rows/s" in last
+
+
+def test_bars_are_for_terminals_unless_asked_for(capsys, monkeypatch):
+    work(None)
+    work(False)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    work(None)
+    assert "2/2" in terminal.getvalue()
+
+
+def test_without_bars_tqdm_is_not_imported():
+    code = """if True:
+        import sys
+        from daskprep.progress import Progress
+        with Progress() as progress:
+            progress.stage("reading", total=1, unit="partitions")(rows=1)
+        assert "tqdm" not in sys.modules
+    """
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert answer.stdout + answer.stderr == b""
+
+
+@pytest.fixture
+def notebook(monkeypatch):
+    fake = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1))
+    monkeypatch.setitem(sys.modules, "IPython", fake)
+
+
+def test_a_notebook_without_widgets_shows_plain_bars_and_no_warning(notebook, monkeypatch, capsys):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    work(None)
+    assert "2/2" in capsys.readouterr().err
+
+
+def test_a_notebook_with_widgets_uses_them(notebook, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ipywidgets" or None)
+    assert issubclass(progress._bar_class(), tqdm_notebook)
+
+
+def test_a_stage_that_was_left_early_stays_where_it_was(capsys):
+    with Progress(True) as shown:
+        shown.stage("reading", total=4)(rows=1)
+    assert "1/4" in capsys.readouterr().err.split("\r")[-1]
+
+
+def test_enabled_is_checked():
+    with pytest.raises(ConfigError, match="'yes'"):
+        Progress("yes")
