@@ -6,23 +6,38 @@ import hashlib
 import io
 import json
 import re
-import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import fsspec
 import numpy as np
 
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
-from daskprep.features.base import Feature
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
+from daskprep.features import FEATURES, Feature, Learned
+from daskprep.storage import Folder
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
-__all__ = ["FORMAT", "check_format", "feature_params", "read_state", "write_state"]
+__all__ = [
+    "FORMAT",
+    "METADATA",
+    "check_format",
+    "feature_params",
+    "parse_state",
+    "read_state",
+    "restore",
+    "state_files",
+    "state_from_files",
+    "write_state",
+]
 
 FORMAT = 1
+METADATA = "metadata.json"
 _LIMIT_BYTES = 1 << 30
-_VOCABULARY_KEYS = ("idx2str", "str2idx", "str2freq")
 _FILE_KEY = "vocabulary_file"
+# File systems allow 255 bytes: a letter takes up to 4, and digest, suffix and a temporary name's rest about 70.
+_COLUMN_CHARACTERS = 40
+
+Place = tuple[str, ...]
 
 
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
@@ -49,83 +64,155 @@ def check_format(state: Any) -> None:
         )
 
 
+def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
+    """Return the features of a state and what each learned, which is nothing if it was saved before the fit."""
+    check_format(state)
+    features = {name: _restored(name, one) for name, one in state["features"].items()}
+    if not all("learned" in one for one in state["features"].values()):
+        return features, {}
+    return features, {
+        name: feature.learned_from_dict(state["features"][name]["learned"]) for name, feature in features.items()
+    }
+
+
+def _restored(name: str, state: Mapping[str, Any]) -> Feature:
+    if state["type"] not in FEATURES:
+        raise ConfigError(
+            f'feature "{name}": there is no type "{state["type"]}".{did_you_mean(state["type"], FEATURES)} '
+            "A type of your own must be entered in daskprep.features.FEATURES before loading"
+        )
+    try:
+        return FEATURES[state["type"]](**state["params"])
+    except TypeError as error:
+        raise FormatVersionError(f'feature "{name}": {error}; it was saved by another version of daskprep') from error
+
+
+# -- one JSON file, and a folder of large vocabularies beside it
+
+
 def write_state(path: str, state: Mapping[str, Any]) -> None:
     """Write JSON at `path`, whole or not at all, and its large vocabularies in a folder beside it."""
-    files, base = fsspec.core.url_to_fs(path)
-    parent = files._parent(base)
-    files.makedirs(parent, exist_ok=True)
-    slim = _with_vocabularies_moved(state, files, base)
-    text = json.dumps(slim, ensure_ascii=False, allow_nan=False, indent=1, sort_keys=False)
-    temporary = f"{base}.{uuid.uuid4().hex}.tmp"
-    try:
-        with files.open(temporary, "wb") as file:
-            file.write(text.encode())
-        files.mv(temporary, base)
-        _remove_unnamed_vocabularies(text, files, base)
-    finally:
-        if files.exists(temporary):
-            files.rm(temporary)
+    folder, name = _located(path)
+    slim, vocabularies = _without_vocabularies(state, f"{name}.vocab")
+    for file, content in vocabularies.items():
+        folder.write(file, content)
+    folder.write(name, _to_bytes(slim))
+    beside = folder / f"{name}.vocab"
+    beside.remove(*(file for file in beside.sizes() if f"{name}.vocab/{file}" not in vocabularies))
 
 
 def read_state(path: str) -> dict[str, Any]:
     """Read what `write_state` wrote."""
-    files, base = fsspec.core.url_to_fs(path)
-    if not files.exists(base):
-        raise ConfigError(f"there is no saved Preprocessor at {path}")
-    if files.size(base) > _LIMIT_BYTES:
+    folder, name = _located(path)
+    size = folder.size(name)
+    if size is None:
+        raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}")
+    if size > _LIMIT_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {_LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
-    with files.open(base, "rb") as file:
-        try:
-            state = json.load(file)
-        except ValueError as error:
-            raise CorruptDatasetError(f"{path} is no JSON: {error}") from error
-    restored: dict[str, Any] = _with_vocabularies_back(state, files, base)
+    return _read(name, folder.read)
+
+
+def _located(path: str) -> tuple[Folder, str]:
+    scheme, mark, inner = path.rpartition("://")
+    parent, slash, name = inner.rpartition("/")
+    return Folder.open(f"{scheme}{mark}{parent}" if mark else parent or slash or "."), name
+
+
+# -- the same in the folder of a dataset
+
+
+def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
+    """Return the files, by name, that hold a state: metadata.json, and vocabularies too large for it."""
+    slim, vocabularies = _without_vocabularies(state, "vocab")
+    return {METADATA: _to_bytes(slim), **vocabularies}
+
+
+def state_from_files(read: Callable[[str], bytes]) -> dict[str, Any]:
+    """Put together what `state_files` gave; `read` returns the bytes of a file."""
+    return _read(METADATA, read)
+
+
+def parse_state(data: bytes, name: str) -> dict[str, Any]:
+    """Return the JSON of a state as it lies in the file, where it names large vocabularies in place of holding them."""
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise CorruptDatasetError(f"{name} is no JSON: {error}") from error
+    if not isinstance(state, dict):
+        raise CorruptDatasetError(f"{name} holds {type(state).__name__} in place of what a Preprocessor learned")
+    return state
+
+
+def _read(name: str, read: Callable[[str], bytes]) -> dict[str, Any]:
+    restored: dict[str, Any] = _with_vocabularies(parse_state(read(name), name), name, read)
     return restored
 
 
-def _with_vocabularies_moved(value: Any, files: Any, base: str, where: tuple[str, ...] = ()) -> Any:
-    """Return the state with every large vocabulary replaced by the name of the file it was written to."""
+def _to_bytes(state: Mapping[str, Any]) -> bytes:
+    # A line for each feature; indented throughout, it would take json ten times as long. The order of keys is that of
+    # features and ids, and so the same for the same state.
+    lines = [f"{_json(key)}: {_json(value)}" for key, value in state.items() if key != "features"]
+    features = [f" {_json(name)}: {_json(feature)}" for name, feature in state["features"].items()]
+    lines.append('"features": {\n' + ",\n".join(features) + "\n}")
+    return ("{" + ",\n".join(lines) + "}\n").encode()
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def _without_vocabularies(state: Mapping[str, Any], folder: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the state with large vocabularies replaced by the names of their files, and these files."""
+    found = list(_vocabularies(state))
+    large = [(place, one) for place, one in found if len(one) > LARGE_VOCABULARY]
+    with ThreadPoolExecutor() as pool:
+        files = list(pool.map(lambda one: _vocabulary_file(one[0], one[1], folder), large))
+    named: dict[Place, dict[str, Any]] = {place: one.to_dict() for place, one in found if len(one) <= LARGE_VOCABULARY}
+    named |= {place: {_FILE_KEY: name} for (place, _), (name, _) in zip(large, files, strict=True)}
+    slim: dict[str, Any] = _replaced(state, named)
+    return slim, dict(files)
+
+
+def _vocabularies(value: Any, place: Place = ()) -> Iterator[tuple[Place, Vocabulary]]:
+    """Give every part of a state that has a vocabulary, by its place."""
     if not isinstance(value, Mapping):
-        return value
-    if isinstance(tokens := value.get("idx2str"), list):  # its other keys are tokens, not structure
-        return _moved(value, files, base, where) if len(tokens) > LARGE_VOCABULARY else value
-    return {key: _with_vocabularies_moved(one, files, base, (*where, key)) for key, one in value.items()}
+        return
+    if isinstance(value.get("vocabulary"), Vocabulary):
+        yield place, value["vocabulary"]
+        return
+    for key, one in value.items():
+        yield from _vocabularies(one, (*place, key))
 
 
-def _remove_unnamed_vocabularies(text: str, files: Any, base: str) -> None:
-    folder = f"{base}.vocab"
-    for path in files.ls(folder, detail=False) if files.exists(folder) else ():
-        if path.rsplit("/", 1)[-1] not in text:
-            files.rm(path)
-
-
-def _moved(learned: Mapping[str, Any], files: Any, base: str, where: tuple[str, ...]) -> dict[str, Any]:
-    vocabulary = Vocabulary.from_dict(learned)
-    column = re.sub(r"[^\w.-]", "_", "-".join(part for part in where if part not in ("features", "learned")))
+def _vocabulary_file(place: Place, vocabulary: Vocabulary, folder: str) -> tuple[str, bytes]:
     content = io.BytesIO()
     vocabulary.write_parquet(content)
     # Named by content, so that an older state beside it goes on naming what it was saved with.
-    digest = hashlib.sha256(content.getvalue()).hexdigest()[:16]
-    name = f"{base.rsplit('/', 1)[-1]}.vocab/{column}-{digest}.parquet"
-    target = f"{files._parent(base)}/{name}"
-    files.makedirs(files._parent(target), exist_ok=True)
-    with files.open(f"{target}.tmp", "wb") as file:
-        file.write(content.getvalue())
-    files.mv(f"{target}.tmp", target)
-    return {**{key: one for key, one in learned.items() if key not in _VOCABULARY_KEYS}, _FILE_KEY: name}
+    digest = hashlib.sha256(content.getbuffer()).hexdigest()[:16]
+    column = "-".join(part for part in place if part not in ("features", "learned"))
+    column = re.sub(r"[^\w.-]", "_", column)[:_COLUMN_CHARACTERS]
+    return f"{folder}/{column}-{digest}.parquet", content.getvalue()
 
 
-def _with_vocabularies_back(value: Any, files: Any, base: str) -> Any:
+def _replaced(value: Any, named: Mapping[Place, dict[str, Any]], place: Place = ()) -> Any:
+    if place in named:
+        return {**{key: one for key, one in value.items() if key != "vocabulary"}, **named[place]}
+    # What holds no vocabulary is left as it is.
+    if not any(one[: len(place)] == place for one in named):
+        return value
+    return {key: _replaced(one, named, (*place, key)) for key, one in value.items()}
+
+
+def _with_vocabularies(value: Any, where: str, read: Callable[[str], bytes]) -> Any:
     if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
         return value
     if not isinstance(value.get(_FILE_KEY), str):
-        return {key: _with_vocabularies_back(one, files, base) for key, one in value.items()}
+        return {key: _with_vocabularies(one, where, read) for key, one in value.items()}
     name = value[_FILE_KEY]
-    if not re.fullmatch(r"[^/\\]+\.vocab/[^/\\]+\.parquet", name):
-        raise CorruptDatasetError(f"{base} names a vocabulary file outside its folder: {name!r}")
-    target = f"{files._parent(base)}/{name}"
-    if not files.exists(target):
-        raise CorruptDatasetError(f"{base} names the vocabulary file {name}, which is not there")
-    with files.open(target, "rb") as file:
-        vocabulary = Vocabulary.read_parquet(file)
-    return {**{key: one for key, one in value.items() if key != _FILE_KEY}, **vocabulary.to_dict()}
+    if not re.fullmatch(r"([^/\\]+\.)?vocab/[^/\\]+\.parquet", name):
+        raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
+    try:
+        vocabulary = Vocabulary.read_parquet(io.BytesIO(read(name)))
+    except FileNotFoundError as error:
+        raise CorruptDatasetError(f"{where} names the vocabulary file {name}, which is not there") from error
+    return {**{key: one for key, one in value.items() if key != _FILE_KEY}, "vocabulary": vocabulary}

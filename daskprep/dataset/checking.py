@@ -1,0 +1,96 @@
+"""Find out whether a dataset is what its manifest says, byte by byte."""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskprep.errors import CorruptDatasetError, FormatVersionError
+from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
+from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk
+from daskprep.storage.checksum import crc32c
+from daskprep.storage.manifest import MANIFEST
+from daskprep.storage.reading import in_threads
+
+__all__ = ["Damage", "find_damage", "raise_damage"]
+
+_PIECE_BYTES = 8_000_000
+_MOST_NAMED = 5
+# What a writer removes once its dataset is committed; if it was killed right then, the next write does.
+_LEFT_OVER = re.compile(r"(receipts|scratch)/|.*\.[0-9a-f]{32}\.tmp$")
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file that is not as it was written, and what is wrong with it."""
+
+    file: str
+    problem: str
+
+
+def find_damage(root: Folder, manifest: Manifest) -> list[Damage]:
+    """Compare every byte of a dataset with the manifest that it was opened with."""
+    folder = root / manifest.version
+    sizes = folder.sizes()
+    check = functools.partial(_check_file, folder, sizes)
+    names = sorted(manifest.files.items())
+    problems = zip(names, in_threads(check, names, folder), strict=True)
+    damage = [Damage(f"{manifest.version}/{name}", problem) for (name, _), problem in problems if problem]
+    strays = sorted(name for name in set(sizes) - set(manifest.files) if not _LEFT_OVER.match(name))
+    damage += [Damage(f"{manifest.version}/{name}", "is not part of the dataset") for name in strays]
+    return _check_manifest(root, manifest) + damage
+
+
+def raise_damage(url: str, damage: list[Damage]) -> None:
+    """Raise CorruptDatasetError that names the first few damaged files, if there are any."""
+    if not damage:
+        return
+    first = "; ".join(f"{one.file} {one.problem}" for one in damage[:_MOST_NAMED])
+    more = f"; and {len(damage) - _MOST_NAMED:,} more" if len(damage) > _MOST_NAMED else ""
+    raise CorruptDatasetError(
+        f"{url}: {len(damage):,} damaged file{'s' * (len(damage) != 1)}: {first}{more}. damaged() lists all; restore "
+        "them from a copy, make them again by daskprep.repair, or write the dataset again with overwrite=True"
+    )
+
+
+def _check_manifest(root: Folder, manifest: Manifest) -> list[Damage]:
+    try:
+        found = read_manifest(root)
+    except (CorruptDatasetError, FormatVersionError) as error:
+        return [Damage(MANIFEST, f"was altered: {error}")]
+    if found is None:
+        return [Damage(MANIFEST, "is missing")]
+    if found.to_bytes() != manifest.to_bytes():
+        return [Damage(MANIFEST, "was replaced since the dataset was opened: open it again")]
+    return []
+
+
+def _check_file(folder: Folder, sizes: dict[str, int], listed: tuple[str, FileEntry]) -> str | None:
+    name, entry = listed
+    if name not in sizes:
+        return "is missing"
+    if sizes[name] != entry.bytes:
+        return f"has {sizes[name]:,} bytes, not {entry.bytes:,}"
+    try:
+        altered = _is_altered(folder, name, entry)
+    except (OSError, EOFError) as error:
+        return f"cannot be read: {error}"
+    return "was altered: its checksum is not that of the manifest" if altered else None
+
+
+def _is_altered(folder: Folder, name: str, entry: FileEntry) -> bool:
+    # Of a chunk, the manifest has the checksum that it ends with.
+    tail = bytearray(CHECKSUM_BYTES if is_chunk(name) else 0)
+    checksum, stop = 0, entry.bytes - len(tail)
+    # Read, not mapped: a bad sector below a map kills the process.
+    buffer = np.empty(min(entry.bytes, _PIECE_BYTES), np.uint8)
+    with folder.opened(name) as read_into:
+        for start in range(0, stop, _PIECE_BYTES):
+            piece = buffer[: stop - start]
+            read_into(start, piece.data)
+            checksum = crc32c(piece, start=checksum)
+        read_into(stop, memoryview(tail))
+    return checksum != entry.crc32c or (bool(tail) and int.from_bytes(tail, "little") != checksum)

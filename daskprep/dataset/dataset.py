@@ -1,0 +1,218 @@
+"""A dataset on disk: what its manifest lists, what was learned, and its splits."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from daskprep.dataset.checking import Damage, find_damage, raise_damage
+from daskprep.dataset.describing import describe_html, describe_text
+from daskprep.dataset.split import Split
+from daskprep.errors import ConfigError, IncompleteDatasetError, did_you_mean
+from daskprep.features import Feature, Learned
+from daskprep.features.fitting import decode_arrays
+from daskprep.state import METADATA, parse_state, restore, state_from_files
+from daskprep.storage import Folder, Layout, Manifest, read_manifest
+from daskprep.storage.layout import SPLITS
+from daskprep.storage.reading import Files
+from daskprep.storage.tables import decode_table
+from daskprep.vocabulary import Vocabulary
+
+__all__ = ["Dataset", "open_dataset"]
+
+# What the folder of a version holds before there is a manifest.
+_MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
+_REJECTS = "rejects.parquet"
+_REJECTS_SCHEMA = pa.schema([("row_id", pa.int64()), ("column", pa.string()), ("reason", pa.string())])
+
+
+def open_dataset(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
+    """Open a dataset for reading.
+
+    Parameters
+    ----------
+    path : str or path
+        Folder, or URL of one that fsspec knows.
+    storage_options : mapping or None
+        What the file system behind a URL needs, such as credentials.
+
+    Raises
+    ------
+    ConfigError
+        There is no dataset at `path`.
+    IncompleteDatasetError
+        There is one that was never finished.
+    CorruptDatasetError
+        A file is not what was written.
+    FormatVersionError
+        A newer version of daskprep wrote it.
+    """
+    return _open(Folder.open(path, storage_options))
+
+
+def _open(root: Folder) -> Dataset:
+    manifest = read_manifest(root)
+    if manifest is None:
+        raise _no_dataset(root)
+    dataset = Dataset(root, manifest)
+    for name in manifest.files:
+        if name == METADATA or name.startswith("vocab/"):
+            dataset.files.read(name)
+    dataset.files.entry(METADATA)
+    return dataset
+
+
+def _no_dataset(root: Folder) -> Exception:
+    begun = [name for name in root.children() if _MADE_FIRST & set((root / name).children())]
+    if not begun:
+        return ConfigError(f"there is no dataset at {root.url}: check the path, or write one there")
+    return IncompleteDatasetError(
+        f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(begun)}; "
+        "run the write again, which goes on where it stopped"
+    )
+
+
+def _reopen(root: Folder, version: str) -> Dataset:
+    dataset = _open(root)
+    if dataset.version != version:
+        raise ConfigError(
+            f"the dataset at {root.url} is another than the one that was pickled (version {dataset.version}, not "
+            f"{version}): it was written anew; open it again"
+        )
+    return dataset
+
+
+class Dataset:
+    """What a write left on disk: splits, and all that was learned to make them.
+
+    To open one, the manifest is read, and the files of what was learned are checked against it; they are taken apart
+    when they are first needed. Nothing is unpickled or
+    evaluated, and nothing is kept open, so a dataset may be used on threads, in forked processes, and pickled (it is
+    opened again by its path).
+
+    Attributes
+    ----------
+    url : str
+        Where it lies, without credentials.
+    version : str
+        Digest of the sources and settings that it was made from, and a number if it was written again.
+    splits : dict of str to Split
+        Those that have rows.
+    layout : Layout
+        How rows lie in blocks, and blocks in files.
+
+    Examples
+    --------
+    >>> from daskprep.dataset import open_dataset
+    >>> dataset = open_dataset("listings.dp")  # doctest: +SKIP
+    >>> dataset["train"].num_embeddings("city")  # doctest: +SKIP
+    10001
+    """
+
+    def __init__(self, root: Folder, manifest: Manifest) -> None:
+        self.root = root
+        self.manifest = manifest
+        self.files = Files(root / manifest.version, manifest.files)
+        self.splits = {name: Split(self, name) for name in manifest.layout.rows}
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _reopen, (self.root, self.version)
+
+    @property
+    def url(self) -> str:
+        return self.root.url
+
+    @property
+    def version(self) -> str:
+        return self.manifest.version
+
+    @property
+    def layout(self) -> Layout:
+        return self.manifest.layout
+
+    def __getitem__(self, split: str) -> Split:
+        if split in self.splits:
+            return self.splits[split]
+        if split in SPLITS:
+            raise ConfigError(f'split "{split}" of {self.url} has no rows; those with rows: {", ".join(self.splits)}')
+        raise ConfigError(
+            f"there is no split {split!r}.{did_you_mean(split, self.splits)} Splits are: {', '.join(self.splits)}"
+        )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
+
+    # -- what was learned
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Parameters and learned state, as they lie in metadata.json.
+
+        A vocabulary too large for JSON is named there, and returned by `vocabulary`.
+        """
+        return parse_state(self.files.read(METADATA), METADATA)
+
+    @cached_property
+    def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
+        return restore(state_from_files(self.files.read))
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The features that made the outputs, by name."""
+        return self._restored[0]
+
+    @property
+    def learned(self) -> dict[str, Learned]:
+        """What each feature learned."""
+        return self._restored[1]
+
+    def vocabulary(self, feature: str) -> Vocabulary:
+        """Return the tokens and ids of a feature, or of one of its outputs where it has several."""
+        origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in one.outputs}
+        if feature not in origins:
+            known = [*self.features, *origins]
+            several = [output for output, (name, _) in origins.items() if name == feature]
+            hint = f" Its outputs are: {', '.join(several)}" if several else did_you_mean(feature, known)
+            raise ConfigError(f'there is no output "{feature}" in {self.url}.{hint}')
+        name, suffix = origins[feature]
+        # A text of words and characters learns one vocabulary for each level.
+        learned = getattr(self.learned[name], suffix.removeprefix("_"), None) if suffix else self.learned[name]
+        vocabulary = getattr(learned, "vocabulary", None)
+        if not isinstance(vocabulary, Vocabulary):
+            with_ids = [one for one, state in self.learned.items() if hasattr(state, "vocabulary")]
+            raise ConfigError(
+                f'"{feature}" is a {self.features[name].kind}, which has no vocabulary'
+                + (f"; these have one: {', '.join(with_ids)}" if with_ids else "")
+            )
+        return vocabulary
+
+    def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
+        """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+        return decode_arrays(self.features, self.learned, arrays)
+
+    def rejects(self) -> pa.Table:
+        """Return the rows that could not be used: "row_id", "column" and "reason"."""
+        if _REJECTS not in self.files.entries:
+            return _REJECTS_SCHEMA.empty_table()
+        return decode_table(self.files.read(_REJECTS))
+
+    # -- whether it is whole
+
+    def damaged(self) -> list[Damage]:
+        """Read every byte and return the files that are missing, altered, or not part of the dataset."""
+        return find_damage(self.root, self.manifest)
+
+    def verify(self) -> None:
+        """Read every byte; raise CorruptDatasetError that names the first files that are not as they were written."""
+        raise_damage(self.url, self.damaged())
+
+    def __repr__(self) -> str:
+        return describe_text(self.url, self.manifest)
+
+    def _repr_html_(self) -> str:
+        return describe_html(self.url, self.manifest)

@@ -1,0 +1,62 @@
+"""Prove that every row was given exactly once: a sum that does not depend on the order of what is added."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskprep.loader.order import Schedule
+
+__all__ = ["Tally", "expected", "tallies"]
+
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_WINDOW_BATCHES = 64
+
+
+@dataclass
+class Tally:
+    """How many rows were given, and the sum of a hash of their numbers."""
+
+    rows: int = 0
+    digest: int = 0
+
+    def add(self, rows: np.ndarray) -> None:
+        """Count some rows, by their numbers in the split."""
+        self.join(Tally(len(rows), int(_hashes(rows).sum(dtype=np.uint64))))
+
+    def join(self, other: Tally) -> None:
+        """Count the rows that another tally has counted."""
+        self.rows += other.rows
+        self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
+
+
+def tallies(rows: np.ndarray, sizes: Sequence[int]) -> list[Tally]:
+    """Return the tallies of batches that lie one after the other; none of them is empty."""
+    starts = np.cumsum([0, *sizes[:-1]])
+    return [Tally(*one) for one in zip(sizes, np.add.reduceat(_hashes(rows), starts).tolist(), strict=True)]
+
+
+def expected(schedule: Schedule, batches: range) -> Tally:
+    """Return the tally of some batches of a rank, from the order alone."""
+    tally = Tally()
+    blocks = schedule.blocks
+    orders: dict[int, np.ndarray] = {}
+    for start in range(0, len(batches), _WINDOW_BATCHES):
+        share = schedule.window(batches[start : start + _WINDOW_BATCHES])
+        orders = {place: orders[place] for place in share.places if place in orders}
+        for piece in share.pieces:
+            block = int(blocks.order[piece.place])
+            if piece.place not in orders:
+                orders[piece.place] = blocks.rows_within(block)
+            tally.add(orders[piece.place][piece.within] + block * blocks.block_rows)
+    return tally
+
+
+def _hashes(rows: np.ndarray) -> np.ndarray:
+    words = (rows.astype(np.uint64) + np.uint64(1)) * _ODD
+    words ^= words >> np.uint64(29)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(32)
+    return words

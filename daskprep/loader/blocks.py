@@ -1,0 +1,138 @@
+"""Blocks in memory: a pool of slots that files are decoded into, and rows gathered from it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskprep.storage.arrays import Output
+from daskprep.storage.reading import column_array, read_block, read_table_block
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Split
+
+__all__ = ["BlockFiles", "Group", "Pool", "Windows", "groups_of"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Outputs that lie side by side in memory: the scalars of one type, or one output of another shape."""
+
+    outputs: tuple[Output, ...]
+
+    @property
+    def is_packed(self) -> bool:
+        return self.outputs[0].is_scalar
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (len(self.outputs),) if self.is_packed else self.outputs[0].shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.outputs[0].dtype)
+
+    @property
+    def row_bytes(self) -> int:
+        return sum(output.row_bytes for output in self.outputs)
+
+    def empty(self, rows: int) -> np.ndarray:
+        return np.empty((rows, *self.row_shape), self.dtype)
+
+
+def groups_of(outputs: Sequence[Output]) -> list[Group]:
+    """Return the groups of some outputs: one gather for eight numbers costs little more than one for a single one."""
+    scalars: dict[str, list[Output]] = {}
+    for output in outputs:
+        if output.is_scalar:
+            scalars.setdefault(output.dtype, []).append(output)
+    packed = [Group(tuple(members)) for members in scalars.values()]
+    return packed + [Group((output,)) for output in outputs if not output.is_scalar]
+
+
+class BlockFiles:
+    """Reads the blocks of a split into arrays."""
+
+    def __init__(self, split: Split, groups: Sequence[Group]) -> None:
+        self.split = split
+        self.groups = list(groups)
+        self.is_local = split.dataset.files.folder.is_local
+        self._readers = {g: split.block_reader(g.outputs[0].name) for g in groups if not g.is_packed}
+        self._packed = [group for group in groups if group.is_packed]
+
+    def jobs(self, block: int, targets: dict[Group, np.ndarray]) -> list[Callable[[], None]]:
+        """Return what must be called, in any order, to fill the targets with a block: one call for each file."""
+        calls: list[Callable[[], None]] = [
+            lambda group=group: self._read_matrix(group, block, targets[group])  # type: ignore[misc]
+            for group in self._readers
+        ]
+        if self._packed:
+            calls.append(lambda: self._read_scalars(block, targets))
+        return calls
+
+    def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
+        where = self.split.block(group.outputs[0].name, block)
+        found = read_block(self._readers[group], where, target)
+        if not np.may_share_memory(found, target):
+            target[: len(found)] = found
+
+    def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:
+        outputs = [output for group in self._packed for output in group.outputs]
+        where = self.split.block(outputs[0].name, block)
+        table = read_table_block(self.split.dataset.files.folder, where, outputs)
+        for group in self._packed:
+            target = targets[group]
+            for place, output in enumerate(group.outputs):
+                target[: where.rows, place] = column_array(table, output)
+
+
+class Pool:
+    """Room for some blocks, side by side in one array for each group."""
+
+    def __init__(self, groups: Sequence[Group], block_rows: int, slots: int) -> None:
+        self.block_rows = block_rows
+        self.arrays = {group: group.empty(slots * block_rows) for group in groups}
+        self.free = list(range(slots))[::-1]
+
+    def targets(self, slot: int) -> dict[Group, np.ndarray]:
+        """Return the arrays that the block in a slot is read into."""
+        rows = slice(slot * self.block_rows, (slot + 1) * self.block_rows)
+        return {group: array[rows] for group, array in self.arrays.items()}
+
+    def gather(self, rows: np.ndarray, out: dict[Group, np.ndarray]) -> None:
+        """Copy rows of the pool, in the order asked for, to the beginning of other arrays."""
+        for group, array in self.arrays.items():
+            # "clip" is the only mode that writes to `out` without a copy; the rows are known to be there.
+            np.take(array, rows, axis=0, out=out[group][: len(rows)], mode="clip")
+
+
+class Windows:
+    """Arrays that batches are slices of, used again as soon as nobody holds a slice any more."""
+
+    def __init__(self, make: Callable[[], dict[Group, np.ndarray]]) -> None:
+        self._make = make
+        self._made: list[dict[Group, np.ndarray]] = []
+        self._lock = threading.Lock()
+
+    def take(self) -> dict[Group, np.ndarray]:
+        """Return arrays that nobody holds; who has the dict that is returned, or a slice of an array, holds them."""
+        with self._lock:
+            for arrays in self._made:
+                if all(sys.getrefcount(array) <= _HELD_BY_US for array in arrays.values()):
+                    return dict(arrays)
+            self._made.append(self._make())
+            return dict(self._made[-1])
+
+
+def _count_own() -> int:
+    """Return the references to an array of a dict while a generator looks at it."""
+    arrays = {0: np.empty(1)}
+    return next(sys.getrefcount(array) for array in arrays.values())
+
+
+_HELD_BY_US = _count_own()

@@ -1,0 +1,86 @@
+"""Put windows of batches where the model is, while the window before is worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import numpy as np
+import torch
+
+from daskprep.loader.blocks import Group
+from daskprep.loader.pipeline import Window
+
+__all__ = ["Mover"]
+
+Tensors = dict[Group, torch.Tensor]
+
+
+class Mover:
+    """Turns windows into tensors on a device.
+
+    On a GPU, windows are gathered into pinned memory and copied on a stream of their own, one window ahead; what is
+    cut from them and expanded is then already there.
+    """
+
+    def __init__(self, device: torch.device | None) -> None:
+        self.device = device
+        self._copies = device is not None and device.type != "cpu"
+
+    @property
+    def make_array(self) -> Callable[[Group, int], np.ndarray] | None:
+        """What makes the arrays that windows are gathered into; None for plain ones."""
+        if not self._copies or self.device is None or self.device.type != "cuda":
+            return None
+        return _pinned
+
+    def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
+        """Give each window with its tensors on the device."""
+        if not self._copies:
+            for window in windows:
+                yield window, _tensors(window)
+            return
+        stream = self._stream()
+        ahead: tuple[Window, Tensors, Tensors, torch.Event | None] | None = None
+        for window in windows:
+            source = _tensors(window)
+            following = (window, source, *self._copy(source, stream))
+            if ahead is not None:
+                yield self._arrived(ahead)
+            ahead = following
+        if ahead is not None:
+            yield self._arrived(ahead)
+
+    def _stream(self) -> torch.cuda.Stream | None:
+        if self.device is None or self.device.type != "cuda":
+            return None
+        return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+
+    def _copy(self, source: Tensors, stream: torch.cuda.Stream | None) -> tuple[Tensors, torch.Event | None]:
+        if stream is None:
+            return {group: tensor.to(self.device) for group, tensor in source.items()}, None
+        with torch.cuda.stream(stream):
+            copied = {group: tensor.to(self.device, non_blocking=True) for group, tensor in source.items()}
+            return copied, stream.record_event()
+
+    def _arrived(self, ahead: tuple[Window, Tensors, Tensors, torch.Event | None]) -> tuple[Window, Tensors]:
+        window, _, copied, event = ahead
+        if event is not None:
+            # The source is held until here: its memory is gathered into again once nobody holds it.
+            event.synchronize()
+            current = torch.cuda.current_stream(self.device)
+            for tensor in copied.values():
+                tensor.record_stream(current)
+        return window, copied
+
+
+def _tensors(window: Window) -> Tensors:
+    rows = len(window.rows)
+    return {group: torch.from_numpy(array[:rows]) for group, array in window.arrays.items()}
+
+
+def _pinned(group: Group, rows: int) -> np.ndarray:
+    plain = group.empty(0)
+    array: np.ndarray = torch.empty(
+        (rows, *group.row_shape), dtype=torch.from_numpy(plain).dtype, pin_memory=True
+    ).numpy()
+    return array

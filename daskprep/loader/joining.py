@@ -1,0 +1,144 @@
+"""Join documents into rows of one length, without torch and without files.
+
+A rank's documents come in the order in which the loader gives rows. Their padding is taken off, and what is left is cut
+wherever a row is full, so that no token is lost and none is there twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from daskprep.permutation import Integers
+
+__all__ = ["Arrays", "Documents", "Joiner", "Padding", "Place"]
+
+_PIECE_TOKENS = 1 << 18  # a piece, its mask and its positions stay in a core's cache
+
+Arrays = dict[str, np.ndarray]
+Documents = tuple[np.ndarray, Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Padding:
+    """The id that fills up short rows, and on which side."""
+
+    token: int
+    left: bool = False
+
+    def lengths(self, ids: np.ndarray) -> Integers:
+        """Return how many tokens each row has; the id counts as a token anywhere but on its side."""
+        kept = ids != self.token
+        # Cut on one side alone: with some tokenizers the symbol that ends each sentence is the padding, too.
+        padded = (kept if self.left else kept[:, ::-1]).argmax(axis=1)
+        lengths: Integers = np.where(kept.any(axis=1), ids.shape[1] - padded, 0)
+        return lengths
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a rank stands: batches of rows all of whose tokens were given, and tokens given of those that follow."""
+
+    read: int = 0
+    tokens: int = 0
+
+
+class Joiner:
+    """Joins the documents of one rank and cuts them into batches of rows.
+
+    Parameters
+    ----------
+    block_size : int
+        Tokens of a row.
+    rows : int
+        Rows of a batch.
+    padding : Padding
+        What documents are padded with, and the end of the last row.
+    place : Place
+        From where on: the first documents that come must be those of batch `place.read`.
+    """
+
+    def __init__(self, block_size: int, rows: int, padding: Padding, place: Place) -> None:
+        self.block_size = block_size
+        self.batch_tokens = block_size * rows
+        self.padding = padding
+        self._skip = self._given = place.tokens
+        self._pieces: deque[tuple[np.ndarray, np.ndarray]] = deque()
+        self._waiting = 0
+        # Where each batch of rows begins among the tokens, from the batch that the next token is of.
+        self._first = place.read
+        self._starts: Integers = np.zeros(1, np.int64)
+
+    def batches(self, windows: Iterable[Documents], *, drop_last: bool) -> Iterator[tuple[Arrays, Place]]:
+        """Give tokens, positions and documents of each batch, and where one goes on behind it.
+
+        Windows are ids of documents (documents, width), and how many of them each batch of rows has.
+        """
+        for ids, sizes in windows:
+            lengths = self.padding.lengths(ids)
+            self._note(lengths, sizes)
+            step = max(1, _PIECE_TOKENS // ids.shape[1])
+            for start in range(0, len(ids), step):
+                self._add(ids[start : start + step], lengths[start : start + step])
+                if self._waiting >= self.batch_tokens:
+                    yield from self._full()
+        if self._waiting and not drop_last:
+            yield self._batch(*self._joined())
+
+    def _note(self, lengths: Integers, sizes: Sequence[int]) -> None:
+        """Note where the batches of rows of a window begin."""
+        before = int(np.searchsorted(self._starts, self._given, side="right")) - 1
+        ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum(sizes)]
+        self._starts = np.concatenate((self._starts[before:], self._starts[-1] + ends))
+        self._first += before
+
+    def _add(self, ids: np.ndarray, lengths: Integers) -> None:
+        """Put tokens without their padding behind those that wait."""
+        width = ids.shape[1]
+        positions = np.arange(width, dtype=np.int32)[None, :]
+        if self.padding.left:
+            positions = positions - (width - lengths).astype(np.int32)[:, None]
+            inside = positions >= 0
+        else:
+            inside = positions < lengths[:, None]
+        tokens, places = ids[inside], np.broadcast_to(positions, ids.shape)[inside]
+        known = min(self._skip, len(tokens))
+        self._skip -= known
+        self._pieces.append((tokens[known:], places[known:]))
+        self._waiting += len(tokens) - known
+
+    def _joined(self) -> tuple[np.ndarray, np.ndarray]:
+        """Take all that wait, tokens and positions."""
+        tokens = np.concatenate([piece for piece, _ in self._pieces])
+        positions = np.concatenate([piece for _, piece in self._pieces])
+        self._pieces.clear()
+        self._waiting = 0
+        return tokens, positions
+
+    def _full(self) -> Iterator[tuple[Arrays, Place]]:
+        tokens, positions = self._joined()
+        stop = len(tokens) - len(tokens) % self.batch_tokens
+        # A copy, so that a few tokens do not keep the whole piece in memory.
+        self._pieces.append((tokens[stop:].copy(), positions[stop:].copy()))
+        self._waiting = len(tokens) - stop
+        for start in range(0, stop, self.batch_tokens):
+            batch = slice(start, start + self.batch_tokens)
+            yield self._batch(tokens[batch], positions[batch])
+
+    def _batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, Place]:
+        count = len(tokens)
+        shape = (-(-count // self.block_size), self.block_size)
+        ids = np.full(shape, self.padding.token, np.int64)
+        ids.reshape(-1)[:count] = tokens
+        places = np.zeros(shape, np.int64)
+        places.reshape(-1)[:count] = positions
+        documents = np.cumsum(places == 0, axis=1)
+        documents -= documents[:, :1].copy()
+        documents.reshape(-1)[count:] = -1
+        self._given += count
+        at = int(np.searchsorted(self._starts, self._given, side="right")) - 1
+        place = Place(self._first + at, self._given - int(self._starts[at]))
+        return {"tokens": ids, "position_ids": places, "document_ids": documents}, place

@@ -1,0 +1,504 @@
+"""Batches of a split for torch: exact, elastic, resumable."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+import torch.distributed
+from torch.utils.data import IterableDataset, get_worker_info
+
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.loader.audit import Tally, expected
+from daskprep.loader.batches import Expander, Form, cut
+from daskprep.loader.blocks import BlockFiles, groups_of
+from daskprep.loader.device import Mover
+from daskprep.loader.joining import Documents, Place
+from daskprep.loader.order import Blocks, Schedule, default_streams
+from daskprep.loader.packing import Packer, Packing, check_options, check_state, rows_read
+from daskprep.loader.pipeline import Pipeline, Settings, Times
+from daskprep.loader.sampling import Sampling, sampling_of
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Split
+
+__all__ = ["Loader"]
+
+FORMAT = 1
+AHEAD_BYTES = 256_000_000
+
+
+class Loader(IterableDataset[Any]):
+    """Batches of the rows of a split as dicts of tensors, read ahead by threads.
+
+    An epoch gives every row exactly once, in an order that follows from seed and epoch alone: the same global batches
+    for any number of ranks that divides `streams`, any number of workers, and however much is read ahead. Iterating
+    again gives the next epoch. The worker processes of a DataLoader count epochs only if they are persistent: with
+    others, call `set_epoch` before each. Their states are those of torchdata's StatefulDataLoader, not of this object.
+
+    Parameters
+    ----------
+    split : Split
+        The rows.
+    batch_size : int
+        Rows of a batch over all ranks together; a rank gets ``batch_size / world_size`` of them.
+    shuffle : bool
+        Whether rows come in another order in each epoch; else as they lie on disk.
+    seed : int
+        Chooses the order.
+    streams : int or None
+        Pieces of the shuffled rows that a batch mixes; must divide `batch_size` and be divided by the number of
+        ranks. None: 16, or the next number that divides the batch.
+    drop_last : bool
+        Whether rows that do not fill a batch are left out. Else they are a batch of their own, shared out evenly, or,
+        if there are fewer than streams (without `shuffle`, than ranks), part of the last one: no rank is left empty.
+    columns : iterable of str or None
+        The outputs that batches hold; None for all.
+    targets : str, iterable of str or None
+        Outputs that come apart: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+    expand : bool
+        Whether compact rows become what a model reads (ids int64, sets multi-hot, labels bool), or stay as on disk.
+    row_ids : bool
+        Whether batches hold "row_id", the number of each row in the source.
+    transform : callable or None
+        Applied to every batch, last.
+    rank, world_size : int or None
+        Which share of each batch is given; None: those of torch.distributed if it runs, else 0 of 1.
+    device : str, torch.device or None
+        Where tensors are put, copied while the batch before is worked on; None leaves them in memory.
+    prefetch_size : int or None
+        Blocks that are read ahead for each stream; 0 reads on the thread that asks, when it asks. None: as many as
+        `prefetch_bytes` hold.
+    prefetch_bytes : int or None
+        Bytes of decoded blocks that are read ahead, besides those that the streams are in; None: 256 MB.
+    threads : int or None
+        Threads that read and decode; None: up to 4 for local files, 32 for others.
+    balance : Oversample, Undersample or None
+        How often the rows of each class are given in an epoch; which ones, follows from seed and epoch.
+    weights : mapping or None
+        Instead of `balance`: ``{"sold": {"yes": 3.0}}`` gives rows of that class three times as often.
+    overfit_batches : int or None
+        Give the first so many batches of epoch 0 again and again, to see whether a model can learn them by heart.
+    pack : Packing or None
+        Join the documents of one output into rows of one length, which `batch_size` then counts.
+
+    Examples
+    --------
+    >>> import tempfile, pandas as pd
+    >>> import daskprep as dp
+    >>> frame = pd.DataFrame({"price": [1.0, 2.0, 3.0], "sold": [True, False, True]})
+    >>> prep = dp.Preprocessor({"price": "number", "sold": "binary"})
+    >>> train = prep.fit_write(frame, tempfile.mkdtemp() + "/listings.dp")["train"]
+    >>> for inputs, sold in train.loader(batch_size=2, shuffle=False, targets="sold"):
+    ...     print(inputs["price"].tolist(), sold.tolist())
+    [1.0, 2.0] [True, False]
+    [3.0] [True]
+    """
+
+    def __init__(
+        self,
+        split: Split,
+        batch_size: int = 1024,
+        *,
+        shuffle: bool = True,
+        seed: int = 0,
+        streams: int | None = None,
+        drop_last: bool = False,
+        columns: Iterable[str] | None = None,
+        targets: str | Iterable[str] | None = None,
+        expand: bool = True,
+        row_ids: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        device: str | torch.device | None = None,
+        prefetch_size: int | None = None,
+        prefetch_bytes: int | None = None,
+        threads: int | None = None,
+        balance: Any = None,
+        weights: Mapping[str, Mapping[Any, float]] | None = None,
+        overfit_batches: int | None = None,
+        pack: Packing | None = None,
+    ) -> None:
+        for name, value, least in (
+            ("batch_size", batch_size, 1),
+            ("streams", streams, 1),
+            ("prefetch_size", prefetch_size, 0),
+            ("prefetch_bytes", prefetch_bytes, 0),
+            ("threads", threads, 1),
+            ("overfit_batches", overfit_batches, 1),
+        ):
+            _check_count(name, value, least)
+        self.split = split
+        self.batch_size = batch_size
+        self.shuffle = shuffle and overfit_batches is None
+        self.seed = int(seed)
+        self._read_rows = batch_size if pack is None else rows_read(batch_size, streams)
+        self.streams = (streams or default_streams(self._read_rows)) if self.shuffle else 1
+        self.drop_last = drop_last
+        self.expand = expand
+        self.row_ids = row_ids
+        self.device = None if device is None else torch.device(device)
+        self.prefetch_size = prefetch_size
+        self.prefetch_bytes = prefetch_bytes
+        self.threads = threads
+        self.overfit_batches = overfit_batches
+        self.names = _names(split, columns)
+        wanted = _names(split, targets or ())
+        self.names += [target for target in wanted if target not in self.names]
+        self._form = Form(tuple(wanted), isinstance(targets, str), transform)
+        self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)
+        self._given_rank, self._given_world = rank, world_size
+        if self._read_rows % self.streams:
+            raise ConfigError(
+                f"batch_size={batch_size} is not divisible by streams={self.streams}, so that streams would give "
+                f"unequal parts of a batch; give streams={default_streams(batch_size)}, or another batch size"
+            )
+        self._packer: Packer | None = None
+        if pack is not None:
+            check_options(
+                columns=columns is not None,
+                targets=targets is not None,
+                row_ids=row_ids,
+                expand=not expand,
+                overfit_batches=overfit_batches is not None,
+            )
+            self._packer = Packer(split, pack, batch_size, drop_last=drop_last)
+        self._place = Place()
+        self._position()
+        self.epoch = 0
+        self._rows_given = 0
+        self._first_batch = 0
+        self._begun = False
+        self._current: Schedule | None = None
+        self._audited: tuple[Schedule, range, Tally] | None = None
+        self._times = Times()
+
+    # -- where this process stands
+
+    @property
+    def rank(self) -> int:
+        return self._position()[0]
+
+    @property
+    def world_size(self) -> int:
+        return self._position()[1]
+
+    def _position(self) -> tuple[int, int]:
+        rank, world = self._given_rank, self._given_world
+        if rank is None and world is None:
+            distributed = torch.distributed
+            rank, world = (distributed.get_rank(), distributed.get_world_size()) if _is_distributed() else (0, 1)
+        if rank is None or world is None:
+            raise ConfigError("give both rank and world_size, or neither")
+        _check_count("world_size", world, 1)
+        if not isinstance(rank, int) or not 0 <= rank < world:
+            raise ConfigError(f"rank={rank!r} of world_size={world}: ranks are 0 to {world - 1}")
+        if self.batch_size % world:
+            raise ConfigError(
+                f"batch_size={self.batch_size} is for all ranks together and not divisible by {world} ranks; give "
+                f"batch_size={-(-self.batch_size // world) * world}"
+            )
+        if self.shuffle and self.streams % world:
+            raise ConfigError(
+                f"world_size={world} does not divide streams={self.streams}, so that ranks would own unequal numbers "
+                f"of streams; give streams={_streams_for(world, self.streams, self._read_rows)}"
+            )
+        if self._rows < world:
+            raise ConfigError(
+                f"{self._rows} rows are too few for {world} ranks: some would have none; give world_size={self._rows} "
+                "or less"
+            )
+        return rank, world
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A spawned worker process of a DataLoader knows nothing of torch.distributed.
+        given = {}
+        if _is_distributed():
+            given["_given_rank"], given["_given_world"] = self._position()
+        return {**self.__dict__, "_current": None, **given}
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
+        _check_count("epoch", epoch, 0)
+        if epoch != self.epoch or self._begun:
+            self._go_to(epoch)
+
+    def _go_to(self, epoch: int, rows_given: int = 0, first_batch: int = 0) -> None:
+        self.epoch, self._rows_given, self._first_batch = epoch, rows_given, first_batch
+        self._begun, self._current, self._place = False, None, Place()
+
+    @property
+    def _rows(self) -> int:
+        """Rows of an epoch."""
+        return len(self.split) if self._sampling is None else int(self._sampling.sizes.sum())
+
+    def _schedule(self, given: int = 0) -> Schedule:
+        rank, world = self._position()
+        epoch = 0 if self.overfit_batches is not None else self.epoch
+        blocks = Blocks(
+            self._sizes(epoch), self.split.layout.block_rows, self.seed, epoch, self.shuffle, self._sampling
+        )
+        # Packed rows are dropped, not documents.
+        drop_last = self.drop_last and self._packer is None
+        return Schedule(blocks, self._read_rows, self.streams, rank, world, drop_last, given)
+
+    def _sizes(self, epoch: int) -> np.ndarray:
+        if self._sampling is not None:
+            return self._sampling.sizes
+        layout, name = self.split.layout, self.split.name
+        sizes = np.full(layout.blocks(name), layout.block_rows, np.int64)
+        sizes[-1] = len(layout.block_range(name, len(sizes) - 1))
+        return sizes
+
+    def __len__(self) -> int:
+        """Return the number of batches of an epoch, the same on every rank."""
+        if self._packer is not None:
+            return self._packer.count(self._schedule())
+        batches = len(self._schedule())
+        return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
+
+    # -- batches
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._begun:
+            self._go_to(self.epoch + 1)
+        worker = get_worker_info()
+        step, offset = (1, 0) if worker is None else (worker.num_workers, worker.id)
+        if self._packer is not None:
+            self._begun = True
+            return self._packed(self._packer, self._schedule(), step, offset)
+        base = 0 if self.overfit_batches is not None else self._rows_given
+        schedule = self._schedule(base)
+        self._check_left(self._rows - base, schedule.world_size)
+        total = len(schedule) if self.overfit_batches is None else min(len(schedule), self.overfit_batches)
+        first = self._first_batch + (offset - self._first_batch) % step
+        batches = range(first, total, step)
+        self._current = schedule
+        # StatefulDataLoader makes iterators that it asks for nothing: they leave the epoch to the next one.
+        self._begun = not batches
+        return self._batches(schedule, batches, base)
+
+    def _check_left(self, rows: int, world: int) -> None:
+        if 0 < rows < world and not self.drop_last:
+            raise ConfigError(
+                f"{rows} rows are left of epoch {self.epoch}, too few for {world} ranks: some would have none; go on "
+                f"with world_size={rows} or less, or with set_epoch({self.epoch + 1})"
+            )
+
+    def _batches(self, schedule: Schedule, batches: range, base: int) -> Iterator[Any]:
+        outputs = [self.split.output(name) for name in dict.fromkeys([*self.names, *self._extra])]
+        files = BlockFiles(self.split, groups_of(outputs))
+        mover = Mover(self.device)
+        settings = self._settings(files, schedule)
+        pipeline = Pipeline(files, schedule, settings, batches=batches, make_arrays=mover.make_array)
+        self._times = pipeline.times
+        tally = Tally()
+        expander = self._expander()
+        names = [output.name for output in outputs]
+        given = 0
+        try:
+            for batch, part in (one for moved in mover.moved(pipeline) for one in cut(*moved, names)):
+                given += 1
+                tally.join(part)
+                self._audited = (schedule, batches[:given], tally)
+                self._advance(schedule, batches[:given], base)
+                yield self._form(expander(batch))
+            self._audited = (schedule, batches, tally)
+        finally:
+            pipeline.close()
+
+    def _packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
+        """Give batches of packed rows; a worker reads all rows and gives every so many-th batch."""
+        files = BlockFiles(self.split, groups_of([packer.output]))
+        place = self._place
+        unread = range(place.read, len(schedule))
+        pipeline = Pipeline(files, schedule, self._settings(files, schedule), batches=unread)
+        self._times = pipeline.times
+        tally = Tally()
+        self._audited = (schedule, unread[:0], tally)
+
+        def documents() -> Iterator[Documents]:
+            for window in pipeline:
+                tally.add(window.rows)
+                self._audited = (schedule, range(unread.start, window.share.batches[-1] + 1), tally)
+                yield window.arrays[files.groups[0]][: len(window.rows)], window.share.sizes
+
+        base, known = self._rows_given // self.batch_size, self._first_batch
+        # Ranks have different numbers of tokens: all stop with the one that has the fewest.
+        stop = max(0, packer.count(schedule) - base - known) if schedule.world_size > 1 else None
+        batches = enumerate(packer.batches(documents(), place, schedule), start=known)
+        try:
+            for number, (arrays, reached) in islice(batches, (offset - known) % step, stop, step):
+                if get_worker_info() is not None:
+                    self._first_batch = number + 1
+                else:
+                    self._rows_given, self._first_batch = (base + number + 1) * self.batch_size, 0
+                self._place = reached
+                yield self._form(packer.tensors(arrays, self.device))
+        finally:
+            pipeline.close()
+
+    @property
+    def _extra(self) -> list[str]:
+        return ["row_id"] if self.row_ids else []
+
+    def _advance(self, schedule: Schedule, batches: range, base: int) -> None:
+        """Note what was given, so that `state_dict` tells it, unless another iteration has begun since."""
+        if self._current is not schedule:
+            return
+        self._begun = True
+        if self.overfit_batches is not None:
+            return
+        stop = batches[-1] + 1
+        if get_worker_info() is not None:
+            # Each worker goes on with its own batches: they are counted from where all of them began.
+            self._rows_given, self._first_batch = base, stop
+        else:
+            self._rows_given, self._first_batch = schedule.rows_given(stop), 0
+
+    def _settings(self, files: BlockFiles, schedule: Schedule) -> Settings:
+        if self.prefetch_size == 0:
+            return Settings(0, 0)
+        threads = self.threads or Settings.threads_for(local=files.is_local)
+        lanes = max(1, schedule.streams // schedule.world_size)
+        if self.prefetch_size is not None:
+            return Settings(self.prefetch_size * lanes, threads)
+        block_bytes = max(1, sum(group.row_bytes for group in files.groups) * self.split.layout.block_rows)
+        ahead = AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes
+        return Settings(max(1, ahead // block_bytes), threads)
+
+    def _expander(self) -> Expander:
+        if not self.expand:
+            return Expander({})
+        dataset = self.split.dataset
+        by_output = {}
+        for name, feature in dataset.features.items():
+            for suffix in feature.outputs:
+                if name + suffix in self.names:
+                    by_output[name + suffix] = _bound(feature.expand, dataset.learned[name])
+        return Expander(by_output)
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader stands, as JSON values: what was given, not what was read ahead."""
+        packed = {} if self._packer is None else {"packing": self._packer.state(self._place, self._schedule())}
+        return {
+            "format": FORMAT,
+            "version": self.split.dataset.version,
+            "split": self.split.name,
+            "seed": self.seed,
+            "epoch": self.epoch,
+            "rows_given": self._rows_given,
+            "first_batch": self._first_batch,
+            "streams": self.streams,
+            "shuffle": self.shuffle,
+            "sampling": None if self._sampling is None else self._sampling.digest,
+            **packed,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken, on as many ranks, and with as many threads, as now.
+
+        A state that was taken behind the last batch goes on with the next epoch.
+        """
+        self._check_state(state)
+        epoch, given = state["epoch"], state["rows_given"]
+        if self._packer is not None:
+            self._go_to(epoch, given, state["first_batch"])
+            batches = given // self.batch_size + self._first_batch
+            self._place = self._packer.place_in(state["packing"], self._schedule(), batches)
+        elif given == self._rows or not len(self._schedule(given)):
+            self._go_to(epoch + 1)
+        else:
+            self._go_to(epoch, given, state["first_batch"])
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        if not isinstance(state, Mapping) or not self.state_dict().keys() - {"packing"} <= state.keys():
+            raise ConfigError(f"this is no state of a loader: {str(state)[:200]}")
+        for name in ("format", "epoch", "rows_given", "first_batch"):
+            _check_count(f"state: {name}", "nothing" if state[name] is None else state[name], 0)
+        if state["format"] > FORMAT:
+            raise FormatVersionError(f"the state has format {state['format']}, and this daskprep reads up to {FORMAT}")
+        version = self.split.dataset.version
+        if (state["version"], state["split"]) != (version, self.split.name):
+            raise CorruptDatasetError(
+                f'the state is of split "{state["split"]}" of version {state["version"]}, and this is '
+                f'"{self.split.name}" of version {version}: rows would be missed or given twice; open the dataset that '
+                "it was taken from, or begin the epoch anew"
+            )
+        check_state(self._packer, state.get("packing"), self._schedule())
+        for name in ("streams", "seed", "shuffle"):
+            if state[name] != getattr(self, name):
+                raise ConfigError(
+                    f"the state was taken with {name}={state[name]!r}, and this loader has {getattr(self, name)!r}: "
+                    f"make the loader with {name}={state[name]!r}"
+                )
+        if state["sampling"] != self.state_dict()["sampling"]:
+            raise ConfigError(
+                "the state was taken with another balance= or weights=, which give other rows: make the loader with "
+                "the same, or begin the epoch anew"
+            )
+        given = state["rows_given"]
+        if self._packer is None and (given > self._rows or (given < self._rows and given % self.streams)):
+            raise ConfigError(f"state: rows_given={given}: no number of batches of {self._rows} rows gives so many")
+
+    # -- what happened
+
+    def audit(self) -> dict[str, int]:
+        """Prove that the batches of the last iteration were what the order says, each row as often as it should be.
+
+        Raises
+        ------
+        CorruptDatasetError
+            A row was missed, or given too often.
+        """
+        if self._audited is None:
+            return {"rows": 0, "batches": 0}
+        schedule, batches, tally = self._audited
+        due = expected(schedule, batches)
+        if due != tally:
+            raise CorruptDatasetError(
+                f"epoch {schedule.blocks.epoch}, rank {schedule.rank}: the {tally.rows:,} rows that were given are not "
+                f"the {due.rows:,} of {len(batches):,} batches that the order says: batches were lost or repeated"
+            )
+        return {"rows": due.rows, "batches": len(batches)}
+
+    def stats(self) -> dict[str, float]:
+        """Return where the last iteration spent its seconds; reading and gathering are summed over threads."""
+        return {key: round(value, 4) for key, value in dataclasses.asdict(self._times).items()}
+
+    def __repr__(self) -> str:
+        return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
+
+
+def _bound(expand: Callable[[Any, Any], Any], learned: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: expand(tensor, learned)
+
+
+def _names(split: Split, columns: Iterable[str] | None) -> list[str]:
+    if columns is None:
+        return list(split.columns)
+    names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
+    for name in names:
+        split.shape(name)
+    return names
+
+
+def _check_count(name: str, value: object, least: int) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise ConfigError(f"{name}={value!r}: expected a whole number from {least}")
+
+
+def _streams_for(world: int, streams: int, batch_size: int) -> int:
+    """Return the next number of streams that the ranks divide and that divides the batch, which they divide too."""
+    return next(n for n in range(streams, batch_size + 1) if n % world == 0 and batch_size % n == 0)
+
+
+def _is_distributed() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -1,0 +1,280 @@
+"""Which rows of a split come when: a pure function of seed, epoch and row numbers.
+
+The blocks of a split are permuted, and the rows within each block. This sequence of all rows is cut into streams,
+contiguous pieces that differ by at most one row. A global batch takes the same number of rows from each stream, and a
+rank its share of every global batch: whole streams, so that ranks read disjoint blocks but for those at the borders.
+Nothing depends on ranks, threads or workers but which of the rows of a batch go where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from daskprep.permutation import Integers, make_key, permute
+
+__all__ = ["Blocks", "Piece", "RowSampling", "Schedule", "Share", "default_streams"]
+
+_STREAMS_WANTED = 16
+_MOST_STREAMS = 64
+
+
+def default_streams(batch_size: int) -> int:
+    """Return a number of streams that divides the batch: 16 or, where that does not, the next that does up to 64."""
+    divisors = [streams for streams in range(1, min(batch_size, _MOST_STREAMS) + 1) if batch_size % streams == 0]
+    return next((streams for streams in divisors if streams >= _STREAMS_WANTED), divisors[-1])
+
+
+class RowSampling(Protocol):
+    """Chooses how often the rows of a block are given."""
+
+    def rows(self, block: int, epoch: int) -> Integers:
+        """Return the rows of a block, each as often as it is given."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The sequence of all rows of an epoch: blocks one after the other, each with its rows in some order.
+
+    Attributes
+    ----------
+    sizes : ndarray
+        Rows that each block gives, by its number.
+    block_rows : int
+        Rows that each block has on disk; the last one may have fewer.
+    sampling : RowSampling or None
+        Which of the rows a block gives; None: each once.
+    """
+
+    sizes: Integers
+    block_rows: int
+    seed: int
+    epoch: int
+    shuffle: bool
+    sampling: RowSampling | None = None
+
+    @property
+    def rows(self) -> int:
+        return int(self.starts[-1])
+
+    @cached_property
+    def order(self) -> Integers:
+        """The number of the block at each place of the sequence."""
+        numbers = np.arange(len(self.sizes))
+        if not self.shuffle:
+            return numbers
+        order = np.empty_like(numbers)
+        order[permute(numbers, len(numbers), make_key(self.seed, "blocks", self.epoch))] = numbers
+        return order
+
+    @cached_property
+    def starts(self) -> Integers:
+        """Where the block at each place begins in the sequence, and where the last one ends."""
+        return np.concatenate(([0], np.cumsum(self.sizes[self.order])))
+
+    def rows_within(self, block: int) -> Integers:
+        """Return the order of the rows that a block gives."""
+        size = int(self.sizes[block])
+        places = np.arange(size)
+        if self.shuffle:
+            places = permute(places, size, make_key(self.seed, "rows", self.epoch, block))
+        return places if self.sampling is None else self.sampling.rows(block, self.epoch)[places]
+
+    def places(self, first: int, stop: int) -> range:
+        """Return the places of the blocks that hold a range of the sequence."""
+        if first >= stop:
+            return range(0)
+        begin = int(np.searchsorted(self.starts, first, side="right")) - 1
+        return range(begin, int(np.searchsorted(self.starts, stop, side="left")))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of a window that come from one block: `target` in the window, `within` in the block's own order."""
+
+    place: int
+    target: slice | np.ndarray
+    within: slice | np.ndarray
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank takes of consecutive batches: their rows each, and where these lie."""
+
+    batches: range
+    sizes: tuple[int, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def places(self) -> list[int]:
+        return list(dict.fromkeys(piece.place for piece in self.pieces))
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The batches of an epoch, and the share that a rank has in each.
+
+    `given` rows of the epoch, an equal number of each stream, were given before.
+    """
+
+    blocks: Blocks
+    batch_size: int
+    streams: int
+    rank: int
+    world_size: int
+    drop_last: bool
+    given: int = 0
+
+    @cached_property
+    def borders(self) -> Integers:
+        """Where each stream begins in the sequence, and where the last one ends."""
+        short, longer = divmod(self.blocks.rows, self.streams)
+        numbers = np.arange(self.streams + 1)
+        return numbers * short + np.minimum(numbers, longer)
+
+    @property
+    def share(self) -> int:
+        """Rows of a batch that come from each stream."""
+        return self.batch_size // self.streams
+
+    @property
+    def _begun(self) -> int:
+        """Rows of each stream that were given before."""
+        return self.given // self.streams
+
+    @property
+    def _full(self) -> int:
+        """Batches that all streams can still fill."""
+        return (self.blocks.rows // self.streams - self._begun) // self.share
+
+    @property
+    def _rest(self) -> int:
+        """Rows that are left behind the full batches."""
+        return self.blocks.rows - self.streams * (self._begun + self._full * self.share)
+
+    @property
+    def _tail_alone(self) -> bool:
+        """Whether what is left makes a batch of its own, and not a part of the last full one.
+
+        Fewer rows than could be shared out to as many ranks as there may be would leave some with none.
+        """
+        least = self.streams if self.streams > 1 else self.world_size
+        return self._rest >= least or not self._full
+
+    def __len__(self) -> int:
+        """Return the number of batches that are left, the same on every rank."""
+        if self.drop_last or not self._rest:
+            return self._full
+        return self._full + self._tail_alone
+
+    def rows_given(self, batches: int) -> int:
+        """Return the rows of the epoch that were given after some more batches, on all ranks together."""
+        if batches >= len(self):
+            # Rows that are dropped count as given: the epoch is over.
+            return self.blocks.rows
+        return self.given + batches * self.batch_size
+
+    def window(self, batches: range) -> Share:
+        """Return this rank's share of some batches, batch after batch."""
+        full = batches[: len(range(batches.start, min(batches.stop, self._full), batches.step))]
+        pieces: list[Piece] = []
+        sizes = [self.batch_size // self.world_size] * len(full)
+        if full:
+            pieces += self._of_full(full)
+        if batches[-1] == len(self) - 1 and self._rest and not self.drop_last:
+            tail = self._tail()
+            pieces += self._of_positions(tail, sum(sizes))
+            if self._tail_alone:
+                sizes.append(len(tail))
+            else:
+                sizes[-1] += len(tail)
+        return Share(batches, tuple(sizes), tuple(pieces))
+
+    def places(self, batches: range) -> list[int]:
+        """Return the places of the blocks that hold this rank's share of some batches: those of `window`, sooner."""
+        full = batches[: len(range(batches.start, min(batches.stop, self._full), batches.step))]
+        places: dict[int, None] = {}
+        if full:
+            starts, lane_rows = self._lanes(full)
+            step = full.step * self.share
+            stops = starts + (len(full) - 1) * step + lane_rows
+            begin = np.searchsorted(self.blocks.starts, starts, side="right") - 1
+            end = np.searchsorted(self.blocks.starts, stops, side="left")
+            for start, *near in zip(starts.tolist(), begin.tolist(), end.tolist(), strict=True):
+                near_places = np.arange(*near)
+                if lane_rows < step:
+                    near_places = near_places[self._reached(near_places, start, step, lane_rows, len(full))]
+                places.update(dict.fromkeys(near_places.tolist()))
+        if batches[-1] == len(self) - 1 and self._rest and not self.drop_last:
+            tail = np.searchsorted(self.blocks.starts, self._tail(), side="right") - 1
+            places.update(dict.fromkeys(np.unique(tail).tolist()))
+        return list(places)
+
+    def _reached(self, places: Integers, start: int, step: int, lane_rows: int, batches: int) -> np.ndarray:
+        """Tell which of some blocks hold rows of a lane that leaves rows out between its batches."""
+        begin, end = self.blocks.starts[places], self.blocks.starts[places + 1]
+        # The first batch that ends behind the beginning of a block must begin before its end.
+        first = np.maximum(-((start + lane_rows - 1 - begin) // step), 0)
+        reached: np.ndarray = (start + first * step < end) & (first < batches) & (begin < end)
+        return reached
+
+    def _of_full(self, batches: range) -> Iterator[Piece]:
+        starts, lane_rows = self._lanes(batches)
+        for lane, start in enumerate(starts.tolist()):
+            yield from self._of_lane(len(batches), start, batches.step * self.share, lane_rows, lane * lane_rows)
+
+    def _lanes(self, batches: range) -> tuple[Integers, int]:
+        """Return where each lane begins in the sequence, and how many rows it has in a batch.
+
+        A lane is what one stream gives to each batch of this rank.
+        """
+        own = self.batch_size // self.world_size
+        lane_rows = min(self.share, own)
+        streams, offsets = np.divmod(self.rank * own + np.arange(0, own, lane_rows), self.share)
+        return self.borders[streams] + self._begun + batches.start * self.share + offsets, lane_rows
+
+    def _of_lane(self, batches: int, start: int, step: int, lane_rows: int, at: int) -> Iterator[Piece]:
+        own = self.batch_size // self.world_size
+        stop = start + (batches - 1) * step + lane_rows
+        # Where in the window the rows of the lane go.
+        target = (np.arange(batches)[:, None] * own + (at + np.arange(lane_rows))).ravel()
+        if lane_rows == step:
+            for place in self.blocks.places(start, stop):
+                begin, end = self.blocks.starts[place : place + 2].tolist()
+                low, high = max(begin, start), min(end, stop)
+                yield Piece(place, target[low - start : high - start], slice(low - begin, high - begin))
+            return
+        positions = (start + np.arange(batches)[:, None] * step + np.arange(lane_rows)).ravel()
+        for place in self.blocks.places(start, stop):
+            begin, end = self.blocks.starts[place : place + 2].tolist()
+            low, high = np.searchsorted(positions, (begin, end)).tolist()
+            if low < high:
+                yield Piece(place, target[low:high], positions[low:high] - begin)
+
+    def _tail(self) -> Integers:
+        """Return where this rank's share of what is left lies in the sequence."""
+        first = self._begun + self._full * self.share
+        positions = np.concatenate([np.arange(a + first, b) for a, b in pairwise(self.borders.tolist())])
+        low, high = (rank * len(positions) // self.world_size for rank in (self.rank, self.rank + 1))
+        return positions[low:high]
+
+    def _of_positions(self, positions: Integers, at: int) -> Iterator[Piece]:
+        places = np.searchsorted(self.blocks.starts, positions, side="right") - 1
+        for place in np.unique(places).tolist():
+            chosen = np.flatnonzero(places == place)
+            yield Piece(place, at + chosen, positions[chosen] - int(self.blocks.starts[place]))
+
+    def needed(self, places: Integers, batch: int) -> np.ndarray:
+        """Tell which of the blocks at some places this rank still needs from a batch on."""
+        own = self.batch_size // self.world_size
+        lane_rows = min(self.share, own)
+        streams = np.unique((self.rank * own + np.arange(0, own, lane_rows)) // self.share)
+        first = self.borders[streams] + self._begun + min(batch, self._full) * self.share
+        begin, end = self.blocks.starts[places], self.blocks.starts[places + 1]
+        found: np.ndarray = np.any((begin[:, None] < self.borders[streams + 1]) & (end[:, None] > first), axis=1)
+        return found

@@ -1,0 +1,151 @@
+"""Give the rows of some classes more often, or not at all, without writing them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from sklearn.base import clone
+
+from daskprep.balance import Balance
+from daskprep.classes import ClassCounts, class_names
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.permutation import Integers, make_key, permute
+from daskprep.storage.checksum import crc32c
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Split
+
+__all__ = ["Sampling", "sampling_of"]
+
+# Of 8 bytes each.
+_MOST_COUNTS = 2**26
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Exact numbers of rows for each class in every epoch, spread evenly over the blocks.
+
+    Holds the class of every row, a byte or two each.
+
+    Attributes
+    ----------
+    codes : ndarray
+        The class of each row, 0, 1, ...
+    targets : ndarray
+        Rows that each class gives in an epoch.
+    """
+
+    codes: np.ndarray
+    targets: Integers
+    block_rows: int
+    seed: int
+
+    @cached_property
+    def _counts(self) -> Integers:
+        """Rows of each class in each block."""
+        starts = range(0, len(self.codes), self.block_rows)
+        blocks = (self.codes[start : start + self.block_rows] for start in starts)
+        return np.array([np.bincount(block, minlength=len(self.targets)) for block in blocks], np.int64)
+
+    @cached_property
+    def _given(self) -> Integers:
+        """Rows that each class gives in each block."""
+        ends = np.cumsum(self._counts, axis=0)
+        # Shares of a whole number, cut where a line from nothing to all of it stands after each block: they add up.
+        borders = ends * self.targets // np.maximum(ends[-1], 1)
+        given: Integers = np.diff(borders, axis=0, prepend=0)
+        return given
+
+    @property
+    def sizes(self) -> Integers:
+        """Rows that each block gives."""
+        sizes: Integers = self._given.sum(axis=1)
+        return sizes
+
+    @property
+    def digest(self) -> str:
+        """Tells apart samplings of one split, so that a state of one is not taken for that of another."""
+        return f"{crc32c(self.codes, self.targets):08x}"
+
+    def rows(self, block: int, epoch: int) -> Integers:
+        """Return the rows of a block, each as often as it is given in an epoch."""
+        codes = self.codes[block * self.block_rows : (block + 1) * self.block_rows]
+        repeats = np.zeros(len(codes), np.int64)
+        for code in np.flatnonzero(self._counts[block]).tolist():
+            members = np.flatnonzero(codes == code)
+            each, more = divmod(int(self._given[block, code]), len(members))
+            key = make_key(self.seed, "sampling", epoch, block, code)
+            repeats[members] = each + (permute(np.arange(len(members)), len(members), key) < more)
+        rows: Integers = np.repeat(np.arange(len(codes)), repeats)
+        return rows
+
+
+def sampling_of(
+    split: Split, balance: Any, weights: Mapping[str, Mapping[Any, float]] | None, seed: int
+) -> Sampling | None:
+    """Return how often rows are given, or None if each is once."""
+    if balance is None and weights is None:
+        return None
+    if balance is not None and weights is not None:
+        raise ConfigError("give balance or weights, not both: either says how often rows of a class are given")
+    if balance is not None:
+        if not isinstance(balance, Balance):
+            raise ConfigError(f"balance={balance!r}: expected Oversample(...) or Undersample(...)")
+        balance.validate()
+        column = balance.column
+    else:
+        column = _weighted_column(weights)
+    if column not in split.columns or split.shape(column):
+        scalars = [name for name in split.columns if not split.shape(name)]
+        raise ConfigError(
+            f'rows can be given by the classes of an output with one value a row, which "{column}" is not.'
+            f"{did_you_mean(column, scalars)} Such outputs are: {', '.join(scalars)}"
+        )
+    ids, codes, sizes = np.unique(split.read([column])[column], return_inverse=True, return_counts=True)
+    if len(ids) * split.layout.blocks(split.name) > _MOST_COUNTS:
+        raise ConfigError(
+            f'"{column}" has {len(ids):,} classes, too many to count them in each block: balance and weights are for '
+            "outputs of few values, such as categories"
+        )
+    labels = class_names(split.dataset.decode({column: ids})[column].pipe(pa.array, from_pandas=True))
+    totals = ClassCounts(labels, sizes)
+    if balance is None:
+        targets = _weighted(totals, column, (weights or {})[column])
+    else:
+        counts = balance.to_dict()["counts"]
+        counts = counts and [(_as_decoded(value), rows) for value, rows in counts]
+        targets = clone(balance).set_params(counts=counts).targets(totals)
+    if not targets.sum():
+        raise ConfigError(f'no row would be given: every class of "{column}" has a weight of 0')
+    smallest = np.uint8 if len(ids) <= 256 else np.uint16 if len(ids) <= 65_536 else np.uint32
+    return Sampling(codes.astype(smallest), targets, split.layout.block_rows, seed)
+
+
+def _as_decoded(value: Any) -> Any:
+    """Return how a class reads after decoding, which gives labels as text."""
+    return str(value) if isinstance(value, bool | np.bool_) else value
+
+
+def _weighted_column(weights: Any) -> str:
+    if not isinstance(weights, Mapping) or len(weights) != 1 or not isinstance(next(iter(weights.values())), Mapping):
+        raise ConfigError(f'weights={weights!r}: expected classes of one output, such as {{"sold": {{"yes": 3.0}}}}')
+    return str(next(iter(weights)))
+
+
+def _weighted(totals: ClassCounts, column: str, weights: Mapping[Any, float]) -> Integers:
+    known = totals.classes.to_pylist()
+    targets = totals.counts.copy()
+    for value, weight in weights.items():
+        name = class_names(pa.array([_as_decoded(value)]))[0].as_py()
+        if name not in known:
+            raise ConfigError(f'weights: "{column}" has no class {value!r}.{did_you_mean(name, known)}')
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < float("inf"):
+            raise ConfigError(f"weights: {value!r} has the weight {weight!r}: expected a number from 0")
+        place = known.index(name)
+        targets[place] = round(totals.counts[place] * weight)
+    return targets
