@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskprep.balance import Oversample, Undersample
+    from daskprep.dataset import Dataset, open_dataset
     from daskprep.features import (
         H3,
         Bag,
@@ -24,14 +25,17 @@ if TYPE_CHECKING:
         Timeseries,
         Vector,
     )
+    from daskprep.loader import Packing
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import read_files
     from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
+    from daskprep.writing import repair
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "daskprep.balance": ("Oversample", "Undersample"),
+    "daskprep.dataset": ("Dataset", "open_dataset"),
     "daskprep.features": (
         "Bag",
         "Binary",
@@ -46,9 +50,11 @@ _HOMES = {
         "Timeseries",
         "Vector",
     ),
+    "daskprep.loader": ("Packing",),
     "daskprep.preprocessor": ("Preprocessor",),
     "daskprep.sources": ("read_files",),
     "daskprep.split": ("DatetimeSplit", "FixedSplit", "HashSplit", "RandomSplit", "StratifiedSplit"),
+    "daskprep.writing": ("repair",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -56,6 +62,7 @@ __all__ = [
     "Bag",
     "Binary",
     "Category",
+    "Dataset",
     "Date",
     "DatetimeSplit",
     "Feature",
@@ -64,6 +71,7 @@ __all__ = [
     "HashSplit",
     "Number",
     "Oversample",
+    "Packing",
     "Preprocessor",
     "RandomSplit",
     "Sequence",
@@ -73,7 +81,9 @@ __all__ = [
     "Timeseries",
     "Undersample",
     "Vector",
+    "open_dataset",
     "read_files",
+    "repair",
 ]
 
 

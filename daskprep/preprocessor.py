@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Mapping
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.assignment import assign_source
 from daskprep.balance import Balance, balance_from_dict
 from daskprep.config import read_config, write_config
+from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe_html
-from daskprep.errors import ConfigError, FormatVersionError, did_you_mean
+from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
-from daskprep.features.fitting import encode_source, learn_source, tabulate_source
+from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.table import naming, source_columns
 from daskprep.sources import Source, as_source
 from daskprep.split import Split, split_from_dict
-from daskprep.state import FORMAT, check_format, feature_params, read_state, write_state
+from daskprep.state import FORMAT, feature_params, read_state, restore, state_from_files, write_state
+from daskprep.storage import Folder
+from daskprep.storage.arrays import Compression
+from daskprep.writing import Options, Recipe, plan_source, write_source
 
 __all__ = ["Preprocessor"]
 
@@ -44,8 +48,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     fit_on : {"train", "all"}
         Whether features are learned from training rows only.
     scratch : str or None
-        Folder for counts that do not fit in memory; None is the system's temporary folder. Workers on several
-        machines need one that all of them see.
+        Folder for counts that do not fit in memory and, in a write, for rows between its passes. None: the system's
+        temporary folder for counts, and for rows the folder that is written. Workers on several machines need one
+        that all of them see.
 
     Attributes
     ----------
@@ -137,11 +142,14 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         features = self._checked_features()
         split = self.split if self.fit_on == "train" else None
         source = as_source(frame, columns=self._columns(features))
-        self.learned_: dict[str, Learned] = learn_source(features, source, split=split, scratch=self.scratch)
-        self.features_ = features
+        self._set_learned(features, learn_source(features, source, split=split, scratch=self.scratch))
+        return self
+
+    def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None:
+        self.learned_: dict[str, Learned] = dict(learned)
+        self.features_ = dict(features)
         self.feature_names_in_ = np.asarray(source_columns(features), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
-        return self
 
     def transform(self, frame: Any) -> Any:
         """Return all outputs side by side in one 2-D table, named by `get_feature_names_out`.
@@ -159,18 +167,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
         check_is_fitted(self)
-        known = {name + output for name, feature in self.features_.items() for output in feature.outputs}
-        for key in arrays:
-            if key not in known:
-                raise ConfigError(f'there is no output "{key}" to decode.{did_you_mean(key, known)}')
-        columns = {}
-        for name, feature in self.features_.items():
-            given = {output: np.asarray(arrays[name + output]) for output in feature.outputs if name + output in arrays}
-            if len(given) == len(feature.outputs):
-                encoded = given[""] if feature.outputs == ("",) else given
-                columns[name] = feature.decode(encoded, self.learned_[name])
-        frame: pd.DataFrame = pa.table(columns).to_pandas()
-        return frame
+        return decode_arrays(self.features_, self.learned_, arrays)
 
     def assign(self, frame: Any) -> dict[str, Any]:
         """Return the split of each row (0 train, 1 validation, 2 test, 255 left out) and how often it is written.
@@ -182,6 +179,109 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             return assign_source(self.features_, source, self.split, self.balance, self.learned_)
         features = self._checked_features()
         return assign_source(features, as_source(frame, columns=self._columns(features)), self.split, self.balance)
+
+    def fit_write(
+        self,
+        frame: Any,
+        path: str | os.PathLike[str],
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        block_rows: int | None = None,
+        compression: Compression = "lz4",
+        overwrite: bool = False,
+        version: str | None = None,
+        memory: str | int | None = None,
+        progress: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """Learn from a frame and write it as a dataset, reading it once.
+
+        The dataset is whole or not there at all: a write that is killed leaves what was there before, and the same
+        call goes on where it stopped. The same rows and parameters give the same bytes, however the rows are cut
+        into partitions.
+
+        Parameters
+        ----------
+        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+            As for `fit`.
+        path : str or path
+            A folder of its own, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``.
+        shuffle : bool
+            Write the rows of each split in a random order, for rows that come sorted.
+        seed : int
+            Chooses the random order; any whole number.
+        block_rows : int or None
+            Rows of a block, the unit that is read at a time. None: as many as give the widest array up to 16 MB a
+            block, and the largest split 64 blocks where it has the rows.
+        compression : {"lz4", "zstd", "none"}
+            Of arrays and tables.
+        overwrite : bool
+            Write anew although the very version is there already, or what is there cannot be read.
+        version : str or None
+            A name for the state of rows that have no files to tell it: in-memory and Dask frames are written each
+            time unless this is given and has been written before.
+        memory : str, int or None
+            The most that all processes of the write may hold together, such as "2GB". Partitions of files are cut
+            to fit; what cannot fit is refused before it starts.
+        progress : bool or None
+            Whether to show progress bars; None: on terminals and in notebooks.
+        storage_options : mapping or None
+            What fsspec needs to open `path`, and `frame` if it is a path, such as credentials. They are not kept.
+
+        Returns
+        -------
+        Dataset
+            The dataset at `path`.
+        """
+        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
+        features = self._checked_features()
+        return self._write(features, None, frame, path, options, memory, storage_options)
+
+    def write(
+        self,
+        frame: Any,
+        path: str | os.PathLike[str],
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        block_rows: int | None = None,
+        compression: Compression = "lz4",
+        overwrite: bool = False,
+        version: str | None = None,
+        memory: str | int | None = None,
+        progress: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> Dataset:
+        """Write a frame as a dataset by what was learned before, reading it once; see `fit_write`."""
+        check_is_fitted(self)
+        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
+        return self._write(self.features_, self.learned_, frame, path, options, memory, storage_options)
+
+    @property
+    def _scratch(self) -> Any:
+        return os.fspath(self.scratch) if isinstance(self.scratch, os.PathLike) else self.scratch
+
+    def _write(
+        self,
+        features: Mapping[str, Feature],
+        learned: Mapping[str, Learned] | None,
+        frame: Any,
+        path: str | os.PathLike[str],
+        options: Options,
+        memory: str | int | None,
+        storage_options: Mapping[str, Any] | None,
+    ) -> Dataset:
+        options.check()
+        columns = self._columns(features)
+        source = plan_source(frame, columns, memory, storage_options)
+        describe = functools.partial(self._state, features)
+        recipe = Recipe(features, self.split, self.balance, self.fit_on, learned, describe)
+        fresh = write_source(recipe, source, Folder.open(path, storage_options), options)
+        dataset = open_dataset(path, storage_options=storage_options)
+        if learned is None:
+            self._set_learned(features, dataset.learned if fresh is None else fresh)
+        return dataset
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` gives."""
@@ -229,7 +329,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write parameters and learned state as JSON; vocabularies too large for JSON go to Parquet beside it."""
         check_is_fitted(self)
-        write_state(os.fspath(path), self.to_dict())
+        write_state(os.fspath(path), self.to_state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
@@ -238,13 +338,23 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def to_dict(self) -> dict[str, Any]:
         """Return parameters and, once fitted, learned state, JSON-ready."""
-        fitted = hasattr(self, "learned_")
-        features = self.features_ if fitted else self._checked_features()
+        state = self.to_state()
+        for name, learned in getattr(self, "learned_", {}).items():
+            state["features"][name]["learned"] = learned.to_dict()
+        return state
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
+        if hasattr(self, "learned_"):
+            return self._state(self.features_, self.learned_)
+        return self._state(self._checked_features(), None)
+
+    def _state(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> dict[str, Any]:
         described = {}
         for name, feature in features.items():
             described[name] = {"type": feature.kind, "params": feature_params(name, feature)}
-            if fitted:
-                described[name]["learned"] = self.learned_[name].to_dict()
+            if learned is not None:
+                described[name]["learned"] = learned[name].to_state()
         return {
             "format": FORMAT,
             "features": described,
@@ -255,24 +365,22 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild from what `to_dict` gave."""
-        check_format(state)
-        features = {name: _restored(name, one) for name, one in state["features"].items()}
+        """Rebuild from what `to_dict` or `to_state` gave."""
+        features, learned = restore(state)
         prep = cls(
             features,
             split=split_from_dict(state["split"]),
             balance=balance_from_dict(state["balance"]),
             fit_on=state["fit_on"],
         )
-        if all("learned" in one for one in state["features"].values()):
-            prep.features_ = prep._made_features()
-            prep.learned_ = {
-                name: feature.learned_from_dict(state["features"][name]["learned"])
-                for name, feature in prep.features_.items()
-            }
-            prep.feature_names_in_ = np.asarray(source_columns(prep.features_), dtype=object)
-            prep.n_features_in_ = len(prep.feature_names_in_)
+        if learned:
+            prep._set_learned(prep._made_features(), learned)
         return prep
+
+    @classmethod
+    def from_dataset(cls, dataset: Dataset) -> Self:
+        """Rebuild what a dataset was written with, fitted, to encode more rows in the same way."""
+        return cls.from_dict(state_from_files(dataset.files.read))
 
     @classmethod
     def from_config(cls, config: Any) -> Self:
@@ -285,18 +393,6 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def _repr_html_(self) -> str:
         return describe_html(self._checked_features(), getattr(self, "learned_", {}), self.split, self.balance)
-
-
-def _restored(name: str, state: Mapping[str, Any]) -> Feature:
-    if state["type"] not in FEATURES:
-        raise ConfigError(
-            f'feature "{name}": there is no type "{state["type"]}".{did_you_mean(state["type"], FEATURES)} '
-            "A type of your own must be entered in daskprep.features.FEATURES before loading"
-        )
-    try:
-        return FEATURES[state["type"]](**state["params"])
-    except TypeError as error:
-        raise FormatVersionError(f'feature "{name}": {error}; it was saved by another version of daskprep') from error
 
 
 def make_feature(name: str, feature: Any) -> Feature:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import dask
 import dask.dataframe as dd
+import fsspec
 import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
@@ -54,3 +56,26 @@ def cluster() -> Iterator[Client]:
         Client(workers) as client,
     ):
         yield client
+
+
+class Store(NamedTuple):
+    """Where a test may write, and what opens it."""
+
+    url: str
+    storage_options: dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[Store]:
+    """Serve a bucket of S3 from this process; tests keep to a folder of their own in it."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    # As secret as any: tests look for them in what is written and said.
+    options = {"key": "AKIAOPENSESAME", "secret": "hunter2/hunter2+hunter2"}
+    options["client_kwargs"] = {"endpoint_url": f"http://{host}:{port}"}
+    fsspec.filesystem("s3", **options).mkdir("bucket")
+    yield Store("s3://bucket", options)
+    server.stop()

@@ -1,0 +1,155 @@
+"""Encoded rows between the passes of a write: one file of plain bytes for each partition, sorted by where they go.
+
+A file holds, output by output, the rows of train, then validation, then test: the row numbers of the source, then
+each output of the layout. Shuffled, the rows of a split are sorted by their place in it, and the file ends with
+these places and with the border of every part among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskprep.permutation import make_key, permute
+from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.writing.placement import SPLITS, Placement, Run
+from daskprep.writing.scratch import write_checked
+
+if TYPE_CHECKING:
+    from daskprep.storage.files import Folder
+    from daskprep.storage.layout import Layout
+
+__all__ = ["ROW_ID", "EncodedRows", "encoded_name", "save_encoded"]
+
+ReadInto = Callable[[int, memoryview], None]
+
+_PLACE_BYTES = 8
+
+
+def encoded_name(partition: int) -> str:
+    """Return the name of the file of encoded rows of a partition."""
+    return f"encoded-{partition:06d}.bin"
+
+
+@dataclass(frozen=True)
+class EncodedRows:
+    """How encoded rows lie in their files, for all partitions.
+
+    `seed` chooses the order of shuffled rows; None leaves them in the order of the source.
+    """
+
+    layout: Layout
+    placement: Placement
+    seed: int | None
+
+    @property
+    def columns(self) -> tuple[Output, ...]:
+        return (ROW_ID, *self.layout.outputs)
+
+    def order(self, partition: int, splits: np.ndarray, repeats: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return which of a partition's kept rows stand where in its file, and the places of shuffled ones by split."""
+        chosen, places = [], []
+        for split, code in SPLITS.items():
+            rows = np.flatnonzero(splits == code)
+            rows = np.repeat(rows, repeats[rows]) if len(rows) else rows
+            if self.seed is not None and len(rows):
+                start, total = self.placement.starts(split)[partition], self.layout.rows[split]
+                place = permute(np.arange(start, start + len(rows)), total, make_key(self.seed, "shuffle", split))
+                order = np.argsort(place)
+                rows, place = rows[order], place[order]
+                places.append(place)
+            chosen.append(rows)
+        return np.concatenate(chosen), places
+
+    def borders(self, places: Sequence[np.ndarray], partition: int) -> Iterator[np.ndarray]:
+        """Give for each split of which a partition has rows where the parts begin among its places."""
+        for place, split in zip(places, self._present(partition), strict=True):
+            firsts = np.arange(self.layout.parts(split)) * (self.layout.part_blocks * self.layout.block_rows)
+            yield np.append(np.searchsorted(place, firsts), len(place))
+
+    def read_part(self, folder: Folder, split: str, part: int) -> dict[str, np.ndarray]:
+        """Return the row numbers and all outputs of a part."""
+        rows = self.layout.part_range(split, part)
+        arrays = {column.name: column.empty(len(rows)) for column in self.columns}
+        places = np.empty(len(rows) if self.seed is not None else 0, np.int64)
+        at = 0
+        for partition in self._partitions(split, rows):
+            with folder.opened(encoded_name(partition)) as read_into:
+                run = self._run(read_into, split, part, rows, partition)
+                total = int(self.placement.counts[partition].sum())
+                offset = 0
+                for column in self.columns:
+                    target = arrays[column.name][at : at + run.rows]
+                    read_into(offset + run.first * column.row_bytes, _view(target))
+                    offset += total * column.row_bytes
+                if self.seed is not None:
+                    read_into(offset + run.first * _PLACE_BYTES, _view(places[at : at + run.rows]))
+            at += run.rows
+        if self.seed is None:
+            return arrays
+        order = np.empty(len(rows), np.int64)
+        order[places - rows.start] = np.arange(len(rows))
+        return {name: array.take(order, axis=0, mode="clip") for name, array in arrays.items()}
+
+    def partitions_of(self, split: str, part: int) -> Iterable[int]:
+        """Return the partitions that rows of a part come from."""
+        return self._partitions(split, self.layout.part_range(split, part))
+
+    def _partitions(self, split: str, rows: range) -> Iterable[int]:
+        if self.seed is not None:
+            return np.flatnonzero(self.placement.counts[:, SPLITS[split]]).tolist()
+        return [run.partition for run in self.placement.runs(split, rows)]
+
+    def _run(self, read_into: ReadInto, split: str, part: int, rows: range, partition: int) -> Run:
+        """Return which rows of a partition's file belong to a part."""
+        offset = self.placement.offset(partition, split)
+        if self.seed is None:
+            start, stop = self.placement.starts(split)[partition : partition + 2].tolist()
+            first, last = max(start, rows.start), min(stop, rows.stop)
+            return Run(partition, offset + first - start, last - first)
+        borders = np.empty(2, np.int64)
+        total = int(self.placement.counts[partition].sum())
+        at = total * (sum(column.row_bytes for column in self.columns) + _PLACE_BYTES)
+        for earlier in self._present(partition):
+            if earlier == split:
+                break
+            at += (self.layout.parts(earlier) + 1) * borders.itemsize
+        read_into(at + part * borders.itemsize, _view(borders))
+        first, last = borders.tolist()
+        return Run(partition, offset + first, last - first)
+
+    def _present(self, partition: int) -> list[str]:
+        return [split for split, code in SPLITS.items() if self.placement.counts[partition, code]]
+
+
+def save_encoded(
+    folder: Folder,
+    rows: EncodedRows,
+    partition: int,
+    row_ids: np.ndarray,
+    splits: np.ndarray,
+    repeats: np.ndarray,
+    outputs: Iterable[tuple[str, np.ndarray]],
+) -> None:
+    """Write the encoded rows of a partition; `outputs` come in the order of the layout, one at a time."""
+    order, places = rows.order(partition, splits, repeats)
+    as_is = np.array_equal(order, np.arange(len(splits)))
+    with write_checked(folder, encoded_name(partition)) as write:
+        write(row_ids.take(order))
+        for output, (name, array) in zip(rows.layout.outputs, outputs, strict=True):
+            found = (name, array.dtype, array.shape[1:])
+            assert found == (output.name, np.dtype(output.dtype), output.shape), (found, output)
+            write(np.ascontiguousarray(array) if as_is else array.take(order, axis=0, mode="clip"))
+        for place in places:
+            write(place)
+        if rows.seed is None:
+            return
+        for border in rows.borders(places, partition):
+            write(border.astype(np.int64))
+
+
+def _view(array: np.ndarray) -> memoryview:
+    return memoryview(array)  # type: ignore[arg-type]

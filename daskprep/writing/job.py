@@ -1,0 +1,343 @@
+"""One write, pass by pass: scan, learn, place, encode, write parts, commit."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence, Set
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep import partitions
+from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
+from daskprep.features.fitting import empty_outputs, learn_partitions, surroundings
+from daskprep.features.table import PartitionCensus, Surroundings, source_columns
+from daskprep.inline import InlineExecutor
+from daskprep.progress import Progress
+from daskprep.sources import FileSource, Source
+from daskprep.state import state_files
+from daskprep.storage.arrays import Output
+from daskprep.storage.files import Folder
+from daskprep.storage.layout import Layout
+from daskprep.storage.manifest import FileEntry, Manifest
+from daskprep.writing.encoded import EncodedRows, encoded_name
+from daskprep.writing.learned import SavedLearned
+from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
+from daskprep.writing.passes import Encode, Place, Placed, Scan, count_classes, look_again, placed_name, summarize
+from daskprep.writing.placement import Placement
+from daskprep.writing.plan import CHECKPOINT, Plan
+from daskprep.writing.recipe import Options, Recipe
+from daskprep.writing.rejects import REJECTS, RejectsWriter, rejects_name
+from daskprep.writing.scratch import ScratchSource, intact, parsed_name, read_checked, write_checked
+from daskprep.writing.versions import commit, digest_of
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature, Learned
+
+__all__ = ["WriteJob"]
+
+# One waits for the disk while another saves what was learned.
+_SAVING_THREADS = 2
+
+_Files = dict[str, FileEntry]
+# What was learned, its handle for tasks, what goes where, and the files that it is saved in, once they are written.
+_Planned = tuple[Mapping[str, "Learned"], SavedLearned, Plan, Future[_Files]]
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """Everything that the passes of one write share.
+
+    `expected` are the files of a committed version of which some are made again; None for a new version.
+    """
+
+    recipe: Recipe
+    source: Source
+    root: Folder
+    name: str
+    all_scratch: Folder
+    options: Options
+    progress: Progress
+    fingerprint: Mapping[str, Any] | None
+    expected: Mapping[str, FileEntry] | None = None
+
+    @property
+    def version(self) -> Folder:
+        return self.root / self.name
+
+    def run(self) -> dict[str, Learned]:
+        """Do every pass that is still to be done, then commit."""
+        try:
+            return self._run()
+        except StorageFullError as error:
+            raise StorageFullError(f"{error}. {self._space()} What was finished is kept: run the same again") from error
+
+    def _space(self) -> str:
+        """Say how much room the write takes, as far as it is known by now."""
+        if intact(self.scratch, CHECKPOINT):
+            plan, _ = Plan.from_bytes(read_checked(self.scratch, CHECKPOINT))
+            # Encoded once as scratch, and once as parts, which compression makes smaller.
+            nbytes = 2 * sum(plan.layout.rows.values()) * plan.layout.row_bytes
+        elif isinstance(self.source, FileSource):
+            nbytes = 3 * sum(piece.nbytes for piece in self.source.pieces)
+        else:
+            return "How much room the write takes is not known yet."
+        return f"The write takes up to {nbytes:,} bytes there until it is committed."
+
+    def _run(self) -> dict[str, Learned]:
+        # Saves and flushes while tasks compute.
+        with _background() as background:
+            resumed = self._resumed()
+            if resumed is None:
+                self.all_scratch.remove_all()
+            learned, saved, plan, state = resumed or self._planned(background)
+            if state.done():
+                state.result()
+            rows = self._rows(plan)
+            parts = [Part(split, number) for split in plan.layout.rows for number in range(plan.layout.parts(split))]
+            written = read_receipts(self.version)
+            missing = [part for part in parts if part.receipt not in written]
+            self._encode(rows, saved, missing)
+            files = {**state.result(), **self._write_fixed(plan)}
+            kept = {name: entry for part in parts for name, entry in written.get(part.receipt, {}).items()}
+            # Whoever wrote them may have been killed before they were flushed.
+            flushed = background.submit(self.version.sync, list(kept))
+            files |= kept
+            files |= self._write_parts(rows, missing, background)
+            flushed.result()
+        commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings))
+        self.all_scratch.remove_all()
+        return dict(learned)
+
+    def repair(self, committed: Manifest, damaged: Set[str]) -> None:
+        """Make damaged files of a committed version again, byte by byte as they were."""
+        with _background() as background:
+            self._repair(committed, damaged, background)
+        self.all_scratch.remove_all()
+
+    def _repair(self, committed: Manifest, damaged: Set[str], background: Executor) -> None:
+        _, saved, plan, _ = self._planned(background)
+        if plan.layout != committed.layout:
+            raise CorruptDatasetError(
+                f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
+                f"{dict(committed.layout.rows)} by split): give the very source, or write anew with overwrite=True"
+            )
+        self._write_fixed(plan, damaged)
+        parts = [
+            Part(split, number)
+            for split in plan.layout.rows
+            for number in range(plan.layout.parts(split))
+            if not damaged.isdisjoint(plan.layout.part_files(split, number))
+        ]
+        rows = self._rows(plan)
+        self._encode(rows, saved, parts)
+        self._write_parts(rows, parts, background)
+
+    def _rows(self, plan: Plan) -> EncodedRows:
+        return EncodedRows(plan.layout, plan.placement, self.options.seed if self.options.shuffle else None)
+
+    # -- until it is known what goes where
+
+    def _planned(self, background: Executor) -> _Planned:
+        recipe = self.recipe
+        census, scanned = self._scan()
+        told = self._surroundings(census, scanned)
+        learned = recipe.learned or self._learn(scanned, told)
+        saved = SavedLearned(self.version, learned=learned)
+        state = background.submit(self._save_state, learned)
+        if state.done() or not partitions.is_in_process():
+            state.result()  # an error, or what tasks elsewhere read
+        placed = self._place(scanned, told, saved)
+        around = self._looking_around
+        carries = [one.carries for one in surroundings(around, [one.edges for one in placed], None, None)]
+        placement = Placement.of(scanned.row_counts or (), [one.counts for one in placed], carries if around else ())
+        if not placement.rows:
+            raise ColumnError(
+                "every row is left out, by features that drop rows or by the split: nothing is left to write"
+            )
+        outputs = tuple(
+            Output(name, str(array.dtype), array.shape[1:])
+            for name, array in empty_outputs(recipe.features, learned).items()
+        )
+        layout = Layout.choose(
+            outputs, placement.rows, block_rows=self.options.block_rows, compression=self.options.compression
+        )
+        plan = Plan(layout, placement, tuple(one.rejects for one in placed))
+        if not around:
+            state = background.submit(self._save_checkpoint, plan, state)
+        return learned, saved, plan, state
+
+    def _save_checkpoint(self, plan: Plan, state: Future[_Files]) -> _Files:
+        entries = state.result()
+        with write_checked(self.scratch, CHECKPOINT) as write:
+            write(plan.to_bytes(entries))
+        return entries
+
+    def _resumed(self) -> _Planned | None:
+        """Return what an earlier write of this version had found out before it was killed, if all of it is whole."""
+        if not intact(self.scratch, CHECKPOINT):
+            return None
+        plan, entries = Plan.from_bytes(read_checked(self.scratch, CHECKPOINT))
+        if not all(self._is_kept(name, entry) for name, entry in entries.items()):
+            return None
+        if not all(self._usable(plan, number) for number in range(len(plan.placement.source_rows))):
+            return None
+        saved = SavedLearned(self.version)
+        state: Future[_Files] = Future()
+        state.set_result(entries)
+        return saved.load(self.recipe.features), saved, plan, state
+
+    def _usable(self, plan: Plan, number: int) -> bool:
+        """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
+        if plan.rejects[number] and not intact(self.scratch, rejects_name(number)):
+            return False
+        if intact(self.scratch, encoded_name(number)):
+            return True
+        return intact(self.scratch, parsed_name(number)) and intact(self.scratch, placed_name(number))
+
+    @property
+    def scratch(self) -> Folder:
+        """The scratch of this cutting of the source: files of another one are of no use."""
+        return self.all_scratch / self._cutting
+
+    @functools.cached_property
+    def _cutting(self) -> str:
+        sizes = [piece.nbytes for piece in self.source.pieces] if isinstance(self.source, FileSource) else None
+        return digest_of({"rows": self.source.row_counts, "partitions": self.source.npartitions, "bytes": sizes})
+
+    def _scan(self) -> tuple[list[PartitionCensus], ScratchSource]:
+        recipe, source = self.recipe, self.source
+        scan = Scan(recipe.features, self._surveyed, recipe.split, recipe.assigning, self.scratch)
+        columns = list(dict.fromkeys([*source_columns(recipe.features), *recipe.assigning]))
+        advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
+        census = partitions.each(
+            source, "scan", _apply, columns, scan, range(source.npartitions), advance=lambda one: advance(rows=one.rows)
+        )
+        if not sum(one.rows for one in census):
+            raise ColumnError("the data has no rows: there is nothing to write")
+        rows = [one.rows for one in census]
+        return census, ScratchSource(self.scratch, rows, list(recipe.features), recipe.assigning)
+
+    @property
+    def _surveyed(self) -> dict[str, Feature]:
+        """The features that other partitions, or the split, must know of before learning."""
+        return {name: one for name, one in self.recipe.features.items() if one.learns_around or one.drops_rows}
+
+    @property
+    def _looking_around(self) -> dict[str, Feature]:
+        return {name: one for name, one in self.recipe.features.items() if one.looks_around}
+
+    def _surroundings(self, census: list[PartitionCensus], scanned: ScratchSource) -> list[Surroundings]:
+        recipe = self.recipe
+        dropping = [name for name, feature in recipe.features.items() if feature.drops_rows]
+
+        def read_again(function: Callable[..., Any]) -> list[Any]:
+            columns = scanned.wanted(dropping, recipe.split.columns if recipe.split is not None else ())
+            features = {name: recipe.features[name] for name in dropping}
+            arguments = [function] * scanned.npartitions
+            return partitions.each(scanned, "census-again", look_again, columns, features, arguments)
+
+        return surroundings(self._surveyed, census, recipe.split, read_again)
+
+    def _learn(self, scanned: ScratchSource, told: Sequence[Surroundings]) -> dict[str, Learned]:
+        recipe = self.recipe
+        if recipe.fit_on == "all":
+            told = [dataclasses.replace(one, rows=None) for one in told]
+        columns = scanned.wanted(list(recipe.features), [] if recipe.split is None else recipe.split.assign_columns)
+        advance = self.progress.stage("learning", total=scanned.npartitions, unit="partitions")
+        return learn_partitions(
+            recipe.features,
+            scanned,
+            columns,
+            summarize,
+            told,
+            scratch=self.scratch.path if self.scratch.is_local else self.options.scratch,
+            advance=advance,
+        )
+
+    def _place(self, scanned: ScratchSource, told: Sequence[Surroundings], saved: SavedLearned) -> list[Placed]:
+        recipe = self.recipe
+        around = self._looking_around
+        starts = np.concatenate(([0], np.cumsum(np.array(scanned.row_counts, np.int64))))
+        place = Place(recipe.dropping, around, saved, recipe.features, self.scratch, starts)
+        columns = scanned.wanted(list({**recipe.dropping, **around}), recipe.assigning)
+        plans: Sequence[Any] = [None] * scanned.npartitions
+        if recipe.balance is not None:
+            counted = partitions.each(scanned, "balance", count_classes, columns, (place, recipe.balance), told)
+            plans = recipe.balance.plan(counted)
+        return partitions.each(scanned, "place", _apply, columns, place, list(zip(told, plans, strict=True)))
+
+    # -- state
+
+    def _save_state(self, learned: Mapping[str, Learned]) -> _Files:
+        entries = {}
+        if self.expected is None:
+            for name, data in state_files(self.recipe.describe(learned)).items():
+                self.version.write(name, data)
+                entries[name] = FileEntry.of(name, data)
+        return entries
+
+    def _is_kept(self, name: str, entry: FileEntry) -> bool:
+        return self.version.size(name) == entry.bytes and entry.is_of(name, self.version.read(name))
+
+    # -- rows
+
+    def _encode(self, rows: EncodedRows, saved: SavedLearned, parts: Sequence[Part]) -> None:
+        """Encode the partitions that some parts take their rows from."""
+        recipe = self.recipe
+        # Shuffled, a part takes rows from every partition.
+        sources = parts if rows.seed is None else [Part(split, 0) for split in {part.split for part in parts}]
+        numbers = sorted({i for part in sources for i in rows.partitions_of(part.split, part.number)})
+        scanned = ScratchSource(self.scratch, rows.placement.source_rows, list(recipe.features), recipe.assigning)
+        # What looks around leaves no checkpoint, and without one parsed rows must stay until the end.
+        encode = Encode(recipe.features, saved, rows, scanned, self.scratch, frees=not rows.placement.carries)
+        advance = self.progress.stage("encoding", total=len(numbers), unit="partitions")
+        partitions.run("encode", _apply, encode, numbers, advance=lambda count: advance(rows=count))
+
+    def _write_parts(self, rows: EncodedRows, parts: Sequence[Part], background: Executor) -> _Files:
+        here = partitions.is_in_process()
+        writer = PartWriter(self.version, self.scratch, rows, syncs=not here, expected=self.expected)
+        advance = self.progress.stage("writing", total=len(parts), unit="parts")
+        flushed = []
+
+        def flush(written: tuple[int, _Files]) -> None:
+            if here:
+                flushed.append(background.submit(self.version.sync, list(written[1])))
+            advance(rows=written[0])
+
+        results = partitions.run("write", _apply, writer, parts, advance=flush)
+        for future in flushed:
+            future.result()
+        return {name: entry for _, files in results for name, entry in files.items()}
+
+    def _write_fixed(self, plan: Plan, wanted: Set[str] | None = None) -> dict[str, FileEntry]:
+        """Write the metadata of the arrays, and the rejects, or some of these files."""
+        content: dict[str, Any] = {}
+        for split in plan.layout.rows:
+            content |= plan.layout.fixed_files(split)
+        rejecting = [number for number, count in enumerate(plan.rejects) if count]
+        [content[REJECTS]] = partitions.run("rejects", _apply, RejectsWriter(self.scratch), [rejecting])
+        entries = {name: FileEntry.of(name, data) for name, data in content.items()}
+        entries[REJECTS] = dataclasses.replace(entries[REJECTS], rows=sum(plan.rejects))
+        for name, data in content.items():
+            if wanted is not None and name not in wanted:
+                continue
+            if self.expected is not None:
+                check_same(name, entries[name], self.expected)
+            self.version.write(name, data)
+        return entries
+
+
+def _background() -> Executor:
+    """Return what saves and flushes beside the tasks; after one another, if tasks run so too."""
+    if partitions.worker_threads() == (1, 1):
+        return InlineExecutor()
+    return ThreadPoolExecutor(_SAVING_THREADS, thread_name_prefix="daskprep-save")
+
+
+def _apply(task: Any, argument: Any, *table: pa.Table) -> Any:
+    return task(argument, *table)

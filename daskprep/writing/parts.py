@@ -1,0 +1,113 @@
+"""Write a part: some whole blocks of one split, by one task, with a receipt for what was written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskprep.errors import CorruptDatasetError
+from daskprep.storage.arrays import chunk_name, encode_chunk
+from daskprep.storage.manifest import FileEntry, files_of_receipt, receipt_bytes
+from daskprep.storage.tables import encode_table
+from daskprep.writing.encoded import ROW_ID, EncodedRows
+
+if TYPE_CHECKING:
+    from daskprep.storage.files import Folder
+
+__all__ = ["RECEIPTS", "Part", "PartWriter", "check_same", "read_receipts"]
+
+RECEIPTS = "receipts"
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """One part of one split."""
+
+    split: str
+    number: int
+
+    @property
+    def receipt(self) -> str:
+        """Name of its receipt in the folder of the version."""
+        return f"{RECEIPTS}/{self.split}-{self.number:05d}.json"
+
+
+@dataclass(frozen=True)
+class PartWriter:
+    """Writes parts into the folder of a version from encoded rows.
+
+    With `syncs`, the files of a part outlive a loss of power when it is done. With `expected`, a part is made again:
+    it must have the bytes that the manifest lists.
+    """
+
+    version: Folder
+    scratch: Folder
+    rows: EncodedRows
+    syncs: bool
+    expected: Mapping[str, FileEntry] | None = None
+
+    def __call__(self, part: Part) -> tuple[int, dict[str, FileEntry]]:
+        """Write a part and its receipt; return its rows and its files."""
+        arrays = self.rows.read_part(self.scratch, part.split, part.number)
+        files = {}
+        for name, data, rows in self._files(part, arrays):
+            entry = FileEntry.of(name, data, rows)
+            if self.expected is not None:
+                check_same(name, entry, self.expected)
+            self.version.write(name, data, durable=False)
+            files[name] = entry
+        if self.syncs:
+            self.version.sync(files)
+        if self.expected is None:
+            # A receipt only holds if the files are what it lists, so neither must outlive a loss of power.
+            self.version.write(part.receipt, receipt_bytes(files), durable=False)
+        return len(arrays[ROW_ID.name]), files
+
+    def _files(self, part: Part, arrays: dict[str, np.ndarray]) -> Iterator[tuple[str, bytes, int]]:
+        """Give name, content and rows of each file, one at a time; the arrays of scalars go to one table."""
+        layout, split = self.rows.layout, part.split
+        scalars = {column.name: arrays[column.name] for column in (ROW_ID, *layout.scalars)}
+        names = layout.part_files(split, part.number)
+        table = next(name for name in names if "/table/" in name)
+        yield table, encode_table(scalars, layout.block_rows, layout.compression), len(names[table])
+        first = layout.part_range(split, part.number).start
+        for output in layout.matrices:
+            array = arrays[output.name]
+            for block in layout.part_blocks_of(split, part.number):
+                rows = layout.block_range(split, block)
+                chunk = array[rows.start - first : rows.stop - first]
+                name = f"{split}/arrays.zarr/{chunk_name(output, block)}"
+                yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(rows)
+
+
+def check_same(name: str, entry: FileEntry, expected: Mapping[str, FileEntry]) -> None:
+    """Raise CorruptDatasetError if a file that was made again is not the one that the manifest lists."""
+    if expected.get(name) != entry:
+        raise CorruptDatasetError(
+            f"{name} cannot be made again: the source, or other versions of pyarrow and zarr, give other bytes than "
+            "those that were written; repair from the very source of the dataset, or write it anew with overwrite=True"
+        )
+
+
+def read_receipts(version: Folder) -> dict[str, dict[str, FileEntry]]:
+    """Return the files of every part whose receipt holds, by the name of the receipt.
+
+    A part counts if its receipt is whole and all its files are there with the bytes that it lists.
+    """
+    sizes = version.sizes()
+    receipts = {}
+    for name in sorted(name for name in sizes if name.startswith(f"{RECEIPTS}/") and name.endswith(".json")):
+        try:
+            files = files_of_receipt(version.read(name))
+        except CorruptDatasetError:
+            continue
+        if all(_holds(version, file, entry, sizes) for file, entry in files.items()):
+            receipts[name] = files
+    return receipts
+
+
+def _holds(version: Folder, file: str, entry: FileEntry, sizes: Mapping[str, int]) -> bool:
+    return sizes.get(file) == entry.bytes and entry.is_of(file, version.read(file))

@@ -1,0 +1,167 @@
+"""What a task of each pass of a write does with one partition: scan, summarize, place, encode."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.assignment import row_repeats, row_splits
+from daskprep.features.table import (
+    Parsed,
+    PartitionCensus,
+    Surroundings,
+    census_columns,
+    completed_columns,
+    encoded_outputs,
+    kept_rows,
+    read_columns,
+    summarize_columns,
+)
+from daskprep.split import DROPPED, TRAIN
+from daskprep.writing.encoded import EncodedRows, encoded_name, save_encoded
+from daskprep.writing.learned import SavedLearned
+from daskprep.writing.placement import SPLITS
+from daskprep.writing.rejects import rejects_of, save_rejects
+from daskprep.writing.scratch import ScratchSource, intact, parsed_name, parsed_of, rows_of, save_parsed, write_checked
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature
+    from daskprep.storage.files import Folder
+    from daskprep.summaries import FrameSummary
+
+__all__ = ["Encode", "Place", "Placed", "Scan", "count_classes", "look_again", "placed_name", "summarize"]
+
+
+@dataclass(frozen=True)
+class Scan:
+    """Parses a partition, keeps it as scratch, and says what the others must know of it."""
+
+    features: Mapping[str, Feature]
+    around: Mapping[str, Feature]
+    split: Any
+    columns: Sequence[str]
+    scratch: Folder
+
+    def __call__(self, number: int, table: pa.Table) -> PartitionCensus:
+        parsed = read_columns(self.features, table)
+        source = table.select(list(self.columns))
+        save_parsed(self.scratch, number, parsed, source)
+        return census_columns(self.around, self.split, parsed, source)
+
+
+def look_again(
+    around: Mapping[str, Feature], function: Callable[[pa.Table, np.ndarray | None], Any], table: pa.Table
+) -> Any:
+    """Let a split look at a scanned partition once more."""
+    return function(rows_of(table), kept_rows(around, parsed_of(table).columns))
+
+
+def summarize(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
+    """Summarize the training rows of a scanned partition."""
+    return summarize_columns(features, around, parsed_of(table), rows_of(table))
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Rows of one partition that go to each split, what its columns must tell the others, and its rejects."""
+
+    counts: tuple[int, ...]
+    edges: PartitionCensus
+    rejects: int
+
+
+@dataclass(frozen=True)
+class Place:
+    """Chooses split and repeats of every row of a scanned partition, and keeps both as scratch."""
+
+    dropping: Mapping[str, Feature]
+    around: Mapping[str, Feature]
+    learned: SavedLearned
+    features: Mapping[str, Feature]
+    scratch: Folder
+    starts: np.ndarray
+
+    def splits(self, around: Surroundings, parsed: Parsed, source: pa.Table) -> np.ndarray:
+        """Return the split of each row."""
+        return row_splits(self.dropping, self.learned.load(self.features), around, parsed, source)
+
+    def __call__(self, told: tuple[Surroundings, Any], table: pa.Table) -> Placed:
+        around, balance = told
+        parsed, source = parsed_of(table), rows_of(table)
+        learned = self.learned.load(self.features)
+        splits = self.splits(around, parsed, source)
+        repeats = row_repeats(splits, balance, source)
+        rejects = 0
+        if (splits == DROPPED).any():
+            first = int(self.starts[around.number])
+            rejects = save_rejects(self.scratch, around.number, rejects_of(self.dropping, learned, parsed, first))
+        counts = tuple(int(repeats[splits == code].sum()) for code in SPLITS.values())
+        columns = {"split": splits} if balance is None else {"split": splits, "repeats": repeats}
+        placed = pa.table(columns)
+        with write_checked(self.scratch, placed_name(around.number)) as write:
+            write(_ipc_bytes(placed))
+        return Placed(counts, census_columns(self.around, None, parsed, source, learned), rejects)
+
+
+def count_classes(shared: tuple[Place, Any], around: Surroundings, table: pa.Table) -> Any:
+    """Let the balance count the classes of a partition's training rows."""
+    place, balance = shared
+    source = rows_of(table)
+    return balance.census(source, place.splits(around, parsed_of(table), source) == TRAIN)
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Encodes the rows of a placed partition in the order of its splits.
+
+    A partition that has been encoded before, by a task whose worker died or by a write that was killed, is left.
+    With `frees` the parsed rows are removed, since nothing will ask for them again.
+    """
+
+    features: Mapping[str, Feature]
+    learned: SavedLearned
+    rows: EncodedRows
+    source: ScratchSource
+    scratch: Folder
+    frees: bool
+
+    def __call__(self, number: int) -> int:
+        if not intact(self.scratch, encoded_name(number)):
+            self._encode(number)
+        if self.frees:
+            self.scratch.remove(parsed_name(number))
+        return int(self.rows.placement.counts[number].sum())
+
+    def _encode(self, number: int) -> None:
+        placement, learned = self.rows.placement, self.learned.load(self.features)
+        splits, repeats = self._placed(number)
+        keep = splits != DROPPED
+        parsed = parsed_of(self.source.read(number, self.source.wanted(list(self.features))))
+        around = Surroundings(number, placement.carries[number] if placement.carries else {})
+        columns = completed_columns(self.features, learned, around, parsed)
+        row_ids = placement.source_starts[number] + np.flatnonzero(keep)
+        outputs: Iterator[tuple[str, np.ndarray]] = encoded_outputs(self.features, learned, columns, keep)
+        save_encoded(self.scratch, self.rows, number, row_ids, splits[keep], repeats[keep], outputs)
+
+    def _placed(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        data = self.scratch.mapped(placed_name(number))
+        table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+        splits = table["split"].to_numpy()
+        repeats = table["repeats"].to_numpy() if "repeats" in table.column_names else np.ones(len(splits), np.int64)
+        return splits, repeats
+
+
+def placed_name(partition: int) -> str:
+    """Return the name of the file of splits and repeats of a partition."""
+    return f"placed-{partition:06d}.arrows"
+
+
+def _ipc_bytes(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return sink.getvalue()

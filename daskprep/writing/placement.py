@@ -1,0 +1,80 @@
+"""Where the rows of every partition go: how many to each split, and from which place on."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from daskprep.split import TEST, TRAIN, VALIDATION
+
+__all__ = ["SPLITS", "Placement", "Run"]
+
+SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+
+
+class Run(NamedTuple):
+    """Rows of one split that lie together: `rows` of them in a partition's file, from its row `first` on."""
+
+    partition: int
+    first: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """For each partition: its rows in the source, and those that are written to each split, repeats counted.
+
+    `carries` is what each partition's columns must know of the others to be encoded.
+    """
+
+    source_rows: tuple[int, ...]
+    counts: np.ndarray
+    carries: tuple[Mapping[str, Any], ...]
+
+    @classmethod
+    def of(
+        cls, source_rows: Sequence[int], counts: Sequence[Sequence[int]], carries: Sequence[Mapping[str, Any]]
+    ) -> Placement:
+        table = np.array(counts, np.int64).reshape(len(source_rows), len(SPLITS))
+        return cls(tuple(source_rows), table, tuple(carries))
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """Rows of each split that has any."""
+        totals = self.counts.sum(axis=0).tolist()
+        return {name: total for name, total in zip(SPLITS, totals, strict=True) if total}
+
+    def starts(self, split: str) -> np.ndarray:
+        """Return where the rows of each partition begin in a split, and where the last ones end."""
+        starts: np.ndarray = self._starts[:, SPLITS[split]]
+        return starts
+
+    @functools.cached_property
+    def _starts(self) -> np.ndarray:
+        return np.concatenate((np.zeros((1, len(SPLITS)), np.int64), np.cumsum(self.counts, axis=0)))
+
+    def offset(self, partition: int, split: str) -> int:
+        """Return the row in a partition's file at which a split begins."""
+        return int(self.counts[partition, : SPLITS[split]].sum())
+
+    def runs(self, split: str, rows: range) -> Iterator[Run]:
+        """Give where the rows of a split that stand in this range are to be found, in order."""
+        starts = self.starts(split)
+        partition = int(np.searchsorted(starts, rows.start, side="right")) - 1
+        at = rows.start
+        while at < rows.stop:
+            end = min(int(starts[partition + 1]), rows.stop)
+            if end > at:
+                first = self.offset(partition, split) + at - int(starts[partition])
+                yield Run(partition, first, end - at)
+                at = end
+            partition += 1
+
+    @functools.cached_property
+    def source_starts(self) -> np.ndarray:
+        """The number in the source of the first row of each partition."""
+        return np.concatenate(([0], np.cumsum(np.array(self.source_rows, np.int64))))

@@ -1,0 +1,43 @@
+"""What the passes after learning rest on, kept so that a write that was killed goes on from there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from daskprep.storage.layout import Layout
+from daskprep.storage.manifest import FileEntry
+from daskprep.writing.placement import Placement
+
+__all__ = ["CHECKPOINT", "Plan"]
+
+CHECKPOINT = "checkpoint.json"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where rows lie, in scratch and in the dataset, and how many rejects partitions have."""
+
+    layout: Layout
+    placement: Placement
+    rejects: tuple[int, ...]
+
+    def to_bytes(self, state: Mapping[str, FileEntry]) -> bytes:
+        """Return JSON, from which a write that was killed goes on; `state` are the files of what was learned."""
+        content = {
+            "state": {name: entry.to_list() for name, entry in state.items()},
+            "layout": self.layout.to_dict(),
+            "source_rows": self.placement.source_rows,
+            "counts": self.placement.counts.tolist(),
+            "rejects": self.rejects,
+        }
+        return json.dumps(content).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> tuple[Plan, dict[str, FileEntry]]:
+        """Return what `to_bytes` was given."""
+        content = json.loads(data)
+        state = {name: FileEntry(*entry) for name, entry in content["state"].items()}
+        placement = Placement.of(content["source_rows"], content["counts"], ())
+        return cls(Layout.from_dict(content["layout"]), placement, tuple(content["rejects"])), state

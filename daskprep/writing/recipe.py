@@ -1,0 +1,123 @@
+"""What a write is asked to do, and the digest that tells it from others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import numbers
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from daskprep.errors import ConfigError
+from daskprep.progress import Progress
+from daskprep.sources import FileSource, Source
+from daskprep.state import state_files
+from daskprep.storage.arrays import Compression
+from daskprep.storage.layout import Layout
+from daskprep.writing.versions import digest_of
+
+if TYPE_CHECKING:
+    from daskprep.balance import Balance
+    from daskprep.features import Feature, Learned
+    from daskprep.split import Split
+
+__all__ = ["Options", "Recipe", "digest_of_write", "fingerprint_of"]
+
+# Counts up when the same features and rows give other bytes than before, so that no version is taken for another.
+ENCODING = 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done to the rows: a Preprocessor, taken apart.
+
+    `learned` is None where it is to be learned from the rows; `describe` gives the JSON state of the Preprocessor.
+    """
+
+    features: Mapping[str, Feature]
+    split: Split | None
+    balance: Balance | None
+    fit_on: str
+    learned: Mapping[str, Learned] | None
+    describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]]
+
+    @property
+    def dropping(self) -> dict[str, Feature]:
+        """The features that may leave rows out."""
+        return {name: feature for name, feature in self.features.items() if feature.may_drop_rows}
+
+    @property
+    def assigning(self) -> list[str]:
+        """The columns that split and balance read."""
+        split = [] if self.split is None else self.split.assign_columns
+        balance = [] if self.balance is None else self.balance.columns
+        return list(dict.fromkeys([*split, *balance]))
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a dataset is written; see `Preprocessor.write`."""
+
+    shuffle: bool = False
+    seed: int = 0
+    block_rows: int | None = None
+    compression: Compression = "lz4"
+    overwrite: bool = False
+    version: str | None = None
+    progress: bool | None = None
+    scratch: str | None = None
+
+    def check(self) -> None:
+        """Raise ConfigError for an option that makes no sense."""
+        Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
+        if self.scratch is not None and (not isinstance(self.scratch, str) or "://" in self.scratch):
+            raise ConfigError(f"scratch={self.scratch!r}: expected a local folder, which all workers see")
+        Progress(self.progress)
+        for name in ("shuffle", "overwrite"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r}: expected True or False")
+        if isinstance(self.seed, bool) or not isinstance(self.seed, numbers.Integral):
+            raise ConfigError(f"seed={self.seed!r}: expected a whole number")
+        if self.version is not None and not isinstance(self.version, str):
+            raise ConfigError(f'version={self.version!r}: expected text, such as "2024-06-01"')
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the bytes of the dataset depend on, JSON-ready."""
+        return {
+            "block_rows": self.block_rows,
+            "compression": self.compression,
+            "shuffle_seed": int(self.seed) if self.shuffle else None,
+        }
+
+
+def fingerprint_of(source: Source, options: Options) -> dict[str, Any] | None:
+    """Return what tells this source from others, without secrets; None where nothing does."""
+    if options.version is not None:
+        return {"version": options.version}
+    if not isinstance(source, FileSource):
+        return None
+    files = [list(file) for file in source.fingerprint()]
+    if not all(stamp for *_, stamp in files):
+        return None  # a file system that does not tell when a file was changed
+    return {"files": files, "format": source.format, "settings": source.settings}
+
+
+def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, options: Options) -> str:
+    """Return a digest of all that the bytes of the dataset depend on."""
+    state = recipe.describe(recipe.learned)
+    learned = {}
+    if recipe.learned is not None:
+        learned = {name: hashlib.sha256(data).hexdigest() for name, data in state_files(state).items()}
+        state = recipe.describe(None)
+    description = {
+        "encoding": ENCODING,
+        # As text: the order of features is that of the outputs, and that of special symbols is that of their ids.
+        "state": json.dumps(state, ensure_ascii=True, allow_nan=False),
+        "learned": learned,
+        "files": {name: feature.fingerprint() for name, feature in recipe.features.items()},
+        "source": fingerprint,
+        "settings": options.settings,
+    }
+    return digest_of(description)

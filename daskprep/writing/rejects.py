@@ -1,0 +1,106 @@
+"""Rows that could not be used: their numbers, the column that left them out, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from daskprep.features.table import Parsed, naming
+from daskprep.writing.scratch import write_checked
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature
+    from daskprep.storage.files import Folder
+
+__all__ = ["REJECTS", "RejectsWriter", "rejects_name", "rejects_of", "save_rejects"]
+
+REJECTS = "rejects.parquet"
+
+_SCHEMA = pa.schema(
+    [
+        pa.field("row_id", pa.int64(), nullable=False),
+        pa.field("column", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+    ]
+)
+_GROUP_ROWS = 131_072
+_SHOWN_CHARACTERS = 80
+
+
+def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], parsed: Parsed, first_row: int) -> pa.Table:
+    """Return one row for each cell that left its row out, by row, then column."""
+    found = []
+    for place, (name, feature) in enumerate(features.items()):
+        with naming(name):
+            column = parsed.columns[name]
+            dropped = feature.dropped(feature.recognize(column, learned[name]), learned[name])
+        if dropped is None:
+            continue
+        rows = np.flatnonzero(dropped)
+        reasons = np.full(len(rows), "missing", object)
+        if (cells := parsed.unreadable.get(name)) is not None:
+            where = np.flatnonzero(np.isin(rows, cells.rows))
+            texts = cells.among(dropped).texts.to_pylist()
+            reasons[where] = [f"{_shown(text)} cannot be read as a {feature.kind}" for text in texts]
+        odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
+        values = column.take(pa.array(rows[odd])).to_pylist()
+        reasons[odd] = [f"{_shown(value)} is left out by what was learned" for value in values]
+        found.append((rows, np.full(len(rows), place), name, reasons))
+    if not found:
+        return _SCHEMA.empty_table()
+    rows = np.concatenate([one[0] for one in found])
+    order = np.lexsort((np.concatenate([one[1] for one in found]), rows))
+    names = np.concatenate([np.full(len(one[0]), one[2], object) for one in found])
+    reasons = np.concatenate([one[3] for one in found])
+    return pa.table([rows[order] + first_row, names[order], reasons[order]], schema=_SCHEMA)
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+
+
+def save_rejects(folder: Folder, partition: int, rejects: pa.Table) -> int:
+    """Keep the rejects of a partition as scratch; return how many there are."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rejects.schema) as stream:
+        stream.write_table(rejects)
+    with write_checked(folder, rejects_name(partition)) as write:
+        write(sink.getvalue())
+    return len(rejects)
+
+
+@dataclass(frozen=True)
+class RejectsWriter:
+    """Joins the rejects of all partitions to one Parquet file."""
+
+    scratch: Folder
+
+    def __call__(self, partitions: Sequence[int]) -> pa.Buffer:
+        """Return the content of the file; holds one row group besides it."""
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False) as file:
+            for group in self._groups(partitions):
+                file.write_table(group, row_group_size=_GROUP_ROWS)
+        return sink.getvalue()
+
+    def _groups(self, partitions: Sequence[int]) -> Iterator[pa.Table]:
+        held = _SCHEMA.empty_table()
+        for partition in partitions:
+            data = pa.BufferReader(self.scratch.mapped(rejects_name(partition)))
+            held = pa.concat_tables([held, pa.ipc.open_stream(data).read_all()])
+            while len(held) >= _GROUP_ROWS:
+                yield held.slice(0, _GROUP_ROWS)
+                held = held.slice(_GROUP_ROWS)
+        if len(held):
+            yield held
+
+
+def rejects_name(partition: int) -> str:
+    """Return the name of the file of rejects of a partition."""
+    return f"rejects-{partition:06d}.arrows"

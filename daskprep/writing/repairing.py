@@ -1,0 +1,122 @@
+"""Make the damaged files of a dataset again from its source."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from daskprep.balance import balance_from_dict
+from daskprep.dataset import Dataset, open_dataset
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
+from daskprep.features.table import source_columns
+from daskprep.sources import Source, as_source, read_files
+from daskprep.split import split_from_dict
+from daskprep.storage import Folder
+from daskprep.storage.manifest import Manifest
+from daskprep.writing.recipe import Options, Recipe
+from daskprep.writing.versions import check_committed, clean
+from daskprep.writing.write import rewrite
+
+__all__ = ["repair"]
+
+
+def repair(
+    path: str | os.PathLike[str],
+    frame: Any = None,
+    *,
+    progress: bool | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Dataset:
+    """Make the damaged files of a dataset again, and remove files that are not part of it.
+
+    Only parts with a damaged file are written, and each file must come out with the very bytes that the manifest
+    lists, so a source that has changed is refused. The manifest, metadata.json and vocabularies cannot be made again
+    like this: without them the dataset must be written anew.
+
+    Parameters
+    ----------
+    path : str or path
+        The folder of the dataset.
+    frame : DataFrame, path or None
+        The rows that the dataset was made of; None for the files that it was made of, if they are unchanged.
+    progress : bool or None
+        As for `Preprocessor.write`.
+    storage_options : mapping or None
+        As for `Preprocessor.write`.
+
+    Returns
+    -------
+    Dataset
+        The dataset, whole again.
+
+    Examples
+    --------
+    >>> import tempfile, pandas as pd
+    >>> from pathlib import Path
+    >>> import daskprep as dp
+    >>> frame, folder = pd.DataFrame({"price": [1.0, 2.0]}), tempfile.mkdtemp()
+    >>> dataset = dp.Preprocessor({"price": "number"}).fit_write(frame, f"{folder}/a.dp")
+    >>> _ = next(Path(folder).rglob("part-00000.parquet")).write_bytes(b"")
+    >>> [damage.problem for damage in dataset.damaged()]
+    ['has 0 bytes, not 682']
+    >>> dp.repair(f"{folder}/a.dp", frame).damaged()
+    []
+    """
+    dataset = open_dataset(path, storage_options=storage_options)
+    root, committed = Folder.open(path, storage_options), dataset.manifest
+    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in dataset.damaged()}
+    if lost := damaged & committed.files.keys():
+        state = dataset.metadata
+        recipe = Recipe(
+            dataset.features,
+            split_from_dict(state["split"]),
+            balance_from_dict(state["balance"]),
+            state["fit_on"],
+            dataset.learned,
+            lambda learned: state,
+        )
+        columns = list(dict.fromkeys([*source_columns(recipe.features), *recipe.assigning]))
+        source = _source(frame, columns, committed, storage_options)
+        seed = committed.settings["shuffle_seed"]
+        options = Options(
+            shuffle=seed is not None,
+            seed=seed or 0,
+            block_rows=committed.layout.block_rows,
+            compression=committed.layout.compression,
+            progress=progress,
+        )
+        rewrite(recipe, source, root, options, committed, lost)
+    else:
+        with root.locked():
+            check_committed(root, committed)
+            clean(root, committed)
+    dataset = open_dataset(path, storage_options=storage_options)
+    dataset.verify()
+    return dataset
+
+
+def _source(frame: Any, columns: list[str], committed: Manifest, storage_options: Mapping[str, Any] | None) -> Source:
+    if frame is not None:
+        return as_source(frame, columns=columns, storage_options=storage_options)
+    recorded = committed.source or {}
+    if "files" not in recorded:
+        raise ConfigError("the dataset does not say which files it was made of: give the frame to repair it from")
+    settings = {key: value for key, value in recorded["settings"].items() if key != "format"}
+    try:
+        source = read_files(
+            [name for name, *_ in recorded["files"]],
+            columns=columns,
+            format=recorded["format"],
+            storage_options=storage_options,
+            **settings,
+        )
+    except ColumnError as error:
+        raise ColumnError(f"{error}. If the names of folders give columns, give the folder as frame") from error
+    for before, now in zip(recorded["files"], source.fingerprint(), strict=True):
+        if list(now) != list(before):
+            raise CorruptDatasetError(
+                f"{before[0]} has changed since the dataset was made of it; give the rows as they were, or write anew "
+                "with overwrite=True"
+            )
+    return source

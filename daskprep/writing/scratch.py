@@ -1,0 +1,159 @@
+"""Parsed rows between the passes of a write: one Arrow file for each partition, read again as a source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.features.table import Parsed, Unreadable
+from daskprep.sources.base import Piece, Source
+from daskprep.storage.checksum import crc32c
+
+if TYPE_CHECKING:
+    from daskprep.storage.files import Folder
+
+__all__ = [
+    "ScratchSource",
+    "intact",
+    "parsed_name",
+    "parsed_of",
+    "read_checked",
+    "rows_of",
+    "save_parsed",
+    "write_checked",
+]
+
+# What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
+# the source that the split or the balance reads.
+_PARSED, _UNREADABLE, _SOURCE = "parsed:", "unreadable:", "source:"
+_TRAILER_BYTES = 4
+
+
+class ScratchSource(Source):
+    """Partitions that an earlier pass parsed."""
+
+    def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
+        self.columns = [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
+        self.npartitions = len(rows)
+        self.row_counts = list(rows)
+        self._pieces = [ScratchPiece(count, 0, folder, parsed_name(i)) for i, count in enumerate(rows)]
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        return self._pieces
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        return self._pieces[partition].read(columns)
+
+    def wanted(self, names: Sequence[str], columns: Sequence[str] = ()) -> list[str]:
+        """Return what to read for these features and columns of the source."""
+        return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
+
+
+@dataclass(frozen=True)
+class ScratchPiece(Piece):
+    """The parsed rows of one partition."""
+
+    rows: int
+    nbytes: int
+    folder: Folder
+    name: str
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """Return these columns, and with parsed ones the texts of cells that could not be read."""
+        data = self.folder.mapped(self.name)
+        content = pa.BufferReader(data.slice(0, data.size - _TRAILER_BYTES))
+        schema = pa.ipc.open_file(content).schema
+        texts = [_UNREADABLE + column.removeprefix(_PARSED) for column in columns if column.startswith(_PARSED)]
+        present = [*columns, *(text for text in texts if text in schema.names)]
+        options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in present])
+        table = pa.ipc.open_file(content, options=options).read_all()
+        return table if present else pa.table({"": pa.nulls(self.rows)}).select([])
+
+
+def parsed_name(partition: int) -> str:
+    """Return the name of the file of parsed rows of a partition."""
+    return f"parsed-{partition:06d}.arrow"
+
+
+def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table) -> None:
+    """Keep parsed columns, their unreadable cells, and columns of the source."""
+    columns: dict[str, Any] = {_PARSED + name: column for name, column in parsed.columns.items()}
+    for name, cells in parsed.unreadable.items():
+        places = np.full(parsed.rows, -1, np.int64)
+        places[cells.rows] = np.arange(len(cells.rows))
+        columns[_UNREADABLE + name] = cells.texts.take(pa.array(places, mask=places < 0))
+    columns |= {_SOURCE + name: source[name].combine_chunks() for name in source.column_names}
+    table = pa.table(columns) if columns else pa.table({"": pa.nulls(parsed.rows)})
+    with write_checked(folder, parsed_name(partition)) as write, pa.ipc.new_file(_Sink(write), table.schema) as file:
+        file.write_table(table)
+
+
+def parsed_of(table: pa.Table) -> Parsed:
+    """Take parsed columns and unreadable cells out of what a `ScratchPiece` gave."""
+    columns, unreadable = {}, {}
+    for name in table.column_names:
+        column = table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()
+        if name.startswith(_PARSED):
+            columns[name.removeprefix(_PARSED)] = column
+        elif name.startswith(_UNREADABLE):
+            texts = column.drop_null()
+            unreadable[name.removeprefix(_UNREADABLE)] = Unreadable(np.flatnonzero(column.is_valid()), texts)
+    return Parsed(table.num_rows, columns, unreadable)
+
+
+def rows_of(table: pa.Table) -> pa.Table:
+    """Take the columns of the source out of what a `ScratchPiece` gave."""
+    names = [name for name in table.column_names if name.startswith(_SOURCE)]
+    chosen = table.select(names)
+    return chosen.rename_columns([name.removeprefix(_SOURCE) for name in names]) if names else chosen
+
+
+class _Sink:
+    """What pyarrow needs of a file that is only written."""
+
+    closed = False
+
+    def __init__(self, write: Any) -> None:
+        self.write = write
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+@contextmanager
+def write_checked(folder: Folder, name: str) -> Iterator[Any]:
+    """Write a file that ends with its checksum: whole or not at all, but not flushed to the disk.
+
+    Gives a function that appends a buffer.
+    """
+    checksum = 0
+    with folder.writer(name, durable=False) as append:
+
+        def write(buffer: Any) -> int:
+            nonlocal checksum
+            checksum = crc32c(buffer, start=checksum)
+            return append(buffer)
+
+        yield write
+        append(checksum.to_bytes(_TRAILER_BYTES, "little"))
+
+
+def read_checked(folder: Folder, name: str) -> bytes:
+    """Return the content of a file that `write_checked` wrote."""
+    return folder.read(name)[:-_TRAILER_BYTES]
+
+
+def intact(folder: Folder, name: str) -> bool:
+    """Tell whether a file that `write_checked` wrote is there and whole, also after a loss of power."""
+    if (size := folder.size(name)) is None or size < _TRAILER_BYTES:
+        return False
+    data = folder.mapped(name)
+    checksum = crc32c(data.slice(0, size - _TRAILER_BYTES))
+    trailer: bytes = data.slice(size - _TRAILER_BYTES).to_pybytes()
+    return checksum.to_bytes(_TRAILER_BYTES, "little") == trailer

@@ -1,0 +1,114 @@
+"""Which version a write makes, when it is already there, and what goes away once it is committed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.state import METADATA
+from daskprep.storage.manifest import MANIFEST, Manifest, read_manifest
+from daskprep.writing.parts import RECEIPTS
+
+if TYPE_CHECKING:
+    from daskprep.storage.files import Folder
+
+__all__ = ["SCRATCH", "check_committed", "choose_version", "clean", "commit", "digest_of", "tidy"]
+
+SCRATCH = "scratch"
+
+_DIGEST_DIGITS = 16
+_VERSION = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}(-[0-9]+)?")
+# A write that was killed may leave these beside the manifest.
+_TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
+
+
+def digest_of(description: Mapping[str, Any]) -> str:
+    """Return a digest of JSON values, the same in every process."""
+    text = json.dumps(description, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_DIGEST_DIGITS]
+
+
+def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bool) -> tuple[str, Manifest | None]:
+    """Return the name of the version to write, and the manifest if it is committed and nothing is to be done.
+
+    A version is named by its digest. One that is written again although it is committed gets a number besides, so
+    that readers keep the old one until the new one is whole. Without `repeatable` equal digests do not mean equal
+    rows, so it is always written again.
+    """
+    try:
+        committed = read_manifest(root)
+    except (CorruptDatasetError, FormatVersionError) as error:
+        if not overwrite:
+            raise type(error)(f"{error}; overwrite=True writes the dataset anew") from error
+        committed = None
+    if committed is None:
+        _check_empty(root)
+        return digest, None
+    name, _, number = committed.version.partition("-")
+    if name != digest:
+        return digest, None
+    if repeatable and not overwrite:
+        return committed.version, committed
+    return f"{digest}-{int(number or 0) + 1}", None
+
+
+def _check_empty(root: Folder) -> None:
+    others = [name for name in root.children() if not _is_ours(root, name)]
+    if others:
+        shown = ", ".join(f'"{name}"' for name in sorted(others)[:3])
+        raise ConfigError(f"{root.url} is no dataset and holds other files, such as {shown}: give a folder of its own")
+
+
+def _is_ours(root: Folder, name: str) -> bool:
+    if not _VERSION.fullmatch(name):
+        return bool(name == MANIFEST or _TEMPORARY.fullmatch(name))
+    children = (root / name).children()
+    return not children or bool({METADATA, RECEIPTS, SCRATCH} & set(children))
+
+
+def check_committed(root: Folder, manifest: Manifest) -> None:
+    """Raise ConfigError if another version was committed since the manifest was read; the folder must be locked."""
+    found = read_manifest(root)
+    if found is None or found.to_bytes() != manifest.to_bytes():
+        raise ConfigError(f"{root.url} was written anew meanwhile: open it again")
+
+
+def commit(root: Folder, manifest: Manifest) -> None:
+    """Make a version the dataset, and remove everything else."""
+    found = (root / manifest.version).sizes()
+    if lost := [name for name, entry in manifest.files.items() if found.get(name) != entry.bytes]:
+        raise CorruptDatasetError(
+            f"{root.url}: {len(lost):,} files that were just written are gone, such as {lost[0]}: two writes to one "
+            "path at a time, where there are no locks, as in object stores? Nothing was committed; write again"
+        )
+    root.write(MANIFEST, manifest.to_bytes())
+    clean(root, manifest)
+
+
+def clean(root: Folder, manifest: Manifest) -> None:
+    """Remove all that is not part of a committed version."""
+    _remove_others(root, manifest)
+    version = root / manifest.version
+    version.remove(*(name for name in version.sizes() if name not in manifest.files))
+    for name in (RECEIPTS, SCRATCH):
+        (version / name).remove_all()
+
+
+def tidy(root: Folder, manifest: Manifest) -> None:
+    """Remove what a write that was killed right after its commit has left."""
+    if {RECEIPTS, SCRATCH} & set((root / manifest.version).children()):
+        clean(root, manifest)
+    else:
+        _remove_others(root, manifest)
+
+
+def _remove_others(root: Folder, manifest: Manifest) -> None:
+    for name in root.children():
+        if _VERSION.fullmatch(name) and name != manifest.version and _is_ours(root, name):
+            (root / name).remove_all()
+        elif _TEMPORARY.fullmatch(name):
+            root.remove(name)

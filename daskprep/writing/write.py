@@ -1,0 +1,104 @@
+"""Write a source as a dataset, or make files of one again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features.fitting import check_columns
+from daskprep.progress import Progress
+from daskprep.sources import Source
+from daskprep.storage import Folder
+from daskprep.storage.manifest import Manifest
+from daskprep.writing.encoded import ROW_ID
+from daskprep.writing.folders import check_folders, scratch_folder
+from daskprep.writing.job import WriteJob
+from daskprep.writing.parts import RECEIPTS
+from daskprep.writing.recipe import Options, Recipe, digest_of_write, fingerprint_of
+from daskprep.writing.versions import check_committed, choose_version, clean, tidy
+
+if TYPE_CHECKING:
+    from daskprep.features import Learned
+
+__all__ = ["rewrite", "write_source"]
+
+
+def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> dict[str, Learned] | None:
+    """Write a dataset to `root`; return what was learned, or None if the very version was there already."""
+    check_columns(recipe.features, source)
+    source.require(recipe.assigning)
+    for name, feature in recipe.features.items():
+        if ROW_ID.name in (name + output for output in feature.outputs):
+            raise ConfigError(
+                f'a feature is called "{ROW_ID.name}", as the column of the rows\' numbers is: give it another name, '
+                f'and column="{name}"'
+            )
+    fingerprint = fingerprint_of(source, options)
+    digest = digest_of_write(recipe, fingerprint, options)
+    with _opened(root):
+        return _write_version(recipe, source, root, options, fingerprint, digest)
+
+
+@contextmanager
+def _opened(root: Folder) -> Iterator[None]:
+    """Hold the folder; ConfigError if there can be none."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(root.locked())
+        except OSError as error:
+            reason = "it is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+            raise ConfigError(f"{root.url} cannot be a dataset's folder: {reason}; give another path") from error
+        yield
+
+
+def _write_version(
+    recipe: Recipe,
+    source: Source,
+    root: Folder,
+    options: Options,
+    fingerprint: Mapping[str, Any] | None,
+    digest: str,
+) -> dict[str, Learned] | None:
+    repeatable = fingerprint is not None
+    name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
+    if committed is not None:
+        tidy(root, committed)
+        return None
+    version = root / name
+    if not repeatable:
+        version.remove_all()
+    with scratch_folder(version, options.scratch) as scratch, Progress(options.progress) as progress:
+        check_folders(version, scratch)
+        if not repeatable:
+            scratch.remove_all()
+        try:
+            return WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
+        except (ColumnError, ConfigError, RejectedValueError):
+            # The same would happen again: nothing is worth keeping.
+            scratch.remove_all()
+            if not (version / RECEIPTS).children():
+                version.remove_all()
+            raise
+
+
+def rewrite(
+    recipe: Recipe, source: Source, root: Folder, options: Options, committed: Manifest, damaged: Set[str]
+) -> None:
+    """Make damaged files of a committed version again; `recipe` holds what was learned."""
+    check_columns(recipe.features, source)
+    source.require(recipe.assigning)
+    with (
+        root.locked(),
+        scratch_folder(root / committed.version, options.scratch) as scratch,
+        Progress(options.progress) as progress,
+    ):
+        check_committed(root, committed)
+        check_folders(root / committed.version, scratch)
+        scratch.remove_all()
+        write = WriteJob(
+            recipe, source, root, committed.version, scratch, options, progress, committed.source, committed.files
+        )
+        write.repair(committed, damaged)
+        clean(root, committed)

@@ -1,0 +1,266 @@
+from __future__ import annotations
+
+import os
+import runpy
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+import daskprep.state
+import daskprep.storage.layout
+from daskprep.dataset import Dataset, open_dataset
+from daskprep.errors import CorruptDatasetError, DaskprepError, FormatVersionError, IncompleteDatasetError
+from daskprep.storage import FileEntry, Manifest
+from daskprep.storage.manifest import MANIFEST
+
+WRITER = runpy.run_path(str(Path(__file__).with_name("writer_process.py")))
+content = WRITER["content"]
+ROWS = 40
+
+
+def table() -> pd.DataFrame:
+    numbers = np.arange(ROWS)
+    return pd.DataFrame(
+        {
+            "price": np.where(numbers % 13 == 5, np.nan, numbers * 1.5),
+            "city": np.take(["Rome", "Oslo", "Bern"], numbers % 3),
+            "tags": [f"a{number % 7} b" for number in numbers],
+            "series": [f"{number} 2 3" for number in numbers],
+            "sold": numbers % 2 == 0,
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Write a dataset with files of every kind that is small enough to damage each byte of."""
+    path = tmp_path_factory.mktemp("damage") / "made.dp"
+    features = {
+        "price": dp.Number(missing_value_strategy="drop_row"),
+        "city": "category",
+        "tags": "set",
+        "series": "timeseries",
+        "sold": "binary",
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(daskprep.state, "LARGE_VOCABULARY", 8)
+        patch.setattr(daskprep.storage.layout, "_PART_BYTES", 500)
+        prep = dp.Preprocessor(features, split=dp.RandomSplit((0.7, 0.1, 0.2)))
+        prep.fit_write(table(), path, block_rows=16, progress=False)
+    return path
+
+
+@pytest.fixture
+def path(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # Threads take longer to start than these files to read.
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    shutil.copytree(made, tmp_path / "a.dp")
+    return tmp_path / "a.dp"
+
+
+def read(path: Path) -> tuple[Dataset, dict[str, np.ndarray]]:
+    """Open a dataset and read all that it gives: rows, rejects and what was learned."""
+    dataset, arrays = open_dataset(path), {}
+    for name, split in dataset.splits.items():
+        arrays |= {f"{name}/{output}": array for output, array in split.read(["row_id", *split.columns]).items()}
+        _ = split.arrays
+    arrays["rejects"] = dataset.rejects().to_pandas().to_numpy()
+    _ = dataset.learned
+    return dataset, arrays
+
+
+def same(found: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> bool:
+    return found.keys() == expected.keys() and all(
+        found[name].dtype == array.dtype and np.array_equal(found[name], array) for name, array in expected.items()
+    )
+
+
+def all_files(path: Path) -> list[Path]:
+    return sorted(file.relative_to(path) for file in path.rglob("*") if file.is_file())
+
+
+def flips(data: bytes) -> Iterator[bytes]:
+    """Give the bytes with all bits of each one flipped in turn, and with one bit of each."""
+    for place, byte in enumerate(data):
+        for bits in (0xFF, 1 << place % 8):
+            yield data[:place] + bytes([byte ^ bits]) + data[place + 1 :]
+
+
+def check_every(path: Path, damages: Callable[[bytes], Iterator[bytes]]) -> int:
+    """Check that each damage to each file is found and named, and that no read gives other values than before."""
+    open_dataset(path).verify()
+    count = 0
+    for name in all_files(path):
+        file, whole = path / name, (path / name).read_bytes()
+        for damaged in damages(whole):
+            count += 1
+            file.write_bytes(damaged)
+            with pytest.raises(CorruptDatasetError, match=str(name)):
+                open_dataset(path).verify()
+        file.write_bytes(whole)
+    open_dataset(path).verify()
+    return count
+
+
+def check_reads(path: Path, damages: Callable[[bytes], Iterator[bytes]]) -> None:
+    """Check that each damage to each file is named by what reads it, or does not show in what is read."""
+    _, expected = read(path)
+    for name in all_files(path):
+        file, whole = path / name, (path / name).read_bytes()
+        for damaged in damages(whole):
+            file.write_bytes(damaged)
+            try:
+                _, found = read(path)
+            except (CorruptDatasetError, FormatVersionError) as error:
+                assert str(name) in str(error)  # noqa: PT017 which error it is depends on the byte
+            else:
+                # Of a table, some bytes have no say in what is read, such as those of statistics.
+                assert name.suffix == ".parquet"
+                assert same(found, expected)
+        file.write_bytes(whole)
+
+
+def some(damages: Callable[[bytes], Iterator[bytes]], step: int) -> Callable[[bytes], Iterator[bytes]]:
+    """Leave most of the damages out, other ones of each file."""
+    return lambda data: (one for number, one in enumerate(damages(data)) if (number + len(data)) % step == 0)
+
+
+def test_the_dataset_has_files_of_every_kind(made):
+    names = [str(name) for name in all_files(made)]
+    for kind in (
+        "manifest.json",
+        "metadata.json",
+        "vocab/",
+        "rejects.parquet",
+        "part-00001",
+        "zarr.json",
+        "test/table",
+    ):
+        assert any(kind in name for name in names), kind
+    assert sum(len(data) for data in content(made).values() if data) < 40_000
+    assert len(open_dataset(made).rejects()) == 3
+
+
+def test_flipped_bytes_are_found_and_named(path):
+    assert check_every(path, some(flips, 61)) > 500
+
+
+def test_flipped_bytes_are_never_read_as_values(path):
+    check_reads(path, some(flips, 71))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_flipped_byte_is_found_and_named(path):
+    assert check_every(path, flips) == 2 * sum(len(data) for data in content(path).values() if data)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_no_flipped_byte_is_read_as_a_value(path):
+    check_reads(path, flips)
+
+
+def lengths(data: bytes) -> Iterator[bytes]:
+    """Give the bytes cut short, at every length of a tiny file, and longer ones."""
+    step = 1 if len(data) < 200 else len(data) // 20
+    yield from (data[:length] for length in range(0, len(data), step))
+    yield from (data + b"\0", data + data)
+
+
+def test_every_other_length_is_found_and_named(path):
+    assert check_every(path, lengths) > 500
+
+
+def test_every_other_length_is_never_read_as_values(path):
+    check_reads(path, some(lengths, 3))
+
+
+def test_missing_files_are_found_and_named(path):
+    dataset = open_dataset(path)
+    for name in all_files(path):
+        data = (path / name).read_bytes()
+        (path / name).unlink()
+        assert [one.file for one in dataset.damaged()] == [str(name)]
+        error = IncompleteDatasetError if name.name == MANIFEST else CorruptDatasetError
+        with pytest.raises(error, match="manifest" if name.name == MANIFEST else str(name)):
+            read(path)
+        (path / name).write_bytes(data)
+    dataset.verify()
+
+
+def test_files_exchanged_for_others_of_the_same_length_are_found(path):
+    dataset = open_dataset(path)
+    files = {name: (path / name).read_bytes() for name in all_files(path)}
+    pairs = [(a, b) for a in files for b in files if a < b and len(files[a]) == len(files[b]) and files[a] != files[b]]
+    assert any("/c" in str(a) for a, _ in pairs)
+    for first, second in pairs:
+        (path / first).write_bytes(files[second])
+        (path / second).write_bytes(files[first])
+        assert {one.file for one in dataset.damaged()} == {str(first), str(second)}
+        with pytest.raises(CorruptDatasetError, match=f"{first}|{second}"):
+            read(path)
+        (path / first).write_bytes(files[first])
+        (path / second).write_bytes(files[second])
+    dataset.verify()
+
+
+@pytest.mark.parametrize("name", ["extra", "train/table/part-00099.parquet", "train/arrays.zarr/tags/c.9.0", "vocab/a"])
+def test_files_too_many_are_found_and_named(path, name):
+    dataset = open_dataset(path)
+    (path / dataset.version / name).write_bytes(b"x")
+    with pytest.raises(CorruptDatasetError, match=f"{name} is not part of the dataset"):
+        dataset.verify()
+    assert len(read(path)[1]) == len(read(path)[1])
+
+
+def test_a_folder_or_a_link_in_place_of_a_file_is_found(path):
+    dataset = open_dataset(path)
+    for name in all_files(path):
+        file, data = path / name, (path / name).read_bytes()
+        file.unlink()
+        file.mkdir()
+        assert [one.file for one in dataset.damaged()] == [str(name)]
+        with pytest.raises(DaskprepError):
+            read(path)
+        file.rmdir()
+        file.symlink_to("nowhere")
+        assert [one.file for one in dataset.damaged()] == [str(name)]
+        with pytest.raises(DaskprepError):
+            read(path)
+        file.unlink()
+        file.write_bytes(data)
+    dataset.verify()
+
+
+def test_a_whole_manifest_of_another_dataset_is_found(path):
+    old = open_dataset(path).manifest
+    for name, entry in old.files.items():
+        other = FileEntry(entry.bytes, entry.crc32c ^ 1, entry.rows)
+        files = {**old.files, name: other}
+        manifest = Manifest(old.version, old.layout, files, old.source, old.settings)
+        (path / MANIFEST).write_bytes(manifest.to_bytes())
+        with pytest.raises(CorruptDatasetError, match=name):
+            open_dataset(path).verify()
+
+
+def test_a_damaged_dataset_is_written_anew(path, made):
+    features = {"sold": "binary"}
+    for name in all_files(path):
+        if name.name == MANIFEST:
+            continue
+        data = (path / name).read_bytes()
+        (path / name).write_bytes(data[:-1])
+        with pytest.raises(CorruptDatasetError):
+            open_dataset(path).verify()
+        (path / name).write_bytes(data)
+    (path / MANIFEST).write_bytes(b"{}")
+    with pytest.raises(CorruptDatasetError, match="overwrite=True"):
+        dp.Preprocessor(features).fit_write(table(), path, progress=False)
+    dp.Preprocessor(features).fit_write(table(), path, progress=False, overwrite=True).verify()
+    assert len(list(path.iterdir())) == 2

@@ -1,0 +1,333 @@
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import re
+import runpy
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from daskprep.dataset import open_dataset
+from daskprep.errors import ConfigError, IncompleteDatasetError
+
+WRITER = runpy.run_path(str(Path(__file__).with_name("writer_process.py")))
+content = WRITER["content"]
+SITUATIONS = ["nothing", "older"]
+
+
+def check_killed(undisturbed: Any, path: Path, situation: str) -> str:
+    """Check that what is there after a kill is whole, or says that it is not, and return what it is."""
+    try:
+        dataset = open_dataset(path)
+    except IncompleteDatasetError:
+        assert situation == "nothing"
+        return "unfinished"
+    except ConfigError as error:
+        assert situation == "nothing"
+        assert "there is no dataset at" in str(error)  # noqa: PT017 not to raise at all is right as well
+        return "none"
+    dataset.verify()
+    assert sum(len(split.read("row_id")["row_id"]) for split in dataset.splits.values()) > 3_000
+    found: str = undisturbed.versions[dataset.version]
+    assert found == "new" or situation == "older"
+    return found
+
+
+def check_rerun(undisturbed: Any, path: Path, step: Any, **how: Any) -> None:
+    result = undisturbed.writer.write(path, undisturbed.source, **how)
+    assert result.error is None, (step, result.message)
+    found, expected = content(path), undisturbed.files
+    differing = [name for name in {**found, **expected} if found.get(name, "") != expected.get(name, "")]
+    assert not differing, (step, differing)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> Iterator[Any]:
+    with WRITER["writer_process"]() as writer:
+        yield WRITER["write_undisturbed"](writer, tmp_path_factory.mktemp("undisturbed"))
+
+
+PLACES = ["scratch", "receipts", "table", "zarr.json", "arrays.zarr", "vocab", "metadata.json", "rejects", "manifest"]
+
+
+def kinds_of(steps: list[str]) -> list[int]:
+    """Return the number of a step in the middle of those of one call on files of one kind, for every kind and call."""
+    kinds: dict[tuple[str, str], list[int]] = {}
+    for number, step in enumerate(steps):
+        place = next((place for place in PLACES if place in step), "")
+        kinds.setdefault((step.split()[0], place), []).append(number)
+    return sorted(numbers[len(numbers) // 2] for numbers in kinds.values())
+
+
+def check_kills(undisturbed: Any, path: Path, situation: str, kill_at: Any) -> set[str]:
+    found = set()
+    for number in kill_at:
+        undisturbed.prepare(path, situation)
+        result = undisturbed.write(path, kill_at=number)
+        assert result.returncode == -9
+        found.add(check_killed(undisturbed, path, situation))
+        check_rerun(undisturbed, path, (number, undisturbed.steps[situation][number]))
+    return found
+
+
+def test_a_write_that_is_killed_at_a_step_of_every_kind_goes_on(undisturbed, tmp_path):
+    steps = undisturbed.steps["older"]
+    found = check_kills(undisturbed, tmp_path / "a.dp", "older", [*kinds_of(steps)[::3], len(steps) - 1])
+    assert found == {"older", "new"}
+
+
+def test_a_first_write_that_is_killed_leaves_nothing_or_says_so(undisturbed, tmp_path):
+    steps = undisturbed.steps["nothing"]
+    numbers = [0, *range(1, len(steps), len(steps) // 5), len(steps) - 1]
+    found = check_kills(undisturbed, tmp_path / "a.dp", "nothing", numbers)
+    assert found == {"none", "unfinished", "new"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("situation", SITUATIONS)
+def test_a_write_that_is_killed_at_any_step_goes_on(undisturbed, tmp_path, situation):
+    check_kills(undisturbed, tmp_path / "a.dp", situation, range(len(undisturbed.steps[situation])))
+
+
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("kills", [4, pytest.param(100, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_write_that_is_killed_at_a_random_moment_goes_on(undisturbed, tmp_path, situation, kills):
+    moments, path, done = random.Random(kills), tmp_path / "a.dp", 0
+    for _ in range(5 * kills):
+        undisturbed.prepare(path, situation)
+        moment = moments.uniform(0, undisturbed.seconds)
+        result = undisturbed.write(path, kill_after=moment, scheduler="threads")
+        if result.returncode == 0:
+            continue  # it was faster
+        assert result.returncode == -9
+        check_killed(undisturbed, path, situation)
+        check_rerun(undisturbed, path, moment, scheduler="threads")
+        done += 1
+        if done == kills:
+            return
+    pytest.fail(f"only {done} writes were killed")
+
+
+def test_a_write_that_is_killed_again_and_again_gets_done(undisturbed, tmp_path):
+    path, kills = tmp_path / "a.dp", 0
+    undisturbed.prepare(path, "older")
+    # Each gets some steps further than the one before, and so each goes on from what that one has left.
+    for more in itertools.count(20, 150):
+        result = undisturbed.write(path, kill_at=more)
+        if result.returncode == 0:
+            break
+        kills += 1
+        check_killed(undisturbed, path, "older")
+    assert kills > 3
+    assert content(path) == undisturbed.files
+
+
+@pytest.mark.parametrize("file", ["vocab/", "checkpoint.json", "receipts/"])
+def test_a_file_that_was_never_renamed_is_gone_after_a_second_kill(undisturbed, tmp_path, file):
+    path = tmp_path / "a.dp"
+    assert undisturbed.write(path, kill_on=f"replace .*{file}").returncode == -9
+    assert [name for name in content(path) if file in name and name.endswith(".tmp")]
+    assert undisturbed.write(path, kill_on="replace .*receipts/test-00001").returncode == -9
+    check_rerun(undisturbed, path, file)
+
+
+def stamps(path: Path) -> dict[str, tuple[int, int]]:
+    """Return what tells whether a file was written again."""
+    files = {file.relative_to(path).as_posix(): file.stat() for file in path.rglob("*") if file.is_file()}
+    return {name: (status.st_ino, status.st_mtime_ns) for name, status in files.items()}
+
+
+def receipted(version: Path) -> set[str]:
+    """Return the files of parts that are done."""
+    receipts = [json.loads(file.read_bytes())["receipt"] for file in (version / "receipts").glob("*.json")]
+    return {f"{version.name}/{name}" for receipt in receipts for name in receipt["files"]}
+
+
+@pytest.mark.parametrize("share", [0.5, 1.0])
+def test_parts_with_receipts_are_not_written_again(undisturbed, tmp_path, share):
+    path, steps = tmp_path / "a.dp", undisturbed.steps["nothing"]
+    receipts = [n for n, step in enumerate(steps) if step.startswith("replace") and "/receipts/" in step]
+    done = round(share * len(receipts))
+    assert undisturbed.write(path, kill_at=receipts[done - 1] + 1).returncode == -9
+    [version] = path.iterdir()
+    before, kept = stamps(path), receipted(version)
+    assert len(list((version / "receipts").glob("*.json"))) == done
+    result = undisturbed.write(path)
+    after = stamps(path)
+    assert {name for name in before.keys() & after.keys() if before[name] == after[name]} >= kept
+    written = [step for step in result.steps if step.startswith("replace") and "/table/" in step]
+    assert len(written) == len(receipts) - done
+    assert content(path) == undisturbed.files
+
+
+def test_a_finished_write_writes_nothing(undisturbed, tmp_path):
+    undisturbed.write(tmp_path / "a.dp")
+    assert undisturbed.write(tmp_path / "a.dp").steps == []
+
+
+def nameless(path: Path) -> dict[str, Any]:
+    """Return the content of a dataset without the name of its version."""
+    version, files = open_dataset(path).version, content(path)
+    manifest = json.loads(files.pop("manifest.json"))["manifest"]
+    assert manifest.pop("version") == version
+    return {"manifest": manifest} | {name.replace(version, "version"): data for name, data in files.items()}
+
+
+def every(steps: list[str], count: int) -> list[int]:
+    return [*np.linspace(0, len(steps) - 1, count).astype(int).tolist()]
+
+
+def test_an_overwrite_that_is_killed_leaves_the_old_or_the_new_one(undisturbed, tmp_path):
+    path = tmp_path / "a.dp"
+    undisturbed.write(path)
+    old = open_dataset(path).version
+    shutil.copytree(path, tmp_path / "old.dp")
+    steps = undisturbed.write(path, overwrite=True).steps
+    expected, seen = content(path), set()
+    commit = steps.index(f"replace {path}/manifest.json")
+    for number in [0, commit, commit + 1, len(steps) - 1]:
+        shutil.rmtree(path)
+        shutil.copytree(tmp_path / "old.dp", path)
+        assert undisturbed.write(path, overwrite=True, kill_at=number).returncode == -9
+        dataset = open_dataset(path)
+        dataset.verify()
+        assert dataset.version == (old if number <= commit else f"{old}-1")
+        seen.add(dataset.version)
+        undisturbed.write(path, overwrite=True)
+        # Once the new one is there, the rerun writes yet another.
+        assert number > commit or content(path) == expected
+        assert nameless(path) == nameless(tmp_path / "old.dp")
+    assert len(seen) == 2
+
+
+def test_a_killed_overwrite_is_given_up_by_a_write_that_needs_none(undisturbed, tmp_path):
+    path = tmp_path / "a.dp"
+    undisturbed.write(path)
+    assert undisturbed.write(path, overwrite=True, kill_on="replace .*/receipts/").returncode == -9
+    assert content(path) != undisturbed.files
+    check_rerun(undisturbed, path, "overwrite")
+
+
+@pytest.mark.parametrize("fitted", [False, True])
+def test_a_frame_that_is_killed_is_written_anew(undisturbed, tmp_path, fitted):
+    path, how = tmp_path / "a.dp", {"frame": [1000, 1000, 1000], "fitted": fitted}
+    steps = undisturbed.write(path, **how).steps
+    expected = nameless(path)
+    for number in every(steps, 3):
+        shutil.rmtree(path)
+        assert undisturbed.write(path, **how, kill_at=number).returncode == -9
+        undisturbed.write(path, **how)
+        open_dataset(path).verify()
+        assert nameless(path) == expected
+
+
+def test_a_killed_write_of_another_frame_is_not_mixed_in(undisturbed, tmp_path):
+    path, how = tmp_path / "a.dp", {"frame": [1500, 1500]}
+    undisturbed.write(path, **how)
+    expected = nameless(path)
+    shutil.rmtree(path)
+    others = [*undisturbed.source[1:], undisturbed.source[0]]
+    assert undisturbed.writer.write(path, others, **how, kill_on="replace .*receipts/test-00001").returncode == -9
+    undisturbed.write(path, **how)
+    assert nameless(path) == expected
+
+
+def frame_of(*partitions: int) -> dict[str, Any]:
+    return {"frame": list(partitions), "version": "v1"}
+
+
+CUTTINGS = [
+    ({"partition_bytes": 200_000}, {"partition_bytes": 100_000}),
+    (frame_of(1000, 1000, 1000), frame_of(600, 600, 600, 600, 600)),
+    # Of a Dask frame the rows of its partitions are not known before they are read.
+    (frame_of(1000, 2000), frame_of(2000, 1000)),
+]
+
+
+@pytest.mark.parametrize("filling", [False, pytest.param(True, id="filling")])
+@pytest.mark.parametrize(("cutting", "other"), CUTTINGS)
+def test_a_rerun_that_cuts_the_rows_elsewhere_gives_the_same(undisturbed, tmp_path, cutting, other, filling):
+    path, lost = tmp_path / "a.dp", "*-000001.*" if filling else "checkpoint.json"
+    undisturbed.write(path, **cutting, filling=filling)
+    expected = content(path)
+    shutil.rmtree(path)
+    assert undisturbed.write(path, **cutting, filling=filling, kill_on="open .*/receipts/").returncode == -9
+    # A loss of power may take any file of the scratch with it, such as what tells how far the write was.
+    for file in path.glob(f"*/scratch/**/{lost}"):
+        file.unlink()
+    undisturbed.write(path, **other, filling=filling)
+    assert content(path) == expected
+
+
+def test_a_repair_that_is_killed_is_done_by_the_next(undisturbed, tmp_path):
+    path = tmp_path / "a.dp"
+    undisturbed.write(path)
+    broken = [path / open_dataset(path).version / name for name in open_dataset(path).manifest.files if "c.1" in name]
+    broken.append(path / open_dataset(path).version / "rejects.parquet")
+
+    def damage() -> None:
+        for file in broken:
+            file.write_bytes(b"")
+
+    damage()
+    steps = undisturbed.write(path, repair=True).steps
+    assert content(path) == undisturbed.files
+    for number in every(steps, 4):
+        damage()
+        assert undisturbed.write(path, repair=True, kill_at=number).returncode == -9
+        assert open_dataset(path).version in undisturbed.versions
+        undisturbed.write(path, repair=True)
+        assert content(path) == undisturbed.files
+
+
+def damages(data: bytes) -> Iterator[bytes | None]:
+    yield b""
+    yield None
+    yield data[: len(data) // 2]
+    for place in (len(data) // 2, len(data) // 4, len(data) - 5):
+        yield data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
+
+
+LEFT = ["encoded", "placed", "rejects", "checkpoint", "metadata", "vocab", "receipts", "table"]
+
+
+@pytest.mark.parametrize("kind", LEFT)
+@pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow, id="all")])
+def test_what_a_loss_of_power_left_is_made_again(undisturbed, tmp_path, kind, step):
+    path, left = tmp_path / "a.dp", tmp_path / "left.dp"
+    assert undisturbed.write(left, kill_on="replace .*receipts/train-00002").returncode == -9
+    name = next(file.relative_to(left) for file in sorted(left.rglob("*.*")) if file.is_file() and kind in str(file))
+    for damaged in itertools.islice(damages((left / name).read_bytes()), 0, None, step):
+        undisturbed.prepare(path, "nothing")
+        shutil.copytree(left, path)
+        (path / name).unlink() if damaged is None else (path / name).write_bytes(damaged)
+        check_rerun(undisturbed, path, (str(name), damaged and len(damaged)))
+
+
+def test_all_that_the_manifest_names_is_flushed_before_it_is_there(undisturbed, tmp_path):
+    path = tmp_path / "deep" / "a.dp"
+    steps = undisturbed.write(path).steps
+    dataset, manifest = open_dataset(path), path / "manifest.json"
+    last = {re.sub(r"\.[0-9a-f]{32}\.tmp", "", step): number for number, step in enumerate(steps)}
+    commit = last[f"replace {manifest}"]
+    for file in (path / dataset.version / name for name in dataset.manifest.files):
+        assert last[f"fsync {file}"] < commit, file
+        assert last[f"replace {file}"] < last[f"fsync {file.parent}"] < commit, file
+    assert last[f"fsync {manifest}"] < commit < last[f"fsync {path}"]
+
+
+def test_every_folder_is_flushed_to_the_one_that_holds_it(undisturbed, tmp_path):
+    path = tmp_path / "deep" / "a.dp"
+    steps = undisturbed.write(path).steps
+    last = {step: number for number, step in enumerate(steps)}
+    made = [Path(step.partition(" ")[2]) for step in steps if step.startswith("mkdir")]
+    kept = [folder for folder in made if folder.exists()]
+    assert path in kept
+    assert not [one for one in kept if last.get(f"fsync {one.parent}", -1) < last[f"mkdir {one}"]]

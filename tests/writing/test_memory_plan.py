@@ -1,0 +1,85 @@
+"""A ceiling of memory cuts partitions small enough, or is refused with the figures before anything is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.writing.memory import Ceiling, bytes_of, plan_source
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> str:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=100_000), "city": rng.integers(0, 9, 100_000).astype(str)})
+    frame.to_parquet(tmp_path / "data.parquet", row_group_size=5_000)
+    return str(tmp_path / "data.parquet")
+
+
+@pytest.fixture(autouse=True)
+def two_threads():
+    with dask.config.set(num_workers=2):
+        yield
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("800mb", 8 * 10**8), (123, 123)]
+)
+def test_bytes_are_read_in_any_unit(given: str | int, expected: int) -> None:
+    assert bytes_of(given) == expected
+
+
+@pytest.mark.parametrize("given", ["much", "", "-1GB", 0, True, 2.5, "3PB"])
+def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
+    with pytest.raises(ConfigError, match="expected bytes such as"):
+        bytes_of(given)  # type: ignore[arg-type]
+
+
+def test_partitions_are_cut_to_fit(file: str) -> None:
+    roomy = plan_source(file, ["x", "city"], "2GB", None)
+    tight = plan_source(file, ["x", "city"], "364MB", None)
+    allowed = Ceiling.of("364MB").partition_bytes
+    assert roomy.npartitions == 1
+    assert tight.npartitions > 1
+    assert max(piece.nbytes for piece in tight.pieces) <= allowed
+
+
+def test_the_ceiling_does_not_change_the_bytes(file: str, tmp_path: Path) -> None:
+    prep = dp.Preprocessor({"x": "number", "city": "category"}, split=dp.RandomSplit())
+    one = prep.fit_write(file, tmp_path / "one", memory="2GB")
+    two = prep.fit_write(file, tmp_path / "two", memory="364MB")
+    assert one.manifest == two.manifest
+
+
+def test_too_little_for_any_partition_is_refused_with_the_figures(file: str, tmp_path: Path) -> None:
+    message = "memory='100MB' is not enough: .* 2 are worked on at once.*1 process takes 250 MB each: 364 MB in all"
+    with pytest.raises(ConfigError, match=message):
+        dp.Preprocessor({"x": "number"}).fit_write(file, tmp_path / "a", memory="100MB")
+    assert not (tmp_path / "a").exists()
+
+
+def test_row_groups_that_are_too_large_are_named(tmp_path: Path) -> None:
+    pd.DataFrame({"x": np.arange(2_000_000.0)}).to_parquet(tmp_path / "x.parquet", row_group_size=2_000_000)
+    with pytest.raises(ConfigError, match="the largest partition has 16 MB.*write the files with smaller row groups"):
+        dp.Preprocessor({"x": "number"}).fit_write(tmp_path / "x.parquet", tmp_path / "a", memory="400MB")
+
+
+def test_dask_frames_are_refused(tmp_path: Path) -> None:
+    frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0]}), npartitions=1)
+    with pytest.raises(ConfigError, match="give the paths of the files, or leave memory out"):
+        dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a", memory="2GB")
+
+
+def test_frames_in_memory_are_measured(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": np.arange(131_072.0), "unused": 0.0})
+    dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a", memory="400MB")
+    wide = pd.DataFrame({"x": ["a" * 1000] * 20_000})
+    with pytest.raises(ConfigError, match="largest partition has 2. MB"):
+        dp.Preprocessor({"x": "text"}).fit_write(wide, tmp_path / "b", memory="400MB")

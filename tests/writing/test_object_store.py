@@ -1,0 +1,367 @@
+"""A dataset in an object store is the same, byte for byte, as one in a folder, and as safe."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import daskprep as dp
+from daskprep.dataset import Dataset, open_dataset
+from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
+from daskprep.sources import read_files
+from daskprep.storage import Folder, layout
+from daskprep.writing.parts import PartWriter
+from daskprep.writing.passes import Scan
+
+ROWS = 200
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    words = np.array(["alpha", "beta", "gamma"])
+    return pd.DataFrame(
+        {
+            "price": pd.Series(rng.lognormal(size=ROWS)).mask(rng.random(ROWS) < 0.1),
+            "city": rng.choice(["Oslo", "Rome"], ROWS),
+            "review": [" ".join(rng.choice(words, rng.integers(0, 5))) for _ in range(ROWS)],
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def file(table, tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("source") / "listings.parquet"
+    table.to_parquet(path, row_group_size=50)
+    return str(path)
+
+
+@pytest.fixture(params=["s3", "memory"])
+def store(request, tmp_path) -> Iterator[Any]:
+    """A folder of the test's own, in a bucket or in the memory of this process."""
+    if request.param == "memory":
+        url, options = f"memory://{tmp_path.name}", {}
+    else:
+        url, options = request.getfixturevalue("s3")
+        url = f"{url}/{tmp_path.name}"
+    yield url, options
+    Folder.open(url, options).remove_all()
+
+
+def prep(**parameters: Any) -> dp.Preprocessor:
+    features = {"price": dp.Number(missing_value_strategy="fill_with_mean"), "city": "category", "review": "text"}
+    return dp.Preprocessor(features, split=dp.StratifiedSplit("city"), **parameters)
+
+
+def write(source: Any, url: str, options: dict[str, Any], **parameters: Any) -> Dataset:
+    parameters = {"version": "1", "block_rows": 64, **parameters}
+    return prep().fit_write(source, url, storage_options=options, **parameters)
+
+
+def content(url: str | Path, options: dict[str, Any] | None = None) -> dict[str, bytes]:
+    folder = Folder.open(url, options)
+    return {name: folder.read(name) for name in folder.sizes()}
+
+
+@pytest.fixture(scope="module")
+def local(file, tmp_path_factory) -> Dataset:
+    return write(file, str(tmp_path_factory.mktemp("written") / "local.dp"), {})
+
+
+@pytest.fixture
+def small_parts(monkeypatch) -> None:
+    """One block for each part, so that there are many."""
+    monkeypatch.setattr(layout, "_PART_BYTES", 1)
+
+
+def failing_after(monkeypatch, parts: int) -> list[Any]:
+    """Let a write fail once it has written some parts; return the list of those it began."""
+    begun: list[Any] = []
+    original = PartWriter.__call__
+
+    def write_part(self: PartWriter, part: Any) -> Any:
+        begun.append(part)
+        if len(begun) > parts:
+            raise RuntimeError("the power is gone")
+        return original(self, part)
+
+    monkeypatch.setattr(PartWriter, "__call__", write_part)
+    return begun
+
+
+def test_a_store_holds_the_bytes_of_a_local_folder(file, local, store):
+    write(file, f"{store[0]}/a.dp", store[1])
+    assert content(f"{store[0]}/a.dp", store[1]) == content(local.url)
+
+
+def test_a_dataset_in_a_store_reads_as_a_local_one(file, local, store):
+    write(file, f"{store[0]}/a.dp", store[1])
+    found = open_dataset(f"{store[0]}/a.dp", storage_options=store[1])
+    assert found.metadata == local.metadata
+    assert found.vocabulary("review").tokens == local.vocabulary("review").tokens
+    for name, split in found.splits.items():
+        assert split.table().equals(local[name].table())
+        pd.testing.assert_frame_equal(split.head(), local[name].head())
+        lazy, expected = split.to_dask(["row_id", *split.columns]), local[name].read(["row_id", *split.columns])
+        for output, array in split.read(["row_id", *split.columns]).items():
+            np.testing.assert_array_equal(array, expected[output])
+            np.testing.assert_array_equal(lazy[output].compute(), expected[output])
+        np.testing.assert_array_equal(split.arrays["review"][:], expected["review"])
+    found.verify()
+
+
+def test_rows_are_read_from_a_store(file, local, store):
+    url, options = store
+    Folder.open(url, options).write("data/listings.parquet", Path(file).read_bytes())
+    write(f"{url}/data", f"{url}/a.dp", options)
+    assert content(f"{url}/a.dp", options) == content(local.url)
+
+
+def test_rows_of_several_partitions_are_read_from_a_store(file, local, store, tmp_path):
+    url, options = store
+    Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
+    source = read_files(f"{url}/listings.parquet", partition_bytes=1, storage_options=options)
+    assert source.npartitions == ROWS // 50
+    write(source, str(tmp_path / "b.dp"), options)
+    assert content(tmp_path / "b.dp") == content(local.url)
+
+
+@pytest.mark.parametrize(("store", "format"), [("s3", "csv"), ("memory", "jsonl")], indirect=["store"])
+def test_text_is_read_from_a_store(table, store, tmp_path, format):
+    url, options = store
+    text = table.to_csv(index=False) if format == "csv" else table.to_json(orient="records", lines=True)
+    Folder.open(url, options).write(f"listings.{format}", text.encode())
+    (tmp_path / f"listings.{format}").write_text(text)
+    write(f"{url}/*.{format}", f"{url}/a.dp", options)
+    write(str(tmp_path / f"listings.{format}"), str(tmp_path / "b.dp"), {})
+    assert content(f"{url}/a.dp", options) == content(tmp_path / "b.dp")
+
+
+def test_writing_again_reads_and_writes_nothing(file, store, monkeypatch):
+    url, options = store
+    Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
+    first = write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
+    for task in (PartWriter, Scan):
+        monkeypatch.setattr(task, "__call__", None)
+    filesystem = Folder.open(url, options).filesystem
+    monkeypatch.setattr(type(filesystem), "_pipe_file" if filesystem.async_impl else "pipe_file", None)
+    again = write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
+    assert again.version == first.version
+
+
+def test_a_source_that_changed_in_a_store_is_written_anew(file, table, store):
+    url, options = store
+    source, folder = f"{url}/listings.parquet", Folder.open(url, options)
+    folder.write("listings.parquet", Path(file).read_bytes())
+    first = write(source, f"{url}/a.dp", options, version=None)
+    changed = Path(file).with_name("changed.parquet")
+    table[::-1].to_parquet(changed, row_group_size=50)
+    folder.write("listings.parquet", changed.read_bytes())
+    again = write(source, f"{url}/a.dp", options, version=None)
+    assert again.version != first.version
+    assert {name.split("/")[0] for name in (folder / "a.dp").sizes()} == {again.version, "manifest.json"}
+
+
+def test_overwriting_leaves_the_new_version_alone(file, store):
+    url, options = store
+    first = write(file, f"{url}/a.dp", options)
+    again = write(file, f"{url}/a.dp", options, overwrite=True)
+    assert again.version == f"{first.version}-1"
+    names = {name.split("/")[0] for name in content(f"{url}/a.dp", options)}
+    assert names == {again.version, "manifest.json"}
+    again.verify()
+
+
+def test_a_write_that_was_killed_goes_on_by_its_receipts(file, local, store, small_parts, monkeypatch, tmp_path):
+    url, options = store
+    url = f"{url}/a.dp"
+    with monkeypatch.context() as patch:
+        failing_after(patch, 3)
+        with pytest.raises(RuntimeError, match="the power is gone"):
+            write(file, url, options)
+    with pytest.raises(IncompleteDatasetError):
+        open_dataset(url, storage_options=options)
+    receipts = [name for name in content(url, options) if "/receipts/" in name]
+    assert len(receipts) == 3
+    begun = failing_after(monkeypatch, 1000)
+    written = write(file, url, options)
+    assert len(begun) == sum(written.layout.parts(split) for split in written) - 3
+    write(file, str(tmp_path / "parts.dp"), {})
+    assert content(url, options) == content(tmp_path / "parts.dp")
+
+
+def test_the_old_dataset_stays_until_the_new_one_is_whole(file, store, small_parts, monkeypatch):
+    url, options = store
+    url = f"{url}/a.dp"
+    first = write(file, url, options)
+    with monkeypatch.context() as patch:
+        failing_after(patch, 3)
+        with pytest.raises(RuntimeError):
+            write(file, url, options, version="2")
+    kept = open_dataset(url, storage_options=options)
+    assert kept.version == first.version
+    kept.verify()
+    second = write(file, url, options, version="2")
+    assert {name.split("/")[0] for name in content(url, options)} == {second.version, "manifest.json"}
+
+
+@pytest.mark.parametrize("store", ["memory"], indirect=True)
+def test_a_receipt_does_not_hold_without_its_file(file, store, small_parts, monkeypatch):
+    url, options = store
+    url = f"{url}/a.dp"
+    with monkeypatch.context() as patch:
+        failing_after(patch, 3)
+        with pytest.raises(RuntimeError):
+            write(file, url, options)
+    [table, *_] = sorted(name for name in content(url, options) if "/table/" in name)
+    Folder.open(url, options).remove(table)
+    write(file, url, options).verify()
+
+
+def test_a_dataset_that_another_process_wrote_is_seen(file, store):
+    url, options = store
+    url = f"{url}/a.dp"
+    with pytest.raises(ConfigError, match="no dataset"):
+        open_dataset(url, storage_options=options)
+    # Another instance of the file system, as another process has it.
+    write(file, url, {**options, "skip_instance_cache": True})
+    assert len(open_dataset(url, storage_options=options)["train"]) > 0
+
+
+def test_an_object_that_is_gone_or_altered_is_named(file, store):
+    url, options = store
+    dataset = write(file, f"{url}/a.dp", options)
+    folder = Folder.open(f"{url}/a.dp/{dataset.version}", options)
+    chunk, part = "train/arrays.zarr/review/c.0.0", "train/table/part-00000.parquet"
+    folder.remove(chunk)
+    folder.write(part, folder.read(part)[::-1])
+    assert sorted(damage.file.partition("/")[2] for damage in dataset.damaged()) == [chunk, part]
+    with pytest.raises(CorruptDatasetError, match=chunk):
+        dataset["train"].read(["review"])
+    with pytest.raises(CorruptDatasetError, match=chunk):
+        dataset["train"].arrays["review"][:]
+    with pytest.raises(CorruptDatasetError, match=part):
+        dataset["train"].table()
+
+
+def test_odd_names_of_folders_are_taken_as_they_are(file, store):
+    url, options = store
+    written = write(file, f"{url}/Zürich a[1]*? +%20.dp/", options)
+    written.verify()
+    written["train"].arrays["review"][:]
+    assert Folder.open(url, options).children() == ["Zürich a[1]*? +%20.dp"]
+
+
+def test_the_mark_of_an_empty_folder_is_no_data(file, s3, tmp_path):
+    # The console of S3 makes folders as objects without bytes whose name ends with a slash.
+    url = f"{s3.url}/{tmp_path.name}/a.dp"
+    filesystem = fsspec.filesystem("s3", **s3.storage_options)
+    filesystem.pipe_file(f"{url}/", b"")
+    written = write(file, url, s3.storage_options)
+    written.verify()
+    assert write(file, url, s3.storage_options).version == written.version
+
+
+def test_a_folder_with_other_objects_is_refused(file, store):
+    url, options = store
+    Folder.open(url, options).write("a.dp/notes.txt", b"mine")
+    with pytest.raises(ConfigError, match=r"notes\.txt"):
+        write(file, f"{url}/a.dp", options, overwrite=True)
+    assert content(f"{url}/a.dp", options) == {"notes.txt": b"mine"}
+
+
+def secrets(options: dict[str, Any]) -> list[bytes]:
+    return [options["key"].encode(), options["secret"].encode()]
+
+
+def test_no_object_ever_holds_a_secret(file, s3, small_parts, monkeypatch, tmp_path):
+    url, options = f"{s3.url}/{tmp_path.name}", s3.storage_options
+    Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
+    held = []
+    with monkeypatch.context() as patch:
+        failing_after(patch, 3)
+        with pytest.raises(RuntimeError):
+            write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
+    held += content(url, options).values()
+    write(f"{url}/listings.parquet", f"{url}/a.dp", options, version=None)
+    held += content(url, options).values()
+    assert len(held) > 30
+    assert not [data for data in held for secret in secrets(options) if secret in data]
+
+
+def test_nothing_that_is_shown_holds_a_secret(file, s3, tmp_path):
+    dataset = write(file, f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options)
+    shown = [repr(dataset), dataset._repr_html_(), repr(dataset.root), repr(dataset["train"]), repr(dataset.files)]
+    shown += [repr(dataset["train"].to_dask()), repr(dataset["train"].to_xarray()), repr(dataset["train"].arrays)]
+    shown += [
+        repr(dataset["train"].block_reader("review")),
+        repr(dataset.manifest),
+        repr(dataset["train"].arrays.store),
+    ]
+    shown += [repr(prep()), repr(read_files(file, storage_options=s3.storage_options))]
+    assert not [text for text in shown for secret in secrets(s3.storage_options) if secret.decode() in text]
+
+
+def test_errors_hold_no_secret(file, s3, tmp_path):
+    url, options = f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options
+    dataset = write(file, url, options)
+    dataset.root.remove(f"{dataset.version}/metadata.json")
+    at_once = {"retries": {"max_attempts": 0}}
+    closed = {**options, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}, "config_kwargs": at_once}
+    calls = [
+        lambda: open_dataset(url, storage_options=options),
+        lambda: open_dataset(url, storage_options=closed),
+        lambda: write(file, url, closed),
+        lambda: write(f"{s3.url}/none.parquet", url, options),
+        lambda: write(file, "s3://no-such-bucket/a.dp", options),
+    ]
+    for call in calls:
+        with pytest.raises((OSError, ConfigError, CorruptDatasetError)) as caught:
+            call()
+        # With the errors that it comes from.
+        text = "".join(traceback.format_exception(caught.value))
+        assert not [secret for secret in secrets(options) if secret.decode() in text]
+
+
+def test_credentials_in_a_url_are_neither_shown_nor_kept(file, tmp_path):
+    url = f"memory://AKIAOPENSESAME:hunter2@{tmp_path.name}/a.dp"
+    dataset = write(file, url, {})
+    assert "hunter2" not in repr(dataset) + dataset.url
+    assert not [data for data in content(url).values() if b"hunter2" in data]
+    Folder.open(url).remove_all()
+
+
+def test_a_store_that_cannot_be_written_to_is_refused_before_a_row_is_read(file, s3, monkeypatch):
+    monkeypatch.setattr(Scan, "__call__", None)
+    with pytest.raises((ConfigError, FileNotFoundError), match="s3://no-such-bucket"):
+        write(file, "s3://no-such-bucket/a.dp", s3.storage_options)
+
+
+def test_scratch_of_a_store_is_local_and_removed(file, store, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    seen = []
+    original = PartWriter.__call__
+    monkeypatch.setattr(
+        PartWriter, "__call__", lambda self, part: seen.append(self.scratch.url) or original(self, part)
+    )
+    write(file, f"{store[0]}/a.dp", store[1])
+    assert all(url.startswith(str(tmp_path / "temporary")) for url in seen)
+    assert seen
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def test_parts_in_a_store_are_parquet_that_others_read(file, local, store):
+    url, options = store
+    dataset = write(file, f"{url}/a.dp", options)
+    filesystem = Folder.open(url, options).filesystem
+    path = f"{Folder.open(url, options).path}/a.dp/{dataset.version}/train/table"
+    assert pq.read_table(path, filesystem=filesystem).equals(local["train"].table())

@@ -1,0 +1,212 @@
+"""A write reads every partition of its source once, whatever is learned, split and balanced on the way."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep import classes
+from daskprep.dataset import Dataset
+from daskprep.sources import as_source, frames, read_files
+from daskprep.writing import passes
+from daskprep.writing.parts import PartWriter
+
+ROWS = 240
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    words = np.array(["alpha", "beta", "gamma"])
+    hours = pd.date_range("2020-01-01", periods=ROWS, freq="h").strftime("%Y-%m-%dT%H:%M:%S")
+    return pd.DataFrame(
+        {
+            "price": pd.Series(rng.lognormal(size=ROWS)).mask(rng.random(ROWS) < 0.2),
+            "city": rng.choice(["Oslo", "Rome"], ROWS, p=[0.2, 0.8]),
+            "review": [" ".join(rng.choice(words, rng.integers(1, 5))) for _ in range(ROWS)],
+            "listed": rng.permutation(hours),
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def no_flushing(monkeypatch) -> None:
+    """Spare what only a loss of power would tell, and most of the time."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+Counted = tuple[Any, "list[int]"]
+
+
+def counted_pieces(path: Path, partition_bytes: int, patch: pytest.MonkeyPatch) -> Counted:
+    source, reads = read_files(path, partition_bytes=partition_bytes), []
+    pieces = list(source.pieces)
+    kind = type(pieces[0])
+    original = kind.read
+
+    def read(self: Any, columns: Any) -> Any:
+        reads.append(next(number for number, piece in enumerate(pieces) if piece is self))
+        return original(self, columns)
+
+    patch.setattr(kind, "read", read)
+    return source, reads
+
+
+def counted_parquet(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -> Counted:
+    table.to_parquet(folder / "rows.parquet", row_group_size=40)
+    return counted_pieces(folder / "rows.parquet", 1, patch)
+
+
+def counted_csv(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -> Counted:
+    table.to_csv(folder / "rows.csv", index=False)
+    return counted_pieces(folder / "rows.csv", 2000, patch)
+
+
+def counted_json_lines(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -> Counted:
+    table.to_json(folder / "rows.jsonl", orient="records", lines=True)
+    return counted_pieces(folder / "rows.jsonl", 2000, patch)
+
+
+def counted_pandas(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -> Counted:
+    patch.setattr(frames, "_SLICE_ROWS", 50)
+    reads: list[int] = []
+    original = frames.PandasSource.read
+
+    def read(self: Any, partition: int, columns: Any) -> Any:
+        reads.append(partition)
+        return original(self, partition, columns)
+
+    patch.setattr(frames.PandasSource, "read", read)
+    return table, reads
+
+
+def counted_dask(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -> Counted:
+    reads: list[int] = []
+
+    def read(partition: int) -> pd.DataFrame:
+        reads.append(partition)
+        return table.iloc[partition * 40 : (partition + 1) * 40]
+
+    return dd.from_map(read, range(6), meta=table.iloc[:0]), reads
+
+
+COUNTED = {
+    "parquet": counted_parquet,
+    "csv": counted_csv,
+    "json lines": counted_json_lines,
+    "pandas": counted_pandas,
+    "dask": counted_dask,
+}
+
+
+@pytest.fixture(params=COUNTED)
+def counted(request, table, tmp_path, monkeypatch) -> Counted:
+    """A source of several partitions, and the list of those that were read."""
+    source, reads = COUNTED[request.param](table, tmp_path, monkeypatch)
+    reads.clear()
+    return source, reads
+
+
+def each_once(source: Any) -> dict[int, int]:
+    partitions = as_source(source).npartitions
+    assert partitions > 3
+    return dict.fromkeys(range(partitions), 1)
+
+
+def plain(**parameters: Any) -> dp.Preprocessor:
+    features = {"price": dp.Number(normalization="zscore"), "city": "category", "review": "text"}
+    return dp.Preprocessor(features, **parameters)
+
+
+def balanced() -> dp.Preprocessor:
+    return plain(split=dp.StratifiedSplit("city"), balance=dp.Oversample("city", ratio=0.7))
+
+
+def by_time() -> dp.Preprocessor:
+    return plain(split=dp.DatetimeSplit("listed"))
+
+
+def carried() -> dp.Preprocessor:
+    features = {"price": dp.Number(missing_value_strategy="ffill"), "city": "category", "review": "text"}
+    return dp.Preprocessor(features, split=dp.StratifiedSplit("city"), balance=dp.Undersample("city", ratio=0.9))
+
+
+def dropping() -> dp.Preprocessor:
+    features = {"price": dp.Number(missing_value_strategy="drop_row"), "review": "text"}
+    return dp.Preprocessor(features, split=dp.DatetimeSplit("listed"))
+
+
+PREPROCESSORS = [plain, balanced, by_time, carried, dropping]
+
+
+@pytest.fixture
+def small_censuses(monkeypatch) -> list[int]:
+    """Let a split by time look at its rows twice, as it does where there are many times; return what it looked at."""
+    monkeypatch.setattr(classes, "LARGEST_BUCKET_COUNT", 16)
+    looked: list[int] = []
+    original = passes.kept_rows
+
+    def kept_rows(*arguments: Any) -> Any:
+        looked.append(1)
+        return original(*arguments)
+
+    # Called by `look_again` alone.
+    monkeypatch.setattr(passes, "kept_rows", kept_rows)
+    return looked
+
+
+@pytest.mark.parametrize("make", PREPROCESSORS)
+def test_learning_and_writing_read_each_partition_once(counted, small_censuses, tmp_path, make):
+    source, reads = counted
+    make().fit_write(source, tmp_path / "a.dp", shuffle=True, seed=1)
+    assert Counter(reads) == each_once(source)
+    assert bool(small_censuses) == (make in (by_time, dropping))
+
+
+@pytest.mark.parametrize("make", [balanced, by_time, carried])
+def test_writing_by_what_was_learned_reads_each_partition_once(counted, table, small_censuses, tmp_path, make):
+    source, reads = counted
+    fitted = make().fit(table)
+    reads.clear()
+    fitted.write(source, tmp_path / "a.dp")
+    assert Counter(reads) == each_once(source)
+
+
+def test_only_the_columns_that_are_needed_are_read(table, tmp_path, monkeypatch):
+    source, _ = counted_parquet(table, tmp_path, monkeypatch)
+    kind, asked = type(source.pieces[0]), []
+    original = kind.read
+    monkeypatch.setattr(kind, "read", lambda self, columns: asked.append(list(columns)) or original(self, columns))
+    features = {"price": "number", "again": dp.Number(column="price")}
+    dp.Preprocessor(features, split=dp.StratifiedSplit("city")).fit_write(source, tmp_path / "a.dp")
+    assert asked == [["price", "city"]] * 6
+
+
+def test_a_write_that_was_killed_after_placing_reads_nothing_again(counted, tmp_path, monkeypatch):
+    source, reads = counted
+
+    def write() -> Dataset:
+        return balanced().fit_write(source, tmp_path / "a.dp", version="1")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PartWriter, "__call__", None)
+        with pytest.raises(TypeError):
+            write()
+    write().verify()
+    assert Counter(reads) == each_once(source)
+
+
+def test_the_same_version_reads_nothing(counted, tmp_path):
+    source, reads = counted
+    first = balanced().fit_write(source, tmp_path / "a.dp", version="1")
+    reads.clear()
+    assert balanced().fit_write(source, tmp_path / "a.dp", version="1").version == first.version
+    assert reads == []

@@ -1,0 +1,428 @@
+"""What is written is what `encode` and `assign` say, whatever the partitions, and versions follow rows and settings."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, RejectedValueError
+from daskprep.storage import Folder
+from daskprep.writing.versions import commit
+
+SPLITS = {
+    "none": None,
+    "random": dp.RandomSplit(),
+    "stratify": dp.StratifiedSplit("sold"),
+    "hash": dp.HashSplit("when"),
+    "datetime": dp.DatetimeSplit("when"),
+    "fixed": dp.FixedSplit("fold"),
+}
+BALANCES = {
+    "none": None,
+    "oversample": dp.Oversample("sold", ratio=0.8),
+    "undersample": dp.Undersample("sold", ratio=0.9),
+    "counts": dp.Oversample("city", counts={"Rome": 1000}),
+}
+CASES = [
+    *[(split, "none", False) for split in SPLITS],
+    *[("stratify", balance, False) for balance in BALANCES],
+    *[(split, "oversample", True) for split in SPLITS],
+    ("random", "undersample", True),
+]
+CODES = {"train": 0, "validation": 1, "test": 2}
+
+pytestmark = pytest.mark.filterwarnings("ignore:column .* cell cannot be read:UserWarning")
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several parts for a split, of several blocks."""
+    monkeypatch.setattr("daskprep.storage.layout._PART_BYTES", 30_000)
+
+
+@pytest.fixture
+def folded(table: pd.DataFrame) -> pd.DataFrame:
+    return table.assign(fold=np.arange(len(table)) % 3)
+
+
+@pytest.fixture(params=CASES, ids=lambda case: "-".join(map(str, case)))
+def case(request: pytest.FixtureRequest) -> tuple[dict[str, Any], bool]:
+    split, balance, shuffle = request.param
+    return {"split": SPLITS[split], "balance": BALANCES[balance]}, shuffle
+
+
+def test_written_rows_are_those_of_encode_and_assign(
+    folded: pd.DataFrame, prep: Callable[..., dp.Preprocessor], case: Any, tmp_path: Path
+) -> None:
+    options, shuffle = case
+    dataset = prep(**options).fit_write(folded, tmp_path / "a.dp", shuffle=shuffle, block_rows=64)
+    fitted = prep(**options).fit(folded)
+    encoded, assigned = fitted.encode(folded), fitted.assign(folded)
+    places = np.cumsum(assigned["split"] != 255) - 1
+    for name, split in dataset.splits.items():
+        rows = np.flatnonzero(assigned["split"] == CODES[name])
+        rows = np.repeat(rows, assigned["repeats"][rows])
+        read = split.read(["row_id", *encoded])
+        np.testing.assert_array_equal(np.sort(read["row_id"]), rows)
+        assert shuffle or np.array_equal(read["row_id"], rows)
+        for output, array in encoded.items():
+            np.testing.assert_array_equal(read[output], array[places[read["row_id"]]])
+    assert sum(map(len, dataset.splits.values())) == assigned["repeats"].sum()
+
+
+def test_bytes_do_not_depend_on_partitions(
+    folded: pd.DataFrame, prep: Callable[..., dp.Preprocessor], case: Any, tmp_path: Path, tree_of: Any
+) -> None:
+    options, shuffle = case
+    frames = [
+        folded,
+        dd.from_pandas(folded, npartitions=1),
+        dd.from_pandas(folded, npartitions=7, sort=False),
+        dd.from_map(lambda rows: folded.iloc[rows], [slice(0), slice(0, 9), slice(9, 9), slice(9, None), slice(0)]),
+    ]
+    trees = []
+    for number, frame in enumerate(frames):
+        path = tmp_path / str(number)
+        prep(**options).fit_write(frame, path, shuffle=shuffle, block_rows=64, version="1")
+        trees.append(tree_of(path))
+    assert all(other == trees[0] for other in trees[1:])
+
+
+@pytest.fixture
+def tree_of() -> Callable[[Path], dict[str, bytes]]:
+    def read(folder: Path) -> dict[str, bytes]:
+        return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+    return read
+
+
+def test_write_of_a_fitted_preprocessor_gives_the_same_files(
+    table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    options = {"split": dp.StratifiedSplit("sold"), "balance": dp.Oversample("sold", ratio=0.5)}
+    one = prep(**options).fit_write(table, tmp_path / "one")
+    two = prep(**options).fit(table).write(table, tmp_path / "two")
+    assert one.manifest.files == two.manifest.files
+
+
+def test_fit_write_leaves_the_preprocessor_fitted(
+    table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    written, fitted = prep(split=dp.RandomSplit()), prep(split=dp.RandomSplit()).fit(table)
+    written.fit_write(table, tmp_path / "a", version="1")
+    assert written.to_dict() == fitted.to_dict()
+    again = prep(split=dp.RandomSplit())
+    again.fit_write(table, tmp_path / "a", version="1")
+    assert again.to_dict() == fitted.to_dict()
+
+
+def test_fit_on_all_learns_from_all_rows(table: pd.DataFrame, tmp_path: Path) -> None:
+    prep = dp.Preprocessor({"city": "category"}, split=dp.RandomSplit(), fit_on="all")
+    dataset = prep.fit_write(table, tmp_path / "a")
+    assert prep.learned_["city"].rows == len(table) > len(dataset["train"])
+
+
+def test_shuffles_follow_the_seed(table: pd.DataFrame, tmp_path: Path) -> None:
+    def order(seed: int) -> np.ndarray:
+        dataset = dp.Preprocessor({"walk": "number"}).fit_write(table, tmp_path / "a", shuffle=True, seed=seed)
+        rows: np.ndarray = dataset["train"].read(["row_id"])["row_id"]
+        return rows
+
+    first = order(0)
+    np.testing.assert_array_equal(first, order(0))
+    assert (first != order(1)).mean() > 0.9
+    # A mix over all rows: neighbours come from anywhere.
+    assert np.abs(np.diff(first)).mean() > len(table) / 5
+
+
+def test_rows_that_are_left_out_are_listed(
+    table: pd.DataFrame, prep: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    rejects = prep().fit_write(dd.from_pandas(table, npartitions=3), tmp_path / "a").rejects().to_pylist()
+    expected = sorted({11, *range(0, len(table), 17)})
+    assert [reject["row_id"] for reject in rejects] == expected
+    reasons = {reject["row_id"]: reject["reason"] for reject in rejects}
+    assert reasons[11] == "'abc' cannot be read as a number"
+    assert reasons[17] == "missing"
+
+
+def test_outliers_are_listed_with_their_value(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"x": [0.0, 1.0] * 50 + [1e6]})
+    prep = dp.Preprocessor({"x": dp.Number(outlier_strategy="drop_row", outlier_threshold=3.0)})
+    [reject] = prep.fit_write(frame, tmp_path / "a").rejects().to_pylist()
+    assert reject == {"row_id": 100, "column": "x", "reason": "1000000.0 is left out by what was learned"}
+
+
+# -- versions
+
+
+@pytest.fixture
+def files(table: pd.DataFrame, tmp_path: Path) -> list[str]:
+    paths = [str(tmp_path / f"part-{number}.parquet") for number in range(3)]
+    for number, path in enumerate(paths):
+        table.iloc[number * 200 : (number + 1) * 200][["city", "walk"]].to_parquet(path)
+    return paths
+
+
+@pytest.fixture
+def simple() -> Callable[..., dp.Preprocessor]:
+    return lambda **options: dp.Preprocessor({"city": "category", "walk": "number"}, **options)
+
+
+@pytest.fixture
+def no_reading(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: Any) -> None:
+        raise AssertionError("the source was read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daskprep.writing.passes.Scan.__call__", refuse)
+        yield
+
+
+def test_the_same_version_is_returned_without_reading(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    first = simple().fit_write(files, tmp_path / "a")
+    request.getfixturevalue("no_reading")
+    assert simple().fit_write(files, tmp_path / "a").version == first.version
+    with pytest.raises(AssertionError, match="the source was read"):
+        simple().fit_write(files, tmp_path / "a", overwrite=True)
+
+
+@pytest.mark.parametrize("change", ["file", "feature", "split", "shuffle", "block_rows", "compression"])
+def test_another_version_replaces_the_old_one(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, change: str
+) -> None:
+    first = simple().fit_write(files, tmp_path / "a")
+    prep, options = simple(), {}
+    if change == "file":
+        os.utime(files[0], ns=(1, 1))
+    elif change == "feature":
+        prep = dp.Preprocessor({"city": dp.Category(most_common=1), "walk": "number"})
+    elif change == "split":
+        prep = simple(split=dp.RandomSplit())
+    else:
+        options = {change: {"shuffle": True, "block_rows": 7, "compression": "zstd"}[change]}
+    second = prep.fit_write(files, tmp_path / "a", **options)
+    assert second.version != first.version
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([second.version, "manifest.json"])
+    with pytest.raises(CorruptDatasetError):
+        first["train"].read()
+
+
+def test_the_order_of_features_and_symbols_is_part_of_the_version(table: pd.DataFrame, tmp_path: Path) -> None:
+    one = dp.Preprocessor({"walk": "number", "again": dp.Number(column="walk")})
+    two = dp.Preprocessor({"again": dp.Number(column="walk"), "walk": "number"})
+    first = one.fit_write(table, tmp_path / "a", version="1")
+    columns = first["train"].columns
+    second = two.fit_write(table, tmp_path / "a", version="1")
+    assert (columns, second["train"].columns) == (["walk", "again"], ["again", "walk"])
+    symbols = {"padding": "<P>", "unknown": "<U>"}
+    preps = [
+        dp.Preprocessor({"tags": dp.Sequence(special_symbols=given)})
+        for given in (symbols, dict(reversed(symbols.items())))
+    ]
+    assert len({prep.fit_write(table, tmp_path / "b", version="1").version for prep in preps}) == 2
+
+
+def test_tokenizer_files_are_part_of_the_version(tmp_path: Path) -> None:
+    vocabulary = tmp_path / "tokens.txt"
+    frame = pd.DataFrame({"x": ["a b"]})
+    versions = set()
+    for tokens in ("a\nb\n", "b\na\n"):
+        vocabulary.write_text(tokens)
+        prep = dp.Preprocessor({"x": dp.Text(level="both", vocab_file=str(vocabulary))})
+        versions.add(prep.fit_write(frame, tmp_path / "a", version="1").version)
+    assert len(versions) == 2
+
+
+def test_many_writes_at_once_keep_to_their_own(table: pd.DataFrame, tmp_path: Path) -> None:
+    datasets: dict[int, dp.Dataset] = {}
+
+    def write(number: int) -> None:
+        prep = dp.Preprocessor({"city": dp.Category(most_common=number % 3 + 1)})
+        datasets[number] = prep.fit_write(table, tmp_path / str(number))
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {n: datasets[n]["train"].num_embeddings("city") for n in datasets} == {n: n % 3 + 2 for n in range(8)}
+
+
+def test_overwriting_and_frames_write_anew(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    versions = [simple().fit_write(table, tmp_path / "a").version for _ in range(3)]
+    base = versions[0]
+    assert versions == [base, f"{base}-1", f"{base}-2"]
+    changed = simple().fit_write(table.iloc[:10], tmp_path / "a")
+    assert (changed.version, len(changed["train"])) == (f"{base}-3", 10)
+
+
+def test_a_frame_with_a_version_is_written_once(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    simple().fit_write(table, tmp_path / "a", version="monday")
+    same = simple().fit_write(table.iloc[:10], tmp_path / "a", version="monday")
+    assert len(same["train"]) == len(table)
+    assert len(simple().fit_write(table.iloc[:10], tmp_path / "a", version="tuesday")["train"]) == 10
+
+
+def test_two_writers_of_one_path_wait_for_each_other(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    versions: list[str] = []
+    threads = [
+        threading.Thread(target=lambda: versions.append(simple().fit_write(files, tmp_path / "a").version))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(versions) == 4
+    assert len(set(versions)) == 1
+    dp.open_dataset(tmp_path / "a").verify()
+
+
+# -- refusals
+
+
+def test_folders_with_other_files_are_refused(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(ConfigError, match=r'holds other files, such as "thesis.txt": give a folder of its own'):
+        simple().fit_write(table, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+def test_folders_that_only_look_like_a_version_are_kept(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    mine = tmp_path / "0123456789abcdef" / "mine.txt"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    with pytest.raises(ConfigError, match="give a folder of its own"):
+        simple().fit_write(table, tmp_path)
+    assert mine.exists()
+
+
+def test_errors_that_would_come_again_leave_nothing(table: pd.DataFrame, tmp_path: Path) -> None:
+    prep = dp.Preprocessor({"price": dp.Number(invalid="raise")})
+    with pytest.raises(RejectedValueError, match="'abc' cannot be read as a number"):
+        prep.fit_write(table, tmp_path / "a")
+    assert not list((tmp_path / "a").iterdir())
+
+
+def test_files_that_vanish_before_the_commit_are_noticed(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(root: Any, manifest: Any) -> None:
+        (root / manifest.version).remove("rejects.parquet")
+        commit(root, manifest)
+
+    monkeypatch.setattr("daskprep.writing.job.commit", lose)
+    with pytest.raises(CorruptDatasetError, match=r"gone, such as rejects.parquet.*Nothing was committed"):
+        simple().fit_write(table, tmp_path / "a")
+    assert not (tmp_path / "a" / "manifest.json").exists()
+
+
+def test_finished_parts_are_flushed_before_a_resumed_commit(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("daskprep.writing.job.commit", die)
+        with pytest.raises(KeyboardInterrupt):
+            simple().fit_write(files, tmp_path / "a")
+    flushed: list[str] = []
+    monkeypatch.setattr(Folder, "sync", lambda self, names: flushed.extend(names))
+    dataset = simple().fit_write(files, tmp_path / "a")
+    assert {name for name, entry in dataset.manifest.files.items() if entry.rows and "/" in name} <= set(flushed)
+
+
+def test_a_damaged_manifest_is_overwritten_only_on_request(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    simple().fit_write(table, tmp_path / "a")
+    (tmp_path / "a" / "manifest.json").write_bytes(b"{}")
+    with pytest.raises(CorruptDatasetError, match="overwrite=True writes the dataset anew"):
+        simple().fit_write(table, tmp_path / "a")
+    simple().fit_write(table, tmp_path / "a", overwrite=True).verify()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"block_rows": 0}, "block_rows=0: expected a whole number"),
+        ({"compression": "gzip"}, "compression='gzip': expected \"lz4\""),
+        ({"progress": "yes"}, "progress must be True, False or None"),
+        ({"memory": "much"}, "memory='much': expected bytes such as"),
+        ({"seed": "x", "shuffle": True}, "seed='x'"),
+        ({"version": 3}, "version=3"),
+    ],
+)
+def test_bad_options_are_refused_before_reading(
+    table: pd.DataFrame,
+    simple: Callable[..., dp.Preprocessor],
+    tmp_path: Path,
+    no_reading: None,
+    options: dict[str, Any],
+    message: str,
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        simple().fit_write(table, tmp_path / "a", **options)
+    assert not (tmp_path / "a").exists()
+
+
+def test_no_rows_are_an_error(table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
+    with pytest.raises(ColumnError, match="the data has no rows"):
+        simple().fit_write(table.iloc[:0], tmp_path / "a")
+    prep = dp.Preprocessor({"walk": dp.Number(missing_value_strategy="drop_row")}).fit(table)
+    with pytest.raises(ColumnError, match="every row is left out"):
+        prep.write(pd.DataFrame({"walk": [None, None]}), tmp_path / "a")
+
+
+def test_a_feature_may_not_take_the_name_of_row_numbers(table: pd.DataFrame, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match='a feature is called "row_id"'):
+        dp.Preprocessor({"row_id": dp.Number(column="walk")}).fit_write(table, tmp_path / "a")
+
+
+def test_a_tokenizer_of_ones_own_must_be_registered(table: pd.DataFrame, tmp_path: Path) -> None:
+    prep = dp.Preprocessor({"tags": dp.Set(tokenizer=str.split)})
+    with pytest.raises(ConfigError, match="register it by name"):
+        prep.fit_write(table, tmp_path / "a")
+
+
+def test_nothing_is_printed_without_a_terminal(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    simple().fit_write(table, tmp_path / "a")
+    assert capfd.readouterr() == ("", "")
+    simple().fit_write(table, tmp_path / "a", progress=True)
+    shown = capfd.readouterr().err
+    assert all(stage in shown for stage in ("reading", "learning", "encoding", "writing"))
+
+
+def test_schedulers_write_the_same(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, tree_of: Any
+) -> None:
+    for scheduler in ("sync", "threads"):
+        with dask.config.set(scheduler=scheduler):
+            simple().fit_write(files, tmp_path / scheduler)
+    assert tree_of(tmp_path / "sync") == tree_of(tmp_path / "threads")
