@@ -1,0 +1,113 @@
+"""One run of daskprep's loader on the table that the peers' scripts load; prints a JSON line shaped like theirs,
+and one with the seconds to the first batch in the middle of an epoch.
+
+    python benchmarks/ours_load.py --peers bench/load --data bench-data/tab --batch 1024 --epochs 4
+
+The dataset is made on the first run from the .npy columns, with the types that they have, so that every tool gives the
+same bytes to the model; with --smallest, integers have the smallest types that hold them, as daskprep writes them.
+`common.py` of the peers times the loop and checks that each epoch gives each row once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import daskprep as dp
+from daskprep.storage import Folder, Layout, Output
+from daskprep.storage.arrays import chunk_name, encode_chunk
+from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest
+from daskprep.storage.tables import encode_table
+
+
+def smallest(column: np.ndarray) -> np.ndarray:
+    """Return a column of numbers from 0 in the smallest type that holds them; others as they are."""
+    return column.astype(np.min_scalar_type(column.max())) if column.dtype.kind == "i" else column
+
+
+def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, block_rows: int | None) -> None:
+    """Write encoded columns as a dataset with one split, as the last pass of a write does."""
+    outputs = [Output(name, str(array.dtype), array.shape[1:]) for name, array in columns.items()]
+    rows = len(next(iter(columns.values())))
+    layout = Layout.choose(outputs, {"train": rows}, block_rows=block_rows, compression=compression)
+    root = Folder.open(path)
+    version, files = root / "loadbench", {}
+
+    def write(name: str, data: Any, count: int | None = None) -> None:
+        version.write(name, data)
+        files[name] = FileEntry.of(name, data, count)
+
+    write("metadata.json", b'{"format": 1, "features": {}, "split": null, "balance": null, "fit_on": "train"}')
+    for name, data in layout.fixed_files("train").items():
+        write(name, data)
+    for part in range(layout.parts("train")):
+        within = layout.part_range("train", part)
+        scalars = {output.name: columns[output.name][within.start : within.stop] for output in layout.scalars}
+        table = {"row_id": np.arange(within.start, within.stop), **scalars}
+        name = f"train/table/part-{part:05d}.parquet"
+        write(name, encode_table(table, layout.block_rows, compression), len(within))
+        for block in layout.part_blocks_of("train", part):
+            some = layout.block_range("train", block)
+            for output in layout.matrices:
+                chunk = encode_chunk(columns[output.name][some.start : some.stop], layout.block_rows, compression)
+                write(f"train/arrays.zarr/{chunk_name(output, block)}", chunk, len(some))
+    root.write(MANIFEST, Manifest("loadbench", layout, files, None, {}).to_bytes())
+
+
+def resumed(loader: Any) -> float:
+    """Return the seconds to the first batch after a state of the middle of an epoch was loaded."""
+    state = {**loader.state_dict(), "rows_given": len(loader) // 2 * loader.batch_size}
+    began = time.perf_counter()
+    loader.load_state_dict(state)
+    batches = iter(loader)
+    next(batches)
+    seconds = time.perf_counter() - began
+    batches.close()
+    return seconds
+
+
+def main() -> None:
+    """Load some epochs and print the figures."""
+    first = argparse.ArgumentParser(add_help=False)
+    first.add_argument("--peers", type=Path, required=True)
+    sys.path.insert(0, str(first.parse_known_args()[0].peers))
+    common = importlib.import_module("common")
+    parser = common.parser(epochs=4)
+    parser.add_argument("--peers", type=Path, required=True)
+    parser.add_argument("--compression", default="lz4")
+    parser.add_argument("--block-rows", type=int)
+    parser.add_argument("--smallest", action="store_true")
+    parser.add_argument("--prefetch-bytes", type=int)
+    parser.add_argument("--threads", type=int)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    options = [arguments.compression, str(arguments.block_rows or "auto"), *["smallest"] * arguments.smallest]
+    path = Path(arguments.data) / f"daskprep-{'-'.join(options)}.dp"
+    if not (path / MANIFEST).exists():
+        columns = common.load_npy(arguments.data)
+        if arguments.smallest:
+            columns = {name: smallest(column) for name, column in columns.items()}
+        write_dataset(columns, path, arguments.compression, arguments.block_rows)
+    loader = dp.open_dataset(path)["train"].loader(
+        arguments.batch, expand=False, prefetch_bytes=arguments.prefetch_bytes, threads=arguments.threads
+    )
+
+    def epochs(epoch: int) -> Any:
+        loader.set_epoch(epoch)
+        return loader
+
+    common.main("daskprep", arguments, epochs, notes=", ".join(options))
+    print(loader.stats(), file=sys.stderr)
+    print(json.dumps({"resumed_s": round(resumed(loader), 4)}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""A dataset in a few dozen blocks, and what a loader gives of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.dataset import Dataset, Split
+
+ROWS = 1003
+FEATURES: dict[str, Any] = {
+    "price": dp.Number(),
+    "area": dp.Number(),
+    "city": dp.Category(),
+    "tags": dp.Set(),
+    "review": dp.Text(level="both"),
+    "sold": dp.Binary(),
+}
+
+Rows = Callable[[Iterable[Any]], list[np.ndarray]]
+
+
+@pytest.fixture(scope="session")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "price": np.arange(ROWS) * 1.0,
+            "area": rng.normal(size=ROWS),
+            "city": rng.choice(["Rome", "Oslo", "Bern"], ROWS, p=[0.7, 0.2, 0.1]),
+            "tags": rng.choice(["a b", "b", "c d e"], ROWS),
+            "review": rng.choice(["Nice one!", "bad", "so so"], ROWS),
+            "sold": rng.choice([True, False], ROWS, p=[0.1, 0.9]),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def path(table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the dataset lies, for all tests: those that damage it copy it first."""
+    folder: Path = tmp_path_factory.mktemp("loader") / "listings.dp"
+    dp.Preprocessor(FEATURES).fit_write(table, folder, block_rows=32)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dataset(path: Path) -> Dataset:
+    return dp.open_dataset(path)
+
+
+@pytest.fixture(scope="session")
+def train(dataset: Dataset) -> Split:
+    return dataset["train"]
+
+
+@pytest.fixture(scope="session")
+def rows() -> Rows:
+    """Return the row ids of each batch."""
+
+    def rows_of(batches: Iterable[Any]) -> list[np.ndarray]:
+        return [batch["row_id"].numpy().copy() for batch in batches]
+
+    return rows_of

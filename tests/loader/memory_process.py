@@ -1,0 +1,54 @@
+"""Read a dataset of large blocks in a process of its own, and print how much memory that took."""
+
+from __future__ import annotations
+
+import json
+import runpy
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import daskprep as dp
+from daskprep.state import state_files
+from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output
+from daskprep.storage.manifest import MANIFEST
+
+BLOCK_ROWS, WIDTH = 4096, 1000
+
+
+def write(path: Path, blocks: int) -> None:
+    """Write blocks of 16 MB that take next to nothing on disk."""
+    made = runpy.run_path(str(Path(__file__).parents[1] / "dataset" / "conftest.py"))
+    prep = dp.Preprocessor({"vector": "vector"}).fit(pd.DataFrame({"vector": [" ".join(["1"] * WIDTH)] * 2}))
+    rows = BLOCK_ROWS * blocks
+    layout = Layout((Output("vector", "float32", (WIDTH,)),), {"train": rows}, BLOCK_ROWS, 8, "lz4")
+    vectors = np.broadcast_to(np.float32(1), (rows, WIDTH))
+    files = state_files({**prep.to_state(), "rows": {"train": rows}})
+    files |= made["split_files"](layout, "train", {"row_id": np.arange(rows), "vector": vectors})
+    for name, data in files.items():
+        Folder.open(path).write(f"0a/{name}", data, durable=False)
+    entries = {name: FileEntry.of(name, data) for name, data in files.items()}
+    Folder.open(path).write(MANIFEST, Manifest("0a", layout, entries, None, {}).to_bytes(), durable=False)
+
+
+def anonymous_bytes() -> int:
+    fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+    return int(fields["RssAnon"].split()[0]) * 1024
+
+
+def peak(path: Path, options: dict) -> int:
+    """Return the bytes that an epoch takes at most, besides what was there before."""
+    loader = dp.open_dataset(path)["train"].loader(**options)
+    before, most = anonymous_bytes(), 0
+    for _ in loader:
+        most = max(most, anonymous_bytes())
+    loader.audit()
+    return most - before
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    write(folder, int(sys.argv[2]))
+    print(json.dumps([peak(folder, options) for options in json.loads(sys.argv[3])]))

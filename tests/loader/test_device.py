@@ -1,0 +1,131 @@
+"""The path to a GPU, with a device that copies only when it is waited for."""
+
+from __future__ import annotations
+
+import contextlib
+
+import numpy as np
+import pytest
+import torch
+
+from daskprep.loader import device, loader
+from daskprep.loader.device import Mover
+
+
+class FakeEvent:
+    """The copies that were asked for; they are made as late as can be: when the event is waited for."""
+
+    def __init__(self):
+        self.copies = []
+
+    def synchronize(self):
+        for target, source in self.copies:
+            target.copy_(source)
+        self.copies = None
+
+
+class FakeMover(Mover):
+    """Copies to a device whose memory is that of the CPU."""
+
+    made = 0
+
+    def __init__(self, _):
+        super().__init__(torch.device("cuda"))
+        self.events = []
+
+    @property
+    def make_array(self):
+        return self.pinned
+
+    def pinned(self, group, rows):
+        FakeMover.made += 1
+        return group.empty(rows)
+
+    def _stream(self):
+        return object()
+
+    def _copy(self, source, stream):
+        assert stream is not None
+        copied = {group: torch.full_like(tensor, 99) for group, tensor in source.items()}
+        event = FakeEvent()
+        event.copies = [(copied[group], tensor) for group, tensor in source.items()]
+        self.events.append(event)
+        return copied, event
+
+
+@pytest.fixture(autouse=True)
+def fake_device(monkeypatch):
+    monkeypatch.setattr(loader, "Mover", FakeMover)
+    monkeypatch.setattr(FakeMover, "made", 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
+    monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"rank": 1, "world_size": 2}, {"drop_last": True}])
+def test_batches_on_a_device_are_those_in_memory(train, monkeypatch, options):
+    on_device = [
+        {name: values.clone() for name, values in batch.items()}
+        for batch in train.loader(48, device="cuda", row_ids=True, **options)
+    ]
+    monkeypatch.setattr(loader, "Mover", Mover)
+    plain = list(train.loader(48, row_ids=True, **options))
+    assert len(on_device) == len(plain) > 0
+    for one, other in zip(on_device, plain, strict=True):
+        assert list(one) == list(other)
+        assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_pinned_memory_is_used_again_once_it_was_copied(train):
+    batches = iter(train.loader(16, device="cuda", columns=["price"]))
+    found = torch.cat([batch["price"].clone() for batch in batches])
+    np.testing.assert_array_equal(np.sort(found.numpy()), np.sort(train.read(["price"])["price"]))
+    assert FakeMover.made <= 6
+
+
+def test_a_state_tells_what_was_given_not_what_was_copied_ahead(train):
+    loader_ = train.loader(48, device="cuda")
+    batches = iter(loader_)
+    for number in range(1, 5):
+        next(batches)
+        assert loader_.state_dict()["rows_given"] == 48 * number
+    loader_.audit()
+
+
+def test_copies_go_to_a_stream_of_their_own(train, monkeypatch):
+    """With all that asks for a GPU replaced, in the order in which it is asked."""
+    asked = []
+
+    class Stream:
+        def record_event(self):
+            asked.append("event")
+            return FakeEvent()
+
+    @contextlib.contextmanager
+    def on_stream(stream):
+        asked.append("stream")
+        yield
+
+    monkeypatch.setattr(loader, "Mover", Mover)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: Stream())
+    monkeypatch.setattr(torch.cuda, "stream", on_stream)
+    monkeypatch.setattr(device, "_pinned", lambda group, rows: group.empty(rows))
+    plain = torch.Tensor.to
+    monkeypatch.setattr(
+        torch.Tensor, "to", lambda tensor, *where, **how: asked.append(how) or plain(tensor.clone(), tensor.dtype)
+    )
+    found = [batch["price"].clone() for batch in train.loader(480, device="cuda", columns=["price"], expand=False)]
+    assert len(torch.cat(found)) == 1003
+    assert asked[:3] == ["stream", {"non_blocking": True}, "event"]
+
+
+def test_a_device_without_streams_gets_copies(train, monkeypatch):
+    monkeypatch.setattr(loader, "Mover", Mover)
+    batches = list(train.loader(48, device="meta", columns=["city", "review_word"]))
+    assert sum(len(batch["city"]) for batch in batches) == 1003
+    assert {values.device.type for batch in batches for values in batch.values()} == {"meta"}
+
+
+def test_the_cpu_may_be_named(train, monkeypatch):
+    monkeypatch.setattr(loader, "Mover", Mover)
+    batch = next(iter(train.loader(48, device="cpu", columns=["price"])))
+    assert batch["price"].device.type == "cpu"

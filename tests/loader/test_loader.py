@@ -1,0 +1,255 @@
+"""What batches hold, in whichever form, and that no row is lost or given twice."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import CorruptDatasetError
+from daskprep.loader import pipeline
+from daskprep.loader.pipeline import Pipeline
+
+
+@pytest.fixture
+def epoch(train, rows):
+    """Return the rows of each batch of an epoch, once it was audited."""
+
+    def epoch_of(**options):
+        loader = train.loader(**{"batch_size": 48, "streams": 24, "row_ids": True, **options})
+        found = rows(loader)
+        assert loader.audit() == {"rows": sum(map(len, found)), "batches": len(loader)}
+        return found
+
+    return epoch_of
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 4, 6, 8])
+@pytest.mark.parametrize("prefetch_size", [0, 1, None])
+def test_global_batches_do_not_depend_on_ranks_or_prefetch(epoch, world, prefetch_size):
+    ranks = [epoch(rank=rank, world_size=world, prefetch_size=prefetch_size) for rank in range(world)]
+    joined = [np.sort(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
+    assert_equal(joined, [np.sort(batch) for batch in epoch()])
+
+
+@pytest.mark.parametrize(
+    "options", [{"prefetch_size": 0}, {"threads": 1}, {"threads": 7}, {"prefetch_bytes": 0}, {"prefetch_size": 9}]
+)
+def test_batches_do_not_depend_on_threads(epoch, options):
+    assert_equal(epoch(**options), epoch())
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_values_are_those_of_their_rows(train, shuffle):
+    whole = train.read()
+    for batch in train.loader(48, shuffle=shuffle, row_ids=True, expand=False):
+        ids = batch.pop("row_id").numpy()
+        assert list(batch) == train.columns
+        for name, values in batch.items():
+            np.testing.assert_array_equal(values.numpy(), whole[name][ids])
+
+
+def test_batches_that_are_kept_are_not_written_over(train):
+    whole = train.read(["review_word"])["review_word"]
+    kept = [(batch["row_id"], batch["review_word"]) for batch in train.loader(32, row_ids=True, expand=False)]
+    for ids, words in kept:
+        np.testing.assert_array_equal(words.numpy(), whole[ids.numpy()])
+
+
+def test_a_batch_may_be_written_to(train):
+    first, second = [], []
+    for kept, loader in ((first, train.loader(48, seed=1)), (second, train.loader(48, seed=1))):
+        for batch in loader:
+            kept.append(batch["price"].clone())
+            batch["price"].zero_()
+    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_drop_last_leaves_out_what_fills_no_batch(epoch, shuffle):
+    found = epoch(shuffle=shuffle, drop_last=True)
+    assert [len(batch) for batch in found] == [48] * (1003 // 48)
+    assert len(np.unique(np.concatenate(found))) == 48 * (1003 // 48)
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+def test_unshuffled_rows_keep_their_order(epoch, world):
+    ranks = [epoch(shuffle=False, rank=rank, world_size=world) for rank in range(world)]
+    joined = [np.concatenate(parts) for parts in zip(*ranks, strict=True)]
+    np.testing.assert_array_equal(np.concatenate(joined), np.arange(1003))
+    assert len(joined[0]) == 48
+
+
+def test_iterating_again_gives_the_next_epoch(train, rows):
+    loader = train.loader(48, row_ids=True)
+    epochs = [np.concatenate(rows(loader)) for _ in range(2)]
+    assert loader.epoch == 1
+    assert not np.array_equal(*epochs)
+    for number in (1, 0):
+        loader.set_epoch(number)
+        np.testing.assert_array_equal(np.concatenate(rows(loader)), epochs[number])
+
+
+def test_an_epoch_that_was_left_is_over(train, rows):
+    loader = train.loader(48, row_ids=True)
+    next(iter(loader))
+    assert len(rows(loader)) == len(loader)
+    assert loader.epoch == 1
+
+
+def test_two_iterations_at_once_do_not_disturb_each_other(train, rows):
+    loader = train.loader(48, row_ids=True)
+    first = iter(loader)
+    seen = rows([next(first)])
+    second = iter(loader)
+    assert len(rows(second)) == len(loader)
+    loader.audit()
+    state = loader.state_dict()
+    seen += rows(first)
+    np.testing.assert_array_equal(np.sort(np.concatenate(seen)), np.arange(1003))
+    assert (loader.state_dict(), state["epoch"]) == (state, 1)
+
+
+def test_columns_are_given_in_the_order_asked_for(train):
+    batch = next(iter(train.loader(48, columns=["sold", "review_char", "price"])))
+    assert list(batch) == ["sold", "review_char", "price"]
+    assert list(next(iter(train.loader(48, columns="price")))) == ["price"]
+    assert list(next(iter(train.loader(48, columns=[], row_ids=True)))) == ["row_id"]
+
+
+def test_targets_come_apart(train):
+    inputs, target = next(iter(train.loader(48, columns=["price"], targets="sold")))
+    assert (list(inputs), target.dtype) == (["price"], torch.bool)
+    inputs, targets = next(iter(train.loader(48, targets=["sold", "city", "sold"])))
+    assert list(targets) == ["sold", "city"]
+    assert set(inputs) == set(train.columns) - {"sold", "city"}
+
+
+def test_transform_is_applied_last(train):
+    loader = train.loader(
+        48, columns=["price"], targets="city", transform=lambda given: (given[0]["price"] * 2, given[1])
+    )
+    plain = train.loader(48, columns=["price"], targets="city")
+    for (doubled, city), (inputs, same) in zip(loader, plain, strict=True):
+        assert torch.equal(doubled, inputs["price"] * 2)
+        assert torch.equal(city, same)
+
+
+def test_expand_gives_what_a_model_reads(train):
+    batch = next(iter(train.loader(48)))
+    compact = next(iter(train.loader(48, expand=False)))
+    types = {name: (values.dtype, tuple(values.shape)) for name, values in batch.items()}
+    assert types["city"] == (torch.int64, (48,))
+    assert types["sold"] == (torch.bool, (48,))
+    assert types["tags"] == (torch.int8, (48, train.num_embeddings("tags")))
+    assert types["review_word"][0] == types["review_char"][0] == torch.int64
+    assert compact["city"].dtype == compact["review_char"].dtype == torch.uint8
+    assert torch.equal(batch["review_word"], compact["review_word"].long())
+    assert compact["tags"].shape[1] == train.shape("tags")[0]
+
+
+def test_overfit_batches_repeats_the_first_ones(train, rows):
+    loader = train.loader(48, row_ids=True, overfit_batches=2, balance=None)
+    first, second = rows(loader), rows(loader)
+    assert len(loader) == 2
+    np.testing.assert_array_equal(np.concatenate(first), np.arange(96))
+    assert_equal(first, second)
+    loader.audit()
+    assert len(rows(train.loader(48, row_ids=True, overfit_batches=1000))) == len(train.loader(48, shuffle=False))
+
+
+def test_overfitting_reads_no_more_than_it_gives(train, monkeypatch):
+    read = []
+    plain = pipeline.BlockFiles.jobs
+    monkeypatch.setattr(pipeline.BlockFiles, "jobs", lambda *given: read.append(given[1]) or plain(*given))
+    list(train.loader(48, overfit_batches=2))
+    assert sorted(read) == [0, 1, 2]
+
+
+def test_the_first_batch_waits_for_no_more_blocks_than_streams(train, monkeypatch):
+    read = []
+    plain = pipeline.BlockFiles.jobs
+    monkeypatch.setattr(pipeline.BlockFiles, "jobs", lambda *given: read.append(given[1]) or plain(*given))
+    whole = train.loader(16, prefetch_size=0)
+    batches = iter(whole)
+    for _ in range(20):
+        next(batches)
+    loader = train.loader(16, prefetch_size=0)
+    loader.load_state_dict(whole.state_dict())
+    read.clear()
+    next(iter(loader))
+    assert len(read) <= 16
+
+
+def test_each_block_is_read_once(train, monkeypatch):
+    read = []
+    plain = pipeline.BlockFiles.jobs
+    monkeypatch.setattr(pipeline.BlockFiles, "jobs", lambda *given: read.append(given[1]) or plain(*given))
+    list(train.loader(48))
+    assert sorted(read) == list(range(len(read)))
+
+
+INJECTIONS = {
+    "dropped": lambda windows: windows[:2] + windows[3:],
+    "dropped last": lambda windows: windows[:-1],
+    "dropped first": lambda windows: windows[1:],
+    "repeated": lambda windows: windows[:3] + windows[2:],
+    "repeated last": lambda windows: windows + windows[-1:],
+    "in place of another": lambda windows: [*windows[:-1], windows[0]],
+}
+
+
+@pytest.mark.parametrize("injection", INJECTIONS)
+def test_audit_finds_batches_that_were_dropped_or_repeated(train, monkeypatch, injection):
+    monkeypatch.setattr(pipeline, "_MOST_BATCHES", 1)
+    plain = Pipeline.__iter__
+    monkeypatch.setattr(Pipeline, "__iter__", lambda self: iter(INJECTIONS[injection](list(plain(self)))))
+    loader = train.loader(48, drop_last=True)
+    for _ in loader:
+        pass
+    with pytest.raises(CorruptDatasetError, match="batches were lost or repeated"):
+        loader.audit()
+
+
+def test_audit_holds_for_what_was_given_so_far(train):
+    loader = train.loader(48)
+    assert loader.audit() == {"rows": 0, "batches": 0}
+    batches = iter(loader)
+    next(batches), next(batches)
+    assert loader.audit() == {"rows": 96, "batches": 2}
+
+
+def test_stats_tell_where_time_went(train):
+    loader = train.loader(48)
+    list(loader)
+    stats = loader.stats()
+    assert stats["reading"] > 0
+    assert stats.keys() >= {"reading", "gathering", "waiting"}
+
+
+def test_a_loader_can_be_pickled(train, rows):
+    loader = train.loader(48, row_ids=True, balance=dp.Undersample("sold", ratio=1.0))
+    batches = iter(loader)
+    next(batches)
+    copy = pickle.loads(pickle.dumps(loader))
+    copy.set_epoch(0)
+    loader.set_epoch(0)
+    assert_equal(rows(copy), rows(loader))
+
+
+@pytest.mark.parametrize("rows_written", [1, 5, 16, 17, 48])
+def test_few_rows_make_one_batch(tmp_path, table, rows, rows_written):
+    prep = dp.Preprocessor({"city": "category", "tags": "set"})
+    small = prep.fit_write(table.head(rows_written), tmp_path / "small.dp")["train"]
+    found = rows(small.loader(48, row_ids=True))
+    assert [len(batch) for batch in found] == [rows_written]
+    assert list(small.loader(64, drop_last=True)) == []

@@ -1,0 +1,170 @@
+"""The order is a pure function: neither data nor torch are needed to test it."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from daskprep.loader.order import Blocks, Schedule, default_streams
+
+# Rows, rows of a block, of a batch, and streams.
+CASES = [(1000, 32, 48, 24), (403, 7, 24, 24), (403, 4096, 96, 48), (203, 1, 72, 24), (71, 32, 48, 24), (25, 5, 48, 24)]
+
+
+def make_schedule(rows, block_rows, batch_size, streams, *, rank=0, world=1, given=0, drop_last=False, **options):
+    """As a loader does: rows in order come from one stream."""
+    sizes = np.full(-(-rows // block_rows), block_rows)
+    sizes[-1] = rows - block_rows * (len(sizes) - 1)
+    shuffle = options.get("shuffle", True)
+    blocks = Blocks(sizes, block_rows, options.get("seed", 0), options.get("epoch", 0), shuffle)
+    return Schedule(blocks, batch_size, streams if shuffle else 1, rank, world, drop_last, given)
+
+
+def order_of(blocks, block):
+    return blocks.rows_within(block) + block * blocks.block_rows
+
+
+def batches_of(schedule, batches=None):
+    """Return the rows of each batch of a rank."""
+    batches = range(len(schedule)) if batches is None else batches
+    if not batches:
+        return []
+    share = schedule.window(batches)
+    rows = np.full(sum(share.sizes), -1)
+    orders = {place: order_of(schedule.blocks, int(schedule.blocks.order[place])) for place in share.places}
+    for piece in share.pieces:
+        rows[piece.target] = orders[piece.place][piece.within]
+    return np.split(rows, np.cumsum(share.sizes)[:-1])
+
+
+def global_batches(*case, world=1, **options):
+    """Return the rows of each batch of all ranks together, sorted."""
+    ranks = [batches_of(make_schedule(*case, rank=rank, world=world, **options)) for rank in range(world)]
+    return [np.sort(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_every_row_comes_once(case, shuffle):
+    rows = np.concatenate(batches_of(make_schedule(*case, shuffle=shuffle)))
+    np.testing.assert_array_equal(np.sort(rows), np.arange(case[0]))
+    assert np.array_equal(rows, np.arange(case[0])) is not shuffle
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("drop_last", [True, False])
+@pytest.mark.parametrize("world", [2, 3, 4, 6, 8, 24])
+def test_global_batches_do_not_depend_on_ranks(case, drop_last, world):
+    expected = global_batches(*case, drop_last=drop_last)
+    assert_equal(global_batches(*case, world=world, drop_last=drop_last), expected)
+
+
+def test_the_order_is_the_one_that_was_released():
+    first = batches_of(make_schedule(1003, 32, 48, 24, seed=5, epoch=3))[0]
+    assert first.tolist()[:8] == [677, 680, 741, 743, 810, 821, 843, 854]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("first", "step"), [(0, 1), (1, 2), (2, 3)])
+@pytest.mark.parametrize("size", [1, 3])
+def test_windows_may_be_cut_anywhere(case, first, step, size):
+    schedule = make_schedule(*case, rank=1, world=2)
+    expected = batches_of(schedule)[first::step]
+    batches = range(first, len(schedule), step)
+    windows = [batches[start : start + size] for start in range(0, len(batches), size)]
+    assert_equal([one for window in windows for one in batches_of(schedule, window)], expected)
+    for window in windows:
+        assert set(schedule.places(window)) == set(schedule.window(window).places)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+@pytest.mark.parametrize("world", [1, 4, 24])
+def test_ranks_have_equal_batches_whatever_is_left(shuffle, world):
+    for rows in range(24, 121, 3 if world == 24 else 1):
+        shares = [make_schedule(rows, 10, 48, 24, rank=rank, world=world, shuffle=shuffle) for rank in range(world)]
+        sizes = np.array([schedule.window(range(len(schedule))).sizes for schedule in shares])
+        assert sizes.sum() == rows
+        assert sizes.min() >= 1
+        assert (sizes[:, :-1] == 48 // world).all()
+        assert np.ptp(sizes[:, -1]) <= 1
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_drop_last_gives_full_batches_alone(shuffle):
+    for rows in (24, 47, 48, 95, 96, 143, 144):
+        schedule = make_schedule(rows, 10, 48, 24, drop_last=True, shuffle=shuffle)
+        assert [len(batch) for batch in batches_of(schedule)] == [48] * (rows // 48)
+        assert schedule.rows_given(len(schedule)) == rows
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("world", [8])
+def test_what_was_given_and_what_is_left_are_the_epoch(case, world):
+    whole = make_schedule(*case)
+    before = batches_of(whole)
+    for stop in range(len(whole)):
+        left = global_batches(*case, world=world, given=whole.rows_given(stop))
+        assert_equal(left, [np.sort(batch) for batch in before[stop:]])
+
+
+@pytest.mark.parametrize("batch_size", [24, 72, 96])
+def test_another_batch_size_gives_what_is_left(batch_size):
+    whole = make_schedule(1003, 32, 48, 24)
+    before = batches_of(whole)
+    for stop in range(len(whole)):
+        left = batches_of(make_schedule(1003, 32, batch_size, 24, given=whole.rows_given(stop)))
+        np.testing.assert_array_equal(np.sort(np.concatenate(before[:stop] + left)), np.arange(1003))
+
+
+def test_orders_differ_by_seed_and_epoch():
+    orders = [
+        np.concatenate(batches_of(make_schedule(1003, 32, 48, 24, seed=seed, epoch=epoch)))
+        for seed, epoch in itertools.product((0, 1), (0, 1))
+    ]
+    for one, other in itertools.combinations(orders, 2):
+        assert np.mean(one == other) < 0.02
+
+
+def test_batches_mix_as_many_blocks_as_streams():
+    for batch in batches_of(make_schedule(10_000, 100, 64, 16))[:-1]:
+        assert len(np.unique(batch // 100)) >= 16
+
+
+def test_ranks_share_blocks_at_their_borders_alone():
+    blocks = [
+        set((np.concatenate(batches_of(make_schedule(9_600, 100, 48, 24, rank=rank, world=4))[:-1]) // 100).tolist())
+        for rank in range(4)
+    ]
+    assert all(len(one & other) <= 1 for one, other in itertools.combinations(blocks, 2))
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_no_block_is_let_go_that_is_needed(shuffle):
+    schedule = make_schedule(1003, 32, 48, 24, rank=1, world=3, shuffle=shuffle)
+    all_places = np.arange(len(schedule.blocks.sizes))
+    for batch in range(schedule._full):
+        needed = set(all_places[schedule.needed(all_places, batch)].tolist())
+        assert set(schedule.places(range(batch, schedule._full))) <= needed
+
+
+def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
+    schedule = make_schedule(10**9, 32_768, 1024, 16, given=512_000 * 1024)
+    monkeypatch.setattr(Blocks, "rows_within", lambda self, block: pytest.fail("the rows of a block were ordered"))
+    share = schedule.window(range(1000, 1001))
+    assert share.sizes == (1024,)
+    assert len(share.pieces) <= 32
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "streams"), [(1024, 16), (1, 1), (7, 7), (48, 16), (20, 20), (100, 20), (131, 1), (63, 21), (34, 17)]
+)
+def test_streams_divide_the_batch(batch_size, streams):
+    assert default_streams(batch_size) == streams

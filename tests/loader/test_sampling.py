@@ -1,0 +1,100 @@
+"""Exact numbers of rows by class in every epoch, other rows in other epochs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+
+
+def given(loader):
+    """Return how often each row was given."""
+    found = np.concatenate([batch["row_id"].numpy() for batch in loader])
+    loader.audit()
+    return np.bincount(found, minlength=1003)
+
+
+def counts(table, column, times):
+    return {str(name): int(times[table[column] == name].sum()) for name in table[column].unique()}
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"rank": 0, "world_size": 1, "prefetch_size": 0}])
+def test_balance_gives_exact_counts(train, table, options):
+    sizes = table["city"].value_counts()
+    over = given(train.loader(48, row_ids=True, balance=dp.Oversample("city", ratio=0.5), **options))
+    expected = {name: max(size, sizes.max() // 2) for name, size in sizes.items()}
+    assert counts(table, "city", over) == expected
+    assert (over >= 1).all()
+    under = given(train.loader(48, row_ids=True, balance=dp.Undersample("city", ratio=1.0), **options))
+    assert counts(table, "city", under) == dict.fromkeys(sizes.index, sizes.min())
+    assert under.max() == 1
+
+
+def test_repeats_of_a_class_differ_by_one(train, table):
+    times = given(train.loader(48, row_ids=True, weights={"city": {"Bern": 2.5}}))
+    bern = times[table["city"] == "Bern"]
+    assert bern.sum() == round(2.5 * len(bern))
+    assert set(bern.tolist()) <= {1, 2, 3, 4}
+    assert (times[table["city"] != "Bern"] == 1).all()
+
+
+def test_weights_may_leave_a_class_out(train, table):
+    for yes, no in ((True, False), ("True", "False")):
+        times = given(train.loader(48, row_ids=True, weights={"sold": {yes: 3, no: 0}}))
+        np.testing.assert_array_equal(times, 3 * table["sold"])
+
+
+@pytest.mark.parametrize("counts", [{True: 300}, [("True", 300)]])
+def test_labels_of_a_binary_output_may_be_bools(train, table, counts):
+    times = given(train.loader(48, row_ids=True, balance=dp.Oversample("sold", counts=counts)))
+    assert times[table["sold"]].sum() == 300
+
+
+def test_other_epochs_give_other_rows(train, table):
+    loader = train.loader(48, row_ids=True, balance=dp.Undersample("sold", ratio=1.0))
+    epochs = [given(loader) for _ in range(3)]
+    negatives = [times[~table["sold"]] for times in epochs]
+    assert not np.array_equal(negatives[0], negatives[1])
+    assert len({tuple(counts(table, "sold", times).items()) for times in epochs}) == 1
+    loader.set_epoch(0)
+    np.testing.assert_array_equal(given(loader), epochs[0])
+
+
+@pytest.mark.parametrize("world", [2, 8])
+def test_ranks_share_what_is_sampled(train, world):
+    options = {"batch_size": 48, "row_ids": True, "weights": {"city": {"Rome": 0.3, "Oslo": 2.2}}}
+    shares = [train.loader(rank=rank, world_size=world, **options) for rank in range(world)]
+    assert len({len(share) for share in shares}) == 1
+    np.testing.assert_array_equal(sum(given(share) for share in shares), given(train.loader(**options)))
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"balance": "city"}, "expected Oversample"),
+        ({"balance": dp.Oversample("city", ratio=0.5), "weights": {"city": {}}}, "not both"),
+        ({"balance": dp.Oversample("town", ratio=0.5)}, '"town" is not.*are: price, area, city, sold'),
+        ({"balance": dp.Oversample("tags", ratio=0.5)}, '"tags" is not'),
+        ({"weights": {"city": {"Rom": 2}}}, "no class 'Rom'. Did you mean \"Rome\""),
+        ({"weights": {"city": {"Rome": -1}}}, "expected a number from 0"),
+        ({"weights": {"city": {"Rome": float("nan")}}}, "expected a number from 0"),
+        ({"weights": {"city": {"Rome": 0, "Oslo": 0, "Bern": 0}}}, 'every class of "city" has a weight of 0'),
+        ({"weights": {"city": 2.0}}, "expected classes of one output"),
+        ({"weights": {}}, "expected classes of one output"),
+        (
+            {"weights": {"city": {"Rome": 0, "Oslo": 0, "Bern": 0.02}}, "batch_size": 8, "rank": 0, "world_size": 8},
+            "2 rows are too few for 8 ranks",
+        ),
+    ],
+)
+def test_samplings_that_make_no_sense_are_refused(train, options, words):
+    with pytest.raises(ConfigError, match=words):
+        train.loader(**options)
+
+
+def test_too_many_classes_are_refused(train, monkeypatch):
+    monkeypatch.setattr("daskprep.loader.sampling._MOST_COUNTS", 1000)
+    with pytest.raises(ConfigError, match='"price" has 1,003 classes'):
+        train.loader(weights={"price": {0.0: 2}})

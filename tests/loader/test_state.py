@@ -1,0 +1,177 @@
+"""A state is small, tells what was given, and goes on anywhere."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+
+HOW = [
+    {"world": 1, "prefetch_size": 0},
+    {"world": 2, "threads": 1},
+    {"world": 3, "prefetch_size": 1},
+    {"world": 8, "threads": 3},
+]
+
+
+@pytest.fixture
+def resumed(train, rows):
+    """Return what is left after a state, batch by batch over all ranks together."""
+
+    def resume(state, world=1, **options):
+        ranks = []
+        for rank in range(world):
+            loader = train.loader(
+                **{"batch_size": 48, "streams": 24, "row_ids": True, **options}, rank=rank, world_size=world
+            )
+            loader.load_state_dict(json.loads(json.dumps(state)))
+            ranks.append(rows(loader))
+            loader.audit()
+        return [np.concatenate(parts) for parts in zip(*ranks, strict=True)]
+
+    return resume
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"balance": dp.Undersample("city", ratio=1.0)}])
+def test_stopping_at_any_batch_loses_and_repeats_no_row(train, rows, resumed, options):
+    loader = train.loader(48, streams=24, row_ids=True, **options)
+    whole = rows(loader)
+    loader.set_epoch(0)
+    for stop, _ in enumerate(loader, start=1):
+        left = resumed(loader.state_dict(), **HOW[stop % len(HOW)], **options)
+        if stop < len(loader):
+            expected, found = whole[stop:], left
+            assert len(found) == len(expected)
+            for one, other in zip(found, expected, strict=True):
+                np.testing.assert_array_equal(np.sort(one), np.sort(other))
+
+
+def test_a_state_before_the_first_batch_gives_the_epoch(train, rows, resumed):
+    loader = train.loader(48, streams=24, row_ids=True)
+    loader.set_epoch(3)
+    state = loader.state_dict()
+    np.testing.assert_array_equal(np.concatenate(resumed(state)), np.concatenate(rows(loader)))
+
+
+@pytest.mark.parametrize("batch_size", [24, 72, 240])
+def test_another_batch_size_goes_on_as_well(train, rows, resumed, batch_size):
+    loader = train.loader(48, streams=24, row_ids=True)
+    batches = iter(loader)
+    given = rows(next(batches) for _ in range(7))
+    left = resumed(loader.state_dict(), world=3, batch_size=batch_size)
+    np.testing.assert_array_equal(np.sort(np.concatenate(given + left)), np.arange(1003))
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"drop_last": True}, {"rank": 1, "world_size": 4}])
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_state_of_the_end_goes_on_with_the_next_epoch(train, rows, options, is_left):
+    loader = train.loader(48, row_ids=True, **options)
+    batches = iter(loader)
+    for _ in range(len(loader)):
+        next(batches)
+    if is_left:
+        assert next(batches, None) is None
+    state = loader.state_dict()
+    other = train.loader(48, row_ids=True, **options)
+    other.load_state_dict(state)
+    found = rows(other)
+    expected = rows(loader)
+    assert (loader.epoch, other.epoch, len(found)) == (1, 1, len(expected))
+    np.testing.assert_array_equal(np.concatenate(found), np.concatenate(expected))
+
+
+def test_nothing_but_rows_to_drop_is_the_end(train, rows):
+    loader = train.loader(48, streams=24)
+    batches = iter(loader)
+    for _ in range(len(loader) - 1):
+        next(batches)
+    other = train.loader(96, streams=24, drop_last=True, row_ids=True)
+    other.load_state_dict(loader.state_dict())
+    assert len(rows(other)) == len(other)
+    assert other.epoch == 1
+
+
+def test_after_going_on_comes_the_next_epoch(train, rows):
+    loader = train.loader(48, row_ids=True)
+    next(iter(loader))
+    loader.load_state_dict(loader.state_dict())
+    assert len(rows(loader)) == len(loader) - 1
+    assert len(rows(loader)) == len(loader)
+    assert loader.epoch == 1
+
+
+def test_set_epoch_of_the_epoch_of_a_state_keeps_the_place(train, rows):
+    loader = train.loader(48, row_ids=True)
+    loader.set_epoch(2)
+    next(iter(loader))
+    state = loader.state_dict()
+    for number, batches in ((2, len(loader) - 1), (3, len(loader)), (2, len(loader))):
+        loader.set_epoch(number) if number == 3 else None
+        if batches < len(loader):
+            loader.load_state_dict(state)
+        loader.set_epoch(number)
+        assert (len(rows(loader)), loader.epoch) == (batches, number)
+
+
+def test_what_was_read_ahead_is_not_given(train):
+    loader = train.loader(48)
+    batches = iter(loader)
+    for number in range(1, 6):
+        next(batches)
+        assert loader.state_dict()["rows_given"] == 48 * number
+
+
+@pytest.mark.parametrize("options", [{}, {"balance": dp.Oversample("sold", ratio=0.5)}])
+def test_a_state_is_small_and_json(train, options):
+    loader = train.loader(48, **options)
+    list(loader)
+    state = loader.state_dict()
+    assert json.loads(json.dumps(state)) == state
+    assert len(json.dumps(state)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"version": "0123456789abcdef"}, CorruptDatasetError, "of version 0123456789abcdef"),
+        ({"split": "test"}, CorruptDatasetError, 'of split "test"'),
+        ({"seed": 7}, ConfigError, "make the loader with seed=7"),
+        ({"streams": 8}, ConfigError, "make the loader with streams=8"),
+        ({"shuffle": False}, ConfigError, "make the loader with shuffle=False"),
+        ({"sampling": "0123abcd"}, ConfigError, "balance= or weights="),
+        ({"format": 2}, FormatVersionError, "format 2"),
+        ({"rows_given": 49}, ConfigError, "rows_given=49"),
+        ({"rows_given": 4800}, ConfigError, "rows_given=4800"),
+        ({"rows_given": -48}, ConfigError, "rows_given=-48"),
+        ({"epoch": "1"}, ConfigError, "epoch='1'"),
+        ({"first_batch": None}, ConfigError, "first_batch='nothing'"),
+    ],
+)
+def test_a_state_of_something_else_is_refused(train, changed, error, words):
+    loader = train.loader(48)
+    state = loader.state_dict()
+    with pytest.raises(error, match=words):
+        loader.load_state_dict({**state, **changed})
+    assert loader.state_dict() == state
+
+
+@pytest.mark.parametrize("state", [{}, None, [1], {"rows_given": 48}, {"model": 1}])
+def test_what_is_no_state_is_refused(train, state):
+    with pytest.raises(ConfigError, match="this is no state of a loader"):
+        train.loader(48).load_state_dict(state)
+
+
+def test_too_few_rows_left_for_the_ranks_are_refused_on_all(train):
+    loader = train.loader(10, shuffle=False)
+    batches = iter(loader)
+    for _ in range(100):
+        next(batches)
+    for rank in range(4):
+        other = train.loader(12, shuffle=False, rank=rank, world_size=4)
+        other.load_state_dict(loader.state_dict())
+        with pytest.raises(ConfigError, match="3 rows are left of epoch 0, too few for 4 ranks"):
+            iter(other)
