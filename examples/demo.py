@@ -1,4 +1,4 @@
-"""Fit and encode a small dataset of mixed columns, made on the spot."""
+"""Encode a small dataset of mixed columns, made on the spot, write it to disk, and read it back."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def learned_lines(prep: dp.Preprocessor) -> list[str]:
 
 
 def main() -> None:
-    """Write the dataset to Parquet, learn from it, and show what came of it."""
+    """Write rows to Parquet, learn from them, write them as a dataset, and show what came of it."""
     prep = dp.Preprocessor(
         {
             "price": dp.Number(normalization="zscore", missing_value_strategy="fill_with_mean"),
@@ -75,21 +75,27 @@ def main() -> None:
             "demand": dp.Timeseries(),
             "listed": dp.Date(),
             "sold": "binary",
-        }
+        },
+        split=dp.StratifiedSplit("sold", seed=0),
     )
     frame = listings()
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "listings.parquet"
-        frame.to_parquet(path, row_group_size=250)
-        prep.fit(str(path))
     print("The first rows:", frame.head(3).T.to_string(max_colwidth=50), sep="\n", end="\n\n")
-    print("Learned, in one pass over the file:", *learned_lines(prep), sep="\n", end="\n\n")
-    print("The first row, encoded:")
-    for name, array in prep.encode(frame.head(3)).items():
+    with tempfile.TemporaryDirectory() as folder:
+        source, path = Path(folder) / "listings.parquet", Path(folder) / "listings.dp"
+        frame.to_parquet(source, row_group_size=250)
+        prep.fit_write(source, path, shuffle=True, seed=0)
+        print("Learned from the training rows:", *learned_lines(prep), sep="\n", end="\n\n")
+        show_dataset(dp.open_dataset(path))
+
+
+def show_dataset(dataset: dp.Dataset) -> None:
+    """Show what was written, as it lies on disk and as a person reads it."""
+    print(dataset, end="\n\n")
+    train = dataset["train"]
+    print("The first training row, as it lies on disk:")
+    for name, array in train.read(stop=1).items():
         print(f"{name:8} {array.dtype!s:8} {array[0]}")
-    table = prep.transform(frame)
-    names = ", ".join(prep.get_feature_names_out()[:6])
-    print(f"\nAs one table: {table.shape[0]:,} rows, {table.shape[1]} columns ({names}, ...)")
+    print("\nThe first training rows, decoded:", train.head(3).T.to_string(max_colwidth=50), sep="\n")
 
 
 if __name__ == "__main__":
