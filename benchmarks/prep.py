@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -70,6 +71,8 @@ def run_in_turn(arguments: argparse.Namespace) -> dict[str, list[Run]]:
                 out = Path(folder) / name
                 run = run_once(name, arguments, out)
                 shutil.rmtree(out, ignore_errors=True)
+                # What one tool left to be written to the disk is not to slow down the next.
+                os.sync()
                 runs[name].append(run)
                 print(
                     f"round {round_number + 1} {name:10} {run['wall_s']:.2f} s, {run['rows_per_s']:,} rows/s "
