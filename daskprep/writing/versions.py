@@ -22,6 +22,9 @@ SCRATCH = "scratch"
 
 _DIGEST_DIGITS = 16
 _VERSION = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}(-[0-9]+)?")
+_OF_VERSION = re.compile(
+    rf"({re.escape(METADATA)}|rejects\.parquet)(\.[0-9a-f]+\.tmp)?|probe-.*|vocab|train|validation|test|{RECEIPTS}|{SCRATCH}"
+)
 # A write that was killed may leave these beside the manifest.
 _TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
 
@@ -66,8 +69,8 @@ def _check_empty(root: Folder) -> None:
 def _is_ours(root: Folder, name: str) -> bool:
     if not _VERSION.fullmatch(name):
         return bool(name == MANIFEST or _TEMPORARY.fullmatch(name))
-    children = (root / name).children()
-    return not children or bool({METADATA, RECEIPTS, SCRATCH} & set(children))
+    # What is being removed has lost some of these, but never has others.
+    return all(_OF_VERSION.fullmatch(child) for child in (root / name).children())
 
 
 def check_committed(root: Folder, manifest: Manifest) -> None:

@@ -320,6 +320,16 @@ def test_folders_that_only_look_like_a_version_are_kept(
     assert mine.exists()
 
 
+def test_what_is_left_of_an_old_version_goes(
+    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    left = tmp_path / "a" / "0123456789abcdef" / "train" / "table" / "part-00000.parquet"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"half removed")
+    dataset = simple().fit_write(table, tmp_path / "a")
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([dataset.version, "manifest.json"])
+
+
 def test_errors_that_would_come_again_leave_nothing(table: pd.DataFrame, tmp_path: Path) -> None:
     prep = dp.Preprocessor({"price": dp.Number(invalid="raise")})
     with pytest.raises(RejectedValueError, match="'abc' cannot be read as a number"):
