@@ -20,15 +20,13 @@ from daskprep.state import METADATA, parse_state, restore, state_from_files
 from daskprep.storage import Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import SPLITS
 from daskprep.storage.reading import Files
-from daskprep.storage.tables import decode_table
+from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, decode_table
 from daskprep.vocabulary import Vocabulary
 
 __all__ = ["Dataset", "open_dataset"]
 
 # What the folder of a version holds before there is a manifest.
 _MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
-_REJECTS = "rejects.parquet"
-_REJECTS_SCHEMA = pa.schema([("row_id", pa.int64()), ("column", pa.string()), ("reason", pa.string())])
 
 
 def open_dataset(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
@@ -197,9 +195,9 @@ class Dataset:
 
     def rejects(self) -> pa.Table:
         """Return the rows that could not be used: "row_id", "column" and "reason"."""
-        if _REJECTS not in self.files.entries:
-            return _REJECTS_SCHEMA.empty_table()
-        return decode_table(self.files.read(_REJECTS))
+        if REJECTS not in self.files.entries:
+            return REJECTS_SCHEMA.empty_table()
+        return decode_table(self.files.read(REJECTS))
 
     # -- whether it is whole
 

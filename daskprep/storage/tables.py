@@ -12,7 +12,19 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import Buffer
 
-__all__ = ["decode_table", "encode_table"]
+__all__ = ["REJECTS", "REJECTS_SCHEMA", "decode_table", "encode_table"]
+
+
+REJECTS = "rejects.parquet"
+"""The file of the rows that could not be used, in the folder of a version."""
+
+REJECTS_SCHEMA = pa.schema(
+    [
+        pa.field("row_id", pa.int64(), nullable=False),
+        pa.field("column", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+    ]
+)
 
 
 def encode_table(

@@ -24,6 +24,7 @@ from daskprep.storage.arrays import Output
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry, Manifest
+from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
@@ -31,7 +32,7 @@ from daskprep.writing.passes import Encode, Place, Placed, Scan, count_classes, 
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, Plan
 from daskprep.writing.recipe import Options, Recipe
-from daskprep.writing.rejects import REJECTS, RejectsWriter, rejects_name
+from daskprep.writing.rejects import RejectsWriter, rejects_name
 from daskprep.writing.scratch import ScratchSource, intact, parsed_name, read_checked, write_checked
 from daskprep.writing.versions import commit, digest_of
 
@@ -146,7 +147,7 @@ class WriteJob:
         recipe = self.recipe
         census, scanned = self._scan()
         told = self._surroundings(census, scanned)
-        learned = recipe.learned or self._learn(scanned, told)
+        learned = self._learn(scanned, told) if recipe.learned is None else recipe.learned
         saved = SavedLearned(self.version, learned=learned)
         state = background.submit(self._save_state, learned)
         if state.done() or not partitions.is_in_process():

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskprep.split import TEST, TRAIN, VALIDATION
+from daskprep.storage import layout
 
 __all__ = ["SPLITS", "Placement", "Run"]
 
-SPLITS = {"train": TRAIN, "validation": VALIDATION, "test": TEST}
+SPLITS = dict(zip(layout.SPLITS, (TRAIN, VALIDATION, TEST), strict=True))
 
 
 class Run(NamedTuple):

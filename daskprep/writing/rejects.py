@@ -11,23 +11,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprep.features.table import Parsed, naming
+from daskprep.storage.tables import REJECTS_SCHEMA
 from daskprep.writing.scratch import write_checked
 
 if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.storage.files import Folder
 
-__all__ = ["REJECTS", "RejectsWriter", "rejects_name", "rejects_of", "save_rejects"]
+__all__ = ["RejectsWriter", "rejects_name", "rejects_of", "save_rejects"]
 
-REJECTS = "rejects.parquet"
-
-_SCHEMA = pa.schema(
-    [
-        pa.field("row_id", pa.int64(), nullable=False),
-        pa.field("column", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-    ]
-)
 _GROUP_ROWS = 131_072
 _SHOWN_CHARACTERS = 80
 
@@ -52,12 +44,12 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
         reasons[odd] = [f"{_shown(value)} is left out by what was learned" for value in values]
         found.append((rows, np.full(len(rows), place), name, reasons))
     if not found:
-        return _SCHEMA.empty_table()
+        return REJECTS_SCHEMA.empty_table()
     rows = np.concatenate([one[0] for one in found])
     order = np.lexsort((np.concatenate([one[1] for one in found]), rows))
     names = np.concatenate([np.full(len(one[0]), one[2], object) for one in found])
     reasons = np.concatenate([one[3] for one in found])
-    return pa.table([rows[order] + first_row, names[order], reasons[order]], schema=_SCHEMA)
+    return pa.table([rows[order] + first_row, names[order], reasons[order]], schema=REJECTS_SCHEMA)
 
 
 def _shown(value: object) -> str:
@@ -84,13 +76,15 @@ class RejectsWriter:
     def __call__(self, partitions: Sequence[int]) -> pa.Buffer:
         """Return the content of the file; holds one row group besides it."""
         sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(sink, _SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False) as file:
+        with pq.ParquetWriter(
+            sink, REJECTS_SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False
+        ) as file:
             for group in self._groups(partitions):
                 file.write_table(group, row_group_size=_GROUP_ROWS)
         return sink.getvalue()
 
     def _groups(self, partitions: Sequence[int]) -> Iterator[pa.Table]:
-        held = _SCHEMA.empty_table()
+        held = REJECTS_SCHEMA.empty_table()
         for partition in partitions:
             data = pa.BufferReader(self.scratch.mapped(rejects_name(partition)))
             held = pa.concat_tables([held, pa.ipc.open_stream(data).read_all()])

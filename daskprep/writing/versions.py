@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.state import METADATA
+from daskprep.storage.layout import SPLITS
 from daskprep.storage.manifest import MANIFEST, Manifest, read_manifest
+from daskprep.storage.tables import REJECTS
 from daskprep.writing.parts import RECEIPTS
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ SCRATCH = "scratch"
 _DIGEST_DIGITS = 16
 _VERSION = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}(-[0-9]+)?")
 _OF_VERSION = re.compile(
-    rf"({re.escape(METADATA)}|rejects\.parquet)(\.[0-9a-f]+\.tmp)?|probe-.*|vocab|train|validation|test|{RECEIPTS}|{SCRATCH}"
+    rf"({re.escape(METADATA)}|{re.escape(REJECTS)})(\.[0-9a-f]+\.tmp)?|probe-.*|vocab|{'|'.join(SPLITS)}|{RECEIPTS}|{SCRATCH}"
 )
 # A write that was killed may leave these beside the manifest.
 _TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
