@@ -197,9 +197,9 @@ def test_ids_are_places_in_the_vocabulary(indexed: int, known: set[str], asked: 
 
 
 def test_an_index_tells_tokens_of_equal_hash_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.arange(len(tokens), dtype=np.uint64) % 2)
+    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.arange(len(tokens), dtype=np.uint64) << 63)
     index = token_index.TokenIndex(pa.array(list("abcdefgh")))
-    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.array([0, 1, 1, 0, 0], np.uint64))
+    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.array([0, 1, 1, 0, 0], np.uint64) << 63)
     assert index.find(pa.array(["g", "b", "h", "b", "zz"])).tolist() == [6, 1, 7, -1, -1]
 
 

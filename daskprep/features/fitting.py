@@ -46,6 +46,7 @@ __all__ = [
     "surroundings",
     "survey",
     "tabulate_source",
+    "told_ahead",
 ]
 
 
@@ -66,15 +67,28 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 
 def survey(features: Mapping[str, Feature], source: Source, split: Any = None) -> list[Surroundings]:
     """Take the census, if one is needed, and return what each partition must know of the others."""
-    around = {name: f for name, f in features.items() if f.learns_around or (split is not None and f.drops_rows)}
+    if (told := told_ahead(features, source, split)) is not None:
+        return told
+    around = _surveyed(features, split)
     columns = list(dict.fromkeys([*source_columns(around), *(split.columns if split is not None else ())]))
     source.require(columns)
-    if not columns and (split is None or not split.counts_rows or source.row_counts is not None):
-        census = [_counted(rows) for rows in source.row_counts or [0] * source.npartitions]
-    else:
-        function, numbers = functools.partial(_census, around), range(source.npartitions)
-        census = partitions.each(source, "census", function, columns or source.columns[:1], split, numbers)
+    function, numbers = functools.partial(_census, around), range(source.npartitions)
+    census = partitions.each(source, "census", function, columns or source.columns[:1], split, numbers)
     return surroundings(around, census, split, functools.partial(_read_again, source, around, columns))
+
+
+def told_ahead(features: Mapping[str, Feature], source: Source, split: Any = None) -> list[Surroundings] | None:
+    """Return what each partition must know of the others if no census is needed for it, else None."""
+    if _surveyed(features, split):
+        return None
+    if split is not None and (split.columns or (split.counts_rows and source.row_counts is None)):
+        return None
+    census = [_counted(rows) for rows in source.row_counts or [0] * source.npartitions]
+    return surroundings({}, census, split, None)
+
+
+def _surveyed(features: Mapping[str, Feature], split: Any) -> dict[str, Feature]:
+    return {name: f for name, f in features.items() if f.learns_around or (split is not None and f.drops_rows)}
 
 
 def surroundings(
@@ -127,7 +141,7 @@ def learn_source(
     told = survey(features, source, split)
     columns = list(dict.fromkeys([*source_columns(features), *(split.assign_columns if split is not None else ())]))
     source.require(columns)
-    return learn_partitions(features, source, columns, _scan, told, scratch=scratch)
+    return learn_partitions(features, source, columns, _scan, dict(features), told, scratch=scratch)
 
 
 def learn_partitions(
@@ -135,24 +149,29 @@ def learn_partitions(
     source: Source,
     columns: Sequence[str],
     summarize: partitions.Function,
+    shared: Any,
     told: Sequence[Surroundings],
     *,
     scratch: str | None = None,
+    measure: Callable[[Any], Any] | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> dict[str, Learned]:
-    """Learn every feature from the summaries that ``summarize(features, told, table)`` gives of the partitions."""
+    """Learn every feature from the summaries that ``summarize(shared, told, table)`` gives of the partitions.
+
+    `advance` is called with what `measure` makes of each of them: the rows that were learned from, unless told.
+    """
     with _scratch_folder(scratch) as folder:
         learned: dict[str, Learned] = partitions.fold(
             source,
             "scan",
             summarize,
             columns,
-            dict(features),
+            shared,
             told,
             merge=functools.partial(_merge, folder),
             finish=functools.partial(_learn, folder, dict(features)),
             keys=list(features),
-            measure=_rows_learned,
+            measure=measure or _rows_learned,
             advance=advance,
         )
     for name, one in learned.items():

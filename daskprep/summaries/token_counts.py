@@ -18,11 +18,11 @@ __all__ = ["TokenCounts"]
 # Merging only collects chunks. Equal tokens are added up, which hashes every entry once, by `bounded` and, if
 # nobody calls it, when there are many entries; each time only if there are more than twice as many as after
 # the last time. So merging eight summaries costs one pass over their entries.
-COMPACT_ENTRIES = 1 << 20
+COMPACT_ENTRIES = 1 << 22
 COMPACT_CHUNKS = 64
 
 # What may stay in memory when there is a folder to spill to, and what ranking reads back at a time.
-SPILL_ENTRIES = 1_000_000
+SPILL_ENTRIES = 2_000_000
 SPILL_BYTES = 64 << 20
 GROUP_ENTRIES = 1_000_000
 
@@ -106,7 +106,7 @@ class TokenCounts(Summary):
         return replace(self, chunks=((tokens, counts),), settled=len(counts))
 
     def bounded(self, folder: str | None) -> TokenCounts:
-        """Return equal counts with at most a million tokens, and 64 MB, in memory and the others in `folder`.
+        """Return equal counts with at most two million tokens, and 64 MB, in memory and the others in `folder`.
 
         The files are read again by ``ranked`` and ``frequencies``, in any process that sees the folder. They
         are never removed: the folder belongs to the caller.

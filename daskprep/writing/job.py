@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
-from daskprep.features.fitting import empty_outputs, learn_partitions, surroundings
+from daskprep.features.fitting import empty_outputs, learn_partitions, surroundings, told_ahead
 from daskprep.features.table import PartitionCensus, Surroundings, source_columns
 from daskprep.inline import InlineExecutor
 from daskprep.progress import Progress
@@ -28,7 +28,18 @@ from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
-from daskprep.writing.passes import Encode, Place, Placed, Scan, count_classes, look_again, placed_name, summarize
+from daskprep.writing.passes import (
+    Encode,
+    Place,
+    Placed,
+    Scan,
+    Scanned,
+    count_classes,
+    look_again,
+    placed_name,
+    scan_and_summarize,
+    summarize,
+)
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, Plan
 from daskprep.writing.recipe import Options, Recipe
@@ -43,6 +54,8 @@ __all__ = ["WriteJob"]
 
 # One waits for the disk while another saves what was learned.
 _SAVING_THREADS = 2
+
+_NO_ROWS = "the data has no rows: there is nothing to write"
 
 _Files = dict[str, FileEntry]
 # What was learned, its handle for tasks, what goes where, and the files that it is saved in, once they are written.
@@ -145,9 +158,10 @@ class WriteJob:
 
     def _planned(self, background: Executor) -> _Planned:
         recipe = self.recipe
-        census, scanned = self._scan()
+        census, scanned, learned = self._scan()
         told = self._surroundings(census, scanned)
-        learned = self._learn(scanned, told) if recipe.learned is None else recipe.learned
+        if learned is None:
+            learned = self._learn(scanned, told)
         saved = SavedLearned(self.version, learned=learned)
         state = background.submit(self._save_state, learned)
         if state.done() or not partitions.is_in_process():
@@ -210,18 +224,40 @@ class WriteJob:
         sizes = [piece.nbytes for piece in self.source.pieces] if isinstance(self.source, FileSource) else None
         return digest_of({"rows": self.source.row_counts, "partitions": self.source.npartitions, "bytes": sizes})
 
-    def _scan(self) -> tuple[list[PartitionCensus], ScratchSource]:
-        recipe, source = self.recipe, self.source
+    def _scan(self) -> tuple[list[PartitionCensus], ScratchSource, Mapping[str, Learned] | None]:
+        """Read every partition once; learn at once, if no census must say first from which rows."""
+        recipe, source, learned = self.recipe, self.source, self.recipe.learned
+        if source.row_counts is not None and not sum(source.row_counts):
+            raise ColumnError(_NO_ROWS)
         scan = Scan(recipe.features, self._surveyed, recipe.split, recipe.assigning, self.scratch)
         columns = list(dict.fromkeys([*source_columns(recipe.features), *recipe.assigning]))
-        advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
-        census = partitions.each(
-            source, "scan", _apply, columns, scan, range(source.npartitions), advance=lambda one: advance(rows=one.rows)
-        )
-        if not sum(one.rows for one in census):
-            raise ColumnError("the data has no rows: there is nothing to write")
+        told = told_ahead(recipe.features, source, recipe.split if recipe.fit_on == "train" else None)
+        if learned is None and told is not None:
+            census, learned = self._scan_and_learn(scan, columns, told)
+        else:
+            advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
+            numbers = range(source.npartitions)
+            census = partitions.each(
+                source, "scan", _apply, columns, scan, numbers, advance=lambda one: advance(rows=one.rows)
+            )
         rows = [one.rows for one in census]
-        return census, ScratchSource(self.scratch, rows, list(recipe.features), recipe.assigning)
+        if not sum(rows):
+            raise ColumnError(_NO_ROWS)
+        return census, ScratchSource(self.scratch, rows, list(recipe.features), recipe.assigning), learned
+
+    def _scan_and_learn(
+        self, scan: Scan, columns: Sequence[str], told: Sequence[Surroundings]
+    ) -> tuple[list[PartitionCensus], dict[str, Learned]]:
+        advance = self.progress.stage("reading and learning", total=self.source.npartitions, unit="partitions")
+        census: dict[int, PartitionCensus] = {}
+
+        def note(scanned: tuple[int, PartitionCensus]) -> None:
+            number, one = scanned
+            census[number] = one
+            advance(rows=one.rows)
+
+        learned = self._learned(self.source, columns, scan_and_summarize, scan, told, measure=_census_of, advance=note)
+        return [census[number] for number in range(self.source.npartitions)], learned
 
     @property
     def _surveyed(self) -> dict[str, Feature]:
@@ -250,14 +286,20 @@ class WriteJob:
             told = [dataclasses.replace(one, rows=None) for one in told]
         columns = scanned.wanted(list(recipe.features), [] if recipe.split is None else recipe.split.assign_columns)
         advance = self.progress.stage("learning", total=scanned.npartitions, unit="partitions")
+        return self._learned(scanned, columns, summarize, dict(recipe.features), told, advance=advance)
+
+    def _learned(
+        self,
+        source: Source,
+        columns: Sequence[str],
+        summarize: partitions.Function,
+        shared: Any,
+        told: Sequence[Surroundings],
+        **watching: Any,
+    ) -> dict[str, Learned]:
+        folder = self.scratch.path if self.scratch.is_local else self.options.scratch
         return learn_partitions(
-            recipe.features,
-            scanned,
-            columns,
-            summarize,
-            told,
-            scratch=self.scratch.path if self.scratch.is_local else self.options.scratch,
-            advance=advance,
+            self.recipe.features, source, columns, summarize, shared, told, scratch=folder, **watching
         )
 
     def _place(self, scanned: ScratchSource, told: Sequence[Surroundings], saved: SavedLearned) -> list[Placed]:
@@ -342,3 +384,7 @@ def _background() -> Executor:
 
 def _apply(task: Any, argument: Any, *table: pa.Table) -> Any:
     return task(argument, *table)
+
+
+def _census_of(scanned: Scanned) -> tuple[int, PartitionCensus]:
+    return scanned.number, scanned.census

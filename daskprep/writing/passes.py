@@ -22,6 +22,7 @@ from daskprep.features.table import (
     summarize_columns,
 )
 from daskprep.split import DROPPED, TRAIN
+from daskprep.summaries import FrameSummary
 from daskprep.writing.encoded import EncodedRows, encoded_name, save_encoded
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.placement import SPLITS
@@ -31,9 +32,19 @@ from daskprep.writing.scratch import ScratchSource, intact, parsed_name, parsed_
 if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.storage.files import Folder
-    from daskprep.summaries import FrameSummary
 
-__all__ = ["Encode", "Place", "Placed", "Scan", "count_classes", "look_again", "placed_name", "summarize"]
+__all__ = [
+    "Encode",
+    "Place",
+    "Placed",
+    "Scan",
+    "Scanned",
+    "count_classes",
+    "look_again",
+    "placed_name",
+    "scan_and_summarize",
+    "summarize",
+]
 
 
 @dataclass(frozen=True)
@@ -47,10 +58,26 @@ class Scan:
     scratch: Folder
 
     def __call__(self, number: int, table: pa.Table) -> PartitionCensus:
+        return self.look(*self.keep(number, table))
+
+    def keep(self, number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
+        """Parse a partition and save it; give it with the columns of the source that are kept as they are."""
         parsed = read_columns(self.features, table)
         source = table.select(list(self.columns))
         save_parsed(self.scratch, number, parsed, source)
+        return parsed, source
+
+    def look(self, parsed: Parsed, source: pa.Table) -> PartitionCensus:
+        """Return what the other partitions must know of one."""
         return census_columns(self.around, self.split, parsed, source)
+
+
+@dataclass(frozen=True)
+class Scanned(FrameSummary):
+    """The summary of one partition, with its census; merged with others it is a plain summary."""
+
+    number: int
+    census: PartitionCensus
 
 
 def look_again(
@@ -58,6 +85,13 @@ def look_again(
 ) -> Any:
     """Let a split look at a scanned partition once more."""
     return function(rows_of(table), kept_rows(around, parsed_of(table).columns))
+
+
+def scan_and_summarize(scan: Scan, around: Surroundings, table: pa.Table) -> Scanned:
+    """Scan a partition and summarize its training rows, where no census must say first which these are."""
+    parsed, source = scan.keep(around.number, table)
+    census = scan.look(parsed, source)
+    return Scanned(summarize_columns(scan.features, around, parsed, source).columns, around.number, census)
 
 
 def summarize(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
