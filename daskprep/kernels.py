@@ -579,7 +579,14 @@ def _cast_tokens(column: pa.Array, dtype: pa.DataType) -> tuple[Codes, pa.Array]
 
 def _ends(pieces: Pieces, most: int = 8) -> Codes:
     """Return where the pieces end without their padding, up to `most` bytes of it and one more."""
-    ends: Codes = pieces.offsets[1:] - (look_up(pieces.data, pieces.offsets[1:] - 1) == 0)
+    rows = np.flatnonzero(np.diff(pieces.rows))
+    padding = len(pieces.data) - WORD - np.count_nonzero(pieces.data[:-WORD])
+    if padding == len(pieces.offsets) - 1 - len(rows):
+        # One byte lies between any two pieces of a row: so there is none at the end of a row, nor a second one.
+        ends: Codes = pieces.offsets[1:] - np.int32(1)
+        ends[pieces.rows[rows + 1] - 1] += 1
+        return ends
+    ends = pieces.offsets[1:] - (look_up(pieces.data, pieces.offsets[1:] - 1) == 0)
     padded = np.flatnonzero(look_up(pieces.data, ends - 1) == 0)
     for _ in range(most):
         ends[padded] -= 1

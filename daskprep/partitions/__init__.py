@@ -2,7 +2,7 @@
 
 from daskprep.partitions.block_arrays import blocks
 from daskprep.partitions.graphs import Told
-from daskprep.partitions.passes import Arguments, Function, arrays, each, exchanged, fold, run
+from daskprep.partitions.passes import Arguments, Function, arrays, chained, each, exchanged, fold, run
 from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, worker_threads
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Told",
     "arrays",
     "blocks",
+    "chained",
     "each",
     "exchanged",
     "fold",

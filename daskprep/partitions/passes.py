@@ -22,7 +22,7 @@ from daskprep.partitions.graphs import Layer, Told, partition_layer, references,
 from daskprep.partitions.schedulers import Advance, compute, on_threads
 from daskprep.sources import Source
 
-__all__ = ["Arguments", "Function", "arrays", "each", "exchanged", "fold", "run"]
+__all__ = ["Arguments", "Function", "arrays", "chained", "each", "exchanged", "fold", "run"]
 
 Function = Callable[[Any, Any, pa.Table], Any]
 Arguments = Sequence[Any] | Told
@@ -70,6 +70,32 @@ def run(
     for key, argument in zip(keys, arguments, strict=True):
         layer[key] = Task(key, function, TaskRef(state), argument)
     return compute(layer, keys, watched=keys, advance=advance)
+
+
+def chained(
+    name: str,
+    make: Callable[[Any], Mapping[Any, Any]],
+    sources: Sequence[Any],
+    then: str,
+    use: Callable[[Any, list[Any]], Any],
+    arguments: Sequence[Any],
+    needs: Sequence[Sequence[tuple[int, Hashable]]],
+    *,
+    advance: Advance | None = None,
+) -> list[Any]:
+    """Run ``make(source)`` for every source, and for every argument ``use(argument, made)`` with what it needs of them.
+
+    `needs` holds, for each argument, numbers of sources and keys of what `make` gave. What nothing needs any more is
+    forgotten, while other sources still wait: so this is for schedulers of this process, where it need not travel.
+    """
+    maker, picker, user = unique(name), unique(f"pick-{name}"), unique(then)
+    layer: Layer = {(maker, i): Task((maker, i), make, source) for i, source in enumerate(sources)}
+    for i, key in {need for wanted in needs for need in wanted}:
+        layer[picker, i, key] = Task((picker, i, key), getitem, TaskRef((maker, i)), key)
+    keys = [(user, i) for i in range(len(arguments))]
+    for task, argument, wanted in zip(keys, arguments, needs, strict=True):
+        layer[task] = Task(task, use, argument, references([(picker, *need) for need in wanted]))
+    return compute(layer, keys, watched=keys, advance=advance) if keys else []
 
 
 def fold(

@@ -7,6 +7,7 @@ these places and with the border of every part among them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from daskprep.storage.files import Folder
     from daskprep.storage.layout import Layout
 
-__all__ = ["ROW_ID", "EncodedRows", "encoded_name", "save_encoded"]
+__all__ = ["ROW_ID", "EncodedRows", "by_split", "encoded_name", "save_encoded"]
 
 ReadInto = Callable[[int, memoryview], None]
+Outputs = Iterable[tuple[str, np.ndarray]]
 
 _PLACE_BYTES = 8
 
@@ -49,12 +51,17 @@ class EncodedRows:
     def columns(self) -> tuple[Output, ...]:
         return (ROW_ID, *self.layout.outputs)
 
+    @staticmethod
+    def rows_of(code: int, splits: np.ndarray, repeats: np.ndarray) -> np.ndarray:
+        """Return which of a partition's kept rows are in a split, each as often as it is written."""
+        rows = np.flatnonzero(splits == code)
+        return np.repeat(rows, repeats[rows]) if len(rows) else rows
+
     def order(self, partition: int, splits: np.ndarray, repeats: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
         """Return which of a partition's kept rows stand where in its file, and the places of shuffled ones by split."""
         chosen, places = [], []
         for split, code in SPLITS.items():
-            rows = np.flatnonzero(splits == code)
-            rows = np.repeat(rows, repeats[rows]) if len(rows) else rows
+            rows = self.rows_of(code, splits, repeats)
             if self.seed is not None and len(rows):
                 start, total = self.placement.starts(split)[partition], self.layout.rows[split]
                 place = permute(np.arange(start, start + len(rows)), total, make_key(self.seed, "shuffle", split))
@@ -69,6 +76,14 @@ class EncodedRows:
         for place, split in zip(places, self._present(partition), strict=True):
             firsts = np.arange(self.layout.parts(split)) * (self.layout.part_blocks * self.layout.block_rows)
             yield np.append(np.searchsorted(place, firsts), len(place))
+
+    def pieces_of(self, split: str, part: int) -> list[Run]:
+        """Return where the rows of a part stand, if they are not shuffled, among those of its split in partitions."""
+        rows = self.layout.part_range(split, part)
+        return [
+            run._replace(first=run.first - self.placement.offset(run.partition, split))
+            for run in self.placement.runs(split, rows)
+        ]
 
     def read_part(self, folder: Folder, split: str, part: int) -> dict[str, np.ndarray]:
         """Return the row numbers and all outputs of a part."""
@@ -125,6 +140,20 @@ class EncodedRows:
         return [split for split, code in SPLITS.items() if self.placement.counts[partition, code]]
 
 
+def by_split(
+    rows: EncodedRows, row_ids: np.ndarray, splits: np.ndarray, repeats: np.ndarray, outputs: Outputs
+) -> dict[str, dict[str, np.ndarray]]:
+    """Return the encoded rows of a partition by split and output, in the order of the source."""
+    chosen = {split: rows.rows_of(code, splits, repeats) for split, code in SPLITS.items()}
+    present = {split: order for split, order in chosen.items() if len(order)}
+    found: dict[str, dict[str, np.ndarray]] = {split: {} for split in present}
+    for name, array in _checked(rows, row_ids, outputs):
+        for split, order in present.items():
+            as_is = len(present) == 1 and _is_all(order, len(splits))
+            found[split][name] = array if as_is else array.take(order, axis=0, mode="clip")
+    return found
+
+
 def save_encoded(
     folder: Folder,
     rows: EncodedRows,
@@ -132,16 +161,13 @@ def save_encoded(
     row_ids: np.ndarray,
     splits: np.ndarray,
     repeats: np.ndarray,
-    outputs: Iterable[tuple[str, np.ndarray]],
+    outputs: Outputs,
 ) -> None:
-    """Write the encoded rows of a partition; `outputs` come in the order of the layout, one at a time."""
+    """Write the encoded rows of a partition."""
     order, places = rows.order(partition, splits, repeats)
-    as_is = np.array_equal(order, np.arange(len(splits)))
+    as_is = _is_all(order, len(splits))
     with write_checked(folder, encoded_name(partition)) as write:
-        write(row_ids.take(order))
-        for output, (name, array) in zip(rows.layout.outputs, outputs, strict=True):
-            found = (name, array.dtype, array.shape[1:])
-            assert found == (output.name, np.dtype(output.dtype), output.shape), (found, output)
+        for _, array in _checked(rows, row_ids, outputs):
             write(np.ascontiguousarray(array) if as_is else array.take(order, axis=0, mode="clip"))
         for place in places:
             write(place)
@@ -149,6 +175,18 @@ def save_encoded(
             return
         for border in rows.borders(places, partition):
             write(border.astype(np.int64))
+
+
+def _checked(rows: EncodedRows, row_ids: np.ndarray, outputs: Outputs) -> Outputs:
+    """Give the row numbers, then the outputs, one at a time: those of the layout in its order."""
+    for column, (name, array) in zip(rows.columns, itertools.chain([(ROW_ID.name, row_ids)], outputs), strict=True):
+        found = (name, array.dtype, array.shape[1:])
+        assert found == (column.name, np.dtype(column.dtype), column.shape), (found, column)
+        yield name, array
+
+
+def _is_all(order: np.ndarray, rows: int) -> bool:
+    return np.array_equal(order, np.arange(rows))
 
 
 def _view(array: np.ndarray) -> memoryview:

@@ -115,13 +115,14 @@ class WriteJob:
             parts = [Part(split, number) for split in plan.layout.rows for number in range(plan.layout.parts(split))]
             written = read_receipts(self.version)
             missing = [part for part in parts if part.receipt not in written]
-            self._encode(rows, saved, missing)
-            files = {**state.result(), **self._write_fixed(plan)}
+            fixed = background.submit(self._write_fixed, plan)
+            if fixed.done():
+                fixed.result()
             kept = {name: entry for part in parts for name, entry in written.get(part.receipt, {}).items()}
             # Whoever wrote them may have been killed before they were flushed.
             flushed = background.submit(self.version.sync, list(kept))
-            files |= kept
-            files |= self._write_parts(rows, missing, background)
+            files = self._write_rows(rows, saved, missing, background)
+            files |= {**kept, **state.result(), **fixed.result()}
             flushed.result()
         commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings))
         self.all_scratch.remove_all()
@@ -147,9 +148,7 @@ class WriteJob:
             for number in range(plan.layout.parts(split))
             if not damaged.isdisjoint(plan.layout.part_files(split, number))
         ]
-        rows = self._rows(plan)
-        self._encode(rows, saved, parts)
-        self._write_parts(rows, parts, background)
+        self._write_rows(self._rows(plan), saved, parts, background)
 
     def _rows(self, plan: Plan) -> EncodedRows:
         return EncodedRows(plan.layout, plan.placement, self.options.seed if self.options.shuffle else None)
@@ -329,22 +328,12 @@ class WriteJob:
 
     # -- rows
 
-    def _encode(self, rows: EncodedRows, saved: SavedLearned, parts: Sequence[Part]) -> None:
-        """Encode the partitions that some parts take their rows from."""
-        recipe = self.recipe
-        # Shuffled, a part takes rows from every partition.
-        sources = parts if rows.seed is None else [Part(split, 0) for split in {part.split for part in parts}]
-        numbers = sorted({i for part in sources for i in rows.partitions_of(part.split, part.number)})
-        scanned = ScratchSource(self.scratch, rows.placement.source_rows, list(recipe.features), recipe.assigning)
-        # What looks around leaves no checkpoint, and without one parsed rows must stay until the end.
-        encode = Encode(recipe.features, saved, rows, scanned, self.scratch, frees=not rows.placement.carries)
-        advance = self.progress.stage("encoding", total=len(numbers), unit="partitions")
-        partitions.run("encode", _apply, encode, numbers, advance=lambda count: advance(rows=count))
-
-    def _write_parts(self, rows: EncodedRows, parts: Sequence[Part], background: Executor) -> _Files:
+    def _write_rows(
+        self, rows: EncodedRows, saved: SavedLearned, parts: Sequence[Part], background: Executor
+    ) -> _Files:
+        """Encode the partitions that some parts take their rows from, and write the parts."""
         here = partitions.is_in_process()
         writer = PartWriter(self.version, self.scratch, rows, syncs=not here, expected=self.expected)
-        advance = self.progress.stage("writing", total=len(parts), unit="parts")
         flushed = []
 
         def flush(written: tuple[int, _Files]) -> None:
@@ -352,7 +341,30 @@ class WriteJob:
                 flushed.append(background.submit(self.version.sync, list(written[1])))
             advance(rows=written[0])
 
-        results = partitions.run("write", _apply, writer, parts, advance=flush)
+        # Shuffled, a part takes rows from every partition.
+        sources = parts if rows.seed is None else [Part(split, 0) for split in {part.split for part in parts}]
+        numbers = sorted({i for part in sources for i in rows.partitions_of(part.split, part.number)})
+        # What looks around leaves no checkpoint, and without one parsed rows must stay until the end.
+        scanned = ScratchSource(
+            self.scratch, rows.placement.source_rows, list(self.recipe.features), self.recipe.assigning
+        )
+        encode = Encode(self.recipe.features, saved, rows, scanned, self.scratch, frees=not rows.placement.carries)
+        if here and rows.seed is None:
+            # A part waits for the rows of a few partitions at most: they need not be written in between.
+            advance = self.progress.stage("encoding and writing", total=len(parts), unit="parts")
+            places = {number: place for place, number in enumerate(numbers)}
+            needs = [
+                [(places[run.partition], part.split) for run in rows.pieces_of(part.split, part.number)]
+                for part in parts
+            ]
+            results = partitions.chained(
+                "encode", encode.by_split, numbers, "write", writer, parts, needs, advance=flush
+            )
+        else:
+            encoded = self.progress.stage("encoding", total=len(numbers), unit="partitions")
+            partitions.run("encode", _apply, encode, numbers, advance=lambda count: encoded(rows=count))
+            advance = self.progress.stage("writing", total=len(parts), unit="parts")
+            results = partitions.run("write", _apply, writer, parts, advance=flush)
         for future in flushed:
             future.result()
         return {name: entry for _, files in results for name, entry in files.items()}

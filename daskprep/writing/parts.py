@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["RECEIPTS", "Part", "PartWriter", "check_same", "read_receipts"]
 
 RECEIPTS = "receipts"
+
+# Of each output some arrays, whose rows follow one another.
+_Arrays = dict[str, list[np.ndarray]]
 
 
 @dataclass(frozen=True, order=True)
@@ -49,9 +52,15 @@ class PartWriter:
     syncs: bool
     expected: Mapping[str, FileEntry] | None = None
 
-    def __call__(self, part: Part) -> tuple[int, dict[str, FileEntry]]:
-        """Write a part and its receipt; return its rows and its files."""
-        arrays = self.rows.read_part(self.scratch, part.split, part.number)
+    def __call__(
+        self, part: Part, made: Sequence[Mapping[str, np.ndarray]] | None = None
+    ) -> tuple[int, dict[str, FileEntry]]:
+        """Write a part and its receipt; return its rows and its files.
+
+        `made` are the encoded rows of this split, in each partition that the part takes rows from; without it they are
+        read from scratch.
+        """
+        arrays = self._read(part) if made is None else self._cut(part, made)
         files = {}
         for name, data, rows in self._files(part, arrays):
             entry = FileEntry.of(name, data, rows)
@@ -64,23 +73,43 @@ class PartWriter:
         if self.expected is None:
             # A receipt only holds if the files are what it lists, so neither must outlive a loss of power.
             self.version.write(part.receipt, receipt_bytes(files), durable=False)
-        return len(arrays[ROW_ID.name]), files
+        return len(self.rows.layout.part_range(part.split, part.number)), files
 
-    def _files(self, part: Part, arrays: dict[str, np.ndarray]) -> Iterator[tuple[str, bytes, int]]:
+    def _read(self, part: Part) -> _Arrays:
+        arrays = self.rows.read_part(self.scratch, part.split, part.number)
+        return {name: [array] for name, array in arrays.items()}
+
+    def _cut(self, part: Part, made: Sequence[Mapping[str, np.ndarray]]) -> _Arrays:
+        runs = [slice(run.first, run.first + run.rows) for run in self.rows.pieces_of(part.split, part.number)]
+        return {
+            column.name: [arrays[column.name][rows] for arrays, rows in zip(made, runs, strict=True)]
+            for column in self.rows.columns
+        }
+
+    def _files(self, part: Part, arrays: _Arrays) -> Iterator[tuple[str, bytes, int]]:
         """Give name, content and rows of each file, one at a time; the arrays of scalars go to one table."""
         layout, split = self.rows.layout, part.split
-        scalars = {column.name: arrays[column.name] for column in (ROW_ID, *layout.scalars)}
+        rows = layout.part_range(split, part.number)
+        scalars = {column.name: _between(arrays[column.name], 0, len(rows)) for column in (ROW_ID, *layout.scalars)}
         names = layout.part_files(split, part.number)
         table = next(name for name in names if "/table/" in name)
         yield table, encode_table(scalars, layout.block_rows, layout.compression), len(names[table])
-        first = layout.part_range(split, part.number).start
         for output in layout.matrices:
-            array = arrays[output.name]
             for block in layout.part_blocks_of(split, part.number):
-                rows = layout.block_range(split, block)
-                chunk = array[rows.start - first : rows.stop - first]
+                within = layout.block_range(split, block)
+                chunk = _between(arrays[output.name], within.start - rows.start, within.stop - rows.start)
                 name = f"{split}/arrays.zarr/{chunk_name(output, block)}"
-                yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(rows)
+                yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(within)
+
+
+def _between(pieces: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
+    """Return some rows of arrays that follow one another; without a copy if they lie in one."""
+    found = []
+    for piece in pieces:
+        if start < len(piece) and stop > 0:
+            found.append(piece[max(start, 0) : stop])
+        start, stop = start - len(piece), stop - len(piece)
+    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def check_same(name: str, entry: FileEntry, expected: Mapping[str, FileEntry]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from daskprep.features.table import (
 )
 from daskprep.split import DROPPED, TRAIN
 from daskprep.summaries import FrameSummary
-from daskprep.writing.encoded import EncodedRows, encoded_name, save_encoded
+from daskprep.writing.encoded import EncodedRows, Outputs, by_split, encoded_name, save_encoded
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.placement import SPLITS
 from daskprep.writing.rejects import rejects_of, save_rejects
@@ -165,12 +165,16 @@ class Encode:
 
     def __call__(self, number: int) -> int:
         if not intact(self.scratch, encoded_name(number)):
-            self._encode(number)
+            save_encoded(self.scratch, self.rows, number, *self._encoded(number))
         if self.frees:
             self.scratch.remove(parsed_name(number))
         return int(self.rows.placement.counts[number].sum())
 
-    def _encode(self, number: int) -> None:
+    def by_split(self, number: int) -> dict[str, dict[str, np.ndarray]]:
+        """Return the encoded rows of a partition instead of saving them."""
+        return by_split(self.rows, *self._encoded(number))
+
+    def _encoded(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs]:
         placement, learned = self.rows.placement, self.learned.load(self.features)
         splits, repeats = self._placed(number)
         keep = splits != DROPPED
@@ -178,8 +182,7 @@ class Encode:
         around = Surroundings(number, placement.carries[number] if placement.carries else {})
         columns = completed_columns(self.features, learned, around, parsed)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
-        outputs: Iterator[tuple[str, np.ndarray]] = encoded_outputs(self.features, learned, columns, keep)
-        save_encoded(self.scratch, self.rows, number, row_ids, splits[keep], repeats[keep], outputs)
+        return row_ids, splits[keep], repeats[keep], encoded_outputs(self.features, learned, columns, keep)
 
     def _placed(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         data = self.scratch.mapped(placed_name(number))

@@ -47,9 +47,9 @@ def check_rerun(undisturbed: Any, path: Path, step: Any, **how: Any) -> None:
     assert not differing, (step, differing)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Iterator[Any]:
-    with WRITER["writer_process"]() as writer:
+@pytest.fixture(scope="module", params=["ordered", "shuffled"])
+def undisturbed(request, tmp_path_factory) -> Iterator[Any]:
+    with WRITER["writer_process"](shuffle=request.param == "shuffled") as writer:
         yield WRITER["write_undisturbed"](writer, tmp_path_factory.mktemp("undisturbed"))
 
 
@@ -295,10 +295,14 @@ def damages(data: bytes) -> Iterator[bytes | None]:
         yield data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :]
 
 
-LEFT = ["encoded", "placed", "rejects", "checkpoint", "metadata", "vocab", "receipts", "table"]
+LEFT = ["placed", "rejects", "checkpoint", "metadata", "vocab", "receipts", "table"]
 
 
-@pytest.mark.parametrize("kind", LEFT)
+@pytest.mark.parametrize(
+    ("undisturbed", "kind"),
+    [("shuffled", "encoded"), ("ordered", "parsed"), *(("ordered", kind) for kind in LEFT)],
+    indirect=["undisturbed"],
+)
 @pytest.mark.parametrize("step", [3, pytest.param(1, marks=pytest.mark.slow, id="all")])
 def test_what_a_loss_of_power_left_is_made_again(undisturbed, tmp_path, kind, step):
     path, left = tmp_path / "a.dp", tmp_path / "left.dp"

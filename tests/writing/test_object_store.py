@@ -87,11 +87,11 @@ def failing_after(monkeypatch, parts: int) -> list[Any]:
     begun: list[Any] = []
     original = PartWriter.__call__
 
-    def write_part(self: PartWriter, part: Any) -> Any:
+    def write_part(self: PartWriter, part: Any, *made: Any) -> Any:
         begun.append(part)
         if len(begun) > parts:
             raise RuntimeError("the power is gone")
-        return original(self, part)
+        return original(self, part, *made)
 
     monkeypatch.setattr(PartWriter, "__call__", write_part)
     return begun
@@ -351,7 +351,7 @@ def test_scratch_of_a_store_is_local_and_removed(file, store, monkeypatch, tmp_p
     seen = []
     original = PartWriter.__call__
     monkeypatch.setattr(
-        PartWriter, "__call__", lambda self, part: seen.append(self.scratch.url) or original(self, part)
+        PartWriter, "__call__", lambda self, *given: seen.append(self.scratch.url) or original(self, *given)
     )
     write(file, f"{store[0]}/a.dp", store[1])
     assert all(url.startswith(str(tmp_path / "temporary")) for url in seen)

@@ -58,6 +58,7 @@ class Job:
     fitted: bool = False
     repair: bool = False
     block_rows: int = 256
+    shuffle: bool = False
     scheduler: str = "synchronous"
     kill_at: int | None = None
     kill_on: str | None = None
@@ -80,7 +81,8 @@ class Result:
 class WriterProcess:
     """What a test asks to write, from the process of the test."""
 
-    def __init__(self, command: Sequence[str] = ()) -> None:
+    def __init__(self, command: Sequence[str] = (), *, shuffle: bool = False) -> None:
+        self.shuffle = shuffle
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self.process = subprocess.Popen(
             [*command, sys.executable, __file__],
@@ -93,7 +95,7 @@ class WriterProcess:
     def write(self, path: Path, source: Sequence[Path], **how: Any) -> Result:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        job = Job(str(path), [str(file) for file in source], **how)
+        job = Job(str(path), [str(file) for file in source], **{"shuffle": self.shuffle, **how})
         self.process.stdin.write(json.dumps(dataclasses.asdict(job)) + "\n")
         self.process.stdin.flush()
         return Result(**json.loads(self.process.stdout.readline()))
@@ -103,9 +105,9 @@ class WriterProcess:
 
 
 @contextlib.contextmanager
-def writer_process(command: Sequence[str] = ()) -> Iterator[WriterProcess]:
+def writer_process(command: Sequence[str] = (), *, shuffle: bool = False) -> Iterator[WriterProcess]:
     """Start a process that writes datasets, by a command that is given its own, and end it."""
-    process = WriterProcess(command)
+    process = WriterProcess(command, shuffle=shuffle)
     try:
         yield process
     finally:
@@ -266,7 +268,8 @@ def _write(job: Job) -> None:
             repair(job.path, progress=False)
             return
         write = prep.fit(frame).write if job.fitted else prep.fit_write
-        write(frame, job.path, block_rows=job.block_rows, overwrite=job.overwrite, version=job.version, progress=False)
+        options = {"block_rows": job.block_rows, "overwrite": job.overwrite, "version": job.version}
+        write(frame, job.path, shuffle=job.shuffle, progress=False, **options)
 
 
 def _count_steps(job: Job) -> list[str]:
