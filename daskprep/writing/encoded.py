@@ -1,6 +1,7 @@
-"""Encoded rows between the passes of a write: one file of plain bytes for each partition, sorted by where they go.
+"""Encoded rows on their way to parts: in memory, or in a file of plain bytes for each partition.
 
-A file holds, output by output, the rows of train, then validation, then test: the row numbers of the source, then
+Files are for shuffled rows, which every part takes from every partition, and for writes by several processes. A file
+holds, output by output, the rows of train, then validation, then test: the row numbers of the source, then
 each output of the layout. Shuffled, the rows of a split are sorted by their place in it, and the file ends with
 these places and with the border of every part among them.
 """

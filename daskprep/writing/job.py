@@ -94,7 +94,7 @@ class WriteJob:
         """Say how much room the write takes, as far as it is known by now."""
         if intact(self.scratch, CHECKPOINT):
             plan, _ = Plan.from_bytes(read_checked(self.scratch, CHECKPOINT))
-            # Encoded once as scratch, and once as parts, which compression makes smaller.
+            # Once as scratch, parsed or encoded, and once as parts, which compression makes smaller.
             nbytes = 2 * sum(plan.layout.rows.values()) * plan.layout.row_bytes
         elif isinstance(self.source, FileSource):
             nbytes = 3 * sum(piece.nbytes for piece in self.source.pieces)
