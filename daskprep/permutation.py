@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,11 +22,13 @@ __all__ = ["Integers", "Words", "bit_lengths", "hash_strings", "make_key", "perm
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
+_AnyWords = NDArray[Any]
 
 LARGEST_SIZE = 2**62
 
 _ROUNDS = 8
-_BLOCK_ROWS = 16_384  # 128 KiB of uint64: a block and its scratch stay in a core's second-level cache
+_BLOCK_ROWS = 16_384
+_BLOCK_BYTES = 131_072  # a block and its scratch stay in a core's second-level cache
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _ODD = np.uint64(0xD1342543DE82EF95)
 
@@ -104,10 +106,14 @@ def _mix(words: Words) -> Words:
 class _Domain(NamedTuple):
     """Sizes and keys of the bijections: one for all rows (arrays of length 1) or one for each row."""
 
-    size: Words
-    mask: Words
-    shift: Words
+    size: _AnyWords
+    mask: _AnyWords
+    shift: _AnyWords
     key: Words
+
+    def as_words(self, dtype: np.dtype[Any]) -> _Domain:
+        """Return the domain for words of a type that holds all its members; keys stay as they are."""
+        return _Domain(self.size.astype(dtype), self.mask.astype(dtype), self.shift.astype(dtype), self.key)
 
     def rows(self, rows: slice | Integers) -> _Domain:
         return _Domain(*(field if field.size == 1 else field[rows] for field in self))
@@ -158,14 +164,18 @@ def bit_lengths(numbers: Words) -> Words:
     return bits
 
 
-def _walk(index: NDArray[np.integer], domain: _Domain, step: Callable[[Words, _Domain], None]) -> Integers:
+def _walk(index: NDArray[np.integer], domain: _Domain, step: Callable[[_AnyWords, _Domain], None]) -> Integers:
     if index.dtype.kind not in "iu":
         raise TypeError(f"Row numbers must be integers, not {index.dtype}.")
-    values = index.astype(np.uint64)
-    outside = np.flatnonzero(values >= domain.size)
+    if index.dtype.kind == "i" and index.size and index.min() < 0:
+        raise IndexError(f"{index.min()} is outside the {domain.size[0]} members of the permutation.")
+    outside = np.flatnonzero(index.astype(np.uint64) >= domain.size)
     if outside.size:
         size = domain.rows(outside).size[0]
         raise IndexError(f"{index[outside[0]]} is outside the {size} members of the permutation.")
+    # Sums and products modulo a power of two depend on no higher bits: short words give the same, and faster.
+    values = index.astype(np.min_scalar_type(int(domain.size.max(initial=0))))
+    domain = domain.as_words(values.dtype)
     _in_blocks(values, domain, step)
     outside = np.flatnonzero(values >= domain.size)
     while outside.size:
@@ -174,12 +184,13 @@ def _walk(index: NDArray[np.integer], domain: _Domain, step: Callable[[Words, _D
         _in_blocks(moved, there, step)
         values[outside] = moved
         outside = outside[moved >= there.size]
-    return values.view(np.int64)
+    return values.astype(np.int64)
 
 
-def _in_blocks(values: Words, domain: _Domain, step: Callable[[Words, _Domain], None]) -> None:
-    for start in range(0, values.size, _BLOCK_ROWS):
-        block = slice(start, start + _BLOCK_ROWS)
+def _in_blocks(values: _AnyWords, domain: _Domain, step: Callable[[_AnyWords, _Domain], None]) -> None:
+    rows = _BLOCK_BYTES // values.itemsize
+    for start in range(0, values.size, rows):
+        block = slice(start, start + rows)
         step(values[block], domain.rows(block))
 
 
@@ -188,10 +199,11 @@ def _round_keys(key: Words) -> Words:
     return _mix(key[None, :] + rounds)
 
 
-def _forward(values: Words, domain: _Domain) -> None:
+def _forward(values: _AnyWords, domain: _Domain) -> None:
     keys = _round_keys(domain.key)
+    pluses, odds = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)
     high = np.empty_like(values)
-    for plus, odd in zip(keys >> np.uint64(32), keys | np.uint64(1), strict=True):
+    for plus, odd in zip(pluses, odds, strict=True):
         values += plus
         values *= odd
         values &= domain.mask
@@ -199,10 +211,11 @@ def _forward(values: Words, domain: _Domain) -> None:
         values ^= high
 
 
-def _backward(values: Words, domain: _Domain) -> None:
+def _backward(values: _AnyWords, domain: _Domain) -> None:
     keys = _round_keys(domain.key)[::-1]
+    pluses, odds = (keys >> np.uint64(32)).astype(values.dtype), _invert(keys | np.uint64(1)).astype(values.dtype)
     high = np.empty_like(values)
-    for plus, odd in zip(keys >> np.uint64(32), _invert(keys | np.uint64(1)), strict=True):
+    for plus, odd in zip(pluses, odds, strict=True):
         # The shift is at least half of the bits, so that folding twice changes nothing.
         np.right_shift(values, domain.shift, out=high)
         values ^= high

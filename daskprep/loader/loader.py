@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.loader.audit import Tally, expected
 from daskprep.loader.batches import Expander, Form, cut
-from daskprep.loader.blocks import BlockFiles, groups_of
+from daskprep.loader.blocks import BlockFiles, Buffers, groups_of
 from daskprep.loader.device import Mover
 from daskprep.loader.joining import Documents, Place
 from daskprep.loader.order import Blocks, Schedule, default_streams
@@ -177,6 +177,7 @@ class Loader(IterableDataset[Any]):
         self._current: Schedule | None = None
         self._audited: tuple[Schedule, range, Tally] | None = None
         self._times = Times()
+        self._buffers = Buffers()
 
     # -- where this process stands
 
@@ -220,7 +221,7 @@ class Loader(IterableDataset[Any]):
         given = {}
         if _is_distributed():
             given["_given_rank"], given["_given_world"] = self._position()
-        return {**self.__dict__, "_current": None, **given}
+        return {**self.__dict__, "_current": None, "_buffers": Buffers(), **given}
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
@@ -295,7 +296,9 @@ class Loader(IterableDataset[Any]):
         files = BlockFiles(self.split, groups_of(outputs))
         mover = Mover(self.device)
         settings = self._settings(files, schedule)
-        pipeline = Pipeline(files, schedule, settings, batches=batches, make_arrays=mover.make_array)
+        pipeline = Pipeline(
+            files, schedule, settings, batches=batches, make_arrays=mover.make_array, buffers=self._buffers
+        )
         self._times = pipeline.times
         tally = Tally()
         expander = self._expander()
@@ -317,7 +320,8 @@ class Loader(IterableDataset[Any]):
         files = BlockFiles(self.split, groups_of([packer.output]))
         place = self._place
         unread = range(place.read, len(schedule))
-        pipeline = Pipeline(files, schedule, self._settings(files, schedule), batches=unread)
+        settings = self._settings(files, schedule)
+        pipeline = Pipeline(files, schedule, settings, batches=unread, buffers=self._buffers)
         self._times = pipeline.times
         tally = Tally()
         self._audited = (schedule, unread[:0], tally)

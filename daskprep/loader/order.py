@@ -58,7 +58,7 @@ class Blocks:
     shuffle: bool
     sampling: RowSampling | None = None
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return int(self.starts[-1])
 
@@ -137,27 +137,27 @@ class Schedule:
         numbers = np.arange(self.streams + 1)
         return numbers * short + np.minimum(numbers, longer)
 
-    @property
+    @cached_property
     def share(self) -> int:
         """Rows of a batch that come from each stream."""
         return self.batch_size // self.streams
 
-    @property
+    @cached_property
     def _begun(self) -> int:
         """Rows of each stream that were given before."""
         return self.given // self.streams
 
-    @property
+    @cached_property
     def _full(self) -> int:
         """Batches that all streams can still fill."""
         return (self.blocks.rows // self.streams - self._begun) // self.share
 
-    @property
+    @cached_property
     def _rest(self) -> int:
         """Rows that are left behind the full batches."""
         return self.blocks.rows - self.streams * (self._begun + self._full * self.share)
 
-    @property
+    @cached_property
     def _tail_alone(self) -> bool:
         """Whether what is left makes a batch of its own, and not a part of the last full one.
 

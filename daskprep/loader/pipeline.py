@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections import deque
@@ -14,7 +15,7 @@ import numpy as np
 
 from daskprep.inline import InlineExecutor
 from daskprep.loader.audit import Tally, tallies
-from daskprep.loader.blocks import BlockFiles, Group, Pool, Windows
+from daskprep.loader.blocks import BlockFiles, Buffers, Group, Pool, Windows
 from daskprep.loader.order import Schedule, Share
 
 __all__ = ["Pipeline", "Settings", "Times", "Window"]
@@ -92,6 +93,7 @@ class Pipeline:
         *,
         batches: range,
         make_arrays: Callable[[Group, int], np.ndarray] | None = None,
+        buffers: Buffers | None = None,
     ) -> None:
         self.files = files
         self.schedule = schedule
@@ -107,7 +109,11 @@ class Pipeline:
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + schedule.streams + own
         make = make_arrays or (lambda group, count: group.empty(count))
-        self._windows = Windows(lambda: {group: make(group, rows) for group in files.groups})
+        self._buffers = buffers or Buffers()
+        self._shape = (tuple(files.groups), rows)
+        self._windows = self._buffers.take(
+            Windows, self._shape, lambda: Windows(lambda: {group: make(group, rows) for group in files.groups})
+        )
         self._size = 1
         self._resident: dict[int, _Resident] = {}
         self._queue: deque[tuple[_Planned, Future[Window]]] = deque()
@@ -115,7 +121,7 @@ class Pipeline:
         # A batch may lie across a border in every lane. Room for that takes no memory until it is used.
         self._budget = lanes + settings.ahead_blocks
         slots = min(len(schedule.blocks.sizes), max(self._budget, 2 * lanes))
-        self._pool = Pool(files.groups, self._block_rows, max(1, slots))
+        self._pool = self._make_pool(max(1, slots))
         self._executor: Any = None
         self._process = os.getpid()
 
@@ -149,8 +155,16 @@ class Pipeline:
         """Stop the threads; what is being read is waited for."""
         if self._executor is not None and os.getpid() == self._process:
             self._executor.shutdown(wait=True, cancel_futures=True)
+            self._pool.clear()
+            self._buffers.leave((self._shape, self._pool.slots), self._pool)
+            self._buffers.leave(self._shape, self._windows)
         self._executor = None
         self._queue.clear()
+        self._resident.clear()
+
+    def _make_pool(self, slots: int) -> Pool:
+        make = functools.partial(Pool, self.files.groups, self._block_rows, slots)
+        return self._buffers.take(Pool, (self._shape, slots), make)
 
     # -- what comes next
 
@@ -203,7 +217,7 @@ class Pipeline:
         """Make a larger pool: one batch may touch more blocks than were thought of."""
         assert not self._queue
         self._resident.clear()
-        self._pool = Pool(self.files.groups, self._block_rows, slots)
+        self._pool = self._make_pool(slots)
 
     def _read_ahead(self) -> None:
         """Read the blocks that the streams come to next into slots that are free."""
