@@ -400,3 +400,34 @@ def test_tasks_of_a_cluster_may_run_tasks(cluster):
         return partitions.run("inner", lambda shared, j: i + j, None, [0, 1], advance=told.append), sorted(told)
 
     assert cluster.gather(cluster.map(outer, [10, 20, 30])) == [([i, i + 1], [i, i + 1]) for i in (10, 20, 30)]
+
+
+def test_chained_tasks_get_what_they_need():
+    needs = [[(0, "a")], [(0, "b"), (1, "a")], [], [(1, "b"), (0, "a"), (1, "b")]]
+    given = partitions.chained(
+        "make", lambda source: {"a": source, "b": -source}, [3, 5], "use", lambda *got: got, list("wxyz"), needs
+    )
+    assert given == [("w", [3]), ("x", [-3, 5]), ("y", []), ("z", [-5, 3, -5])]
+
+
+@pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
+def test_chained_tasks_forget_what_nothing_needs_any_more(scheduler):
+    alive = weakref.WeakSet()
+    most = []
+
+    class Made:
+        pass
+
+    def make(source):
+        made = {"one": Made(), "other": Made()}
+        alive.update(made.values())
+        return made
+
+    def use(argument, made):
+        most.append(len(alive))
+        return argument
+
+    needs = [[(number, "one"), (number + 1, "one")] for number in range(49)]
+    with dask.config.set(scheduler=scheduler, num_workers=2):
+        assert partitions.chained("make", make, range(50), "use", use, range(49), needs) == list(range(49))
+    assert max(most) <= 12

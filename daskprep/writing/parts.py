@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,8 +23,23 @@ __all__ = ["RECEIPTS", "Part", "PartWriter", "check_same", "read_receipts"]
 
 RECEIPTS = "receipts"
 
-# Of each output some arrays, whose rows follow one another.
-_Arrays = dict[str, list[np.ndarray]]
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The rows of a part, output by output in arrays that follow one another; `starts` tells where each begins."""
+
+    starts: list[int]
+    arrays: Mapping[str, Sequence[np.ndarray]]
+
+    def rows(self, output: str, start: int, stop: int) -> np.ndarray:
+        """Return some rows of an output; without a copy if they lie in one array."""
+        first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)
+        pieces = self.arrays[output][first:last]
+        found = [
+            piece[max(0, start - begin) : stop - begin]
+            for piece, begin in zip(pieces, self.starts[first:last], strict=True)
+        ]
+        return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 @dataclass(frozen=True, order=True)
@@ -60,9 +77,9 @@ class PartWriter:
         `made` are the encoded rows of this split, in each partition that the part takes rows from; without it they are
         read from scratch.
         """
-        arrays = self._read(part) if made is None else self._cut(part, made)
+        pieces = self._read(part) if made is None else self._cut(part, made)
         files = {}
-        for name, data, rows in self._files(part, arrays):
+        for name, data, rows in self._files(part, pieces):
             entry = FileEntry.of(name, data, rows)
             if self.expected is not None:
                 check_same(name, entry, self.expected)
@@ -75,41 +92,34 @@ class PartWriter:
             self.version.write(part.receipt, receipt_bytes(files), durable=False)
         return len(self.rows.layout.part_range(part.split, part.number)), files
 
-    def _read(self, part: Part) -> _Arrays:
+    def _read(self, part: Part) -> _Pieces:
         arrays = self.rows.read_part(self.scratch, part.split, part.number)
-        return {name: [array] for name, array in arrays.items()}
+        return _Pieces([0], {name: [array] for name, array in arrays.items()})
 
-    def _cut(self, part: Part, made: Sequence[Mapping[str, np.ndarray]]) -> _Arrays:
-        runs = [slice(run.first, run.first + run.rows) for run in self.rows.pieces_of(part.split, part.number)]
-        return {
-            column.name: [arrays[column.name][rows] for arrays, rows in zip(made, runs, strict=True)]
+    def _cut(self, part: Part, made: Sequence[Mapping[str, np.ndarray]]) -> _Pieces:
+        runs = self.rows.pieces_of(part.split, part.number)
+        arrays = {
+            column.name: [
+                piece[column.name][run.first : run.first + run.rows] for piece, run in zip(made, runs, strict=True)
+            ]
             for column in self.rows.columns
         }
+        return _Pieces([0, *accumulate(run.rows for run in runs[:-1])], arrays)
 
-    def _files(self, part: Part, arrays: _Arrays) -> Iterator[tuple[str, bytes, int]]:
+    def _files(self, part: Part, pieces: _Pieces) -> Iterator[tuple[str, bytes, int]]:
         """Give name, content and rows of each file, one at a time; the arrays of scalars go to one table."""
         layout, split = self.rows.layout, part.split
         rows = layout.part_range(split, part.number)
-        scalars = {column.name: _between(arrays[column.name], 0, len(rows)) for column in (ROW_ID, *layout.scalars)}
+        scalars = {column.name: pieces.rows(column.name, 0, len(rows)) for column in (ROW_ID, *layout.scalars)}
         names = layout.part_files(split, part.number)
         table = next(name for name in names if "/table/" in name)
         yield table, encode_table(scalars, layout.block_rows, layout.compression), len(names[table])
         for output in layout.matrices:
             for block in layout.part_blocks_of(split, part.number):
                 within = layout.block_range(split, block)
-                chunk = _between(arrays[output.name], within.start - rows.start, within.stop - rows.start)
+                chunk = pieces.rows(output.name, within.start - rows.start, within.stop - rows.start)
                 name = f"{split}/arrays.zarr/{chunk_name(output, block)}"
                 yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(within)
-
-
-def _between(pieces: Sequence[np.ndarray], start: int, stop: int) -> np.ndarray:
-    """Return some rows of arrays that follow one another; without a copy if they lie in one."""
-    found = []
-    for piece in pieces:
-        if start < len(piece) and stop > 0:
-            found.append(piece[max(start, 0) : stop])
-        start, stop = start - len(piece), stop - len(piece)
-    return found[0] if len(found) == 1 else np.concatenate(found)
 
 
 def check_same(name: str, entry: FileEntry, expected: Mapping[str, FileEntry]) -> None:
