@@ -12,6 +12,7 @@ __all__ = [
     "DaskprepError",
     "FormatVersionError",
     "IncompleteDatasetError",
+    "MediaError",
     "RejectedValueError",
     "StorageFullError",
     "did_you_mean",
@@ -32,6 +33,10 @@ class ColumnError(DaskprepError, ValueError):
 
 class RejectedValueError(DaskprepError, ValueError):
     """A cell cannot be used and the feature was told to be strict about it."""
+
+
+class MediaError(DaskprepError, ValueError):
+    """An image or a sound cannot be decoded, or must not be."""
 
 
 class CorruptDatasetError(DaskprepError):

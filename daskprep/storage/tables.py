@@ -57,7 +57,9 @@ def decode_table(
     It runs on the thread that calls it: callers have threads of their own.
     """
     try:
-        file = pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), page_checksum_verification=True)
+        # The bytes are in memory: there is nothing to fetch ahead.
+        source = pa.BufferReader(pa.py_buffer(data))
+        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
         groups = range(file.num_row_groups) if row_groups is None else row_groups
         table = file.read_row_groups(list(groups), columns=columns, use_threads=False)
     except MemoryError:  # Arrow's own is an ArrowException too
@@ -66,7 +68,8 @@ def decode_table(
         raise CorruptDatasetError(f"a table cannot be read: {error}") from error
     if columns is None:
         return table
-    if missing := [name for name in columns if name not in table.column_names]:
+    found = set(table.column_names)
+    if missing := [name for name in columns if name not in found]:
         raise CorruptDatasetError(f"a table lacks the columns {missing}; it has {file.schema_arrow.names}")
     # Asked for "a", Arrow gives "a.b" as well.
     return table.select(list(columns))
