@@ -1,0 +1,1 @@
+"""Bytes of images and sounds as arrays: no frames, no features, no torch."""

@@ -1,0 +1,315 @@
+"""What a media cell may hold, as a column of paths and bytes.
+
+| cell | becomes |
+|---|---|
+| text, os.PathLike | path or URL, as it is |
+| bytes | bytes, as they are |
+| dict or struct with `bytes` and `path`, as Hugging Face datasets stores media | its bytes, or else its path |
+| the same of sounds with `array` and `sampling_rate` | its bytes, or else a WAV of its samples, or else its path |
+| PIL image, array or torch tensor of an image | a PNG |
+| (samples, rate) of a sound | a WAV |
+| None, NaN, NA, empty text, a dict of these alone | missing |
+
+A column may mix them. Arrays of two or three dimensions are images as `encode_png` reads them, and tensors of three
+have their channels first. Samples are what `encode_wav` takes: of two dimensions, the shorter is that of the channels.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from daskprep.errors import ColumnError, MediaError
+
+__all__ = ["CELL_TYPE", "Kind", "Unreadable", "media_cells", "object_cells"]
+
+Kind = Literal["image", "audio"]
+
+# Of each cell at most one of path and bytes is there; the rate is that of the samples which bytes were made of.
+CELL_TYPE = pa.struct([("path", pa.string()), ("bytes", pa.large_binary()), ("rate", pa.int32())])
+_NOUNS = {"image": "image", "audio": "sound"}
+_ACCEPTED = {
+    "image": "paths, bytes, or structs of bytes and path",
+    "audio": "paths, bytes, structs of bytes and path, or structs of array and sampling_rate",
+}
+_ACCEPTED_OBJECTS = {
+    "image": "text, bytes, dicts of bytes and path, PIL images, arrays and tensors",
+    "audio": "text, bytes, dicts of bytes and path, dicts of array and sampling_rate, and (samples, rate)",
+}
+# What Pillow raises of an image whose file it reads only now, and finds broken.
+_BROKEN = (
+    OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, struct.error, zlib.error,
+)  # fmt: skip
+
+
+class Unreadable(NamedTuple):
+    """A cell that is no medium: its row, and its type with what is wrong where that is not the type alone."""
+
+    row: int
+    what: str
+
+
+class _Content(NamedTuple):
+    path: str | None = None
+    data: bytes | None = None
+    rate: int | None = None
+
+
+_MISSING = _Content()
+
+
+def media_cells(column: pa.Array | pa.ChunkedArray | Sequence[object], kind: Kind) -> pa.StructArray:
+    """Return a column of media as an Arrow column of `CELL_TYPE`, null where a cell is missing.
+
+    Raises
+    ------
+    ColumnError
+        If the column is of a type that holds no media, or a cell is unreadable; see `object_cells` to go on.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> media_cells(pa.array(["cat.jpg", "", None]), "image").to_pylist()
+    [{'path': 'cat.jpg', 'bytes': None, 'rate': None}, None, None]
+    """
+    if isinstance(column, pa.ChunkedArray):
+        return pa.concat_arrays([pa.nulls(0, CELL_TYPE), *(media_cells(chunk, kind) for chunk in column.chunks)])
+    if isinstance(column, pa.Array):
+        return _arrow_cells(column, kind)
+    return _all_readable(column, kind)
+
+
+def object_cells(values: Iterable[object], kind: Kind) -> tuple[pa.StructArray, list[Unreadable]]:
+    """Return Python objects as a column of `CELL_TYPE`, and what is unreadable, of which the cells are null.
+
+    Examples
+    --------
+    >>> cells, unreadable = object_cells([{"bytes": b"GIF89a", "path": None}, 3.5, float("nan")], "image")
+    >>> cells.to_pylist()
+    [{'path': None, 'bytes': b'GIF89a', 'rate': None}, None, None]
+    >>> unreadable
+    [Unreadable(row=1, what='float')]
+    """
+    contents: list[_Content] = []
+    unreadable: list[Unreadable] = []
+    for row, value in enumerate(values):
+        try:
+            contents.append(_content(value, kind))
+        except MediaError as error:
+            reason, name = str(error), type(value).__name__
+            unreadable.append(Unreadable(row, f"{name}: {reason}" if reason else name))
+            contents.append(_MISSING)
+    paths, media, rates = zip(*contents, strict=True) if contents else ((), (), ())
+    columns = zip((paths, media, rates), (one.type for one in CELL_TYPE), strict=True)
+    return _struct(*(pa.array(column, of) for column, of in columns)), unreadable
+
+
+def _all_readable(values: Iterable[object], kind: Kind) -> pa.StructArray:
+    cells, unreadable = object_cells(values, kind)
+    if unreadable:
+        row, what = unreadable[0]
+        raise ColumnError(
+            f"row {row} holds no {_NOUNS[kind]} ({what}), of {len(unreadable):,} unreadable cells the first; accepted "
+            f"are {_ACCEPTED_OBJECTS[kind]}"
+        )
+    return cells
+
+
+def _struct(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
+    path = pc.if_else(pc.equal(path, ""), pa.scalar(None, pa.string()), path)
+    path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), path)
+    rate = pa.nulls(len(data), pa.int32()) if rate is None else rate
+    missing = pc.and_(path.is_null(), data.is_null())
+    return pa.StructArray.from_arrays([path, data, rate], fields=list(CELL_TYPE), mask=missing)
+
+
+def _arrow_cells(column: pa.Array, kind: Kind) -> pa.StructArray:
+    found = column.type
+    if isinstance(found, pa.BaseExtensionType):
+        return _arrow_cells(column.storage, kind)
+    if pt.is_dictionary(found):
+        return _arrow_cells(column.dictionary_decode(), kind)
+    if _is_text(found):
+        return _struct(column.cast(pa.string()), pa.nulls(len(column), pa.large_binary()))
+    if _is_bytes(found):
+        return _struct(pa.nulls(len(column), pa.string()), column.cast(pa.large_binary()))
+    if pt.is_struct(found):
+        return _struct_cells(column, kind)
+    if pt.is_null(found) or (pt.is_floating(found) and column.is_null(nan_is_null=True).true_count == len(column)):
+        return pa.nulls(len(column), CELL_TYPE)
+    remedy = ""
+    if pt.is_nested(found):
+        remedy = "; the shape of what lists hold is not known: use a pandas column of NumPy arrays"
+    raise ColumnError(f"a column of {found} holds no {_NOUNS[kind]}s, only {_ACCEPTED[kind]} can be read{remedy}")
+
+
+def _is_text(found: pa.DataType) -> bool:
+    return any(is_one(found) for is_one in (pt.is_string, pt.is_large_string, pt.is_string_view))
+
+
+def _is_bytes(found: pa.DataType) -> bool:
+    kinds = (pt.is_binary, pt.is_large_binary, pt.is_binary_view, pt.is_fixed_size_binary)
+    return any(is_one(found) for is_one in kinds)
+
+
+def _is_list(found: pa.DataType) -> bool:
+    return any(is_one(found) for is_one in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list))
+
+
+def _struct_cells(column: pa.StructArray, kind: Kind) -> pa.StructArray:
+    fields = {field.name: field.type for field in column.type}
+    path, data = fields.get("path", pa.null()), fields.get("bytes", pa.null())
+    if not ({"path", "bytes"} & set(fields) or (kind == "audio" and "array" in fields)):
+        raise ColumnError(
+            f"structs of {', '.join(fields) or 'nothing'} hold no {_NOUNS[kind]}s, only {_ACCEPTED[kind]} do"
+        )
+    if not (pt.is_null(path) or _is_text(path)) or not (pt.is_null(data) or _is_bytes(data)):
+        raise ColumnError(f"structs with a path of {path} and bytes of {data}; path must be text and bytes binary")
+    if kind == "audio" and "array" in fields:
+        rate = fields.get("sampling_rate", pa.null())
+        if not _is_list(fields["array"]) or not pt.is_integer(rate):
+            raise ColumnError(
+                f"structs with an array of {fields['array']} and sampling_rate of {rate}; array must be lists of "
+                "samples and sampling_rate whole numbers"
+            )
+        return _all_readable(_dicts(column), kind)
+    return _struct(_field(column, "path").cast(pa.string()), _field(column, "bytes").cast(pa.large_binary()))
+
+
+def _field(column: pa.StructArray, name: str) -> pa.Array:
+    # The field of a missing struct may hold anything: `struct_field` makes it null.
+    return pc.struct_field(column, name) if column.type.get_field_index(name) >= 0 else pa.nulls(len(column))
+
+
+def _dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
+    """Give every row as a dict, samples as NumPy arrays."""
+    names = ("path", "bytes", "array", "sampling_rate")
+    for path, data, samples, rate in zip(*(_field(column, name) for name in names), strict=True):
+        yield {
+            "path": path.as_py(),
+            "bytes": data.as_py(),
+            "array": _numbers(samples),
+            "sampling_rate": rate.as_py(),
+        }
+
+
+def _numbers(samples: pa.Scalar) -> Any:
+    if not samples.is_valid:
+        return None
+    if _is_list(samples.values.type):
+        return [_numbers(channel) for channel in samples.values]
+    return samples.values.to_numpy(zero_copy_only=False)
+
+
+def _content(value: object, kind: Kind) -> _Content:
+    """Return what a cell holds; MediaError if it is no medium, with nothing to say if its type tells why."""
+    if _is_missing(value):
+        return _MISSING
+    if isinstance(value, str | os.PathLike):
+        return _Content(path=_text(os.fsdecode(value)))
+    if isinstance(value, bytes | bytearray | memoryview):
+        return _Content(data=bytes(value))
+    if isinstance(value, Mapping):
+        return _from_mapping(value, kind)
+    return _encoded_image(value) if kind == "image" else _encoded_sound(value)
+
+
+def _is_missing(value: object) -> bool:
+    # pandas is not needed for its own marks of what is missing.
+    return (
+        value is None
+        or (isinstance(value, str) and not value)
+        or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
+        or type(value).__name__ in {"NAType", "NaTType"}
+    )
+
+
+def _text(path: str) -> str:
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise MediaError(f"{path!r} is not UTF-8 text; rename the file") from error
+    return path
+
+
+def _from_mapping(cell: Mapping[Any, Any], kind: Kind) -> _Content:
+    data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
+    if isinstance(data, bytes | bytearray | memoryview):
+        return _Content(data=bytes(data))
+    if data is not None:
+        raise MediaError(f"its bytes are of type {type(data).__name__}")
+    if samples is not None and kind == "audio":
+        return _wav(samples, cell.get("sampling_rate"))
+    if isinstance(path, str | os.PathLike):
+        return _Content(path=_text(os.fsdecode(path)))
+    if path is not None:
+        raise MediaError(f"its path is of type {type(path).__name__}")
+    known = {"bytes", "path", "array"} if kind == "audio" else {"bytes", "path"}
+    if cell and not known & set(cell):
+        raise MediaError(f"it has {', '.join(map(str, cell))}, and none of {', '.join(sorted(known))}")
+    return _MISSING
+
+
+def _encoded_image(value: Any) -> _Content:
+    from daskprep.media.images import encode_png  # noqa: PLC0415 columns of paths need none of it
+
+    if _is_tensor(value):
+        array = _array(value)
+        channels_first = array.ndim == 3 and array.shape[0] in range(1, 5)
+        return _Content(data=encode_png(np.moveaxis(array, 0, -1) if channels_first else array))
+    if isinstance(value, np.ndarray):
+        return _Content(data=encode_png(value))
+    if _is_pillow(value):
+        try:
+            return _Content(data=encode_png(value))
+        except MediaError:
+            raise
+        except _BROKEN as error:
+            raise MediaError(f"it is broken or cut short: {error}") from error
+    raise MediaError
+
+
+def _encoded_sound(value: object) -> _Content:
+    if isinstance(value, tuple) and len(value) == 2:
+        return _wav(*value)
+    if isinstance(value, np.ndarray) or _is_tensor(value):
+        raise MediaError("samples need their rate: give (samples, rate), or a dict of array and sampling_rate")
+    raise MediaError
+
+
+def _is_tensor(value: object) -> bool:
+    return all(hasattr(value, name) for name in ("detach", "cpu", "numpy"))
+
+
+def _is_pillow(value: object) -> bool:
+    return any(base.__module__ == "PIL.Image" for base in type(value).__mro__)
+
+
+def _array(value: Any) -> np.ndarray:
+    """Return a tensor, an array or nested lists as an array."""
+    try:
+        return np.asarray(value.detach().cpu().numpy() if _is_tensor(value) else value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise MediaError(f"it cannot be made an array: {error}") from error
+
+
+def _wav(samples: object, rate: object) -> _Content:
+    from daskprep.media.audio import encode_wav  # noqa: PLC0415 as above
+
+    samples_per_second = _rate(rate)
+    return _Content(data=encode_wav(_array(samples), samples_per_second), rate=samples_per_second)
+
+
+def _rate(rate: Any) -> int:
+    number = isinstance(rate, int | float | np.integer | np.floating) and not isinstance(rate, bool)
+    if not number or not float(rate).is_integer():
+        raise MediaError(f"a sampling rate of {rate!r}; expected is how many samples make a second")
+    return int(rate)

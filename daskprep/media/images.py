@@ -1,0 +1,337 @@
+"""Images decoded to arrays of one shape: which files may be, how their pixels are brought to size.
+
+Pillow reads the header and judges every file. The pixels of JPEG files, and of these alone, may be decoded by a faster
+package that the recipe names. Nothing here keeps state, so that threads may decode at the same time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import json
+import re
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeAlias, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ConfigError, MediaError, did_you_mean
+from daskprep.media import pixels
+from daskprep.media.pixels import Array, Pixels, class_map, encode_png, to_classes
+
+if TYPE_CHECKING:
+    from PIL import Image, ImageFile
+
+__all__ = [
+    "FORMATS", "MAX_PIXELS", "ImageRecipe", "ImageSource", "class_map", "decode_image", "encode_png", "image_size",
+    "infer_size", "to_classes",
+]  # fmt: skip
+
+ImageSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer | BinaryIO | Array
+ResizeMethod = Literal["interpolate", "crop_or_pad"]
+Decoder = Literal["pillow", "simplejpeg", "opencv"]
+
+MAX_PIXELS = 100_000_000  # 400 MB, decoded
+# JPEGs are decoded no smaller than this many times the wanted size. At 1, images of 500 x 375 pixels resized to 128 are
+# 1.3 grey levels off those decoded in full, single ones 4 to 5; at 2, it is 0.06.
+_DRAFT_SCALE = 2
+_RECIPE_VERSION = 1  # goes up whenever the same recipe gives other pixels
+# What files of a format begin with, and the classes of Pillow that read them. `Image.open` is not used: it warns of
+# large images, or refuses them, by a limit that all of a process share.
+_FORMATS = {
+    "JPEG": (rb"\xff\xd8\xff", "JpegImagePlugin", "JpegImageFile"),
+    "PNG": (rb"\x89PNG\r\n\x1a\n", "PngImagePlugin", "PngImageFile"),
+    "BMP": (rb"BM", "BmpImagePlugin", "BmpImageFile"),
+    "GIF": (rb"GIF8[79]a", "GifImagePlugin", "GifImageFile"),
+    "TIFF": (rb"II[*+]\0|MM\0[*+]", "TiffImagePlugin", "TiffImageFile"),
+    "WEBP": (rb"RIFF....WEBP", "WebPImagePlugin", "WebPImageFile"),
+    "PPM": (rb"P[1-7fF]\s", "PpmImagePlugin", "PpmImageFile"),
+}
+FORMATS = tuple(_FORMATS)
+
+
+@dataclass(frozen=True)
+class ImageRecipe:
+    """How images become arrays (channels, height, width) of bytes.
+
+    Parameters
+    ----------
+    height, width : int
+        The size, in pixels.
+    channels : int
+        1 is grey, 2 grey and alpha, 3 RGB, 4 RGBA. Colours become grey by ITU-R 601 luma. Alpha that is not wanted is
+        dropped, as by Pillow: colours stay, and nothing is laid under them. Alpha that is not there is opaque, 255.
+    resize_method : str
+        "interpolate" is bilinear with antialiasing. Large JPEGs are decoded at a fraction of their size, see
+        `decode_image`. "crop_or_pad" keeps the scale: it cuts out the centre, and repeats the edges of smaller
+        images.
+    formats : tuple of str
+        The formats that may be read; others are refused.
+    max_pixels : int
+        Larger images are refused before any pixel is decoded.
+    decoder : str
+        The package that decodes JPEG files: "pillow", "simplejpeg" or "opencv". Others may differ by a grey level or
+        two.
+    mask : bool
+        Whether pixels are labels. They are then never mixed: sizes change by the nearest pixel, and 16-bit values are
+        kept instead of scaled, if they are below 256.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskprep.media.images import ImageRecipe, decode_image, encode_png
+    >>> grey = encode_png(np.array([[0, 65535]], dtype=np.uint16))
+    >>> decode_image(grey, ImageRecipe(height=1, width=4, channels=2, resize_method="crop_or_pad")).tolist()
+    [[[0, 0, 255, 255]], [[255, 255, 255, 255]]]
+    """
+
+    height: int
+    width: int
+    channels: int
+    resize_method: ResizeMethod = "interpolate"
+    formats: tuple[str, ...] = FORMATS
+    max_pixels: int = MAX_PIXELS
+    decoder: Decoder = "pillow"
+    mask: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "formats", tuple(self.formats))
+        for name in ("height", "width", "max_pixels"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}: expected at least 1.")
+        _check_choice("channels", self.channels, tuple(pixels.MODES))
+        _check_choice("resize_method", self.resize_method, get_args(ResizeMethod))
+        _check_choice("decoder", self.decoder, get_args(Decoder))
+        for name in self.formats:
+            _check_choice("formats", name, FORMATS)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """The shape of a decoded image: channels, height, width."""
+        return self.channels, self.height, self.width
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parameters as what JSON can hold."""
+        return asdict(self) | {"formats": list(self.formats)}
+
+    @classmethod
+    def from_dict(cls, parameters: Mapping[str, Any]) -> Self:
+        """Make the recipe that gave `to_dict`."""
+        names = [field.name for field in fields(cls)]
+        for name in parameters:
+            if name not in names:
+                raise ConfigError(f'An image recipe has no "{name}".{did_you_mean(name, names)}')
+        return cls(**parameters)
+
+    def digest(self) -> str:
+        """Return a name for what the recipe makes of any image: equal digests, equal pixels."""
+        text = json.dumps(self.to_dict() | {"version": _RECIPE_VERSION}, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_choice(name: str, value: object, options: Sequence[object]) -> None:
+    if value not in options:
+        shown = ", ".join(map(repr, options))
+        raise ConfigError(f"{name} is {value!r}: expected one of {shown}.{did_you_mean(value, options)}")
+
+
+def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
+    """Decode an image file, or bring an array to size, as uint8 (channels, height, width).
+
+    EXIF orientation is carried out, palettes become colours, CMYK becomes RGB, of animations the first frame counts.
+    16-bit grey is scaled to 8 bits by 1/257, and floats from 0..1. A file that is cut short or broken is a
+    `MediaError`, and so is one whose format or size the recipe does not allow.
+
+    Interpolated JPEGs are decoded at a fraction of their size where that is at least twice the wanted one. At 64
+    to 224 pixels, photos differ by 0 to 0.8 grey levels in the mean from those decoded in full and then resized by
+    Pillow; one of 4 megapixels takes a quarter of the time.
+
+    Parameters
+    ----------
+    source : bytes, memoryview, pyarrow.Buffer, binary file or numpy.ndarray
+        The file's content; or pixels, see `daskprep.media.pixels.image_of`.
+    recipe : ImageRecipe
+        What comes out.
+    out : numpy.ndarray, optional
+        Where the pixels go, for instance a row of a batch: uint8 in the shape of the recipe.
+
+    Returns
+    -------
+    numpy.ndarray
+        `out`, or a new array.
+    """
+    if out is not None and (out.shape != recipe.shape or out.dtype != np.uint8):
+        raise ValueError(f"out is {out.dtype} of shape {out.shape}: expected uint8 of shape {recipe.shape}.")
+    pillow()
+    if isinstance(source, np.ndarray):
+        image = pixels.image_of(source, recipe.mask)
+        _check_size(image.size, recipe.max_pixels)
+    else:
+        data = bytes(source.read() if hasattr(source, "read") else source)
+        with _media_errors():
+            file = _open(io.BytesIO(data), recipe.formats, recipe.max_pixels)
+            image = pixels.upright(_load(file, data, recipe))
+    crop = recipe.resize_method == "crop_or_pad"
+    decoded = pixels.fit(image, pixels.MODES[recipe.channels], recipe.height, recipe.width, crop, recipe.mask)
+    if out is None:
+        return np.ascontiguousarray(decoded)
+    out[...] = decoded
+    return out
+
+
+def image_size(
+    source: ImageSource, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS
+) -> tuple[int, int, int]:
+    """Return the height, the width and the number of channels of an image from its header, orientation carried out.
+
+    A palette counts as colours, and a transparent colour as alpha.
+    """
+    pillow()
+    if isinstance(source, np.ndarray):
+        image: Image.Image = pixels.image_of(source)
+        _check_size(image.size, max_pixels)
+        turned = False
+    else:
+        file: Any = source if hasattr(source, "read") else io.BytesIO(source)
+        with _media_errors():
+            image = _open(file, formats, max_pixels)
+            turned = pixels.orientation(image) >= 5
+    width, height = image.size[::-1] if turned else image.size
+    return height, width, len(pixels.natural_mode(image))
+
+
+def infer_size(
+    sizes: Sequence[tuple[int, int, int]], max_height: int = 256, max_width: int = 256, equal: bool = False
+) -> tuple[int, int, int]:
+    """Choose a height, a width and a number of channels for images of the given ones.
+
+    Sizes are rounded means, and no larger than allowed; with `equal`, both are the smaller one. Channels are 1, 2 or 4
+    if more than half of the images have so many, else 3.
+    """
+    if not sizes:
+        raise MediaError("no image of the sample can be read: expected at least one. Give height, width and channels.")
+    height = min(round(sum(size[0] for size in sizes) / len(sizes)), max_height)
+    width = min(round(sum(size[1] for size in sizes) / len(sizes)), max_width)
+    if equal:
+        height = width = min(height, width)
+    counts = [size[2] for size in sizes]
+    return height, width, next((few for few in (1, 2, 4) if 2 * counts.count(few) > len(counts)), 3)
+
+
+def pillow() -> Any:
+    """Import Pillow, or say how to get it."""
+    return _package("PIL.Image", "Images", "pillow")
+
+
+def _package(module: str, needed_by: str, install: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ImportError(f"{needed_by} need a package that is not installed: pip install {install}") from error
+
+
+@contextmanager
+def _media_errors() -> Iterator[None]:
+    """Turn whatever Pillow raises of broken files into a `MediaError`; an error of a missing package stays."""
+    broken = (
+        OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, OverflowError, struct.error,
+        zlib.error, pillow().DecompressionBombError,
+        Warning,  # is raised where the user asked for it
+    )  # fmt: skip
+    try:
+        yield
+    except MediaError:
+        raise
+    except broken as error:
+        raise MediaError(f"it is broken or cut short: {error}") from error
+
+
+def _open(file: BinaryIO, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
+    """Read the header of an image of an allowed format and size."""
+    from PIL import features  # noqa: PLC0415 Pillow is optional
+
+    if file.seekable():
+        file.seek(0)
+    else:
+        file = io.BytesIO(file.read())
+    start = file.read(30)
+    file.seek(0)
+    name = next((name for name, row in _FORMATS.items() if re.match(row[0], start, re.DOTALL)), None)
+    if name is None or name not in formats:
+        found = f"it is a {name} file" if name else f"it is no image: it starts with {start[:12]!r}"
+        raise MediaError(f"{found if start else 'it is empty'}. Expected one of {', '.join(formats)}.")
+    if name == "WEBP":
+        if not features.check_module("webp"):
+            raise MediaError("it is a WEBP file, which the installed Pillow was built without.")
+        _check_size(_webp_size(start), max_pixels)  # Pillow makes room for all pixels to read the header
+    image: ImageFile.ImageFile = getattr(importlib.import_module(f"PIL.{_FORMATS[name][1]}"), _FORMATS[name][2])(file)
+    _check_size(image.size, max_pixels)
+    return image
+
+
+def _check_size(size: tuple[int, int], max_pixels: int) -> None:
+    width, height = size
+    if width * height > max_pixels:
+        raise MediaError(f"it has {width} x {height} pixels: expected at most max_pixels={max_pixels:,} in all.")
+
+
+def _webp_size(start: bytes) -> tuple[int, int]:
+    if start[12:16] == b"VP8X":
+        return int.from_bytes(start[24:27], "little") + 1, int.from_bytes(start[27:30], "little") + 1
+    if start[12:16] == b"VP8L":
+        bits = int.from_bytes(start[21:25], "little")
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    return int.from_bytes(start[26:28], "little") & 0x3FFF, int.from_bytes(start[28:30], "little") & 0x3FFF
+
+
+def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.Image:
+    """Decode the pixels of an opened image, of a JPEG no more of them than its size asks for."""
+    if file.format == "JPEG":
+        grey = recipe.channels <= 2 and not recipe.mask
+        least = file.size
+        if recipe.resize_method == "interpolate" and not recipe.mask:
+            turned = pixels.orientation(file) >= 5
+            wanted = (recipe.height, recipe.width) if turned else (recipe.width, recipe.height)
+            least = (_DRAFT_SCALE * wanted[0], _DRAFT_SCALE * wanted[1])
+        if recipe.decoder != "pillow" and file.mode in {"L", "RGB"}:
+            if file.fp and data.find(b"\xff\xd9", file.fp.tell()) < 0:  # OpenCV 4 would make up what is not there
+                raise MediaError("it is cut short: a JPEG file without an end.")
+            scale = min(file.width // least[0], file.height // least[1])
+            part = next((part for part in (8, 4, 2) if scale >= part), 1)  # as `draft` chooses it
+            image = pixels.image_of(JPEG_DECODERS[recipe.decoder](data, grey or file.mode == "L", file.size, part))
+            image.info.update(file.info)
+            return image
+        file.draft("L" if grey else None, least)  # gives sizes no smaller than asked for
+    file.load()
+    return file
+
+
+# A decoder takes a file, whether grey is wanted, the width and height of the image, and how many times smaller it is to
+# become: 1, 2, 4 or 8.
+JPEGDecoder = Callable[[bytes, bool, tuple[int, int], int], Pixels]
+
+
+def _by_simplejpeg(data: bytes, grey: bool, size: tuple[int, int], part: int) -> Pixels:
+    simplejpeg = _package("simplejpeg", 'Images with decoder="simplejpeg"', "simplejpeg")
+    width, height = (-(-length // part) for length in size)
+    decoded: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if grey else "RGB", min_width=width, min_height=height)
+    return decoded
+
+
+def _by_opencv(data: bytes, grey: bool, size: tuple[int, int], part: int) -> Pixels:
+    cv2 = _package("cv2", 'Images with decoder="opencv"', "opencv-python-headless")
+    kind = "GRAYSCALE" if grey else "COLOR"
+    flag = getattr(cv2, f"IMREAD_{kind}" if part == 1 else f"IMREAD_REDUCED_{kind}_{part}")
+    decoded: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)
+    if decoded is None:
+        raise MediaError("it is broken or cut short.")
+    return decoded if grey else cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB)
+
+
+JPEG_DECODERS: dict[str, JPEGDecoder] = {"simplejpeg": _by_simplejpeg, "opencv": _by_opencv}

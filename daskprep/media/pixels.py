@@ -1,0 +1,256 @@
+"""Pixels as arrays and as images of Pillow: bit depths, colours, orientation, class maps of masks.
+
+Names of modes are those of Pillow: "L" is grey, "LA" grey and alpha, "P" a palette, "I;16", "I" and "F" are 16-bit,
+32-bit and float grey.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from daskprep.errors import MediaError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = [
+    "MODES",
+    "class_map",
+    "convert",
+    "encode_png",
+    "fit",
+    "image_of",
+    "natural_mode",
+    "orientation",
+    "to_classes",
+]
+
+Array = NDArray[Any]
+Pixels = NDArray[np.uint8]
+
+MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
+_LARGEST = 65_535  # of 16 bits
+_ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
+_ORIENTATION_TAG, _SHORT = 0x0112, 3
+
+
+def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
+    """Map pixel values of any depth to 0..255: 16 bits by 1/257, floats from 0..1, booleans to 0 and 255.
+
+    With `labels`, integers are numbers of classes and stay as they are. A `MediaError` says which values are beyond
+    what their type may hold, since nothing tells the range that was meant.
+    """
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype == np.bool_:
+        return values.astype(np.uint8) * np.uint8(255)
+    low, high = values.min(), values.max()
+    if values.dtype.kind == "f":
+        if not (low >= 0 and high <= 1):  # so written, NaN is refused too
+            raise MediaError(f"its float pixels range from {low} to {high}: expected 0 to 1. Scale them.")
+        return np.rint(values.astype(np.float32) * 255).astype(np.uint8)
+    largest = 255 if labels else _LARGEST
+    if low < 0 or high > largest:
+        kind = "labels" if labels else "integer pixels"
+        raise MediaError(f"its {kind} range from {low} to {high}: expected 0 to {largest}. Scale or renumber them.")
+    return values.astype(np.uint8) if labels else ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
+
+
+def natural_mode(image: Image.Image) -> str:
+    """Return the mode, of those in `MODES`, that loses no colours and no alpha of an image."""
+    if image.mode in _ALPHA_TYPES:
+        return _ALPHA_TYPES[image.mode]
+    grey = image.mode in {"1", "L", "F"} or image.mode.startswith("I")
+    if "transparency" in image.info and image.mode in {"1", "L", "P", "RGB"}:
+        return "LA" if grey else "RGBA"
+    return "L" if grey else "RGB"
+
+
+def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
+    """Convert an image of any mode to one of `MODES`; alpha is dropped, or opaque where there was none."""
+    from PIL import Image  # noqa: PLC0415 Pillow is optional
+
+    if image.mode == "F" or image.mode.startswith("I"):
+        image = Image.fromarray(scale_to_bytes(np.asarray(image), labels))
+    if "A" not in mode:
+        image.info.pop("transparency", None)  # Pillow would look for a palette entry to stand for it
+    elif "transparency" in image.info or image.mode in _ALPHA_TYPES:
+        image = image.convert(natural_mode(image))
+    if image.mode in {"La", "RGBa", "LAB", "HSV"}:
+        image = image.convert(natural_mode(image))  # Pillow knows no direct way to grey
+    return image if image.mode == mode else image.convert(mode)
+
+
+def image_of(values: Array, labels: bool = False) -> Image.Image:
+    """Make an image of an array (height, width), (height, width, channels) or (channels, height, width).
+
+    It is channels first if the first axis has 1 to 4 entries and the last has not. Types are uint8, uint16, bool, and
+    floats from 0 to 1.
+    """
+    from PIL import Image  # noqa: PLC0415 as above
+
+    if values.dtype not in (np.uint8, np.uint16, np.bool_) and values.dtype.kind != "f":
+        raise MediaError(f"it is an array of {values.dtype}: expected uint8, uint16, bool, or floats from 0 to 1.")
+    if values.ndim == 3 and values.shape[0] in MODES and values.shape[2] not in MODES:
+        values = values.transpose(1, 2, 0)
+    if values.ndim not in {2, 3} or (values.ndim == 3 and values.shape[2] not in MODES) or not values.size:
+        raise MediaError(
+            f"it is an array of shape {values.shape}: expected (height, width), or those and 1 to 4 channels."
+        )
+    if values.ndim == 3 and values.shape[2] == 1:
+        values = values[:, :, 0]
+    return Image.fromarray(np.ascontiguousarray(scale_to_bytes(values, labels)))
+
+
+def orientation(image: Image.Image) -> int:
+    """Return the orientation, 1 to 8, that the EXIF data of an image asks for; 1 where there is none or it is broken.
+
+    Pillow's own reader warns, or fails, where this one shows a picture with broken EXIF data as everyone does. TIFF
+    images are turned by Pillow.
+    """
+    tiff = bytes(image.info.get("exif") or b"").removeprefix(b"Exif\0\0")
+    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    if order is None:
+        return 1
+    try:
+        (start,) = struct.unpack_from(f"{order}I", tiff, 4)
+        (entries,) = struct.unpack_from(f"{order}H", tiff, start)
+        for place in range(start + 2, start + 2 + 12 * entries, 12):
+            tag, kind, _, value = struct.unpack_from(f"{order}HHIH", tiff, place)
+            if tag == _ORIENTATION_TAG:
+                return int(value) if kind == _SHORT and 1 <= value <= 8 else 1
+    except struct.error:  # the data end too early
+        return 1
+    return 1
+
+
+def upright(image: Image.Image) -> Image.Image:
+    """Turn and mirror an image as its EXIF data ask for."""
+    from PIL.Image import Transpose  # noqa: PLC0415 as above
+
+    method = {
+        2: Transpose.FLIP_LEFT_RIGHT,
+        3: Transpose.ROTATE_180,
+        4: Transpose.FLIP_TOP_BOTTOM,
+        5: Transpose.TRANSPOSE,
+        6: Transpose.ROTATE_270,
+        7: Transpose.TRANSVERSE,
+        8: Transpose.ROTATE_90,
+    }.get(orientation(image))
+    return image if method is None else image.transpose(method)
+
+
+def planes(image: Image.Image) -> Pixels:
+    """Return the pixels of an image of one of `MODES` as a view (channels, height, width)."""
+    pixels = np.asarray(image)
+    return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+
+
+def fit(image: Image.Image, mode: str, height: int, width: int, crop: bool, labels: bool) -> Pixels:
+    """Bring an image to a mode and a size, by cropping and padding or else by interpolation."""
+    from PIL.Image import Resampling  # noqa: PLC0415 as above
+
+    if crop:
+        return _padded(planes(convert(_cropped(image, height, width), mode, labels)), height, width)
+    image = convert(image, mode, labels)
+    if image.size != (width, height):
+        method = Resampling.NEAREST if labels else Resampling.BILINEAR
+        image = image.resize((width, height), method, reducing_gap=2.0)
+    return planes(image)
+
+
+def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
+    kept_width, kept_height = min(image.width, width), min(image.height, height)
+    # Python's rounding of halves: so does torchvision's center_crop
+    left, top = round((image.width - kept_width) / 2), round((image.height - kept_height) / 2)
+    if (kept_width, kept_height) == image.size:
+        return image
+    return image.crop((left, top, left + kept_width, top + kept_height))
+
+
+def _padded(pixels: Pixels, height: int, width: int) -> Pixels:
+    missing_rows, missing_columns = height - pixels.shape[1], width - pixels.shape[2]
+    if not (missing_rows or missing_columns):
+        return pixels
+    before = (0, missing_rows // 2, missing_columns // 2)
+    after = (0, missing_rows - before[1], missing_columns - before[2])
+    return np.pad(pixels, tuple(zip(before, after, strict=True)), mode="edge")
+
+
+def encode_png(image: Array | Image.Image) -> bytes:
+    """Return an array (see `image_of`) or an image of Pillow as a PNG file, the same bytes for the same pixels.
+
+    Grey of 16 bits keeps them; whatever else has more than 8 bits is scaled. Of metadata nothing is kept: an EXIF
+    orientation is carried out.
+    """
+    from PIL import Image  # noqa: PLC0415 as above
+
+    if isinstance(image, np.ndarray):
+        deep = image.dtype == np.uint16 and image.ndim == 2 and image.size
+        image = Image.fromarray(np.ascontiguousarray(image)) if deep else image_of(image)
+    else:
+        image = upright(image)
+        if image.mode == "I":
+            values = np.asarray(image)
+            scale_to_bytes(values)  # refuses what 16 bits cannot hold
+            image = Image.fromarray(values.astype(np.uint16))
+        elif not image.mode.startswith("I"):
+            image = convert(image.copy(), natural_mode(image))
+    file = io.BytesIO()
+    # A new image has no metadata that could slip into the file. Level 1 takes a third of the time of the default.
+    Image.fromarray(np.asarray(image)).save(file, "PNG", compress_level=1)
+    return file.getvalue()
+
+
+def class_map(images: Iterable[Pixels], most: int = 128, two_levels: bool = False) -> Pixels:
+    """Return the distinct colours of masks (channels, height, width), sorted, as an array (classes, channels).
+
+    A `MediaError` tells of more than `most` colours. With `two_levels`, pixels are rounded to 0 and 255 before.
+    """
+    colours: set[int] = set()
+    channels = 0
+    for image in images:
+        if channels and image.shape[0] != channels:
+            raise MediaError(f"masks have {channels} and {image.shape[0]} channels: expected the same for all.")
+        channels = image.shape[0]
+        colours.update(np.unique(_packed(_rounded(image, two_levels))).tolist())
+        if len(colours) > most:
+            raise MediaError(
+                f"masks have more than {most} colours: expected one per class. JPEG blurs masks; PNG keeps them."
+            )
+    packed = np.array(sorted(colours), dtype=">u4")
+    return packed.view(np.uint8).reshape(-1, 4)[:, 4 - channels :].copy()
+
+
+def to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
+    """Map a mask (channels, height, width) to classes (height, width); also count pixels of colours that are none.
+
+    `colours` comes from `class_map`: class k has the colour `colours[k]`. Pixels of any other colour are class 0.
+    """
+    if image.shape[0] != colours.shape[1]:
+        raise MediaError(f"the mask has {image.shape[0]} channels: expected {colours.shape[1]}.")
+    known = _packed(colours.T[:, :, np.newaxis])[:, 0]
+    packed = _packed(_rounded(image, two_levels))
+    places = np.minimum(np.searchsorted(known, packed), len(known) - 1)
+    unseen = known[places] != packed
+    places[unseen] = 0
+    return places.astype(np.uint8), int(np.count_nonzero(unseen))
+
+
+def _rounded(image: Pixels, two_levels: bool) -> Pixels:
+    return (image >= 128) * np.uint8(255) if two_levels else image
+
+
+def _packed(image: Pixels) -> NDArray[np.uint32]:
+    """Return one number per pixel, whose order is that of the pixels' channels."""
+    packed = np.zeros(image.shape[1:], np.uint32)
+    for plane in image:
+        packed <<= np.uint32(8)
+        packed |= plane
+    return packed

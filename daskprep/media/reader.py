@@ -1,0 +1,273 @@
+"""Files behind media cells: read within bounds, and written once by what they hold."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ConfigError, MediaError
+from daskprep.media.cells import CELL_TYPE, Kind
+from daskprep.storage.checksum import Buffer, flat
+from daskprep.storage.files import Folder
+from daskprep.storage.local_files import LocalFiles
+from daskprep.storage.urls import public_name
+
+__all__ = ["MediaReader", "content_name", "save_in_memory"]
+
+_PIECE_BYTES = 1 << 24
+_WRITING_THREADS = 8
+# What a cell is to blame for; that a disk fails, or too many files are open, is no property of the cell.
+_CELL_ERRORS = {
+    errno.ENOENT: "there is no such file",
+    errno.ENOTDIR: "there is no such file",
+    errno.EACCES: "permission denied",
+    errno.EPERM: "permission denied",
+    errno.EISDIR: "it is a folder",
+    errno.ELOOP: "its links lead in a circle",
+    errno.ENAMETOOLONG: "no file can have a name this long",
+}
+_NUMBERS = {FileNotFoundError: errno.ENOENT, IsADirectoryError: errno.EISDIR, PermissionError: errno.EACCES}
+# HTTP: 408 and 429 ask to come again.
+_COME_AGAIN = frozenset({408, 429})
+_SUFFIXES = {
+    b"\xff\xd8\xff": ".jpg",
+    b"GIF8": ".gif",
+    b"BM": ".bmp",
+    b"II*\0": ".tif",
+    b"MM\0*": ".tif",
+    b"fLaC": ".flac",
+    b"OggS": ".ogg",
+    b"ID3": ".mp3",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class MediaReader:
+    r"""Reads the files that media cells name, from any thread and any process.
+
+    Parameters
+    ----------
+    base : str, optional
+        Absolute path or URL of a folder. Relative paths of cells begin there, and no cell may name what lies
+        outside, also by way of ".." or symbolic links. Without one, cells may name any file or URL.
+    storage_options : mapping, optional
+        What fsspec needs to open URLs, such as credentials.
+    max_bytes : int
+        Files with more bytes are refused before they are read.
+    also : tuple of str
+        More folders that absolute paths and URLs of cells may lie below, where there is a base.
+
+    Examples
+    --------
+    >>> import fsspec
+    >>> fsspec.filesystem("memory").pipe_file("/pictures/cat.png", b"\x89PNG")
+    >>> reader = MediaReader("memory://pictures")
+    >>> reader.read("cat.png")
+    b'\x89PNG'
+    >>> reader.read("../secrets.txt")
+    Traceback (most recent call last):
+    ...
+    daskprep.errors.MediaError: "../secrets.txt" leaves base_dir, memory://pictures; move the file below it
+    >>> fsspec.filesystem("memory").rm("/pictures", recursive=True)
+    """
+
+    base: str | None = None
+    storage_options: Mapping[str, Any] | None = field(default=None, hash=False)
+    max_bytes: int = 1_000_000_000
+    also: tuple[str, ...] = ()
+
+    def read(self, path: str) -> bytes:
+        """Return the bytes of a file.
+
+        Raises
+        ------
+        MediaError
+            If the file is not there, may not be read, is no file, has too many bytes, or lies outside `base`.
+        OSError
+            If storage fails, which is no property of the file.
+        """
+        found = self._found(path)
+        return self._local(found) if found.is_local else self._remote(found)
+
+    def __repr__(self) -> str:
+        return f"<MediaReader {'of any file' if self.base is None else public_name(self.base)}>"
+
+    @cached_property
+    def _roots(self) -> tuple[Folder, ...]:
+        given = () if self.base is None else (self.base, *self.also)
+        return tuple(_resolved(Folder.open(one, self.storage_options)) for one in given)
+
+    def _found(self, path: str) -> Folder:
+        """Return where a file is."""
+        if not path or "\0" in path:
+            raise MediaError(f"{path!r} is no path")
+        if self.base is None:
+            return self._opened(path)
+        for root in self._roots:
+            found = _local_below(root, path) if root.is_local else _remote_below(root, path)
+            if found is not None:
+                return found
+        raise MediaError(f'"{public_name(path)}" leaves base_dir, {self._roots[0].url}; move the file below it')
+
+    def _opened(self, path: str) -> Folder:
+        try:
+            return Folder.open(path, self.storage_options)
+        except ConfigError as error:
+            if isinstance(error.__cause__, ImportError):
+                raise
+            raise MediaError(str(error)) from error
+
+    def _local(self, found: Folder) -> bytes:
+        try:
+            status = Path(found.path).stat()
+            # To open a pipe would wait for who writes it.
+            if not stat.S_ISREG(status.st_mode):
+                raise MediaError(f"{found.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'no file'}")
+            self._check_size(status.st_size, found.path)
+            with Path(found.path).open("rb") as file:
+                return file.read(status.st_size)
+        except OSError as error:
+            if error.errno not in _CELL_ERRORS:
+                raise
+            raise MediaError(f"{found.path}: {_CELL_ERRORS[error.errno]}") from error
+
+    def _remote(self, found: Folder) -> bytes:
+        try:
+            with found.filesystem.open(found.path, "rb") as file:
+                size = getattr(file, "size", None) or 0
+                self._check_size(size, found.url)
+                # Of a web server that does not tell the size, a read gives what has arrived.
+                pieces = [file.read(size or _PIECE_BYTES)]
+                while pieces[-1]:
+                    self._check_size(sum(map(len, pieces)), found.url)
+                    pieces.append(file.read(_PIECE_BYTES))
+                return b"".join(pieces)
+        except MediaError:
+            raise
+        except Exception as error:
+            reason = _reason(error)
+            if reason is not None:
+                raise MediaError(f"{found.url}: {reason}") from error
+            raise OSError(
+                f"{found.url} cannot be read ({type(error).__name__}); check the connection, and the credentials "
+                "in storage_options"
+            ) from error
+
+    def _check_size(self, size: int, name: str) -> None:
+        if size > self.max_bytes:
+            raise MediaError(f"{name}: it has {size:,} bytes or more, and at most {self.max_bytes:,} are read")
+
+
+def _is_url(path: str) -> bool:
+    protocol, mark, _ = path.partition("://")
+    return bool(mark) and "/" not in protocol
+
+
+def _resolved(folder: Folder) -> Folder:
+    if not folder.is_local:
+        return folder
+    return Folder(folder.url, os.path.realpath(folder.path), folder.files)
+
+
+def _local_below(root: Folder, path: str) -> Folder | None:
+    if _is_url(path):
+        if path.partition("://")[0] not in {"file", "local"}:
+            return None
+        path = Folder.open(path).path
+    found = _resolved(Folder(path, f"{root.path}/{path}" if path[0] != "/" else path, LocalFiles()))
+    return found if found.path.startswith(root.path.rstrip("/") + "/") else None
+
+
+def _remote_below(root: Folder, path: str) -> Folder | None:
+    name = path
+    if _is_url(path):
+        # Of web servers, the path is the URL with its credentials.
+        prefix = next((one for one in (f"{root.url}/", f"{root.path}/") if path.startswith(one)), None)
+        if prefix is None:
+            return None
+        name = path.removeprefix(prefix)
+    # Servers of web pages decode names, and some take "\" for "/".
+    if path.startswith("/") or ".." in re.split(r"[/\\]", unquote(name)):
+        return None
+    return root / name
+
+
+def _reason(error: BaseException) -> str | None:
+    """Return what a cell is to blame for, or None; each file system has errors of its own, with no common base."""
+    cause = error.__cause__
+    on_the_way = isinstance(cause, TimeoutError | ConnectionError) or type(cause).__module__.startswith("aiohttp.")
+    if cause is not None and on_the_way:
+        # fsspec says of all that goes wrong on the way to a web server that the file is not there.
+        return _reason(cause)
+    status = getattr(error, "status", None)
+    if isinstance(status, int) and 400 <= status < 500 and status not in _COME_AGAIN:
+        return f"the server answers {status}"
+    if isinstance(error, ValueError):
+        return "it is no path there"
+    return _CELL_ERRORS.get(_number(error))
+
+
+def _number(error: BaseException) -> int:
+    """Return the number of an error, of which file systems give the class at least; 0 if it has none."""
+    for kind, number in _NUMBERS.items():
+        if isinstance(error, kind):
+            return number
+    return getattr(error, "errno", None) or 0
+
+
+def content_name(data: Buffer, kind: Kind) -> str:
+    r"""Return the name of a file by what it holds: the same bytes have the same name everywhere.
+
+    Examples
+    --------
+    >>> content_name(b"\x89PNG\r\n", "image")
+    '823ceb99fcef5252333ede1b2202341c.png'
+    """
+    view = flat(data)
+    start = bytes(view[:8])
+    known = (suffix for magic, suffix in _SUFFIXES.items() if start.startswith(magic))
+    return hashlib.sha256(view).hexdigest()[:32] + next(known, ".png" if kind == "image" else ".wav")
+
+
+def save_in_memory(cells: pa.StructArray, folder: Folder, kind: Kind) -> pa.StructArray:
+    """Write the bytes of cells as files named by content, and return the cells with their absolute paths.
+
+    Files that are there already, from this column or another one, are not written again. What was written
+    outlives a loss of power.
+    """
+    path, data, rate = (pc.struct_field(cells, name) for name in ("path", "bytes", "rate"))
+    rows = data.is_valid().to_numpy(zero_copy_only=False).nonzero()[0]
+    buffers = {int(row): data[int(row)].as_buffer() for row in rows}
+    with ThreadPoolExecutor(_WRITING_THREADS, thread_name_prefix="daskprep-media") as pool:
+        names = dict(zip(buffers, pool.map(lambda buffer: content_name(buffer, kind), buffers.values()), strict=True))
+        unique = {name: buffers[row] for row, name in names.items()}
+        written = list(pool.map(lambda item: _write_new(folder, *item), unique.items()))
+    folder.sync([name for name, is_new in zip(unique, written, strict=True) if is_new])
+    root = folder.path if folder.is_local else folder.url
+    saved = pa.array([f"{root}/{names[row]}" if row in names else None for row in range(len(cells))], pa.string())
+    return pa.StructArray.from_arrays(
+        [pc.coalesce(saved, path), pa.nulls(len(cells), pa.large_binary()), rate],
+        fields=list(CELL_TYPE),
+        mask=cells.is_null(),
+    )
+
+
+def _write_new(folder: Folder, name: str, data: pa.Buffer) -> bool:
+    # A file that a loss of power cut short has another size.
+    if folder.size(name) == data.size:
+        return False
+    folder.write(name, data, durable=False)
+    return True

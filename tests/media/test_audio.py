@@ -1,0 +1,287 @@
+import io
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from daskprep.errors import ConfigError, MediaError
+from daskprep.media.audio import AudioRecipe, audio_info, decode_audio, encode_wav
+
+soundfile = pytest.importorskip("soundfile")
+
+RAW = AudioRecipe("raw", 16_000)
+
+
+def tone(seconds=1.0, rate=16_000, hertz=440.0):
+    return (0.5 * np.sin(2 * np.pi * hertz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def encoded(samples, rate=16_000, format="WAV", subtype=None):
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=format, subtype=subtype)
+    return file.getvalue()
+
+
+def reason(source, recipe=RAW):
+    with pytest.raises(MediaError) as caught:
+        decode_audio(source, recipe)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype", "tolerance"),
+    [
+        ("WAV", "PCM_U8", 2**-7),
+        ("WAV", "PCM_16", 2**-15),
+        ("WAV", "PCM_24", 2**-23),
+        ("WAV", "FLOAT", 0),
+        ("WAV", "DOUBLE", 0),
+        ("WAVEX", "PCM_16", 2**-15),
+        ("RF64", "PCM_16", 2**-15),
+        ("FLAC", "PCM_16", 2**-15),
+        ("AIFF", "PCM_16", 2**-15),
+        ("OGG", "VORBIS", 0.05),
+        ("MP3", "MPEG_LAYER_III", 0.05),
+    ],
+)
+def test_every_format_gives_the_samples(format, subtype, tolerance):
+    samples = decode_audio(encoded(tone(), format=format, subtype=subtype), RAW)
+    assert samples.dtype == np.float32
+    assert samples.shape == (16_000,)
+    np.testing.assert_allclose(samples, tone(), rtol=0, atol=tolerance)
+
+
+def test_every_kind_of_source_gives_the_same(tmp_path):
+    content = encoded(tone(), format="FLAC")
+    expected = decode_audio(content, RAW)
+    for source in (bytearray(content), memoryview(content), pa.py_buffer(content), io.BytesIO(content)):
+        np.testing.assert_array_equal(decode_audio(source, RAW), expected)
+    (tmp_path / "tone.raw").write_bytes(content)
+    with (tmp_path / "tone.raw").open("rb") as file:
+        np.testing.assert_array_equal(decode_audio(file, RAW), expected)
+
+
+def test_channels_are_averaged():
+    stereo = np.stack([tone(), -0.5 * tone()], axis=1)
+    np.testing.assert_allclose(decode_audio(encoded(stereo, subtype="FLOAT"), RAW), 0.25 * tone(), atol=1e-7)
+    np.testing.assert_allclose(decode_audio(stereo, RAW), 0.25 * tone(), atol=1e-7)
+    np.testing.assert_allclose(decode_audio(stereo.T, RAW), 0.25 * tone(), atol=1e-7)
+
+
+def test_integers_of_an_array_become_fractions_of_their_range():
+    for dtype, lowest, middle in [
+        (np.int8, -128, 0),
+        (np.uint8, 0, 128),
+        (np.int16, -32768, 0),
+        (np.int32, -(2**31), 0),
+    ]:
+        np.testing.assert_array_equal(decode_audio(np.array([lowest, middle], dtype), RAW), [-1, 0])
+
+
+@pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 44_101, 48_000, 96_001])
+def test_other_rates_become_the_rate_of_the_recipe(rate):
+    samples = decode_audio(encoded(tone(rate=rate), rate, subtype="FLOAT"), RAW)
+    assert abs(len(samples) - 16_000) <= 1
+    np.testing.assert_allclose(samples[300:15_700], tone()[300:15_700], rtol=0, atol=0.002)
+
+
+def test_an_array_is_resampled_from_the_rate_that_is_given():
+    np.testing.assert_array_equal(
+        decode_audio(tone(rate=8_000), RAW, rate=8_000),
+        decode_audio(encoded(tone(rate=8_000), 8_000, subtype="FLOAT"), RAW),
+    )
+
+
+def test_a_resampled_tone_is_that_of_librosa():
+    librosa = pytest.importorskip("librosa")
+    ours = decode_audio(tone(rate=44_100), RAW, rate=44_100)
+    theirs = librosa.resample(tone(rate=44_100), orig_sr=44_100, target_sr=16_000)
+    np.testing.assert_allclose(ours[300:-300], theirs[300:-300], rtol=0, atol=0.002)
+
+
+class Counted(io.BytesIO):
+    given = 0
+
+    def read(self, size=-1):
+        content = super().read(size)
+        self.given += len(content)
+        return content
+
+
+def test_only_the_needed_part_of_a_file_is_read():
+    file = Counted(encoded(np.zeros(16_000 * 60)))
+    assert decode_audio(file, RAW).shape == (120_000,)
+    assert file.given < 300_000
+
+
+@pytest.mark.parametrize("rate", [16_000, 8_000, 44_100])
+def test_a_cut_sound_starts_as_the_whole_does(rate):
+    noise = np.random.default_rng(0).uniform(-1, 1, 3 * rate).astype(np.float32)
+    cut = decode_audio(noise, AudioRecipe("stft", 16_000, length_limit_in_s=1.33), rate)
+    whole = decode_audio(noise, RAW, rate)
+    assert len(cut) == 21_440  # 66 frames, the last of which reaches beyond the limit of 21,280
+    np.testing.assert_array_equal(cut, whole[:21_440])
+
+
+def broken_files():
+    wave, flac = encoded(tone()), encoded(tone(), format="FLAC")
+    not_a_number = tone()
+    not_a_number[7] = np.nan
+    return {
+        "is empty": b"",
+        "is none of WAV, FLAC, OGG, MP3, AIFF: starts with b'name,price\\n1": b"name,price\n1,2\n",
+        "is none of": bytes(1000),
+        "is none of WAV": encoded(tone(), format="CAF"),
+        "Error in WAV file": wave[:30],
+        "no samples": encoded(tone(0)),
+        "holds no samples": wave[:44],
+        "holds no": encoded(tone(0), format="OGG"),
+        "flac decoder lost sync": flac[: len(flac) // 2],
+        "cannot be decoded as FLAC": flac[:30],
+        "cannot be decoded as OGG": encoded(tone(), format="OGG")[:1000],
+        "cannot be decoded as MP3: ": encoded(tone(), format="MP3")[:30],
+        "cannot be decoded as MP3": b"ID3" + bytes(300),
+        "cannot be decoded as AIFF": encoded(tone(), format="AIFF")[:30],
+        "sampling rate of 2,147,483,647": wave[:24] + (2**31 - 1).to_bytes(4, "little") + wave[28:],
+        "Channel count is zero": wave[:22] + bytes(2) + wave[24:],
+        "no numbers": encoded(not_a_number, subtype="FLOAT"),
+        "beyond 32 bits": encoded(tone() * 1e38, subtype="FLOAT"),
+        "lasts 4,294,967 s, and max_seconds is 3,600": flac[:21] + bytes([flac[21] | 15]) + b"\xff" * 4 + flac[26:],
+    }
+
+
+@pytest.mark.parametrize("expected", broken_files())
+def test_a_broken_file_is_refused_with_the_reason(expected):
+    assert expected in reason(broken_files()[expected])
+
+
+def test_a_wave_file_that_breaks_off_or_never_knew_its_length_gives_what_it_holds():
+    content = encoded(tone(), subtype="PCM_16")
+    streamed = content[:4] + b"\xff" * 4 + content[8:40] + b"\xff" * 4 + content[44:]
+    np.testing.assert_array_equal(decode_audio(streamed, RAW), decode_audio(content, RAW))
+    np.testing.assert_array_equal(decode_audio(content[:1044], RAW), decode_audio(content, RAW)[:500])
+
+
+def test_a_stream_of_unknown_length_is_read_up_to_the_limit():
+    flac = encoded(tone(9), format="FLAC")
+    unknown = flac[:21] + bytes([flac[21] & 0xF0]) + bytes(4) + flac[26:]
+    assert audio_info(unknown) == (None, 16_000, 1)
+    np.testing.assert_array_equal(decode_audio(unknown, RAW), decode_audio(flac, RAW))
+
+
+@pytest.mark.parametrize(
+    ("samples", "expected"),
+    [
+        (np.zeros((2, 3, 4)), "shape (2, 3, 4)"),
+        (np.array(1.0), "shape ()"),
+        (np.zeros(9, bool), "samples of bool"),
+        (np.zeros(9, np.int64), "samples of int64"),
+        (np.zeros(9, object), "samples of object"),
+        (np.zeros(0), "no samples"),
+        (np.array([0, np.inf]), "infinite"),
+        (np.array([0, 1e300]), "infinite"),
+    ],
+)
+def test_an_array_that_is_no_sound_is_refused(samples, expected):
+    assert expected in reason(samples)
+
+
+def test_only_allowed_formats_are_decoded():
+    recipe = AudioRecipe("raw", 16_000, formats=("WAV", "FLAC"))
+    assert reason(encoded(tone(), format="OGG"), recipe) == "is OGG, and the formats allowed are WAV, FLAC"
+    tagged = b"ID3\x03\0\0" + bytes([0, 0, 0, 10]) + bytes(10) + encoded(tone())
+    assert reason(tagged, AudioRecipe("raw", 16_000, formats=("MP3",))) == "is WAV, and the formats allowed are MP3"
+
+
+def test_an_error_of_the_file_system_is_not_taken_for_the_end():
+    class Unplugged(io.BytesIO):
+        def read(self, size=-1):
+            if self.tell() > 2000:
+                raise OSError("connection lost")
+            return super().read(size)
+
+    assert reason(Unplugged(encoded(tone(5)))) == "cannot be read: connection lost"
+
+
+def test_audio_info_reads_the_header():
+    assert audio_info(encoded(np.zeros((800, 2)), 44_100)) == (800, 44_100, 2)
+    with pytest.raises(MediaError, match="is empty"):
+        audio_info(b"")
+    with pytest.raises(MediaError, match="sampling rate"):
+        audio_info(np.zeros(9))
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.float32])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_encode_wav_round_trips(dtype, channels):
+    samples = np.random.default_rng(0).normal(size=(700, channels))
+    samples = (samples * 5000).astype(dtype) if dtype is np.int16 else samples.astype(dtype)
+    content = encode_wav(samples.T if channels == 2 else samples[:, 0], 22_050)
+    read, rate = soundfile.read(io.BytesIO(content), dtype=np.dtype(dtype).name, always_2d=True)
+    assert rate == 22_050
+    np.testing.assert_array_equal(read, samples)
+    assert len(content) == 44 + samples.nbytes + (14 if dtype is np.float32 else 0)
+
+
+def test_encode_wav_keeps_what_other_arrays_say():
+    np.testing.assert_array_equal(decode_audio(encode_wav(np.array([-(2**31), 0], np.int32), 16_000), RAW), [-1, 0])
+    np.testing.assert_array_equal(decode_audio(encode_wav(tone().astype(np.float64), 16_000), RAW), tone())
+    with pytest.raises(MediaError, match="sampling rate of 0"):
+        encode_wav(tone(), 0)
+
+
+def test_recipe_survives_json_and_pickle_and_its_digest_tells_settings_apart():
+    recipe = AudioRecipe("fbank", 8_000, norm="per_file", formats=("WAV",))
+    assert AudioRecipe.from_dict(recipe.to_dict()) == recipe == pickle.loads(pickle.dumps(recipe))
+    others = [recipe, AudioRecipe("fbank", 8_000), AudioRecipe("stft", 8_000), AudioRecipe("stft", 8_001)]
+    assert len({other.digest() for other in others}) == 4
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"type": "mfcc"}, "type is 'mfcc'"),
+        ({"window_type": "haning"}, 'Did you mean "hann"'),
+        ({"norm": "global"}, "norm is 'global'"),
+        ({"formats": ("WMA",)}, "formats is 'WMA'"),
+        ({"sampling_rate": 0}, "sampling_rate is 0"),
+        ({"length_limit_in_s": 0}, "length_limit_in_s is 0"),
+        ({"length_limit_in_s": float("nan")}, "length_limit_in_s is nan"),
+        ({"window_length_in_s": float("inf")}, "window_length_in_s is inf"),
+        ({"window_shift_in_s": 1e-5}, "at least one sample, 1/16000 s"),
+        ({"num_fft_points": 639}, "at least the 640 samples"),
+        ({"num_filter_bands": 0}, "num_filter_bands is 0"),
+    ],
+)
+def test_a_recipe_without_sense_is_refused(parameters, expected):
+    with pytest.raises(ConfigError) as caught:
+        AudioRecipe(**{"type": "stft", "sampling_rate": 16_000, **parameters})
+    assert expected in str(caught.value)
+
+
+def test_seconds_become_samples_without_the_noise_of_floats():
+    recipe = AudioRecipe("stft", 100, length_limit_in_s=0.57, window_length_in_s=0.29, window_shift_in_s=0.019)
+    assert (recipe.limit, recipe.window, recipe.shift) == (57, 29, 1)
+
+
+def test_threads_give_the_same():
+    files = [encoded(tone(hertz=100 * k, rate=22_050), 22_050, "FLAC") for k in range(1, 9)]
+    with ThreadPoolExecutor(8) as pool:
+        threaded = list(pool.map(lambda file: decode_audio(file, RAW), files * 4))
+    for file, samples in zip(files * 4, threaded, strict=True):
+        np.testing.assert_array_equal(samples, decode_audio(file, RAW))
+
+
+def test_importing_needs_no_decoder():
+    code = "import daskprep.media.spectra, sys; print({'soundfile', 'scipy', 'librosa'} & {*sys.modules})"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"set()\n"
+
+
+def test_a_missing_decoder_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "soundfile", None)
+    with pytest.raises(ImportError, match=r"pip install soundfile"):
+        decode_audio(encode_wav(tone(), 16_000), RAW)

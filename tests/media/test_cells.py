@@ -1,0 +1,253 @@
+"""Every kind of cell becomes a path or bytes, and what is no medium is told."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from daskprep.errors import ColumnError
+from daskprep.media.cells import CELL_TYPE, Kind, media_cells, object_cells
+
+SOUND = np.linspace(-0.5, 0.5, 40, dtype="float32")
+
+
+def path(text: str) -> dict[str, Any]:
+    return {"path": text, "bytes": None, "rate": None}
+
+
+def content(data: bytes) -> dict[str, Any]:
+    return {"path": None, "bytes": data, "rate": None}
+
+
+def pixels(cell: dict[str, Any]) -> np.ndarray:
+    image = pytest.importorskip("PIL.Image")
+    assert cell["path"] is None
+    return np.asarray(image.open(io.BytesIO(cell["bytes"]), formats=["PNG"]))
+
+
+def samples(cell: dict[str, Any]) -> np.ndarray:
+    soundfile = pytest.importorskip("soundfile")
+    assert cell["path"] is None
+    read, rate = soundfile.read(io.BytesIO(cell["bytes"]), dtype="float32")
+    assert rate == cell["rate"]
+    return read
+
+
+def only_cell(value: object, kind: Kind) -> dict[str, Any]:
+    cells, unreadable = object_cells([value], kind)
+    assert unreadable == []
+    return cells[0].as_py()
+
+
+def complaint(value: object, kind: Kind) -> str:
+    cells, unreadable = object_cells(["a.png", value], kind)
+    assert cells.to_pylist() == [path("a.png"), None]
+    assert [row for row, _ in unreadable] == [1]
+    return unreadable[0].what
+
+
+@pytest.mark.parametrize(
+    "of", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_column_of_text_holds_paths(of: pa.DataType) -> None:
+    column = pa.array(["gone", "a/ü.png", "", None, "s3://b/c.png"], pa.string()).cast(of)
+    cells = media_cells(column.slice(1), "image")
+    assert cells.type == CELL_TYPE
+    assert cells.to_pylist() == [path("a/ü.png"), None, None, path("s3://b/c.png")]
+
+
+@pytest.mark.parametrize("of", [pa.binary(), pa.large_binary(), pa.binary_view(), pa.binary(2)])
+def test_column_of_binary_holds_bytes(of: pa.DataType) -> None:
+    cells = media_cells(pa.array([b"ab", None], of), "audio")
+    assert cells.to_pylist() == [content(b"ab"), None]
+
+
+def test_empty_bytes_are_not_missing() -> None:
+    assert media_cells(pa.array([b""]), "image").to_pylist() == [content(b"")]
+
+
+def test_structs_give_bytes_or_else_the_path() -> None:
+    rows = [{"bytes": b"x", "path": "a.png"}, {"bytes": None, "path": "a.png"}, {"bytes": None, "path": ""}, None]
+    column = pa.array([{"bytes": b"skipped", "path": None}, *rows]).slice(1)
+    expected = [content(b"x"), path("a.png"), None, None]
+    assert media_cells(column, "image").to_pylist() == expected
+    assert media_cells(rows, "image").to_pylist() == expected
+
+
+def test_struct_without_one_of_its_fields_is_read() -> None:
+    assert media_cells(pa.array([{"path": "a.wav", "transcript": "hi"}]), "audio").to_pylist() == [path("a.wav")]
+    assert media_cells(pa.array([{"bytes": b"x"}]), "audio").to_pylist() == [content(b"x")]
+
+
+def test_what_a_missing_struct_hides_stays_hidden() -> None:
+    fields = [pa.array(["hidden", "a"]), pa.array([b"hidden", None])]
+    column = pa.StructArray.from_arrays(fields, ["path", "bytes"], mask=pa.array([True, False]))
+    assert media_cells(column, "image").to_pylist() == [None, path("a")]
+
+
+def test_chunks_and_extension_types_are_read() -> None:
+    column = pa.chunked_array([["a"], [], ["b", None]], pa.string())
+    assert media_cells(column, "image").to_pylist() == [path("a"), path("b"), None]
+    assert media_cells(pa.chunked_array([], pa.string()), "image").type == CELL_TYPE
+    wrapped = pa.ExtensionArray.from_storage(pa.opaque(pa.string(), "image", "vendor"), pa.array(["a"]))
+    assert media_cells(wrapped, "image").to_pylist() == [path("a")]
+
+
+@pytest.mark.parametrize("column", [pa.nulls(2), pa.array([None, float("nan")], pa.float64())])
+def test_column_of_nothing_is_all_missing(column: pa.Array) -> None:
+    assert media_cells(column, "image").to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "message"),
+    [
+        (pa.array([1, 2]), "image", "a column of int64 holds no images"),
+        (pa.array([0.5, None]), "audio", "a column of double holds no sounds"),
+        (pa.array([[[1, 2]]]), "image", "use a pandas column of NumPy arrays"),
+        (pa.array([{"url": "a"}]), "image", "structs of url hold no images"),
+        (pa.array([{"array": [0.1], "sampling_rate": 8}]), "image", "structs of array, sampling_rate hold no images"),
+        (pa.array([{"array": [0.1]}]), "audio", "sampling_rate of null"),
+        (pa.array([{"array": "abc", "sampling_rate": 8}]), "audio", "an array of string"),
+        (pa.array([{"path": 3}]), "audio", "a path of int64"),
+        (pa.array([{"bytes": "text"}]), "image", "bytes of string"),
+        (
+            pa.array([{"array": [0.1], "sampling_rate": 0}]),
+            "audio",
+            r"row 0 holds no sound \(dict: has a sampling rate of 0",
+        ),
+    ],
+)
+def test_columns_that_hold_no_media_are_refused(column: pa.Array, kind: Kind, message: str) -> None:
+    with pytest.raises(ColumnError, match=message):
+        media_cells(column, kind)
+
+
+def test_objects_of_all_kinds_may_be_mixed() -> None:
+    values = [PurePosixPath("a/b.png"), b"x", bytearray(b"y"), memoryview(b"z"), {"path": Path("c.png")}, np.str_("d")]
+    cells, unreadable = object_cells(np.array(values, object), "image")
+    assert unreadable == []
+    expected = [path("a/b.png"), content(b"x"), content(b"y"), content(b"z"), path("c.png"), path("d")]
+    assert cells.to_pylist() == expected
+
+
+@pytest.mark.parametrize("kind", ["image", "audio"])
+def test_missing_objects_are_null(kind: Kind) -> None:
+    gone = [None, float("nan"), np.float32("nan"), pd.NA, pd.NaT, "", {}, {"bytes": None, "path": float("nan")}]
+    cells, unreadable = object_cells(gone, kind)
+    assert (cells.null_count, unreadable) == (len(gone), [])
+    assert object_cells([], kind)[0].type == CELL_TYPE
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "what"),
+    [
+        (3, "image", "int"),
+        (object(), "audio", "object"),
+        ([[1, 2]], "image", "list"),
+        ({"url": "a"}, "image", "dict: it has url, and none of bytes, path"),
+        ({"bytes": "text"}, "image", "dict: its bytes are of type str"),
+        ({"path": 7}, "image", "dict: its path is of type int"),
+        ("\udcff.png", "image", r"str: '\udcff.png' is not UTF-8 text; rename the file"),
+        (
+            SOUND,
+            "audio",
+            "ndarray: samples need their rate: give (samples, rate), or a dict of array and sampling_rate",
+        ),
+        (("a", "b", "c"), "audio", "tuple"),
+        ((SOUND, 16_000), "image", "tuple"),
+        ((SOUND, 440.5), "audio", "tuple: a sampling rate of 440.5; expected is how many samples make a second"),
+        ({"array": SOUND}, "audio", "dict: a sampling rate of None; expected is how many samples make a second"),
+        ((SOUND, float("inf")), "audio", "tuple: a sampling rate of inf"),
+        ((SOUND, 0), "audio", "tuple: has a sampling rate of 0"),
+        ((SOUND.astype(complex), 8_000), "audio", "tuple: has samples of complex128"),
+        ((SOUND.reshape(2, 5, 4), 8_000), "audio", "tuple: has the shape (2, 5, 4)"),
+        (([[1.0], [1.0, 2.0]], 8_000), "audio", "tuple: it cannot be made an array"),
+    ],
+)
+def test_objects_that_are_no_media_are_told(value: object, kind: Kind, what: str) -> None:
+    assert complaint(value, kind).startswith(what)
+
+
+def test_first_unreadable_object_is_named() -> None:
+    with pytest.raises(ColumnError, match=r"row 1 holds no image \(int\), of 2 unreadable cells"):
+        media_cells(["a", 3, 4.5, None], "image")
+
+
+def test_images_in_memory_become_png() -> None:
+    colours = np.arange(36, dtype="uint8").reshape(4, 3, 3)
+    image = pytest.importorskip("PIL.Image").fromarray(colours)
+    for value in (colours, image):
+        assert pixels(only_cell(value, "image")).tolist() == colours.tolist()
+    assert pixels(only_cell(colours[0], "image")).tolist() == colours[0].tolist()
+
+
+def test_image_that_cannot_be_read_is_told() -> None:
+    image = pytest.importorskip("PIL.Image")
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64), dtype="uint8")
+    encoded = only_cell(noise, "image")["bytes"]
+    assert complaint(image.open(io.BytesIO(encoded[:1_000])), "image").startswith("PngImageFile: ")
+    assert complaint(np.array(["no", "pixels"]), "image").startswith("ndarray: ")
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 3), (1, 5, 5), (4, 2, 1), (2, 3)])
+def test_tensors_of_images_have_channels_first(shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    array = np.arange(np.prod(shape), dtype="uint8").reshape(shape)
+    read = pixels(only_cell(torch.tensor(array), "image"))
+    expected = array if array.ndim == 2 else np.moveaxis(array, 0, -1)
+    assert read.tolist() == (expected[..., 0] if shape[0] == 1 else expected).tolist()
+
+
+def test_tensor_that_is_no_array_is_told() -> None:
+    torch = pytest.importorskip("torch")
+    assert complaint(torch.zeros(3, 3, dtype=torch.bfloat16), "image").startswith("Tensor: it cannot be made an array")
+
+
+@pytest.mark.parametrize(
+    "value", [(SOUND, 8_000), {"array": list(map(float, SOUND)), "sampling_rate": np.int64(8_000)}]
+)
+def test_samples_become_wav(value: object) -> None:
+    cell = only_cell(value, "audio")
+    assert cell["rate"] == 8_000
+    np.testing.assert_array_equal(samples(cell), SOUND)
+
+
+def test_samples_in_columns_become_wav_where_there_are_no_bytes() -> None:
+    full = {"array": SOUND.tolist(), "sampling_rate": 8_000, "path": "a.wav", "bytes": None}
+    rows = [full, full | {"bytes": b"x"}, full | {"array": None}, full | {"array": None, "path": None}, None]
+    first, *others = media_cells(pa.array(rows), "audio").to_pylist()
+    np.testing.assert_array_equal(samples(first), SOUND)
+    assert others == [content(b"x"), path("a.wav"), None, None]
+
+
+def test_channels_are_the_shorter_axis() -> None:
+    torch = pytest.importorskip("torch")
+    stereo = np.stack([SOUND, -SOUND])
+    column = pa.array([{"array": stereo.tolist(), "sampling_rate": 8_000}])
+    for cell in (
+        only_cell((stereo, 8_000), "audio"),
+        only_cell((stereo.T, 8_000), "audio"),
+        only_cell((torch.tensor(stereo), 8_000), "audio"),
+        media_cells(column, "audio")[0].as_py(),
+    ):
+        np.testing.assert_array_equal(samples(cell), stereo.T)
+
+
+@pytest.mark.parametrize(
+    ("whole", "expected"),
+    [
+        (np.array([-(2**15), 0, 2**14], "int16"), [-1, 0, 0.5]),
+        (np.array([-(2**15), 0, 2**14], ">i2"), [-1, 0, 0.5]),
+        (np.array([-(2**31), 0, 2**30], "int32"), [-1, 0, 0.5]),
+        (np.array([0, 128, 192], "uint8"), [-1, 0, 0.5]),
+        (np.array([-1, 0, 0.5], "float64"), [-1, 0, 0.5]),
+    ],
+)
+def test_whole_numbers_are_samples_as_files_hold_them(whole: np.ndarray, expected: list[float]) -> None:
+    assert samples(only_cell((whole, 8_000), "audio")).tolist() == expected
