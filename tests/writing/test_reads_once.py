@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -95,7 +96,8 @@ def counted_dask(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -
         reads.append(partition)
         return table.iloc[partition * 40 : (partition + 1) * 40]
 
-    return dd.from_map(read, range(6), meta=table.iloc[:0]), reads
+    # Dask gives frames of equal functions one name, and may give the frame of an earlier test, which counts for that.
+    return dd.from_map(read, range(6), meta=table.iloc[:0], label=f"read-{uuid.uuid4().hex}"), reads
 
 
 COUNTED = {
