@@ -126,6 +126,11 @@ class Windows:
         self._made: list[dict[Group, np.ndarray]] = []
         self._lock = threading.Lock()
 
+    def trim(self, most: int) -> None:
+        """Forget all arrays but a few: whoever kept the batches of an epoch had many made."""
+        with self._lock:
+            del self._made[most:]
+
     def take(self) -> dict[Group, np.ndarray]:
         """Return arrays that nobody holds; who has the dict that is returned, or a slice of an array, holds them."""
         with self._lock:

@@ -38,9 +38,13 @@ class _Turns:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._running = 0
         self._before = 0.0
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Make a new lock: in a forked process nobody would let go of one that another thread held."""
+        self._lock = threading.Lock()
 
     def shorten(self) -> None:
         with self._lock:
@@ -57,6 +61,7 @@ class _Turns:
 
 
 _turns = _Turns()
+os.register_at_fork(after_in_child=_turns.unlock)
 
 
 @dataclass(frozen=True)
@@ -193,6 +198,7 @@ class Pipeline:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._pool.clear()
             self._buffers.leave((self._shape, self._pool.slots), self._pool)
+            self._windows.trim(_WINDOWS_AHEAD + 1)
             self._buffers.leave(self._shape, self._windows)
         self._executor = None
         self._queue.clear()

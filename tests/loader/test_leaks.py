@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from daskprep.loader import pipeline
-from daskprep.loader.blocks import BlockFiles
+from daskprep.loader.blocks import BlockFiles, Windows
 
 
 def held():
@@ -184,3 +184,10 @@ def test_threads_take_short_turns_while_any_loader_runs(train):
     assert sys.getswitchinterval() == before
     next(iter(train.loader(64, prefetch_size=0)))
     assert sys.getswitchinterval() == before
+
+
+def test_the_memory_of_batches_that_were_kept_is_given_back(train):
+    loader = train.loader(64, prefetch_bytes=1)
+    kept = list(loader)
+    windows = loader._buffers.take(Windows, loader._buffers._kept[Windows][0], list)
+    assert len(windows._made) <= 5 < len(kept)
