@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.test-extra ## write a small dataset made on the spot, and read it back
+demo: $(VENV)/.test-extra ## write a small dataset with images and sounds, read it back, and train a model on it
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test-extra ## all tests but the slow ones

@@ -53,7 +53,7 @@ def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, 
         scalars = {output.name: columns[output.name][within.start : within.stop] for output in layout.scalars}
         table = {"row_id": np.arange(within.start, within.stop), **scalars}
         name = f"train/table/part-{part:05d}.parquet"
-        write(name, encode_table(table, layout.block_rows, compression), len(within))
+        write(name, encode_table([table], layout.block_rows, compression), len(within))
         for block in layout.part_blocks_of("train", part):
             some = layout.block_range("train", block)
             for output in layout.matrices:

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from daskprep.dataset import Dataset, open_dataset
     from daskprep.features import (
         H3,
+        Audio,
         Bag,
         Binary,
         Category,
         Date,
         Feature,
+        Image,
         Number,
         Sequence,
         Set,
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
         Timeseries,
         Vector,
     )
-    from daskprep.loader import Packing
+    from daskprep.loader import MeanSubtraction, Mirror, Packing, RandomCrop
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import read_files
     from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
@@ -37,12 +39,14 @@ _HOMES = {
     "daskprep.balance": ("Oversample", "Undersample"),
     "daskprep.dataset": ("Dataset", "open_dataset"),
     "daskprep.features": (
+        "Audio",
         "Bag",
         "Binary",
         "Category",
         "Date",
         "Feature",
         "H3",
+        "Image",
         "Number",
         "Sequence",
         "Set",
@@ -50,7 +54,7 @@ _HOMES = {
         "Timeseries",
         "Vector",
     ),
-    "daskprep.loader": ("Packing",),
+    "daskprep.loader": ("MeanSubtraction", "Mirror", "Packing", "RandomCrop"),
     "daskprep.preprocessor": ("Preprocessor",),
     "daskprep.sources": ("read_files",),
     "daskprep.split": ("DatetimeSplit", "FixedSplit", "HashSplit", "RandomSplit", "StratifiedSplit"),
@@ -59,6 +63,7 @@ _HOMES = {
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Audio",
     "Bag",
     "Binary",
     "Category",
@@ -69,10 +74,14 @@ __all__ = [
     "FixedSplit",
     "H3",
     "HashSplit",
+    "Image",
+    "MeanSubtraction",
+    "Mirror",
     "Number",
     "Oversample",
     "Packing",
     "Preprocessor",
+    "RandomCrop",
     "RandomSplit",
     "Sequence",
     "Set",

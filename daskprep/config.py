@@ -50,6 +50,8 @@ IGNORED_PARAMETERS = {
     "computed_fill_value": "is learned again from the data",
     "computed_outlier_fill_value": "is learned again from the data",
     "encoder": "is for encoders, and there are none here",
+    "in_memory": "has no effect in Ludwig; mode says when media are decoded",
+    "num_processes": "has no effect in Ludwig; tasks of Dask are parallel anyway",
 }
 REFUSED_PARAMETERS = {
     "fallback_label": "an unseen category is <UNK>",
@@ -66,8 +68,6 @@ REFUSED = {
     "prompt": REFUSED_PARAMETERS["prompt"],
 }
 _UNSUPPORTED = {
-    "image": "image is not supported yet: leave the feature out",
-    "audio": "audio is not supported yet: leave the feature out",
     "category_distribution": "category_distribution is not supported: read it with type vector",
     "anomaly": "anomaly is not supported: read it with type binary or number",
 }

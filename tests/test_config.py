@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from daskprep.balance import Oversample, Undersample
 from daskprep.config import IGNORED_PARAMETERS, REFUSED, REFUSED_PARAMETERS, read_config, write_config
 from daskprep.errors import ConfigError
-from daskprep.features import FEATURES, Binary, Category, Date, Number, Sequence, Text
+from daskprep.features import FEATURES, Audio, Binary, Category, Date, Image, Number, Sequence, Text
 from daskprep.features.parameters import annotations_of
 from daskprep.preprocessor import Preprocessor
 from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
@@ -293,7 +293,7 @@ def test_features_need_names_of_their_own():
     assert '"x" is an input and an output' in message_of({"input_features": [entry], "output_features": [entry]})
 
 
-@pytest.mark.parametrize("kind", ["image", "audio", "category_distribution", "anomaly"])
+@pytest.mark.parametrize("kind", ["category_distribution", "anomaly"])
 def test_types_that_are_not_supported_say_so(kind):
     message = message_of({"output_features": [{"name": "x", "type": kind}]})
     assert message.startswith('output_features[0].type (feature "x"): ')
@@ -494,12 +494,21 @@ BY_NAME = {
     "pretrained_model_name_or_path": st.none(),
     "special_symbols": st.sampled_from(SYMBOLS),
     "datetime_format": st.sampled_from([None, "%d/%m/%Y", "%Y%m%d"]),
+    "formats": st.sampled_from([None, ["PNG"], ["PNG", "JPEG"], ["WAV"]]),
+    "audio_file_length_limit_in_s": st.floats(0.1, 10),
+    "window_length_in_s": st.floats(0.01, 0.1),
+    "window_shift_in_s": st.floats(0.01, 0.1),
+    "sampling_rate": st.none() | st.integers(8_000, 48_000),
+    "num_fft_points": st.none() | st.integers(4_800, 10_000),
+    "max_seconds": st.floats(1, 1e6),
+    "num_classes": st.none() | st.integers(1, 128),
 }
 FILLS = {
     "date": st.sampled_from(["2020-01-31", "1999-12-31 23:59:59", "", None]),
     "h3": st.sampled_from([622236750694711295, "8928308280fffff", None]),
     "vector": st.sampled_from(["", "0.5", -1.5, 3, None]),
     "timeseries": st.sampled_from(["", "0 1 2.5", None]),
+    "image": st.sampled_from([0, 0.5, 1.0, None]),
 }
 
 
@@ -546,6 +555,19 @@ def test_every_feature_comes_back_through_yaml_and_json(kind, data):
     assert back_name == name
     assert params_of(back) == params_of(feature)
     assert params_of(read_config(json.loads(json.dumps(config)))["features"][name]) == params_of(feature)
+
+
+def test_media_of_ludwig_are_read_with_what_has_no_effect_ignored():
+    params = {"height": 8, "width": 9, "num_classes": 2, "in_memory": True, "num_processes": 4, "mode": "eager"}
+    image = feature_of("image", params, augmentation=True, encoder={"type": "stacked_cnn"})
+    assert params_of(image) == params_of(Image(height=8, width=9, num_classes=2, mode="eager"))
+    audio = feature_of("audio", {"audio_file_length_limit_in_s": 1.5, "type": "stft", "in_memory": False})
+    assert params_of(audio) == params_of(Audio(audio_file_length_limit_in_s=1.5, type="stft"))
+
+
+def test_half_a_size_is_refused_with_its_place():
+    message = message_of(config_of("image", {"height": 8}))
+    assert message.startswith('input_features[0].preprocessing (feature "x"): Image: height is given and width is not')
 
 
 def test_the_order_of_special_symbols_comes_back():

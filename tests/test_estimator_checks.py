@@ -13,6 +13,7 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@parametrize_with_checks([feature() for feature in FEATURES.values()])
+# Media are left out: the checks fit numbers and short words, which are no media and no paths of any.
+@parametrize_with_checks([feature() for feature in FEATURES.values() if not feature.is_media])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)

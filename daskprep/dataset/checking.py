@@ -12,6 +12,7 @@ from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
 from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk
 from daskprep.storage.checksum import crc32c
+from daskprep.storage.layout import CACHE
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.reading import in_threads
 
@@ -20,7 +21,7 @@ __all__ = ["Damage", "find_damage", "raise_damage"]
 _PIECE_BYTES = 8_000_000
 _MOST_NAMED = 5
 # What a writer removes once its dataset is committed; if it was killed right then, the next write does.
-_LEFT_OVER = re.compile(r"(receipts|scratch)/|.*\.[0-9a-f]{32}\.tmp$")
+_LEFT_OVER = re.compile(rf"(receipts|scratch|{CACHE})/|.*\.[0-9a-f]{{32}}\.tmp$")
 
 
 @dataclass(frozen=True)

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 import pyarrow as pa
 
+from daskprep.dataset.caching import cache_media
 from daskprep.dataset.checking import Damage, find_damage, raise_damage
 from daskprep.dataset.describing import describe_html, describe_text
 from daskprep.dataset.split import Split
 from daskprep.errors import ConfigError, IncompleteDatasetError, did_you_mean
 from daskprep.features import Feature, Learned
 from daskprep.features.fitting import decode_arrays
+from daskprep.features.media import MediaFeature
+from daskprep.media.decoding import MediaDecoder
+from daskprep.progress import Progress
 from daskprep.state import METADATA, parse_state, restore, state_from_files
 from daskprep.storage import Folder, Layout, Manifest, read_manifest
-from daskprep.storage.layout import SPLITS
+from daskprep.storage.layout import CACHE, SPLITS
 from daskprep.storage.reading import Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, decode_table
 from daskprep.vocabulary import Vocabulary
@@ -29,7 +34,12 @@ __all__ = ["Dataset", "open_dataset"]
 _MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
 
 
-def open_dataset(path: str | os.PathLike[str], *, storage_options: Mapping[str, Any] | None = None) -> Dataset:
+def open_dataset(
+    path: str | os.PathLike[str],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    base_dir: str | os.PathLike[str] | None = None,
+) -> Dataset:
     """Open a dataset for reading.
 
     Parameters
@@ -38,6 +48,8 @@ def open_dataset(path: str | os.PathLike[str], *, storage_options: Mapping[str, 
         Folder, or URL of one that fsspec knows.
     storage_options : mapping or None
         What the file system behind a URL needs, such as credentials.
+    base_dir : str, path or None
+        Where the relative paths of images and sounds begin now, if they were moved since the dataset was written.
 
     Raises
     ------
@@ -50,14 +62,14 @@ def open_dataset(path: str | os.PathLike[str], *, storage_options: Mapping[str, 
     FormatVersionError
         A newer version of daskprep wrote it.
     """
-    return _open(Folder.open(path, storage_options))
+    return _open(Folder.open(path, storage_options), None if base_dir is None else os.fspath(base_dir))
 
 
-def _open(root: Folder) -> Dataset:
+def _open(root: Folder, base_dir: str | None = None) -> Dataset:
     manifest = read_manifest(root)
     if manifest is None:
         raise _no_dataset(root)
-    dataset = Dataset(root, manifest)
+    dataset = Dataset(root, manifest, base_dir)
     for name in manifest.files:
         if name == METADATA or name.startswith("vocab/"):
             dataset.files.read(name)
@@ -75,8 +87,8 @@ def _no_dataset(root: Folder) -> Exception:
     )
 
 
-def _reopen(root: Folder, version: str) -> Dataset:
-    dataset = _open(root)
+def _reopen(root: Folder, version: str, base_dir: str | None) -> Dataset:
+    dataset = _open(root, base_dir)
     if dataset.version != version:
         raise ConfigError(
             f"the dataset at {root.url} is another than the one that was pickled (version {dataset.version}, not "
@@ -112,14 +124,15 @@ class Dataset:
     10001
     """
 
-    def __init__(self, root: Folder, manifest: Manifest) -> None:
+    def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None) -> None:
         self.root = root
         self.manifest = manifest
+        self.base_dir = base_dir
         self.files = Files(root / manifest.version, manifest.files)
         self.splits = {name: Split(self, name) for name in manifest.layout.rows}
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _reopen, (self.root, self.version)
+        return _reopen, (self.root, self.version, self.base_dir)
 
     @property
     def url(self) -> str:
@@ -184,10 +197,21 @@ class Dataset:
         if not isinstance(vocabulary, Vocabulary):
             with_ids = [one for one, state in self.learned.items() if hasattr(state, "vocabulary")]
             raise ConfigError(
-                f'"{feature}" is a {self.features[name].kind}, which has no vocabulary'
+                f'"{feature}" is {self.features[name].noun}, which has no vocabulary'
                 + (f"; these have one: {', '.join(with_ids)}" if with_ids else "")
             )
         return vocabulary
+
+    def decoder(self, output: str) -> MediaDecoder:
+        """Return what decodes an output of images or sounds."""
+        feature = self.features.get(output)
+        if not isinstance(feature, MediaFeature):
+            media = [name for name, one in self.features.items() if one.is_media]
+            raise ConfigError(
+                f'"{output}" holds no images or sounds.{did_you_mean(output, media)} '
+                f"Outputs that do: {', '.join(media) or 'none'}"
+            )
+        return feature.decoder(self.learned[output], self.base_dir)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
@@ -198,6 +222,44 @@ class Dataset:
         if REJECTS not in self.files.entries:
             return REJECTS_SCHEMA.empty_table()
         return decode_table(self.files.read(REJECTS))
+
+    # -- decoded media
+
+    def cache_media(
+        self,
+        client: Any = None,
+        *,
+        splits: Iterable[str] | str | None = None,
+        columns: Iterable[str] | str | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | None = None,
+        progress: bool | None = None,
+    ) -> None:
+        """Decode images and sounds on all workers, and keep them for loaders that cache; what is kept stays.
+
+        Parameters
+        ----------
+        client : distributed.Client or None
+            Whose workers decode; None: those of the client that is active, or threads.
+        splits, columns : str, iterable of str or None
+            Which are decoded; None: all.
+        cache_dir, cache_limit
+            As of a loader; both must be given the same.
+        progress : bool or None
+            Whether a bar shows how far it is; None: on terminals only.
+
+        Raises
+        ------
+        MediaError
+            A file cannot be decoded, and the feature does not fill. What it fills is not kept, nor is its block.
+        """
+        folder = None if cache_dir is None else Folder.open(cache_dir)
+        with nullcontext() if client is None else client.as_current(), Progress(progress) as shown:
+            cache_media(self, splits=splits, columns=columns, folder=folder, limit=cache_limit, progress=shown)
+
+    def clear_cache(self) -> None:
+        """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone."""
+        (self.files.folder / CACHE).remove_all()
 
     # -- whether it is whole
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -12,9 +13,12 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
+from daskprep.dataset.cache import BlockCache, cache_name
+from daskprep.dataset.media import MediaBlocks, read_media_block
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.storage import Layout, Output
+from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import ROW_ID, chunk_name, folder_name, open_group
+from daskprep.storage.layout import CACHE
 from daskprep.storage.reading import Block, BlockReader, TablePiece, column_array, in_threads, read_block, read_table
 
 if TYPE_CHECKING:
@@ -85,7 +89,7 @@ class Split:
     def read(
         self, columns: Iterable[str] | str | None = None, start: int | None = 0, stop: int | None = None
     ) -> dict[str, np.ndarray]:
-        """Return encoded rows as NumPy arrays by output.
+        """Return encoded rows as NumPy arrays by output; media that are stored as files are decoded.
 
         Parameters
         ----------
@@ -97,7 +101,8 @@ class Split:
         outputs, rows, folder = self._outputs(columns), range(len(self))[start:stop], self.dataset.files.folder
         arrays = {output.name: output.empty(len(rows)) for output in outputs}
         scalars = [output for output in outputs if output.is_scalar]
-        matrices = [output for output in outputs if not output.is_scalar]
+        matrices = [output for output in outputs if not output.is_scalar and not output.is_cells]
+        media = [output for output in outputs if output.is_cells]
 
         def fill_scalars(part: tuple[TablePiece, slice, slice]) -> None:
             piece, inside, at = part
@@ -113,16 +118,23 @@ class Split:
             if not np.may_share_memory(found, target):
                 target[...] = found[inside]
 
+        def fill_media(part: tuple[Output, int, slice, slice]) -> None:
+            output, block, inside, at = part
+            blocks, where = self.media(output.name), self.block(output.name, block)
+            blocks.decode(where, blocks.cells(where), np.arange(inside.start, inside.stop), arrays[output.name][at])
+
         if scalars:
             in_threads(fill_scalars, self._table_pieces(rows), folder)
         in_threads(fill_matrix, [(output, *one) for output in matrices for one in self._overlaps(rows)], folder)
+        in_threads(fill_media, [(output, *one) for output in media for one in self._overlaps(rows)], folder)
         return arrays
 
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
-        """Return scalar outputs of all rows as an Arrow table; None: "row_id" and all scalar outputs."""
-        outputs = [ROW_ID, *self.layout.scalars] if columns is None else self._outputs(columns)
+        """Return scalars, and paths or files of media, as an Arrow table of all rows; None: "row_id" and all those."""
+        stored = [output for output in self.layout.outputs if output.is_scalar or output.is_cells]
+        outputs = [ROW_ID, *stored] if columns is None else self._outputs(columns)
         for output in outputs:
-            if not output.is_scalar:
+            if not output.is_scalar and not output.is_cells:
                 raise ConfigError(
                     f'output "{output.name}" has rows of shape {output.shape}, which a table cannot hold: '
                     "use read(), to_dask() or arrays"
@@ -162,8 +174,8 @@ class Split:
         return {
             output.name: partitions.blocks(
                 f"read-{output.name}",
-                read_block,
-                self.block_reader(output.name),
+                read_media_block if output.is_cells else read_block,
+                self.media(output.name) if output.is_cells else self.block_reader(output.name),
                 [self.block(output.name, number) for number in numbers],
                 rows=rows,
                 like=output.empty(0),
@@ -195,12 +207,38 @@ class Split:
     def block(self, output: str, block: int) -> Block:
         """Return where a block of an output lies."""
         one, rows = self.output(output), len(self.layout.block_range(self.name, block))
-        if one.is_scalar:
+        if one.is_scalar or one.is_cells:
             part, group = divmod(block, self.layout.part_blocks)
             file = self._table_file(part)
             return Block(file, self.dataset.files.entry(file), rows, group)
         file = f"{self.name}/arrays.zarr/{chunk_name(one, block)}"
         return Block(file, self.dataset.files.entry(file), rows)
+
+    def media(self, output: str) -> MediaBlocks:
+        """Return what reads and decodes an output of media that is stored as paths or files."""
+        return MediaBlocks(self.dataset.files.folder, self.output(output), self.dataset.decoder(output))
+
+    def cache(self, output: str, folder: Folder | None = None, limit: int | None = None) -> BlockCache:
+        """Return the cache of decoded blocks of an output of media: in a folder of caches, or within the dataset."""
+        one, layout = self.output(output), self.layout
+        facts = {
+            "version": self.dataset.version,
+            "split": self.name,
+            "output": output,
+            "decoder": self.dataset.decoder(output).digest(),
+            "rows": len(self),
+            "block_rows": layout.block_rows,
+        }
+        return BlockCache(
+            self.dataset.files.folder / CACHE if folder is None else folder,
+            cache_name(**facts),
+            dataclasses.replace(one, cell_bytes=None),
+            len(self),
+            layout.block_rows,
+            # Pixels hardly shrink, and are read twice as fast as they are.
+            "none" if one.dtype == "uint8" else layout.compression,
+            limit,
+        )
 
     def _overlaps(self, rows: range) -> Iterator[tuple[int, slice, slice]]:
         """Give the blocks that hold some of the rows: number, which rows of the block, and where they go."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from daskprep.features.audio import Audio
 from daskprep.features.base import Feature, Learned
 from daskprep.features.binary import Binary
 from daskprep.features.category import Category
 from daskprep.features.date import Date
 from daskprep.features.h3 import H3
+from daskprep.features.image import Image
 from daskprep.features.number import Number
 from daskprep.features.sequence import Sequence
 from daskprep.features.set import Bag, Set
@@ -17,11 +19,13 @@ from daskprep.features.vector import Vector
 __all__ = [
     "FEATURES",
     "H3",
+    "Audio",
     "Bag",
     "Binary",
     "Category",
     "Date",
     "Feature",
+    "Image",
     "Learned",
     "Number",
     "Sequence",
@@ -33,5 +37,5 @@ __all__ = [
 
 FEATURES: dict[str, type[Feature]] = {
     feature.kind: feature
-    for feature in (Binary, Number, Category, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3)
+    for feature in (Binary, Number, Category, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio)
 }

@@ -21,6 +21,7 @@ from daskprep.summaries import ColumnSummary, Summary, TokenCounts
 __all__ = ["Encoded", "Feature", "Invalid", "Learned"]
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
+_SHOWN_CHARACTERS = 80
 Invalid = Literal["missing", "raise"]
 
 
@@ -78,6 +79,7 @@ class Feature(Estimator):
 
     kind: ClassVar[str]
     learned_type: ClassVar[type[Learned]] = Learned
+    is_media: ClassVar[bool] = False
     missing_value_strategy: str
     fill_value: Any
     invalid: Invalid
@@ -143,6 +145,11 @@ class Feature(Estimator):
         return None
 
     # -- what all types share
+
+    @property
+    def noun(self) -> str:
+        """The type with its article, as messages say it."""
+        return f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
 
     def check_parameters(self) -> None:
         """Raise ConfigError for a parameter of the wrong type or outside its choices."""
@@ -214,7 +221,7 @@ class Feature(Estimator):
         """Return the parsed column of one cell that holds the fill value."""
         parsed = self.parse(pa.array([value]))
         if parsed.null_count:
-            raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as a {self.kind}")
+            raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as {self.noun}")
         return parsed
 
     def cells(self, parsed: pa.Array) -> pa.Array:
@@ -286,6 +293,20 @@ class Feature(Estimator):
             for output, fill in self.encoded_fill(learned).items():
                 encoded[output][gaps] = fill
         return encoded
+
+    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray | pa.Array]:
+        """Return what a write carries to its parts: a parsed column encoded, but the cells of media as they are."""
+        return dict(self.encode_column(parsed, learned))
+
+    def cell_bytes(self, learned: Any) -> int | None:
+        """Return the mean bytes of a cell if cells are what is stored, else None."""
+        return None
+
+    def why_dropped(self, cell: Any) -> str:
+        """Say why the row of a cell that is there, as a Python value, is left out."""
+        text = repr(cell)
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
+        return f"{shown} is left out by what was learned"
 
     def encoded_fill(self, learned: Any) -> dict[str, Any]:
         """Return the row, by output, that stands for a missing cell."""

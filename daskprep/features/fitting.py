@@ -206,7 +206,7 @@ def _warn(name: str, feature: Feature, learned: Learned) -> None:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
         count = "1 cell" if learned.invalid == 1 else f"{learned.invalid} cells"
         warnings.warn(
-            f'column "{name}": {count} cannot be read as a {feature.kind}, such as {samples}, and counted as missing; '
+            f'column "{name}": {count} cannot be read as {feature.noun}, such as {samples}, and counted as missing; '
             'mend the data, or use invalid="raise" to stop at the first',
             UserWarning,
             stacklevel=2,

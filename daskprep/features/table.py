@@ -24,6 +24,7 @@ __all__ = [
     "RowChooser",
     "Surroundings",
     "Unreadable",
+    "carried_outputs",
     "census_columns",
     "census_table",
     "completed_columns",
@@ -116,7 +117,9 @@ def read_columns(features: Mapping[str, Feature], table: pa.Table) -> Parsed:
         raw = table[feature.reads(name)[0]]
         with naming(name):
             columns[name] = feature.read(table, name)
-            cells = _unreadable(raw, columns[name])
+            # Of media, only an empty cell is unreadable here, and nothing to be warned of.
+            quiet = feature.is_media and feature.invalid == "missing"
+            cells = None if quiet else _unreadable(raw, columns[name])
         if cells is not None:
             unreadable[name] = cells
     return Parsed(table.num_rows, columns, unreadable)
@@ -204,7 +207,7 @@ def _rejects(
         return Rejects()
     if feature.invalid == "raise":
         raise RejectedValueError(
-            f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as a {feature.kind} '
+            f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as {feature.noun} '
             f'({len(unreadable.rows)} such cells in this partition); mend the data or use invalid="missing"'
         )
     return Rejects.of(unreadable.rows + (partition << _PARTITION_BITS), unreadable.texts)
@@ -254,14 +257,35 @@ def encoded_outputs(
     features: Mapping[str, Feature],
     learned: Mapping[str, Any],
     columns: dict[str, pa.Array],
-    keep: np.ndarray | None,
+    keep: np.ndarray,
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Encode the kept rows of completed columns, one feature after the other; `columns` is used up."""
-    rows = None if keep is None or keep.all() else pa.array(keep)
-    for name, feature in features.items():
-        column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
+    for name, feature, column in _kept_columns(features, columns, keep):
         with naming(name):
             encoded = feature.encode_column(column, learned[name])
         del column
         for output, array in encoded.items():
             yield name + output, array
+
+
+def carried_outputs(
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Any],
+    columns: dict[str, pa.Array],
+    keep: np.ndarray,
+) -> Iterator[tuple[str, np.ndarray | pa.Array]]:
+    """Give what a write carries to its parts of the kept rows; `columns` is used up."""
+    for name, feature, column in _kept_columns(features, columns, keep):
+        with naming(name):
+            carried = feature.carry_column(column, learned[name])
+        del column
+        for output, array in carried.items():
+            yield name + output, array
+
+
+def _kept_columns(
+    features: Mapping[str, Feature], columns: dict[str, pa.Array], keep: np.ndarray
+) -> Iterator[tuple[str, Feature, pa.Array]]:
+    rows = None if keep.all() else pa.array(keep)
+    for name, feature in features.items():
+        yield name, feature, columns.pop(name) if rows is None else columns.pop(name).filter(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,14 +12,17 @@ import torch
 from daskprep.loader.audit import Tally
 from daskprep.loader.blocks import Group
 from daskprep.loader.pipeline import Window
+from daskprep.permutation import Integers
 
 __all__ = ["Expander", "Form", "cut"]
 
 Batch = dict[str, torch.Tensor]
 
 
-def cut(window: Window, tensors: Mapping[Group, torch.Tensor], names: Sequence[str]) -> Iterator[tuple[Batch, Tally]]:
-    """Give the batches of a window as slices, without a copy, each with the tally of its rows."""
+def cut(
+    window: Window, tensors: Mapping[Group, torch.Tensor], names: Sequence[str]
+) -> Iterator[tuple[Batch, Tally, Integers]]:
+    """Give the batches of a window as slices, without a copy, each with the tally and the numbers of its rows."""
     sizes = list(window.share.sizes)
     columns: dict[str, Sequence[torch.Tensor]] = {}
     # Each call of torch lets go of the interpreter, and may have to wait for it: a few that cut a whole window into
@@ -28,8 +32,9 @@ def cut(window: Window, tensors: Mapping[Group, torch.Tensor], names: Sequence[s
         for output, column in zip(group.outputs, apart, strict=True):
             columns[output.name] = column.split(sizes)  # type: ignore[no-untyped-call]
     ordered = [columns[name] for name in names]
-    for tally, *parts in zip(window.tallies, *ordered, strict=True):
-        yield dict(zip(names, parts, strict=True)), tally
+    stops = itertools.accumulate(sizes)
+    for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):
+        yield dict(zip(names, parts, strict=True)), tally, window.rows[stop - size : stop]
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,13 +23,30 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True)
 class Group:
-    """Outputs that lie side by side in memory: the scalars of one type, or one output of another shape."""
+    """Outputs that lie side by side in memory: the scalars of one type, or one output of another shape.
+
+    Attributes
+    ----------
+    is_cached : bool
+        Of media that are decoded when they are loaded: whether decoded blocks are kept, here and in a cache.
+    """
 
     outputs: tuple[Output, ...]
+    is_cached: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name of the first output."""
+        return self.outputs[0].name
+
+    @property
+    def is_cells(self) -> bool:
+        """Whether it holds media that are decoded when they are loaded."""
+        return self.outputs[0].is_cells
 
     @property
     def is_packed(self) -> bool:
-        return self.outputs[0].is_scalar
+        return self.outputs[0].is_scalar and not self.is_cells
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -43,28 +60,38 @@ class Group:
     def row_bytes(self) -> int:
         return sum(output.row_bytes for output in self.outputs)
 
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of a row of a block that is read ahead."""
+        cells = sum(output.stored_bytes for output in self.outputs if output.is_cells)
+        return cells + (0 if self.is_cells and not self.is_cached else self.row_bytes)
+
     def empty(self, rows: int) -> np.ndarray:
         return np.empty((rows, *self.row_shape), self.dtype)
 
 
-def groups_of(outputs: Sequence[Output]) -> list[Group]:
-    """Return the groups of some outputs: one gather for eight numbers costs little more than one for a single one."""
+def groups_of(outputs: Sequence[Output], cached: Collection[str] = ()) -> list[Group]:
+    """Return the groups of some outputs: one gather for eight numbers costs little more than one for a single one.
+
+    `cached` are the names of the media whose decoded blocks are kept.
+    """
     scalars: dict[str, list[Output]] = {}
     for output in outputs:
-        if output.is_scalar:
+        if output.is_scalar and not output.is_cells:
             scalars.setdefault(output.dtype, []).append(output)
     packed = [Group(tuple(members)) for members in scalars.values()]
-    return packed + [Group((output,)) for output in outputs if not output.is_scalar]
+    others = [output for output in outputs if output.is_cells or not output.is_scalar]
+    return packed + [Group((output,), output.is_cells and output.name in cached) for output in others]
 
 
 class BlockFiles:
-    """Reads the blocks of a split into arrays."""
+    """Reads the blocks of a split into arrays; media that are decoded later are not among them."""
 
     def __init__(self, split: Split, groups: Sequence[Group]) -> None:
         self.split = split
         self.groups = list(groups)
         self.is_local = split.dataset.files.folder.is_local
-        self._readers = {g: split.block_reader(g.outputs[0].name) for g in groups if not g.is_packed}
+        self._readers = {g: split.block_reader(g.name) for g in groups if not g.is_packed and not g.is_cells}
         self._packed = [group for group in groups if group.is_packed]
 
     def jobs(self, block: int, targets: dict[Group, np.ndarray]) -> list[Callable[[], None]]:
@@ -78,7 +105,7 @@ class BlockFiles:
         return calls
 
     def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
-        where = self.split.block(group.outputs[0].name, block)
+        where = self.split.block(group.name, block)
         found = read_block(self._readers[group], where, target)
         if not np.may_share_memory(found, target):
             target[: len(found)] = found
@@ -94,12 +121,12 @@ class BlockFiles:
 
 
 class Pool:
-    """Room for some blocks, side by side in one array for each group."""
+    """Room for some blocks, side by side in one array for each group but media that are decoded for every window."""
 
     def __init__(self, groups: Sequence[Group], block_rows: int, slots: int) -> None:
         self.block_rows = block_rows
         self.slots = slots
-        self.arrays = {group: group.empty(slots * block_rows) for group in groups}
+        self.arrays = {g: g.empty(slots * block_rows) for g in groups if g.is_cached or not g.is_cells}
         self.clear()
 
     def clear(self) -> None:
@@ -112,10 +139,11 @@ class Pool:
         return {group: array[rows] for group, array in self.arrays.items()}
 
     def gather(self, rows: np.ndarray, out: dict[Group, np.ndarray]) -> None:
-        """Copy rows of the pool, in the order asked for, to the beginning of other arrays."""
+        """Copy rows of the pool, in the order asked for, to the beginning of other arrays; media come by themselves."""
         for group, array in self.arrays.items():
-            # "clip" is the only mode that writes to `out` without a copy; the rows are known to be there.
-            np.take(array, rows, axis=0, out=out[group][: len(rows)], mode="clip")
+            if not group.is_cells:
+                # "clip" is the only mode that writes to `out` without a copy; the rows are known to be there.
+                np.take(array, rows, axis=0, out=out[group][: len(rows)], mode="clip")
 
 
 class Windows:

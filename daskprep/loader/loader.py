@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.loader.audit import Tally, expected
+from daskprep.loader.augment import augmented, check_augment
 from daskprep.loader.batches import Expander, Form, cut
 from daskprep.loader.blocks import BlockFiles, Buffers, groups_of
 from daskprep.loader.device import Mover
 from daskprep.loader.joining import Documents, Place
+from daskprep.loader.media import Caching, most_ahead, prefetch_of
 from daskprep.loader.order import Blocks, Schedule, default_streams
 from daskprep.loader.packing import Packer, Packing, check_options, check_state, rows_read
 from daskprep.loader.pipeline import Pipeline, Settings, Times
@@ -71,12 +74,14 @@ class Loader(IterableDataset[Any]):
     device : str, torch.device or None
         Where tensors are put, copied while the batch before is worked on; None leaves them in memory.
     prefetch_size : int or None
-        Blocks that are read ahead for each stream; 0 reads on the thread that asks, when it asks. None: as many as
-        `prefetch_bytes` hold.
+        Blocks that are read ahead for each stream; 0 reads on the thread that asks, when it asks. None: the most that
+        features of images and sounds ask for, or else as many as `prefetch_bytes` hold.
     prefetch_bytes : int or None
-        Bytes of decoded blocks that are read ahead, besides those that the streams are in; None: 256 MB.
+        Bytes of blocks that are read ahead, besides those that the streams are in; None: 256 MB. Images and sounds that
+        are decoded for each batch count as what is stored of them.
     threads : int or None
-        Threads that read and decode; None: up to 4 for local files, 32 for others.
+        Threads that read and decode; None: up to 4 for local files, 32 for others, and as many as there are cores, up
+        to 16, where images and sounds are decoded.
     balance : Oversample, Undersample or None
         How often the rows of each class are given in an epoch; which ones, follows from seed and epoch.
     weights : mapping or None
@@ -85,6 +90,16 @@ class Loader(IterableDataset[Any]):
         Give the first so many batches of epoch 0 again and again, to see whether a model can learn them by heart.
     pack : Packing or None
         Join the documents of one output into rows of one length, which `batch_size` then counts.
+    cache : bool or None
+        Whether images and sounds that are decoded are kept on disk, block by block, for the next epoch; None: those
+        with ``mode="lazy_cached"``.
+    cache_dir : str, path or None
+        Where they are kept; None: within the dataset, which must then be writable.
+    cache_limit : int or None
+        Bytes that all that is kept there may have; what has no room is decoded again in each epoch.
+    augment : mapping or None
+        What is done to images by chance, by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It follows
+        from seed, epoch and row, and is done before `expand`.
 
     Examples
     --------
@@ -123,6 +138,10 @@ class Loader(IterableDataset[Any]):
         weights: Mapping[str, Mapping[Any, float]] | None = None,
         overfit_batches: int | None = None,
         pack: Packing | None = None,
+        cache: bool | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        cache_limit: int | None = None,
+        augment: Mapping[str, Any] | None = None,
     ) -> None:
         for name, value, least in (
             ("batch_size", batch_size, 1),
@@ -131,6 +150,7 @@ class Loader(IterableDataset[Any]):
             ("prefetch_bytes", prefetch_bytes, 0),
             ("threads", threads, 1),
             ("overfit_batches", overfit_batches, 1),
+            ("cache_limit", cache_limit, 1),
         ):
             _check_count(name, value, least)
         self.split = split
@@ -151,6 +171,9 @@ class Loader(IterableDataset[Any]):
         wanted = _names(split, targets or ())
         self.names += [target for target in wanted if target not in self.names]
         self._form = Form(tuple(wanted), isinstance(targets, str), transform)
+        self._caching = Caching.of(cache, cache_dir, cache_limit)
+        shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
+        self._augment = check_augment(augment, shapes)
         self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)
         self._given_rank, self._given_world = rank, world_size
         if self._read_rows % self.streams:
@@ -166,6 +189,7 @@ class Loader(IterableDataset[Any]):
                 row_ids=row_ids,
                 expand=not expand,
                 overfit_batches=overfit_batches is not None,
+                augment=augment is not None,
             )
             self._packer = Packer(split, pack, batch_size, drop_last=drop_last)
         self._place = Place()
@@ -293,11 +317,16 @@ class Loader(IterableDataset[Any]):
 
     def _batches(self, schedule: Schedule, batches: range, base: int) -> Iterator[Any]:
         outputs = [self.split.output(name) for name in dict.fromkeys([*self.names, *self._extra])]
-        files = BlockFiles(self.split, groups_of(outputs))
+        files = BlockFiles(self.split, groups_of(outputs, self._caching.names(self.split, outputs)))
         mover = Mover(self.device)
-        settings = self._settings(files, schedule)
         pipeline = Pipeline(
-            files, schedule, settings, batches=batches, make_arrays=mover.make_array, buffers=self._buffers
+            files,
+            schedule,
+            self._settings(files, schedule),
+            batches=batches,
+            caching=self._caching,
+            make_arrays=mover.make_array,
+            buffers=self._buffers,
         )
         self._times = pipeline.times
         tally = Tally()
@@ -305,12 +334,13 @@ class Loader(IterableDataset[Any]):
         names = [output.name for output in outputs]
         given = 0
         try:
-            for batch, part in (one for moved in mover.moved(pipeline) for one in cut(*moved, names)):
+            for batch, part, rows in (one for moved in mover.moved(pipeline) for one in cut(*moved, names)):
                 given += 1
                 tally.join(part)
                 self._audited = (schedule, batches[:given], tally)
                 self._advance(schedule, batches[:given], base)
-                yield self._form(expander(batch))
+                changed = augmented(batch, rows, self.seed, schedule.blocks.epoch, self._augment)
+                yield self._form(expander(changed))
             self._audited = (schedule, batches, tally)
         finally:
             pipeline.close()
@@ -366,15 +396,21 @@ class Loader(IterableDataset[Any]):
             self._rows_given, self._first_batch = schedule.rows_given(stop), 0
 
     def _settings(self, files: BlockFiles, schedule: Schedule) -> Settings:
-        if self.prefetch_size == 0:
+        size = self.prefetch_size
+        if size is None and self.prefetch_bytes is None:
+            size = prefetch_of(self.split, files.groups)
+        if size == 0:
             return Settings(0, 0)
-        threads = self.threads or Settings.threads_for(local=files.is_local)
+        threads = self.threads or max(
+            Settings.threads_for(local=files.is_local), self._caching.threads(self.split, files.groups)
+        )
         lanes = max(1, schedule.streams // schedule.world_size)
-        if self.prefetch_size is not None:
-            return Settings(self.prefetch_size * lanes, threads)
-        block_bytes = max(1, sum(group.row_bytes for group in files.groups) * self.split.layout.block_rows)
-        ahead = AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes
-        return Settings(max(1, ahead // block_bytes), threads)
+        if size is not None:
+            return Settings(size * lanes, threads)
+        block_bytes = max(1, sum(group.resident_bytes for group in files.groups) * self.split.layout.block_rows)
+        ahead = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
+        most = most_ahead(files.groups)
+        return Settings(max(1, ahead if most is None else min(ahead, most * lanes)), threads)
 
     def _expander(self) -> Expander:
         if not self.expand:

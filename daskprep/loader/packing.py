@@ -176,6 +176,7 @@ def check_options(**given: bool) -> None:
         "row_ids": "a packed row has no number; document_ids tell documents apart",
         "expand": "packed tokens are always int64",
         "overfit_batches": "keep the first batches in a list, and iterate over that",
+        "augment": "tokens are not augmented",
     }
     for name, remedy in remedies.items():
         if given[name]:
@@ -224,7 +225,7 @@ def _padding(split: Split, column: str) -> Padding:
     outputs = {name + suffix: feature for name, feature in dataset.features.items() for suffix in feature.outputs}
     feature = outputs.get(column)
     if not isinstance(feature, features.Sequence):
-        kind = "no feature" if feature is None else f"a {feature.kind}"
+        kind = "no feature" if feature is None else feature.noun
         fitting = [name for name, one in outputs.items() if isinstance(one, features.Sequence)]
         raise ConfigError(
             f'Packing: "{column}" is {kind}: expected an output of a Sequence or Text'

@@ -11,13 +11,14 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from daskprep.inline import InlineExecutor
 from daskprep.loader.audit import Tally, tallies
 from daskprep.loader.blocks import BlockFiles, Buffers, Group, Pool, Windows
+from daskprep.loader.media import Caching, Media, MediaBlock, Medium
 from daskprep.loader.order import Schedule, Share
 
 __all__ = ["Pipeline", "Settings", "Times", "Window"]
@@ -79,12 +80,19 @@ class Settings:
 
 @dataclass
 class Times:
-    """Seconds spent, summed over threads, and what the consumer waited for."""
+    """Seconds spent, summed over threads, and what the consumer waited for.
+
+    Of media: how many rows were decoded, for how many of these a fill value stands, and how many blocks were cached.
+    """
 
     reading: float = 0.0
     gathering: float = 0.0
+    decoding: float = 0.0
     waiting: float = 0.0
     blocks: int = 0
+    decoded: int = 0
+    filled: int = 0
+    cached: int = 0
 
 
 @dataclass
@@ -112,7 +120,23 @@ class _Resident:
     slot: int
     block: int
     order: np.ndarray
+    media: dict[Group, MediaBlock]
     loaded: list[Future[Any]] = field(default_factory=list)
+
+
+class _Coming(NamedTuple):
+    """A window on its way: what it is gathered by, and what its media are decoded by."""
+
+    planned: _Planned
+    gathered: Future[Window]
+    decoded: list[Future[None]]
+
+    def result(self) -> Window:
+        """Wait until all of it is there."""
+        window = self.gathered.result()
+        for future in self.decoded:
+            future.result()
+        return window
 
 
 class Pipeline:
@@ -129,6 +153,7 @@ class Pipeline:
         settings: Settings,
         *,
         batches: range,
+        caching: Caching | None = None,
         make_arrays: Callable[[Group, int], np.ndarray] | None = None,
         buffers: Buffers | None = None,
     ) -> None:
@@ -136,11 +161,17 @@ class Pipeline:
         self.schedule = schedule
         self.settings = settings
         self.times = Times()
+        self._media = Media(files.split, files.groups, caching or Caching(), self.times)
         self._left = batches
         self._ahead = batches  # what nothing was read for yet
+        # Workers, and ranks where there are fewer streams, decode some rows of every block: one sees to the others.
+        ranks, rank = (schedule.world_size, schedule.rank) if schedule.streams < schedule.world_size else (1, 0)
+        self._sharers = ranks * batches.step
+        self._sharer = rank * batches.step + batches.start % batches.step
+        self._is_whole = batches.stop >= len(schedule)
         layout = files.split.layout
         self._block_rows = layout.block_rows
-        own = -(-schedule.batch_size // schedule.world_size)
+        own = self._own = -(-schedule.batch_size // schedule.world_size)
         row_bytes = max(1, sum(group.row_bytes for group in files.groups))
         self._most = max(1, min(_MOST_BATCHES, _WINDOW_BYTES // (own * row_bytes)))
         # Behind the last full batch there may be a share of what is left.
@@ -153,7 +184,8 @@ class Pipeline:
         )
         self._size = 1
         self._resident: dict[int, _Resident] = {}
-        self._queue: deque[tuple[_Planned, Future[Window]]] = deque()
+        self._leaving: list[tuple[Future[None], int]] = []  # blocks that are finished for the cache, and their slots
+        self._queue: deque[_Coming] = deque()
         lanes = max(1, schedule.streams // schedule.world_size)
         # A batch may lie across a border in every lane. Room for that takes no memory until it is used.
         self._budget = lanes + settings.ahead_blocks
@@ -172,16 +204,17 @@ class Pipeline:
             while True:
                 self._plan()
                 if not self._queue:
+                    self._finish_all()
                     return
-                planned, future = self._queue.popleft()
+                coming = self._queue.popleft()
                 began = time.perf_counter()
-                window = future.result()
+                window = coming.result()
                 self.times.waiting += time.perf_counter() - began
-                self._release(planned.batches[-1] + 1)
+                self._release(coming.planned.batches[-1] + 1)
                 if threads:
                     self._plan()
                 yield window
-                del window, future
+                del window, coming
                 if os.getpid() != self._process:
                     raise RuntimeError(
                         "these batches were begun in another process, whose threads a fork does not take along: "
@@ -203,6 +236,7 @@ class Pipeline:
         self._executor = None
         self._queue.clear()
         self._resident.clear()
+        self._leaving.clear()
 
     def _make_pool(self, slots: int) -> Pool:
         make = functools.partial(Pool, self.files.groups, self._block_rows, slots)
@@ -221,11 +255,32 @@ class Pipeline:
             self._size = min(2 * self._size, self._most)
             for place in planned.places:
                 self._load(place)
-            self._queue.append((planned, self._executor.submit(self._gather, planned, dict(self._resident))))
+            gathered = self._executor.submit(self._gather, planned, dict(self._resident))
+            self._queue.append(_Coming(planned, gathered, self._decode(planned, gathered)))
         self._read_ahead()
+
+    def _decode(self, planned: _Planned, gathered: Future[Window]) -> list[Future[None]]:
+        """Put the media of a window to work: asked for behind its gathering, so that waiting for it cannot lock up."""
+        tasks = []
+        for medium in self._media.members:
+            found = [self._resident[place] for place in planned.places]
+            blocks = {resident.block: resident.media[medium.group] for resident in found}
+            count = medium.tasks(len(planned.batches) * self._own, self.settings.threads)
+            tasks += [self._executor.submit(self._fill, medium, blocks, gathered, part, count) for part in range(count)]
+        return tasks
+
+    def _fill(
+        self, medium: Medium, blocks: dict[int, MediaBlock], gathered: Future[Window], part: int, count: int
+    ) -> None:
+        """Fill one of several parts of a window."""
+        window = gathered.result()
+        rows = slice(*(len(window.rows) * edge // count for edge in (part, part + 1)))
+        if len(window.rows[rows]):
+            medium.fill(window.rows[rows], window.arrays[medium.group][rows], blocks, self._pool)
 
     def _next(self) -> _Planned | None:
         """Return as many of the next batches as there is room for; None if some must be released first."""
+        self._free_left()
         size = min(self._size, len(self._left))
         while True:
             batches = self._left[:size]
@@ -234,6 +289,9 @@ class Pipeline:
                 return planned
             if self._queue:
                 return None
+            if self._leaving:
+                self._free_left(wait=True)
+                continue
             if size == 1:
                 self._grow(len(planned.places))
             size = max(1, size // 2)
@@ -249,7 +307,8 @@ class Pipeline:
             return True
         busy = self._busy() | set(places)
         for place in [place for place in self._resident if place not in busy]:
-            self._drop(place)
+            self._finish(self._drop(place))
+            self._free_left()
             self._ahead = self._left
             if missing <= len(self._pool.free) - unused:
                 return True
@@ -258,6 +317,7 @@ class Pipeline:
     def _grow(self, slots: int) -> None:
         """Make a larger pool: one batch may touch more blocks than were thought of."""
         assert not self._queue
+        assert not self._leaving
         self._resident.clear()
         self._pool = self._make_pool(slots)
 
@@ -278,12 +338,10 @@ class Pipeline:
             return
         block = int(self.schedule.blocks.order[place])
         slot = self._pool.free.pop()
-        resident = _Resident(slot, block, np.empty(0, np.int64))
+        resident = _Resident(slot, block, np.empty(0, np.int64), self._media.blocks(block, self._pool, slot))
         self._resident[place] = resident
-        resident.loaded = [
-            self._executor.submit(self._timed_read, job, block)
-            for job in self.files.jobs(block, self._pool.targets(slot))
-        ]
+        jobs = [*self.files.jobs(block, self._pool.targets(slot)), *(one.load for one in resident.media.values())]
+        resident.loaded = [self._executor.submit(self._timed_read, job, block) for job in jobs]
         resident.loaded.append(self._executor.submit(self._set_order, resident))
 
     def _timed_read(self, job: Callable[[], None], block: int) -> None:
@@ -325,15 +383,46 @@ class Pipeline:
         idle = np.array([place for place in self._resident if place not in busy], np.int64)
         if len(idle):
             for place in idle[~self.schedule.needed(idle, batch)].tolist():
-                self._drop(place)
+                self._finish(self._drop(place))
 
     def _busy(self) -> set[int]:
         """Return the places of the blocks that windows are gathered from."""
-        return {place for planned, _ in self._queue for place in planned.places}
+        return {place for coming in self._queue for place in coming.planned.places}
 
-    def _drop(self, place: int) -> None:
+    def _drop(self, place: int) -> _Resident:
         resident = self._resident.pop(place)
         for future in resident.loaded:
             if not future.cancel():
                 future.exception()  # it may still write to the slot
-        self._pool.free.append(resident.slot)
+        return resident
+
+    def _finish(self, resident: _Resident) -> None:
+        """Free the slot of a block, once its media are whole and in the cache if some rows were for other streams."""
+        is_ours = resident.block % self._sharers == self._sharer
+        media = [one for one in resident.media.values() if is_ours and one.is_unfinished]
+        if media:
+            self._leaving.append((self._executor.submit(_finish_each, media), resident.slot))
+        else:
+            self._pool.free.append(resident.slot)
+
+    def _finish_all(self) -> None:
+        """Let the media of an epoch that is over be cached, those of rows that were left out at its end as well."""
+        if self._is_whole:
+            for place in list(self._resident):
+                self._finish(self._drop(place))
+        self._free_left(wait=True)
+
+    def _free_left(self, *, wait: bool = False) -> None:
+        """Free the slots of blocks that are finished."""
+        left, self._leaving = self._leaving, []
+        for future, slot in left:
+            if wait or future.done():
+                future.result()
+                self._pool.free.append(slot)
+            else:
+                self._leaving.append((future, slot))
+
+
+def _finish_each(media: list[MediaBlock]) -> None:
+    for one in media:
+        one.finish()

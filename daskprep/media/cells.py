@@ -8,7 +8,7 @@
 | the same of sounds with `array` and `sampling_rate` | its bytes, or else a WAV of its samples, or else its path |
 | PIL image, array or torch tensor of an image | a PNG |
 | (samples, rate) of a sound | a WAV |
-| None, NaN, NA, empty text, a dict of these alone | missing |
+| None, NaN, NA, empty text or bytes, a dict of these alone | missing |
 
 A column may mix them. Arrays of two or three dimensions are images as `encode_png` reads them, and tensors of three
 have their channels first. Samples are what `encode_wav` takes: of two dimensions, the shorter is that of the channels.
@@ -29,7 +29,16 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError, MediaError
 
-__all__ = ["CELL_TYPE", "Kind", "Unreadable", "media_cells", "object_cells"]
+__all__ = [
+    "ACCEPTED_OBJECTS",
+    "CELL_TYPE",
+    "Kind",
+    "Unreadable",
+    "is_pillow",
+    "is_tensor",
+    "media_cells",
+    "object_cells",
+]
 
 Kind = Literal["image", "audio"]
 
@@ -40,7 +49,7 @@ _ACCEPTED = {
     "image": "paths, bytes, or structs of bytes and path",
     "audio": "paths, bytes, structs of bytes and path, or structs of array and sampling_rate",
 }
-_ACCEPTED_OBJECTS = {
+ACCEPTED_OBJECTS = {
     "image": "text, bytes, dicts of bytes and path, PIL images, arrays and tensors",
     "audio": "text, bytes, dicts of bytes and path, dicts of array and sampling_rate, and (samples, rate)",
 }
@@ -118,13 +127,16 @@ def _all_readable(values: Iterable[object], kind: Kind) -> pa.StructArray:
         row, what = unreadable[0]
         raise ColumnError(
             f"row {row} holds no {_NOUNS[kind]} ({what}), of {len(unreadable):,} unreadable cells the first; accepted "
-            f"are {_ACCEPTED_OBJECTS[kind]}"
+            f"are {ACCEPTED_OBJECTS[kind]}"
         )
     return cells
 
 
 def _struct(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
     path = pc.if_else(pc.equal(path, ""), pa.scalar(None, pa.string()), path)
+    empty = pc.equal(pc.binary_length(data), 0)
+    if pc.any(empty).as_py():
+        data = pc.if_else(empty, pa.scalar(None, pa.large_binary()), data)
     path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), path)
     rate = pa.nulls(len(data), pa.int32()) if rate is None else rate
     missing = pc.and_(path.is_null(), data.is_null())
@@ -226,7 +238,7 @@ def _is_missing(value: object) -> bool:
     # pandas is not needed for its own marks of what is missing.
     return (
         value is None
-        or (isinstance(value, str) and not value)
+        or (isinstance(value, str | bytes | bytearray | memoryview) and not value)
         or (isinstance(value, float | np.floating) and bool(np.isnan(value)))
         or type(value).__name__ in {"NAType", "NaTType"}
     )
@@ -261,13 +273,13 @@ def _from_mapping(cell: Mapping[Any, Any], kind: Kind) -> _Content:
 def _encoded_image(value: Any) -> _Content:
     from daskprep.media.images import encode_png  # noqa: PLC0415 columns of paths need none of it
 
-    if _is_tensor(value):
+    if is_tensor(value):
         array = _array(value)
         channels_first = array.ndim == 3 and array.shape[0] in range(1, 5)
         return _Content(data=encode_png(np.moveaxis(array, 0, -1) if channels_first else array))
     if isinstance(value, np.ndarray):
         return _Content(data=encode_png(value))
-    if _is_pillow(value):
+    if is_pillow(value):
         try:
             return _Content(data=encode_png(value))
         except MediaError:
@@ -280,23 +292,25 @@ def _encoded_image(value: Any) -> _Content:
 def _encoded_sound(value: object) -> _Content:
     if isinstance(value, tuple) and len(value) == 2:
         return _wav(*value)
-    if isinstance(value, np.ndarray) or _is_tensor(value):
+    if isinstance(value, np.ndarray) or is_tensor(value):
         raise MediaError("samples need their rate: give (samples, rate), or a dict of array and sampling_rate")
     raise MediaError
 
 
-def _is_tensor(value: object) -> bool:
+def is_tensor(value: object) -> bool:
+    """Tell whether something is a torch tensor, without importing torch."""
     return all(hasattr(value, name) for name in ("detach", "cpu", "numpy"))
 
 
-def _is_pillow(value: object) -> bool:
+def is_pillow(value: object) -> bool:
+    """Tell whether something is a PIL image, without importing Pillow."""
     return any(base.__module__ == "PIL.Image" for base in type(value).__mro__)
 
 
 def _array(value: Any) -> np.ndarray:
     """Return a tensor, an array or nested lists as an array."""
     try:
-        return np.asarray(value.detach().cpu().numpy() if _is_tensor(value) else value)
+        return np.asarray(value.detach().cpu().numpy() if is_tensor(value) else value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise MediaError(f"it cannot be made an array: {error}") from error
 

@@ -148,8 +148,11 @@ def upright(image: Image.Image) -> Image.Image:
 
 def planes(image: Image.Image) -> Pixels:
     """Return the pixels of an image of one of `MODES` as a view (channels, height, width)."""
-    pixels = np.asarray(image)
-    return pixels[np.newaxis] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    if image.mode == "L":
+        return np.asarray(image)[np.newaxis]
+    # Line by line, channel by channel: rows are then copied whole, in half the time.
+    lines = np.frombuffer(image.tobytes("raw", f"{image.mode};L"), np.uint8)
+    return lines.reshape(image.height, -1, image.width).transpose(1, 0, 2)
 
 
 def fit(image: Image.Image, mode: str, height: int, width: int, crop: bool, labels: bool) -> Pixels:

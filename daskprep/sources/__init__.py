@@ -3,11 +3,13 @@
 from daskprep.sources.base import Piece, Source
 from daskprep.sources.file_source import FileSource, read_files
 from daskprep.sources.frames import DaskSource, PandasSource, is_frame, table_from_numpy, table_from_pandas
+from daskprep.sources.huggingface import HuggingFaceSource
 from daskprep.sources.opening import as_source
 
 __all__ = [
     "DaskSource",
     "FileSource",
+    "HuggingFaceSource",
     "PandasSource",
     "Piece",
     "Source",

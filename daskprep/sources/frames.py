@@ -20,6 +20,11 @@ from daskprep.sources.object_cells import Cells, cell_kind
 __all__ = ["DaskSource", "PandasSource", "is_dask_frame", "is_frame", "table_from_numpy", "table_from_pandas"]
 
 _SLICE_ROWS = 131_072
+# Media are converted a slice at a time, and one cell may take megabytes.
+_MEDIA_ROWS = 1_024
+_LARGE_KINDS = frozenset({"image", "audio", "bytes"})
+# Cells, spread over a column, that tell whether it holds media.
+_SAMPLE = 1_000
 _UNIQUE = "rename one by frame.columns = [...]"
 
 
@@ -30,7 +35,8 @@ class PandasSource(Source):
 
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)
-        self.row_counts = _slices(len(frame))
+        self._slice_rows = _slice_rows(frame, self.columns)
+        self.row_counts = _slices(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
         self._frame = frame
         self._kinds: dict[str, str] = {}
@@ -38,7 +44,7 @@ class PandasSource(Source):
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
-        start = partition * _SLICE_ROWS
+        start = partition * self._slice_rows
         rows = self.row_counts[partition] if self.row_counts else 0
         arrays = {}
         for name in columns:
@@ -52,7 +58,7 @@ class PandasSource(Source):
         """What a partition takes in memory, about."""
         rows = len(self._frame)
         total = int(self._frame[self.columns].memory_usage(index=False, deep=True).sum())
-        return total * min(_SLICE_ROWS, rows) // max(rows, 1)
+        return total * min(self._slice_rows, rows) // max(rows, 1)
 
     def _kind(self, series: pd.Series[Any], name: str) -> str | None:
         """Return the kind of all cells of an object column, so that slices do not differ in type."""
@@ -221,9 +227,18 @@ def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
     return column.dictionary_decode() if twice else column
 
 
-def _slices(rows: int) -> list[int]:
-    full, rest = divmod(rows, _SLICE_ROWS)
-    return [_SLICE_ROWS] * full + ([rest] if rest or not full else [])
+def _slice_rows(frame: pd.DataFrame, columns: Sequence[str]) -> int:
+    step = max(1, len(frame) // _SAMPLE)
+    for name in columns:
+        series = frame[name]
+        if series.dtype == object and cell_kind(series.to_numpy()[::step]) in _LARGE_KINDS:
+            return _MEDIA_ROWS
+    return _SLICE_ROWS
+
+
+def _slices(rows: int, slice_rows: int) -> list[int]:
+    full, rest = divmod(rows, slice_rows)
+    return [slice_rows] * full + ([rest] if rest or not full else [])
 
 
 def _table(arrays: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:

@@ -6,18 +6,21 @@
 | whole numbers and floats | double |
 | scalars of several kinds, and whole numbers beyond 64 bits | text (see `cell_texts`) |
 | lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several kinds are text |
+| pictures and sounds that are objects (see `daskprep.media.cells`), whatever is beside them | `CELL_TYPE` structs |
+| text beside bytes of files | the same |
 | None, NaN, NaT, pandas.NA | null |
-| dicts, other objects, arrays of several dimensions, lists beside scalars | ColumnError |
+| other dicts and objects, lists beside scalars, lists beside arrays of several dimensions | ColumnError |
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import operator
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
@@ -25,20 +28,24 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.media.cells import ACCEPTED_OBJECTS, Kind, is_pillow, is_tensor, object_cells
 from daskprep.sources.cell_text import SCALARS, cell_texts
 
 __all__ = ["Cells", "cell_kind"]
 
 _LISTS = (list, tuple, set, frozenset, np.ndarray, pd.Series)
 _BOOLEANS = (bool, np.bool_)
+_NUMBERS = (int, float, np.integer, np.floating)
+_BYTES = (bytes, bytearray)
+_MEDIA: frozenset[str] = frozenset({"image", "audio"})
 # Kinds of scalars that make an Arrow type of their own (None: the one that Arrow finds), the narrower first.
 _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "text": ((str,), pa.string()),
     "boolean": (_BOOLEANS, pa.bool_()),
     "integer": ((int, np.integer), pa.int64()),
     "float": ((float, np.floating), pa.float64()),
-    "number": ((int, float, np.integer, np.floating), pa.float64()),
-    "bytes": ((bytes, bytearray), pa.binary()),
+    "number": (_NUMBERS, pa.float64()),
+    "bytes": (_BYTES, pa.binary()),
     "decimal": ((Decimal,), None),
     "datetime": ((dt.datetime,), None),
     "date": ((dt.date,), pa.date32()),
@@ -47,13 +54,15 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
 }
 _TYPES = {kind: arrow for kind, (_, arrow) in _KINDS.items()} | {"instant": pa.timestamp("us", "UTC")}
 _SHOWN = 60
+# Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
+_HEAD = 8_000
 
 
 def cell_kind(cells: np.ndarray) -> str:
     """Return of what kind the cells of a column are.
 
     One of the scalars that make a type of their own, "missing" (no cell), "list", "mixed" (scalars of several
-    kinds) or "refused".
+    kinds), "image" or "audio" (media that are objects, whatever is beside them) or "refused".
     """
     present = cells[~pd.isna(cells)]
     types = set(map(type, present))
@@ -63,8 +72,44 @@ def cell_kind(cells: np.ndarray) -> str:
         if _all_are(types, accepted) and (kind == "boolean" or bool not in types):
             return _unchanged(kind, present, types)
     if _all_are(types, _LISTS):
-        return "list"
-    return "mixed" if _all_are(types, SCALARS) else "refused"
+        # Of lists that can be read no cell is a medium, and so the first tells.
+        return (_media_kind(present[:1]) and _media_kind(present)) or "list"
+    if _all_are(types, SCALARS):
+        return "image" if _are_paths_and_files(present, types) else "mixed"
+    return _media_kind(present) or "refused"
+
+
+def _media_kind(cells: np.ndarray) -> Kind | None:
+    """Return what the media among the cells are; None if none of them is one for certain."""
+    if any(map(_is_sound, cells)):
+        return "audio"
+    return "image" if any(map(_is_medium, cells)) else None
+
+
+def _is_sound(cell: object) -> bool:
+    if isinstance(cell, Mapping):
+        return "array" in cell
+    # No list that can be read has a list first.
+    return isinstance(cell, tuple) and len(cell) == 2 and _has_samples(cell[0]) and isinstance(cell[1], _NUMBERS)
+
+
+def _has_samples(cell: Any) -> bool:
+    return isinstance(cell, list) or getattr(cell, "ndim", 0) in {1, 2}
+
+
+def _is_medium(cell: Any) -> bool:
+    if isinstance(cell, Mapping):
+        return "bytes" in cell or "path" in cell
+    if isinstance(cell, np.ndarray) or is_tensor(cell):
+        return bool(cell.ndim >= 2)
+    return is_pillow(cell)
+
+
+def _are_paths_and_files(present: np.ndarray, types: set[type]) -> bool:
+    """Tell whether all could be paths or bytes, and some are bytes of a file, not of text in another encoding."""
+    if not _all_are(types, (str, os.PathLike, *_BYTES)):
+        return False
+    return any(b"\0" in cell[:_HEAD] and not _is_text(cell) for cell in present if isinstance(cell, _BYTES))
 
 
 def _all_are(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
@@ -123,7 +168,20 @@ class Cells:
             return pa.array(cell_texts([None if gone else cell for gone, cell in pairs]), pa.string())
         if self.kind == "list":
             return self._lists(missing)
+        if self.kind in _MEDIA:
+            return self._media(missing, cast("Kind", self.kind))
         return pa.array(self.values, _TYPES[self.kind], mask=missing, from_pandas=True)
+
+    def _media(self, missing: np.ndarray, kind: Kind) -> pa.StructArray:
+        pairs = zip(missing, self.values, strict=True)
+        cells, unreadable = object_cells((None if gone else cell for gone, cell in pairs), kind)
+        if unreadable:
+            row, what = unreadable[0].row, unreadable[0].what.rstrip(".")
+            noun = "an image" if kind == "image" else "a sound"
+            raise self._error(
+                row, f"{noun} cannot be made of this cell ({what}); accepted are {ACCEPTED_OBJECTS[kind]}"
+            )
+        return cells
 
     def _lists(self, missing: np.ndarray) -> pa.Array:
         cells = [

@@ -12,12 +12,13 @@ from daskprep.errors import ConfigError
 from daskprep.sources.base import Source
 from daskprep.sources.file_source import PARTITION_BYTES, read_files
 from daskprep.sources.frames import DaskSource, PandasSource, is_dask_frame
+from daskprep.sources.huggingface import HuggingFaceSource, is_dataset
 
 __all__ = ["as_source"]
 
 _ACCEPTED = (
-    "a pandas or Dask DataFrame, a Source, or paths, globs, folders or URLs of Parquet, CSV, TSV, JSON "
-    "lines, Feather or Arrow IPC files, one or a list of them"
+    "a pandas or Dask DataFrame, a Hugging Face Dataset, a Source, or paths, globs, folders or URLs of Parquet, CSV, "
+    "TSV, JSON lines, Feather or Arrow IPC files, one or a list of them"
 )
 
 
@@ -32,14 +33,14 @@ def as_source(
 
     Parameters
     ----------
-    frame : DataFrame, Dask DataFrame, Source, str, path or list of paths
+    frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
         Where the rows are. `read_files` has more options for files.
     columns : iterable of str, optional
         The columns that will be read. The others may then be anything, and do not count towards
         `partition_bytes`.
     partition_bytes : int
-        Of files: bytes of rows in memory that a partition holds at most, unless one row group or record holds
-        more.
+        Of files and Hugging Face datasets: bytes of rows in memory that a partition holds at most, unless one row
+        group or record holds more.
     storage_options : mapping, optional
         Of files: what fsspec needs to open URLs, such as credentials.
 
@@ -61,6 +62,8 @@ def as_source(
         return PandasSource(frame, wanted)
     if is_dask_frame(frame):
         return DaskSource(frame, wanted)
+    if is_dataset(frame):
+        return HuggingFaceSource(frame, wanted, partition_bytes)
     if isinstance(frame, str | os.PathLike) or _are_paths(frame):
         return read_files(frame, columns=wanted, partition_bytes=partition_bytes, storage_options=storage_options)
     raise ConfigError(f"{_described(frame)} is no source of rows; accepted are {_ACCEPTED}{_remedy(frame)}")

@@ -59,26 +59,42 @@ class Output:
     ----------
     shape : tuple of int
         Of one row; a scalar's is ().
+    cell_bytes : int or None
+        Of media that are decoded when they are loaded: how many bytes the path or file in a row has in the mean, and
+        `dtype` and `shape` are those of what is decoded. None where the numbers themselves are stored.
     """
 
     name: str
     dtype: str
     shape: tuple[int, ...] = ()
+    cell_bytes: int | None = None
 
     @property
     def row_bytes(self) -> int:
+        """Bytes of a row in memory, media decoded."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def stored_bytes(self) -> int:
+        """Bytes of a row in a part, before compression."""
+        return self.row_bytes if self.cell_bytes is None else self.cell_bytes
 
     @property
     def is_scalar(self) -> bool:
         return not self.shape
+
+    @property
+    def is_cells(self) -> bool:
+        """Whether paths and files are stored, and decoded when they are loaded."""
+        return self.cell_bytes is not None
 
     def empty(self, rows: int) -> np.ndarray:
         """Return an array for some rows, its values not set."""
         return np.empty((rows, *self.shape), self.dtype)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape)}
+        cells = {"cell_bytes": self.cell_bytes} if self.is_cells else {}
+        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape), **cells}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
@@ -86,7 +102,8 @@ class Output:
         dtype, shape = np.dtype(state["dtype"]), tuple(int(size) for size in state["shape"])
         if dtype.kind not in "biuf" or min(shape, default=0) < 0:
             raise ValueError(f"an output of type {dtype} and shape {shape}")
-        return cls(str(state["name"]), dtype.name, shape)
+        cell_bytes = state.get("cell_bytes")
+        return cls(str(state["name"]), dtype.name, shape, None if cell_bytes is None else int(cell_bytes))
 
 
 ROW_ID = Output("row_id", "int64", ())

@@ -10,15 +10,21 @@ from typing import Any, get_args
 from daskprep.errors import ConfigError
 from daskprep.storage.arrays import Compression, Output, chunk_name, group_metadata
 
-__all__ = ["SPLITS", "Layout"]
+__all__ = ["CACHE", "SPLITS", "Layout"]
 
 SPLITS = ("train", "validation", "test")
+CACHE = "cache"
+"""The folder of decoded media within a version, which is no part of the dataset and may be removed at any time."""
+
 _ROW_ID_BYTES = 8
 _CHUNK_BYTES = 16_000_000
 _PART_BYTES = 32_000_000
-# Enough blocks to mix rows by, and rows enough to be worth a file.
+# Enough blocks to mix rows by, and rows or bytes enough to be worth a file.
 _BLOCKS_WANTED = 64
 _ROWS_WANTED = 256
+_BYTES_WANTED = 2_000_000
+# Who reads a row group reads what the table says of all of them.
+_MOST_PART_BLOCKS = 256
 _MOST_CHOSEN_ROWS = 1 << 20
 _MOST_ROWS = 1 << 24
 # Blosc counts in 32 bits with a sign, and keeps a few for its header.
@@ -54,15 +60,16 @@ class Layout:
             raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
         widest = max([1, *(output.row_bytes for output in outputs)])
         if block_rows is None:
-            wanted = max(max(rows.values(), default=0) // _BLOCKS_WANTED, _ROWS_WANTED)
+            worth_it = min(_ROWS_WANTED, _BYTES_WANTED // widest)
+            wanted = max(max(rows.values(), default=0) // _BLOCKS_WANTED, worth_it)
             most = max(1, min(_CHUNK_BYTES // widest, wanted, _MOST_CHOSEN_ROWS))
             # Rounded down to three binary digits.
             unit = 1 << max(most.bit_length() - 3, 0)
             block_rows = most // unit * unit
         _check_block_rows(block_rows, widest)
         block_rows = int(block_rows)
-        row_bytes = sum(output.row_bytes for output in outputs) + _ROW_ID_BYTES
-        part_blocks = max(1, _PART_BYTES // (block_rows * row_bytes))
+        row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES
+        part_blocks = max(1, min(_MOST_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
         return cls(outputs, _in_order(rows), block_rows, part_blocks, compression)
 
     @property
@@ -71,12 +78,17 @@ class Layout:
 
     @property
     def matrices(self) -> tuple[Output, ...]:
-        return tuple(output for output in self.outputs if not output.is_scalar)
+        return tuple(output for output in self.outputs if not output.is_scalar and not output.is_cells)
+
+    @property
+    def cells(self) -> tuple[Output, ...]:
+        """Media whose paths or files are stored, in the tables."""
+        return tuple(output for output in self.outputs if output.is_cells)
 
     @property
     def row_bytes(self) -> int:
         """Bytes of a row before compression, its number in the source included."""
-        return sum(output.row_bytes for output in self.outputs) + _ROW_ID_BYTES
+        return sum(output.stored_bytes for output in self.outputs) + _ROW_ID_BYTES
 
     def blocks(self, split: str) -> int:
         """Return how many blocks a split has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from daskprep.storage.checksum import Buffer, crc32c, flat
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 
-__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "files_of_receipt", "read_manifest", "receipt_bytes"]
+__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "Receipt", "read_manifest"]
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -119,18 +119,35 @@ def read_manifest(folder: Folder) -> Manifest | None:
     return Manifest.from_bytes(folder.read(MANIFEST), where)
 
 
-def receipt_bytes(files: Mapping[str, FileEntry]) -> bytes:
-    """Return what is kept of a part that was written, so that a rerun need not write it again."""
-    return _sealed("receipt", {"format": FORMAT, "files": _files_to_json(files)})
+@dataclass(frozen=True)
+class Receipt:
+    """What is kept of a part that was written, so that a rerun need not write it again.
 
+    Attributes
+    ----------
+    files : mapping
+        Those of the part, by name.
+    filled : sequence of (int, str, str)
+        Row number, column and reason of each medium that could not be decoded, so that a fill value stands for it.
+    """
 
-def files_of_receipt(data: Buffer, where: str = "a receipt") -> dict[str, FileEntry]:
-    """Return the files that `receipt_bytes` was given; CorruptDatasetError if a byte differs."""
-    body = _unsealed("receipt", data, where)
-    try:
-        return _files_from_json(body["files"])
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise _damaged(where, f"{type(error).__name__}: {error}") from error
+    files: Mapping[str, FileEntry]
+    filled: Sequence[tuple[int, str, str]] = ()
+
+    def to_bytes(self) -> bytes:
+        """Return the text of the receipt, sealed by a checksum."""
+        filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
+        return _sealed("receipt", {"format": FORMAT, "files": _files_to_json(self.files), **filled})
+
+    @classmethod
+    def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
+        """Return the receipt that `to_bytes` was called on; CorruptDatasetError if a byte differs."""
+        body = _unsealed("receipt", data, where)
+        try:
+            filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
+            return cls(_files_from_json(body["files"]), filled)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise _damaged(where, f"{type(error).__name__}: {error}") from error
 
 
 def _sealed(kind: str, body: Mapping[str, Any]) -> bytes:

@@ -17,7 +17,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage import Compression, FileEntry, Folder, Output
 from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk
 from daskprep.storage.checksum import crc32c, flat
-from daskprep.storage.tables import decode_table
+from daskprep.storage.tables import CELL_TYPE, decode_table
 
 __all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads", "read_block", "read_table"]
 
@@ -170,7 +170,9 @@ def _read_plain(reader: BlockReader, block: Block, out: np.ndarray) -> None:
 
 def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> pa.Table:
     """Return columns of a few row groups, after checking that they are what the manifest says."""
-    wanted = {output.name: pa.from_numpy_dtype(np.dtype(output.dtype)) for output in outputs}
+    wanted = {
+        output.name: CELL_TYPE if output.is_cells else pa.from_numpy_dtype(np.dtype(output.dtype)) for output in outputs
+    }
     data = sized(folder, piece.file, piece.entry.bytes)
     with _naming(folder, piece.file):
         table = decode_table(data, list(wanted), piece.groups)
@@ -185,7 +187,7 @@ def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> 
 
 
 def read_table_block(folder: Folder, block: Block, outputs: Sequence[Output]) -> pa.Table:
-    """Return scalar outputs of one block, which lie in one table, in the order asked for."""
+    """Return scalars and cells of one block, which lie in one table, in the order asked for."""
     assert block.group is not None
     return read_table(folder, TablePiece(block.file, block.entry, (block.group,), block.rows), outputs)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,9 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import Buffer
 
-__all__ = ["REJECTS", "REJECTS_SCHEMA", "decode_table", "encode_table"]
+__all__ = ["CELL_TYPE", "REJECTS", "REJECTS_SCHEMA", "Columns", "decode_table", "encode_table"]
+
+Columns: TypeAlias = Mapping[str, "np.ndarray | pa.Array"]
 
 
 REJECTS = "rejects.parquet"
@@ -27,26 +30,45 @@ REJECTS_SCHEMA = pa.schema(
 )
 
 
-def encode_table(
-    columns: Mapping[str, np.ndarray | pa.Array], block_rows: int, compression: Compression = "lz4"
-) -> pa.Buffer:
-    """Return columns without nulls as the bytes of a Parquet file: the same columns give the same bytes."""
-    arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns.values()]
-    fields = [pa.field(name, array.type, nullable=False) for name, array in zip(columns, arrays, strict=True)]
-    for field, array in zip(fields, arrays, strict=True):
-        if array.null_count:
-            raise ValueError(f'column "{field.name}" has {array.null_count} nulls, and a table of outputs has none')
+CELL_TYPE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+"""The type of a column of media: the bytes of a file, or else its path, as Hugging Face stores them."""
+
+
+def encode_table(pieces: Iterable[Columns], block_rows: int, compression: Compression = "lz4") -> pa.Buffer:
+    """Return columns as the bytes of a Parquet file: the same columns give the same bytes.
+
+    The columns come in pieces of whole blocks, but for the last; it makes no difference in which. Only the cells of
+    media may be missing.
+    """
     sink = pa.BufferOutputStream()
-    pq.write_table(
-        pa.Table.from_arrays(arrays, schema=pa.schema(fields)),
-        sink,
-        row_group_size=block_rows,
-        compression=compression,
-        store_schema=False,
-        use_dictionary=False,
-        write_page_checksum=True,
-    )
+    writer: pq.ParquetWriter | None = None
+    for columns in pieces:
+        table = _table(columns)
+        if writer is None:
+            writer = pq.ParquetWriter(
+                sink,
+                table.schema,
+                compression=compression,
+                store_schema=False,
+                use_dictionary=False,
+                write_page_checksum=True,
+            )
+        writer.write_table(table, row_group_size=block_rows)
+    assert writer is not None
+    writer.close()
     return sink.getvalue()
+
+
+def _table(columns: Columns) -> pa.Table:
+    arrays = [column if isinstance(column, pa.Array) else pa.array(column) for column in columns.values()]
+    fields = [
+        pa.field(name, array.type, nullable=pa.types.is_struct(array.type))
+        for name, array in zip(columns, arrays, strict=True)
+    ]
+    for field, array in zip(fields, arrays, strict=True):
+        if array.null_count and not field.nullable:
+            raise ValueError(f'column "{field.name}" has {array.null_count} nulls, and a table of outputs has none')
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
 def decode_table(

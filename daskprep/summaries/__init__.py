@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daskprep.summaries.base import Summary
+from daskprep.summaries.file_sample import FileSample, SampledFile
 from daskprep.summaries.frame import ColumnSummary, FrameSummary
 from daskprep.summaries.lengths import Lengths
 from daskprep.summaries.moments import Moments
@@ -12,12 +13,14 @@ from daskprep.summaries.token_counts import TokenCounts
 
 __all__ = [
     "ColumnSummary",
+    "FileSample",
     "FrameSummary",
     "Lengths",
     "Moments",
     "Quantiles",
     "Range",
     "Rejects",
+    "SampledFile",
     "Summary",
     "TokenCounts",
 ]

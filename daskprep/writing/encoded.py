@@ -2,8 +2,9 @@
 
 Files are for shuffled rows, which every part takes from every partition, and for writes by several processes. A file
 holds, output by output, the rows of train, then validation, then test: the row numbers of the source, then
-each output of the layout. Shuffled, the rows of a split are sorted by their place in it, and the file ends with
-these places and with the border of every part among them.
+each output of the layout that has numbers. Shuffled, the rows of a split are sorted by their place in it, and these
+places follow, with the border of every part among them. Last come the cells of media: where in the file each begins,
+and then all of their bytes.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from daskprep.permutation import make_key, permute
 from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.writing.carried import HEAPS, Carried, cells_of, concatenated, heaps_of, take
 from daskprep.writing.placement import SPLITS, Placement, Run
 from daskprep.writing.scratch import write_checked
 
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
 __all__ = ["ROW_ID", "EncodedRows", "by_split", "encoded_name", "save_encoded"]
 
 ReadInto = Callable[[int, memoryview], None]
-Outputs = Iterable[tuple[str, np.ndarray]]
+Outputs = Iterable[tuple[str, Carried]]
 
 _PLACE_BYTES = 8
+_START_BYTES = 8
 
 
 def encoded_name(partition: int) -> str:
@@ -41,16 +45,26 @@ def encoded_name(partition: int) -> str:
 class EncodedRows:
     """How encoded rows lie in their files, for all partitions.
 
-    `seed` chooses the order of shuffled rows; None leaves them in the order of the source.
+    `seed` chooses the order of shuffled rows; None leaves them in the order of the source. `media` names the outputs
+    whose cells are carried.
     """
 
     layout: Layout
     placement: Placement
     seed: int | None
+    media: frozenset[str] = frozenset()
 
     @property
     def columns(self) -> tuple[Output, ...]:
         return (ROW_ID, *self.layout.outputs)
+
+    @property
+    def _numbers(self) -> list[Output]:
+        return [column for column in self.columns if column.name not in self.media]
+
+    @property
+    def _cells(self) -> list[Output]:
+        return [column for column in self.columns if column.name in self.media]
 
     @staticmethod
     def rows_of(code: int, splits: np.ndarray, repeats: np.ndarray) -> np.ndarray:
@@ -86,10 +100,11 @@ class EncodedRows:
             for run in self.placement.runs(split, rows)
         ]
 
-    def read_part(self, folder: Folder, split: str, part: int) -> dict[str, np.ndarray]:
+    def read_part(self, folder: Folder, split: str, part: int) -> dict[str, Carried]:
         """Return the row numbers and all outputs of a part."""
         rows = self.layout.part_range(split, part)
-        arrays = {column.name: column.empty(len(rows)) for column in self.columns}
+        arrays = {column.name: column.empty(len(rows)) for column in self._numbers}
+        cells: dict[str, list[Carried]] = {column.name: [] for column in self._cells}
         places = np.empty(len(rows) if self.seed is not None else 0, np.int64)
         at = 0
         for partition in self._partitions(split, rows):
@@ -97,18 +112,48 @@ class EncodedRows:
                 run = self._run(read_into, split, part, rows, partition)
                 total = int(self.placement.counts[partition].sum())
                 offset = 0
-                for column in self.columns:
+                for column in self._numbers:
                     target = arrays[column.name][at : at + run.rows]
                     read_into(offset + run.first * column.row_bytes, _view(target))
                     offset += total * column.row_bytes
                 if self.seed is not None:
                     read_into(offset + run.first * _PLACE_BYTES, _view(places[at : at + run.rows]))
+                for number, column in enumerate(self._cells):
+                    cells[column.name].append(self._read_cells(read_into, partition, number, run))
             at += run.rows
+        found: dict[str, Carried] = {**arrays, **{name: concatenated(pieces) for name, pieces in cells.items()}}
         if self.seed is None:
-            return arrays
+            return found
         order = np.empty(len(rows), np.int64)
         order[places - rows.start] = np.arange(len(rows))
-        return {name: array.take(order, axis=0, mode="clip") for name, array in arrays.items()}
+        return {name: take(array, order) for name, array in found.items()}
+
+    def _read_cells(self, read_into: ReadInto, partition: int, number: int, run: Run) -> pa.StructArray:
+        """Return the cells of some rows of a partition's file, of the output that is the `number`-th with cells."""
+        total = int(self.placement.counts[partition].sum())
+        heaps = []
+        for heap in range(number * HEAPS, (number + 1) * HEAPS):
+            starts = np.empty(run.rows + 1, np.int64)
+            at = self._borders_at(partition) + self._border_bytes(partition)
+            read_into(at + (heap * (total + 1) + run.first) * _START_BYTES, _view(starts))
+            data = np.empty(starts[-1] - starts[0], np.uint8)
+            read_into(int(starts[0]), _view(data))
+            heaps.append((starts, data))
+        return cells_of(heaps)
+
+    def _borders_at(self, partition: int) -> int:
+        """Return where in a partition's file the numbers of its rows, and their places, end."""
+        row_bytes = sum(column.row_bytes for column in self._numbers)
+        places = 0 if self.seed is None else _PLACE_BYTES
+        return int(self.placement.counts[partition].sum()) * (row_bytes + places)
+
+    def _border_bytes(self, partition: int, before: str | None = None) -> int:
+        """Return what the borders of shuffled parts take in a partition's file, of the splits before one, or of all."""
+        if self.seed is None:
+            return 0
+        present = self._present(partition)
+        earlier = present if before is None else present[: present.index(before)]
+        return sum((self.layout.parts(split) + 1) * _PLACE_BYTES for split in earlier)
 
     def partitions_of(self, split: str, part: int) -> Iterable[int]:
         """Return the partitions that rows of a part come from."""
@@ -127,12 +172,7 @@ class EncodedRows:
             first, last = max(start, rows.start), min(stop, rows.stop)
             return Run(partition, offset + first - start, last - first)
         borders = np.empty(2, np.int64)
-        total = int(self.placement.counts[partition].sum())
-        at = total * (sum(column.row_bytes for column in self.columns) + _PLACE_BYTES)
-        for earlier in self._present(partition):
-            if earlier == split:
-                break
-            at += (self.layout.parts(earlier) + 1) * borders.itemsize
+        at = self._borders_at(partition) + self._border_bytes(partition, split)
         read_into(at + part * borders.itemsize, _view(borders))
         first, last = borders.tolist()
         return Run(partition, offset + first, last - first)
@@ -143,15 +183,15 @@ class EncodedRows:
 
 def by_split(
     rows: EncodedRows, row_ids: np.ndarray, splits: np.ndarray, repeats: np.ndarray, outputs: Outputs
-) -> dict[str, dict[str, np.ndarray]]:
+) -> dict[str, dict[str, Carried]]:
     """Return the encoded rows of a partition by split and output, in the order of the source."""
     chosen = {split: rows.rows_of(code, splits, repeats) for split, code in SPLITS.items()}
     present = {split: order for split, order in chosen.items() if len(order)}
-    found: dict[str, dict[str, np.ndarray]] = {split: {} for split in present}
+    found: dict[str, dict[str, Carried]] = {split: {} for split in present}
     for name, array in _checked(rows, row_ids, outputs):
         for split, order in present.items():
             as_is = len(present) == 1 and _is_all(order, len(splits))
-            found[split][name] = array if as_is else array.take(order, axis=0, mode="clip")
+            found[split][name] = array if as_is else take(array, order)
     return found
 
 
@@ -167,22 +207,39 @@ def save_encoded(
     """Write the encoded rows of a partition."""
     order, places = rows.order(partition, splits, repeats)
     as_is = _is_all(order, len(splits))
+    cells = []
     with write_checked(folder, encoded_name(partition)) as write:
+        size = 0
         for _, array in _checked(rows, row_ids, outputs):
-            write(np.ascontiguousarray(array) if as_is else array.take(order, axis=0, mode="clip"))
+            if isinstance(array, np.ndarray):
+                size += write(np.ascontiguousarray(array) if as_is else take(array, order))
+            else:
+                cells.append(take(array, order))
         for place in places:
-            write(place)
-        if rows.seed is None:
-            return
-        for border in rows.borders(places, partition):
-            write(border.astype(np.int64))
+            size += write(place)
+        if rows.seed is not None:
+            for border in rows.borders(places, partition):
+                size += write(border.astype(np.int64))
+        _write_heaps(write, [heap for one in cells for heap in heaps_of(one)], size)
+
+
+def _write_heaps(write: Callable[..., int], heaps: Sequence[tuple[np.ndarray, pa.Buffer]], size: int) -> None:
+    """Write where every row begins in the file, which has some bytes already, and then the bytes of the rows."""
+    at = size + sum(starts.nbytes for starts, _ in heaps)
+    for starts, data in heaps:
+        write(starts + at)
+        at += data.size
+    for _, data in heaps:
+        write(data)
 
 
 def _checked(rows: EncodedRows, row_ids: np.ndarray, outputs: Outputs) -> Outputs:
     """Give the row numbers, then the outputs, one at a time: those of the layout in its order."""
     for column, (name, array) in zip(rows.columns, itertools.chain([(ROW_ID.name, row_ids)], outputs), strict=True):
-        found = (name, array.dtype, array.shape[1:])
-        assert found == (column.name, np.dtype(column.dtype), column.shape), (found, column)
+        if isinstance(array, np.ndarray):
+            found = (name, array.dtype, array.shape[1:])
+            assert found == (column.name, np.dtype(column.dtype), column.shape), (found, column)
+        assert isinstance(array, np.ndarray) == (column.name not in rows.media), column
         yield name, array
 
 

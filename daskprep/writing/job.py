@@ -14,19 +14,21 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
-from daskprep.features.fitting import empty_outputs, learn_partitions, surroundings, told_ahead
+from daskprep.features.fitting import learn_partitions, surroundings, told_ahead
 from daskprep.features.table import PartitionCensus, Surroundings, source_columns
 from daskprep.inline import InlineExecutor
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
 from daskprep.state import state_files
 from daskprep.storage.arrays import Output
+from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
-from daskprep.storage.manifest import FileEntry, Manifest
+from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
 from daskprep.writing.learned import SavedLearned
+from daskprep.writing.media import MediaColumns
 from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
 from daskprep.writing.passes import (
     Encode,
@@ -118,11 +120,12 @@ class WriteJob:
             fixed = background.submit(self._write_fixed, plan)
             if fixed.done():
                 fixed.result()
-            kept = {name: entry for part in parts for name, entry in written.get(part.receipt, {}).items()}
+            receipts = [written[part.receipt] for part in parts if part.receipt in written]
             # Whoever wrote them may have been killed before they were flushed.
-            flushed = background.submit(self.version.sync, list(kept))
-            files = self._write_rows(rows, saved, missing, background)
-            files |= {**kept, **state.result(), **fixed.result()}
+            flushed = background.submit(self.version.sync, [name for one in receipts for name in one.files])
+            receipts += self._write_rows(rows, saved, missing, background)
+            files = {name: entry for one in receipts for name, entry in one.files.items()}
+            files |= {**state.result(), **fixed.result(), **self._write_rejects(plan, receipts)}
             flushed.result()
         commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings))
         self.all_scratch.remove_all()
@@ -142,16 +145,21 @@ class WriteJob:
                 f"{dict(committed.layout.rows)} by split): give the very source, or write anew with overwrite=True"
             )
         self._write_fixed(plan, damaged)
+        # What could not be decoded is only known once it was tried again.
+        every = REJECTS in damaged and bool(self.recipe.media)
         parts = [
             Part(split, number)
             for split in plan.layout.rows
             for number in range(plan.layout.parts(split))
-            if not damaged.isdisjoint(plan.layout.part_files(split, number))
+            if every or not damaged.isdisjoint(plan.layout.part_files(split, number))
         ]
-        self._write_rows(self._rows(plan), saved, parts, background)
+        receipts = self._write_rows(self._rows(plan), saved, parts, background)
+        if REJECTS in damaged:
+            self._write_rejects(plan, receipts)
 
     def _rows(self, plan: Plan) -> EncodedRows:
-        return EncodedRows(plan.layout, plan.placement, self.options.seed if self.options.shuffle else None)
+        seed = self.options.seed if self.options.shuffle else None
+        return EncodedRows(plan.layout, plan.placement, seed, frozenset(self.recipe.media))
 
     # -- until it is known what goes where
 
@@ -174,8 +182,9 @@ class WriteJob:
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
             )
         outputs = tuple(
-            Output(name, str(array.dtype), array.shape[1:])
-            for name, array in empty_outputs(recipe.features, learned).items()
+            Output(name + suffix, str(array.dtype), array.shape[1:], feature.cell_bytes(learned[name]))
+            for name, feature in recipe.features.items()
+            for suffix, array in feature.empty_outputs(learned[name]).items()
         )
         layout = Layout.choose(
             outputs, placement.rows, block_rows=self.options.block_rows, compression=self.options.compression
@@ -330,15 +339,16 @@ class WriteJob:
 
     def _write_rows(
         self, rows: EncodedRows, saved: SavedLearned, parts: Sequence[Part], background: Executor
-    ) -> _Files:
+    ) -> list[Receipt]:
         """Encode the partitions that some parts take their rows from, and write the parts."""
         here = partitions.is_in_process()
-        writer = PartWriter(self.version, self.scratch, rows, syncs=not here, expected=self.expected)
+        media = MediaColumns(self.recipe.features, saved)
+        writer = PartWriter(self.version, self.scratch, rows, media, syncs=not here, expected=self.expected)
         flushed = []
 
-        def flush(written: tuple[int, _Files]) -> None:
+        def flush(written: tuple[int, Receipt]) -> None:
             if here:
-                flushed.append(background.submit(self.version.sync, list(written[1])))
+                flushed.append(background.submit(self.version.sync, list(written[1].files)))
             advance(rows=written[0])
 
         # Shuffled, a part takes rows from every partition.
@@ -367,24 +377,31 @@ class WriteJob:
             results = partitions.run("write", _apply, writer, parts, advance=flush)
         for future in flushed:
             future.result()
-        return {name: entry for _, files in results for name, entry in files.items()}
+        return [receipt for _, receipt in results]
 
-    def _write_fixed(self, plan: Plan, wanted: Set[str] | None = None) -> dict[str, FileEntry]:
-        """Write the metadata of the arrays, and the rejects, or some of these files."""
-        content: dict[str, Any] = {}
+    def _write_fixed(self, plan: Plan, wanted: Set[str] | None = None) -> _Files:
+        """Write the metadata of the arrays, or some of these files."""
+        entries = {}
         for split in plan.layout.rows:
-            content |= plan.layout.fixed_files(split)
-        rejecting = [number for number, count in enumerate(plan.rejects) if count]
-        [content[REJECTS]] = partitions.run("rejects", _apply, RejectsWriter(self.scratch), [rejecting])
-        entries = {name: FileEntry.of(name, data) for name, data in content.items()}
-        entries[REJECTS] = dataclasses.replace(entries[REJECTS], rows=sum(plan.rejects))
-        for name, data in content.items():
-            if wanted is not None and name not in wanted:
-                continue
-            if self.expected is not None:
-                check_same(name, entries[name], self.expected)
-            self.version.write(name, data)
+            for name, data in plan.layout.fixed_files(split).items():
+                entries[name] = FileEntry.of(name, data)
+                if wanted is None or name in wanted:
+                    self._write_file(name, data, entries[name])
         return entries
+
+    def _write_rejects(self, plan: Plan, receipts: Sequence[Receipt]) -> _Files:
+        """Write the list of what could not be used: rows that were left out, and media that were filled."""
+        filled = [one for receipt in receipts for one in receipt.filled]
+        rejecting = [number for number, count in enumerate(plan.rejects) if count]
+        [data] = partitions.run("rejects", _apply, RejectsWriter(self.scratch, filled), [rejecting])
+        entry = FileEntry.of(REJECTS, data, sum(plan.rejects) + len(set(filled)))
+        self._write_file(REJECTS, data, entry)
+        return {REJECTS: entry}
+
+    def _write_file(self, name: str, data: Buffer, entry: FileEntry) -> None:
+        if self.expected is not None:
+            check_same(name, entry, self.expected)
+        self.version.write(name, data)
 
 
 def _background() -> Executor:

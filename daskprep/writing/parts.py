@@ -6,15 +6,15 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import chunk_name, encode_chunk
-from daskprep.storage.manifest import FileEntry, files_of_receipt, receipt_bytes
-from daskprep.storage.tables import encode_table
+from daskprep.storage.manifest import FileEntry, Receipt
+from daskprep.storage.tables import Columns, encode_table
+from daskprep.writing.carried import Carried, concatenated
 from daskprep.writing.encoded import ROW_ID, EncodedRows
+from daskprep.writing.media import Filled, MediaColumns
 
 if TYPE_CHECKING:
     from daskprep.storage.files import Folder
@@ -29,9 +29,9 @@ class _Pieces:
     """The rows of a part, output by output in arrays that follow one another; `starts` tells where each begins."""
 
     starts: list[int]
-    arrays: Mapping[str, Sequence[np.ndarray]]
+    arrays: Mapping[str, Sequence[Carried]]
 
-    def rows(self, output: str, start: int, stop: int) -> np.ndarray:
+    def rows(self, output: str, start: int, stop: int) -> Any:
         """Return some rows of an output; without a copy if they lie in one array."""
         first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)
         pieces = self.arrays[output][first:last]
@@ -39,7 +39,7 @@ class _Pieces:
             piece[max(0, start - begin) : stop - begin]
             for piece, begin in zip(pieces, self.starts[first:last], strict=True)
         ]
-        return found[0] if len(found) == 1 else np.concatenate(found)
+        return concatenated(found)
 
 
 @dataclass(frozen=True, order=True)
@@ -66,20 +66,20 @@ class PartWriter:
     version: Folder
     scratch: Folder
     rows: EncodedRows
+    media: MediaColumns
     syncs: bool
     expected: Mapping[str, FileEntry] | None = None
 
-    def __call__(
-        self, part: Part, made: Sequence[Mapping[str, np.ndarray]] | None = None
-    ) -> tuple[int, dict[str, FileEntry]]:
-        """Write a part and its receipt; return its rows and its files.
+    def __call__(self, part: Part, made: Sequence[Mapping[str, Carried]] | None = None) -> tuple[int, Receipt]:
+        """Write a part and its receipt; return how many rows it has, and the receipt.
 
         `made` are the encoded rows of this split, in each partition that the part takes rows from; without it they are
         read from scratch.
         """
         pieces = self._read(part) if made is None else self._cut(part, made)
         files = {}
-        for name, data, rows in self._files(part, pieces):
+        filled: list[Filled] = []
+        for name, data, rows in self._files(part, pieces, filled):
             entry = FileEntry.of(name, data, rows)
             if self.expected is not None:
                 check_same(name, entry, self.expected)
@@ -87,16 +87,17 @@ class PartWriter:
             files[name] = entry
         if self.syncs:
             self.version.sync(files)
+        receipt = Receipt(files, filled)
         if self.expected is None:
             # A receipt only holds if the files are what it lists, so neither must outlive a loss of power.
-            self.version.write(part.receipt, receipt_bytes(files), durable=False)
-        return len(self.rows.layout.part_range(part.split, part.number)), files
+            self.version.write(part.receipt, receipt.to_bytes(), durable=False)
+        return len(self.rows.layout.part_range(part.split, part.number)), receipt
 
     def _read(self, part: Part) -> _Pieces:
         arrays = self.rows.read_part(self.scratch, part.split, part.number)
         return _Pieces([0], {name: [array] for name, array in arrays.items()})
 
-    def _cut(self, part: Part, made: Sequence[Mapping[str, np.ndarray]]) -> _Pieces:
+    def _cut(self, part: Part, made: Sequence[Mapping[str, Carried]]) -> _Pieces:
         runs = self.rows.pieces_of(part.split, part.number)
         arrays = {
             column.name: [
@@ -106,20 +107,43 @@ class PartWriter:
         }
         return _Pieces([0, *accumulate(run.rows for run in runs[:-1])], arrays)
 
-    def _files(self, part: Part, pieces: _Pieces) -> Iterator[tuple[str, bytes, int]]:
-        """Give name, content and rows of each file, one at a time; the arrays of scalars go to one table."""
+    def _files(self, part: Part, pieces: _Pieces, filled: list[Filled]) -> Iterator[tuple[str, bytes, int]]:
+        """Give name, content and rows of each file, one at a time; add to `filled` what could not be decoded.
+
+        Scalars and the cells of media go to one table.
+        """
         layout, split = self.rows.layout, part.split
         rows = layout.part_range(split, part.number)
-        scalars = {column.name: pieces.rows(column.name, 0, len(rows)) for column in (ROW_ID, *layout.scalars)}
         names = layout.part_files(split, part.number)
         table = next(name for name in names if "/table/" in name)
-        yield table, encode_table(scalars, layout.block_rows, layout.compression), len(names[table])
+        tables = self._tables(part, pieces, filled)
+        yield table, encode_table(tables, layout.block_rows, layout.compression), len(names[table])
+        row_ids = pieces.rows(ROW_ID.name, 0, len(rows))
         for output in layout.matrices:
             for block in layout.part_blocks_of(split, part.number):
                 within = layout.block_range(split, block)
-                chunk = pieces.rows(output.name, within.start - rows.start, within.stop - rows.start)
+                inside = slice(within.start - rows.start, within.stop - rows.start)
+                chunk = pieces.rows(output.name, inside.start, inside.stop)
+                if output.name in self.rows.media:
+                    chunk, failed = self.media.decode(output, chunk, row_ids[inside])
+                    filled += failed
                 name = f"{split}/arrays.zarr/{chunk_name(output, block)}"
                 yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(within)
+
+
+    def _tables(self, part: Part, pieces: _Pieces, filled: list[Filled]) -> Iterator[Columns]:
+        """Give the columns of the table of a part: all at once, or where files are read into it, block by block."""
+        layout = self.rows.layout
+        rows = layout.part_range(part.split, part.number)
+        step = layout.block_rows if layout.cells else len(rows)
+        for start in range(0, len(rows), step):
+            stop = min(start + step, len(rows))
+            columns = {column.name: pieces.rows(column.name, start, stop) for column in (ROW_ID, *layout.scalars)}
+            for output in layout.cells:
+                cells = pieces.rows(output.name, start, stop)
+                columns[output.name], failed = self.media.stored(output, cells, columns[ROW_ID.name])
+                filled += failed
+            yield columns
 
 
 def check_same(name: str, entry: FileEntry, expected: Mapping[str, FileEntry]) -> None:
@@ -131,8 +155,8 @@ def check_same(name: str, entry: FileEntry, expected: Mapping[str, FileEntry]) -
         )
 
 
-def read_receipts(version: Folder) -> dict[str, dict[str, FileEntry]]:
-    """Return the files of every part whose receipt holds, by the name of the receipt.
+def read_receipts(version: Folder) -> dict[str, Receipt]:
+    """Return the receipts that hold, by name.
 
     A part counts if its receipt is whole and all its files are there with the bytes that it lists.
     """
@@ -140,11 +164,11 @@ def read_receipts(version: Folder) -> dict[str, dict[str, FileEntry]]:
     receipts = {}
     for name in sorted(name for name in sizes if name.startswith(f"{RECEIPTS}/") and name.endswith(".json")):
         try:
-            files = files_of_receipt(version.read(name))
+            receipt = Receipt.from_bytes(version.read(name))
         except CorruptDatasetError:
             continue
-        if all(_holds(version, file, entry, sizes) for file, entry in files.items()):
-            receipts[name] = files
+        if all(_holds(version, file, entry, sizes) for file, entry in receipt.files.items()):
+            receipts[name] = receipt
     return receipts
 
 

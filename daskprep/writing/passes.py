@@ -14,15 +14,16 @@ from daskprep.features.table import (
     Parsed,
     PartitionCensus,
     Surroundings,
+    carried_outputs,
     census_columns,
     completed_columns,
-    encoded_outputs,
     kept_rows,
     read_columns,
     summarize_columns,
 )
 from daskprep.split import DROPPED, TRAIN
 from daskprep.summaries import FrameSummary
+from daskprep.writing.carried import Carried
 from daskprep.writing.encoded import EncodedRows, Outputs, by_split, encoded_name, save_encoded
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.placement import SPLITS
@@ -170,7 +171,7 @@ class Encode:
             self.scratch.remove(parsed_name(number))
         return int(self.rows.placement.counts[number].sum())
 
-    def by_split(self, number: int) -> dict[str, dict[str, np.ndarray]]:
+    def by_split(self, number: int) -> dict[str, dict[str, Carried]]:
         """Return the encoded rows of a partition instead of saving them."""
         return by_split(self.rows, *self._encoded(number))
 
@@ -182,7 +183,7 @@ class Encode:
         around = Surroundings(number, placement.carries[number] if placement.carries else {})
         columns = completed_columns(self.features, learned, around, parsed)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
-        return row_ids, splits[keep], repeats[keep], encoded_outputs(self.features, learned, columns, keep)
+        return row_ids, splits[keep], repeats[keep], carried_outputs(self.features, learned, columns, keep)
 
     def _placed(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         data = self.scratch.mapped(placed_name(number))

@@ -7,7 +7,7 @@ import json
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from daskprep.errors import ConfigError
 from daskprep.progress import Progress
@@ -20,6 +20,7 @@ from daskprep.writing.versions import digest_of
 if TYPE_CHECKING:
     from daskprep.balance import Balance
     from daskprep.features import Feature, Learned
+    from daskprep.features.media import MediaFeature
     from daskprep.split import Split
 
 __all__ = ["Options", "Recipe", "digest_of_write", "fingerprint_of"]
@@ -46,6 +47,11 @@ class Recipe:
     def dropping(self) -> dict[str, Feature]:
         """The features that may leave rows out."""
         return {name: feature for name, feature in self.features.items() if feature.may_drop_rows}
+
+    @property
+    def media(self) -> dict[str, MediaFeature]:
+        """The features whose cells are carried to the parts, and decoded there or when they are loaded."""
+        return {name: cast("MediaFeature", feature) for name, feature in self.features.items() if feature.is_media}
 
     @property
     def assigning(self) -> list[str]:

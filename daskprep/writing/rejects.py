@@ -38,10 +38,10 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
         if (cells := parsed.unreadable.get(name)) is not None:
             where = np.flatnonzero(np.isin(rows, cells.rows))
             texts = cells.among(dropped).texts.to_pylist()
-            reasons[where] = [f"{_shown(text)} cannot be read as a {feature.kind}" for text in texts]
+            reasons[where] = [f"{_shown(text)} cannot be read as {feature.noun}" for text in texts]
         odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
         values = column.take(pa.array(rows[odd])).to_pylist()
-        reasons[odd] = [f"{_shown(value)} is left out by what was learned" for value in values]
+        reasons[odd] = [feature.why_dropped(value) for value in values]
         found.append((rows, np.full(len(rows), place), name, reasons))
     if not found:
         return REJECTS_SCHEMA.empty_table()
@@ -69,9 +69,10 @@ def save_rejects(folder: Folder, partition: int, rejects: pa.Table) -> int:
 
 @dataclass(frozen=True)
 class RejectsWriter:
-    """Joins the rejects of all partitions to one Parquet file."""
+    """Joins the rejects of all partitions, and then the media that were filled, to one Parquet file."""
 
     scratch: Folder
+    filled: Sequence[tuple[int, str, str]] = ()
 
     def __call__(self, partitions: Sequence[int]) -> pa.Buffer:
         """Return the content of the file; holds one row group besides it."""
@@ -85,14 +86,21 @@ class RejectsWriter:
 
     def _groups(self, partitions: Sequence[int]) -> Iterator[pa.Table]:
         held = REJECTS_SCHEMA.empty_table()
-        for partition in partitions:
-            data = pa.BufferReader(self.scratch.mapped(rejects_name(partition)))
-            held = pa.concat_tables([held, pa.ipc.open_stream(data).read_all()])
+        for table in self._tables(partitions):
+            held = pa.concat_tables([held, table])
             while len(held) >= _GROUP_ROWS:
                 yield held.slice(0, _GROUP_ROWS)
                 held = held.slice(_GROUP_ROWS)
         if len(held):
             yield held
+
+    def _tables(self, partitions: Sequence[int]) -> Iterator[pa.Table]:
+        for partition in partitions:
+            data = pa.BufferReader(self.scratch.mapped(rejects_name(partition)))
+            yield pa.ipc.open_stream(data).read_all()
+        # A row that is written several times is listed once.
+        columns = list(zip(*sorted(set(self.filled)), strict=True)) or [(), (), ()]
+        yield pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
 
 
 def rejects_name(partition: int) -> str:

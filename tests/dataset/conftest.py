@@ -84,7 +84,7 @@ def write(prep: dp.Preprocessor, encoded: dict[str, np.ndarray]) -> Write:
             files |= split_files(layout, split, {"row_id": np.arange(count) + first + 1000, **held})
             first += count
         if rejects is not None:
-            files["rejects.parquet"] = encode_table({name: pa.array(one) for name, one in rejects.items()}, 10)
+            files["rejects.parquet"] = encode_table([{name: pa.array(one) for name, one in rejects.items()}], 10)
         for name, data in files.items():
             Folder.open(path).write(f"{version}/{name}", data, durable=False)
         entries = {name: FileEntry.of(name, data) for name, data in files.items()}
@@ -100,7 +100,7 @@ def split_files(layout: Layout, split: str, arrays: Mapping[str, np.ndarray]) ->
     for part in range(layout.parts(split)):
         rows = layout.part_range(split, part)
         scalars = {name: arrays[name][rows.start : rows.stop] for name in ["row_id", *(o.name for o in layout.scalars)]}
-        files[f"{split}/table/part-{part:05d}.parquet"] = encode_table(scalars, layout.block_rows)
+        files[f"{split}/table/part-{part:05d}.parquet"] = encode_table([scalars], layout.block_rows)
     for output in layout.matrices:
         for block in range(layout.blocks(split)):
             rows = layout.block_range(split, block)

@@ -68,8 +68,11 @@ def test_column_of_binary_holds_bytes(of: pa.DataType) -> None:
     assert cells.to_pylist() == [content(b"ab"), None]
 
 
-def test_empty_bytes_are_not_missing() -> None:
-    assert media_cells(pa.array([b""]), "image").to_pylist() == [content(b"")]
+def test_empty_bytes_are_missing() -> None:
+    assert media_cells(pa.array([b"", b"x"]), "image").to_pylist() == [None, content(b"x")]
+    rows = [{"bytes": b"", "path": "a.png"}, {"bytes": b"", "path": None}]
+    assert media_cells(pa.array(rows), "image").to_pylist() == [path("a.png"), None]
+    assert media_cells([b"", memoryview(b""), *rows], "image").to_pylist() == [None, None, path("a.png"), None]
 
 
 def test_structs_give_bytes_or_else_the_path() -> None:

@@ -70,10 +70,12 @@ def test_each_format_gives_the_pixels_that_pillow_gives(kind):
 
 @pytest.mark.parametrize("size", [(64, 48), (100, 50), (400, 900)])
 @pytest.mark.parametrize("channels", [1, 3])
-def test_large_jpegs_differ_from_plain_pillow_by_less_than_a_grey_level(size, channels):
+@pytest.mark.parametrize(("jpeg_scale", "most"), [(1, 1.5), (2, 0.7)])
+def test_large_jpegs_differ_little_from_plain_pillow(size, channels, jpeg_scale, most):
     data = saved(picture(900, 700), "JPEG", quality=90)
     expected = Image.open(io.BytesIO(data)).convert("L" if channels == 1 else "RGB").resize(size, BILINEAR)
-    assert difference(decode_image(data, ImageRecipe(size[1], size[0], channels)), plain(expected)) < 0.7
+    decoded = decode_image(data, ImageRecipe(size[1], size[0], channels, jpeg_scale=jpeg_scale))
+    assert difference(decoded, plain(expected)) < most
 
 
 def test_every_kind_of_source_gives_the_same():

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from typing import Any
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -13,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ColumnError
+from daskprep.media.cells import CELL_TYPE, media_cells
 from daskprep.sources import (
     DaskSource,
     PandasSource,
@@ -115,6 +117,36 @@ def test_rows_in_errors_are_those_of_the_frame() -> None:
     source = as_source(pd.DataFrame({"c": cells}))
     with pytest.raises(ColumnError, match='column "c", row 131073: a cell of type dict cannot be read'):
         source.read(1, ["c"])
+
+
+@pytest.mark.parametrize("cell", [b"\0\xff", {"bytes": b"x", "path": None}])
+def test_slices_of_large_cells_are_short(cell: Any) -> None:
+    cells = pd.Series([None] * 100 + [cell] * 1_000 + ["a.png" if isinstance(cell, dict) else cell] * 948, dtype=object)
+    source = as_source(pd.DataFrame({"c": cells, "n": range(2_048)}))
+    assert source.row_counts == [1_024, 1_024]
+    parts = [source.read(i, ["c", "n"]) for i in range(2)]
+    assert parts[0]["c"].type == parts[1]["c"].type
+    assert pa.concat_tables(parts)["n"].to_pylist() == list(range(2_048))
+    assert as_source(pd.DataFrame({"c": cells, "n": range(2_048)}), columns=["n"]).row_counts == [2_048]
+
+
+def test_row_of_an_unreadable_medium_is_that_of_the_frame() -> None:
+    cells = pd.Series([{"bytes": b"x"}] * 1_030, dtype=object)
+    cells[1_025] = 7
+    with pytest.raises(ColumnError, match=r'column "c", row 1025: an image cannot be made of this cell \(int\)'):
+        as_source(pd.DataFrame({"c": cells})).read(1, ["c"])
+
+
+def test_dask_partitions_of_media_and_of_paths_agree() -> None:
+    cells = [{"bytes": b"x", "path": None}, None, "a.png", "b.png"]
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(pd.DataFrame({"c": pd.Series(cells, dtype=object)}), npartitions=2)
+        source = as_source(frame)
+        parts = [source.read(i, ["c"])["c"] for i in range(source.npartitions)]
+    assert [part.type for part in parts] == [CELL_TYPE, pa.string()]
+    read = pa.concat_arrays([media_cells(part, "image") for part in parts])
+    assert read.field("path").to_pylist() == [None, None, "a.png", "b.png"]
+    assert read.field("bytes").to_pylist() == [b"x", None, None, None]
 
 
 def test_frames_without_rows_are_one_partition() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
 import pathlib
+import subprocess
+import sys
 import uuid
 from decimal import Decimal
 from typing import Any
@@ -12,10 +15,13 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.media.cells import CELL_TYPE, object_cells
 from daskprep.sources.cell_text import cell_texts
 from daskprep.sources.object_cells import Cells, cell_kind
 
@@ -29,6 +35,9 @@ def converted(values: list[Any], kind: str | None = None) -> pa.Array:
     return Cells(cells, "c", kind or cell_kind(cells), 0).to_arrow()
 
 
+PICTURE = Image.new("RGB", (2, 3), (255, 0, 0))
+PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+WAVE = np.linspace(-0.5, 0.5, 8, dtype=np.float32)
 MISSING = [None, np.nan, pd.NA, pd.NaT]
 DAY, NOON = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 12)
 
@@ -131,6 +140,14 @@ def test_text_of_a_float_reads_back_as_it(value: float) -> None:
         ([[1], [{"k": 1}]], "row 1: a dict in a list cannot be read"),
         ([[1], [object()]], "row 1: a object in a list cannot be read"),
         ([[1], np.zeros((2, 2))], "row 1: an array of 2 dimensions cannot be read"),
+        ([np.zeros(2), np.zeros((2, 2))], "row 1: an array of 2 dimensions cannot be read"),
+        ([{"k": 1}, {"k": 2}], "row 0: a cell of type dict cannot be read"),
+        ([torch.zeros(3)], "row 0: a cell of type Tensor cannot be read"),
+        ([PICTURE, "a.png", 3.5], r"row 2: an image cannot be made of this cell \(float\); accepted are text, bytes"),
+        ([PIXELS, np.zeros(2)], r"row 1: an image cannot be made of this cell \(ndarray: .* of shape"),
+        ([{"bytes": b"x"}, {"k": 1}], r"row 1: an image cannot be made of this cell \(dict: it has k"),
+        ([(WAVE, 8000), PICTURE], r"row 1: a sound cannot be made of this cell \(\w+\); accepted are .*samples, rate"),
+        ([None, (WAVE, 8000.5)], r"row 1: a sound cannot be made of this cell \(tuple: a sampling rate of 8000.5"),
         ([Decimal("1e80"), Decimal("1e-80")], "decimal cells that cannot be read: .*astype"),
     ],
 )
@@ -143,3 +160,67 @@ def test_cells_that_cannot_be_read_are_named(values: list[Any], message: str) ->
 def test_cells_that_are_not_text_are_named(values: list[Any]) -> None:
     with pytest.raises(RejectedValueError, match=r'column "c", row 1: .* is not UTF-8 text'):
         converted(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([PICTURE], "image"),
+        ([PIXELS, PIXELS[..., 0]], "image"),
+        ([torch.from_numpy(PIXELS)], "image"),
+        ([{"bytes": b"x", "path": None}, {"path": "a.png"}], "image"),
+        ([pathlib.Path("a.png"), PICTURE, "b.png", b"x", PIXELS], "image"),
+        (["a.png", b"\x89PNG\r\n\x1a\n\0\0\0\r"], "image"),
+        ([(WAVE, 8000)], "audio"),
+        ([(torch.zeros(2, 8), np.int64(8000)), ([0.0, 0.5], 8000), "a.wav"], "audio"),
+        ([{"bytes": b"x"}, {"array": WAVE, "sampling_rate": 8000}], "audio"),
+    ],
+)
+def test_media_are_structs_as_the_media_cells_are(values: list[Any], kind: Any) -> None:
+    assert cell_kind(objects([*values, *MISSING])) == kind
+    array = converted([*values, *MISSING])
+    assert array.type == CELL_TYPE
+    assert array.equals(object_cells([*values, *[None] * len(MISSING)], kind)[0])
+    assert array.null_count == len(MISSING)
+
+
+def test_what_a_medium_holds_arrives() -> None:
+    array = converted(["a.png", PICTURE, b"x", Decimal("NaN")])
+    assert array.field("path").to_pylist() == ["a.png", None, None, None]
+    picture = Image.open(io.BytesIO(array.field("bytes")[1].as_py()))
+    assert (picture.size, picture.getpixel((0, 0))) == ((2, 3), (255, 0, 0))
+    assert array.field("bytes")[2].as_py() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["a.png", "b.png"], "text"),
+        ([b"\0\xff", bytearray(b"x")], "bytes"),
+        ([np.zeros(2), np.zeros(3)], "list"),
+        ([(1, 2), (3, 4)], "list"),
+        ([pathlib.Path("a.png")], "mixed"),
+        (["a", "ä".encode("latin-1")], "mixed"),
+        (["a", b"b\0"], "mixed"),
+    ],
+)
+def test_columns_without_media_objects_keep_their_kind(values: list[Any], kind: str) -> None:
+    assert cell_kind(objects([*values, None])) == kind
+
+
+def test_part_of_a_media_column_is_of_its_type() -> None:
+    cells = [None, "a.png", b"x", PICTURE]
+    parts = [converted(part, cell_kind(objects(cells))) for part in (cells[:1], cells[1:2], cells[2:])]
+    assert pa.concat_arrays(parts).equals(converted(cells))
+
+
+def test_torch_and_pillow_are_imported_only_for_media() -> None:
+    code = """if True:
+        import sys, numpy, pandas
+        from daskprep.sources import as_source
+        cells = pandas.Series(["a", b"b", None], dtype=object)
+        as_source(pandas.DataFrame({"c": cells})).read(0, ["c"])
+        print({"torch", "PIL", "datasets"} & set(sys.modules))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

@@ -91,7 +91,7 @@ def test_blocks_are_as_large_as_rows_and_bytes_allow(row_bytes: int, rows: int, 
     outputs = [Output("x", "uint8", (row_bytes,)), Output("y", "uint8")]
     made = Layout.choose(outputs, {"train": rows, "test": 1}, block_rows=None, compression="none")
     assert made.block_rows == expected
-    assert made.part_blocks == max(1, 32_000_000 // (expected * (row_bytes + 9)))
+    assert made.part_blocks == max(1, min(256, 32_000_000 // (expected * (row_bytes + 9))))
 
 
 def test_layout_without_outputs_holds_row_numbers() -> None:

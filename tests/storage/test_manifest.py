@@ -15,7 +15,7 @@ from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
 from daskprep.storage.arrays import encode_chunk
 from daskprep.storage.checksum import crc32c
-from daskprep.storage.manifest import files_of_receipt, receipt_bytes
+from daskprep.storage.manifest import Receipt
 
 FILES = {"metadata.json": FileEntry(3, 0xFFFFFFFF), "train/arrays.zarr/a/c.0.0": FileEntry(5, 7, 2)}
 LAYOUT = Layout.choose([Output("ä/b", "uint16", (3,))], {"train": 2}, block_rows=4, compression="lz4")
@@ -82,7 +82,7 @@ def test_file_name_that_leads_elsewhere_is_an_error(name: str) -> None:
     with pytest.raises(CorruptDatasetError, match="leads out of the folder"):
         Manifest.from_bytes(with_body(files={name: [1, 2]}), "here")
     with pytest.raises(CorruptDatasetError, match="leads out of the folder"):
-        files_of_receipt(receipt_bytes({name: FileEntry(1, 2)}))
+        Receipt.from_bytes(Receipt({name: FileEntry(1, 2)}).to_bytes())
 
 
 @pytest.mark.parametrize(
@@ -124,15 +124,16 @@ def test_manifest_is_found_in_its_folder(tmp_path: Path, where: str) -> None:
 
 
 def test_receipt_is_read_as_it_was_written_or_not_at_all() -> None:
-    text = receipt_bytes(FILES)
-    assert files_of_receipt(text) == FILES
+    receipt = Receipt(FILES, [(7, "photo", "cat.png: it is empty")])
+    text = receipt.to_bytes()
+    assert Receipt.from_bytes(text) == receipt
     for position in range(len(text)):
         altered = bytearray(text)
         altered[position] ^= 1 << position % 8
         with pytest.raises((CorruptDatasetError, FormatVersionError)):
-            files_of_receipt(altered)
+            Receipt.from_bytes(altered)
     with pytest.raises(CorruptDatasetError, match="part-3 is damaged"):
-        files_of_receipt(MANIFEST.to_bytes(), "part-3")
+        Receipt.from_bytes(MANIFEST.to_bytes(), "part-3")
 
 
 def test_entries_tell_two_chunks_apart() -> None:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage.tables import decode_table, encode_table
+from daskprep.storage.tables import CELL_TYPE, decode_table, encode_table
 
 COLUMNS = {
     "row_id": np.arange(10),
@@ -23,7 +23,7 @@ COLUMNS = {
 
 
 def test_columns_survive_the_round_trip_in_their_order() -> None:
-    table = decode_table(encode_table(COLUMNS, 4))
+    table = decode_table(encode_table([COLUMNS], 4))
     assert table.column_names == list(COLUMNS)
     assert not any(field.nullable for field in table.schema)
     for name, column in COLUMNS.items():
@@ -32,7 +32,7 @@ def test_columns_survive_the_round_trip_in_their_order() -> None:
 
 
 def test_row_group_is_a_block() -> None:
-    data = encode_table(COLUMNS, 4)
+    data = encode_table([COLUMNS], 4)
     metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
     assert [metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)] == [4, 4, 2]
     assert decode_table(data, ["row_id"], [2, 0])["row_id"].to_pylist() == [8, 9, 0, 1, 2, 3]
@@ -40,7 +40,7 @@ def test_row_group_is_a_block() -> None:
 
 
 def test_columns_are_the_ones_asked_for_also_with_dots() -> None:
-    data = encode_table(COLUMNS, 4)
+    data = encode_table([COLUMNS], 4)
     assert decode_table(data, ["a", "row_id"]).column_names == ["a", "row_id"]
     assert decode_table(data, ["a.b"]).column_names == ["a.b"]
     assert decode_table(data, []).column_names == []
@@ -49,30 +49,30 @@ def test_columns_are_the_ones_asked_for_also_with_dots() -> None:
 
 
 def test_same_columns_give_the_same_bytes() -> None:
-    first = encode_table(COLUMNS, 4).to_pybytes()
-    assert encode_table(dict(COLUMNS), 4).to_pybytes() == first
+    first = encode_table([COLUMNS], 4).to_pybytes()
+    assert encode_table([dict(COLUMNS)], 4).to_pybytes() == first
     strided = {
         name: np.repeat(column, 2)[::2] if isinstance(column, np.ndarray) else column
         for name, column in COLUMNS.items()
     }
     sliced = {name: pa.concat_arrays([pa.array(column)[:1], pa.array(column)])[1:] for name, column in strided.items()}
-    assert encode_table(strided, 4).to_pybytes() == first
-    assert encode_table(sliced, 4).to_pybytes() == first
+    assert encode_table([strided], 4).to_pybytes() == first
+    assert encode_table([sliced], 4).to_pybytes() == first
     assert b"pandas" not in first
 
 
 def test_no_rows_is_a_table_with_types() -> None:
-    table = decode_table(encode_table({"row_id": np.empty(0, "int64"), "a": np.empty(0, "float32")}, 4))
+    table = decode_table(encode_table([{"row_id": np.empty(0, "int64"), "a": np.empty(0, "float32")}], 4))
     assert (table.num_rows, table.schema.types) == (0, [pa.int64(), pa.float32()])
 
 
 def test_nulls_are_an_error() -> None:
     with pytest.raises(ValueError, match='column "a" has 1 nulls'):
-        encode_table({"row_id": np.arange(2), "a": pa.array([1, None])}, 4)
+        encode_table([{"row_id": np.arange(2), "a": pa.array([1, None])}], 4)
 
 
 def test_altered_page_is_noticed() -> None:
-    data = encode_table({"row_id": np.arange(1000)}, 1000).to_pybytes()
+    data = encode_table([{"row_id": np.arange(1000)}], 1000).to_pybytes()
     metadata = pq.ParquetFile(io.BytesIO(data)).metadata.row_group(0).column(0)
     end = metadata.data_page_offset + metadata.total_compressed_size
     for position in range(end - 1, end - 500, -50):
@@ -89,7 +89,20 @@ def test_bytes_that_are_no_table_are_an_error(data: bytes) -> None:
 
 
 def test_table_that_is_cut_short_is_an_error() -> None:
-    data = encode_table(COLUMNS, 4).to_pybytes()
+    data = encode_table([COLUMNS], 4).to_pybytes()
     for length in range(0, len(data), 97):
         with pytest.raises(CorruptDatasetError, match="a table cannot be read"):
             decode_table(data[:length])
+
+
+def test_pieces_of_whole_blocks_make_the_same_bytes() -> None:
+    whole = encode_table([COLUMNS], 4).to_pybytes()
+    rows = len(COLUMNS["row_id"])
+    pieces = ({name: column[start : start + 4] for name, column in COLUMNS.items()} for start in range(0, rows, 4))
+    assert encode_table(pieces, 4).to_pybytes() == whole
+
+
+def test_cells_of_media_may_be_missing() -> None:
+    cells = pa.array([{"bytes": b"GIF", "path": None}, None, {"bytes": None, "path": "a.png"}], CELL_TYPE)
+    table = decode_table(encode_table([{"row_id": np.arange(3), "photo": cells}], 2))
+    assert table["photo"].combine_chunks().equals(cells)

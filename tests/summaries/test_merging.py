@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from daskprep.summaries import (
     ColumnSummary,
+    FileSample,
     FrameSummary,
     Lengths,
     Moments,
@@ -55,6 +56,12 @@ def frame(rows: list[Row]) -> FrameSummary:
     return FrameSummary({"column": column})
 
 
+def file_sample(rows: list[Row]) -> FileSample:
+    paths = pa.array([None if row % 3 else text for (row, _), text in zip(rows, texts(rows).to_pylist(), strict=True)])
+    data = [f"{row % 5}".encode() if row % 3 else None for row, _ in rows]
+    return FileSample.of(paths.cast(pa.string()), pa.array(data, pa.large_binary()), 4, bytes)
+
+
 def bits(*values: float) -> list[str]:
     return [value.hex() for value in values]
 
@@ -85,6 +92,7 @@ KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
     "rejects": (rejects, lambda s: (s.count, s.samples)),
     "token counts": (token_counts, arrow_report),
     "number counts": (number_counts, arrow_report),
+    "file sample": (file_sample, lambda s: s),
     "frame": (frame, frame_report),
 }
 

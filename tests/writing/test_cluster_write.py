@@ -180,11 +180,13 @@ def process_ids(client: Client) -> set[int]:
 
 
 # At a receipt, the files of its part are there.
-@pytest.mark.parametrize(("module", "function"), [(passes, "save_encoded"), (parts, "receipt_bytes")])
-def test_a_worker_that_is_killed_changes_nothing(cluster, table, file, tmp_path, module, function):
+@pytest.mark.parametrize(
+    ("module", "owner", "function"), [(passes, "", "save_encoded"), (parts, "Receipt", "to_bytes")]
+)
+def test_a_worker_that_is_killed_changes_nothing(cluster, table, file, tmp_path, module, owner, function):
     expected = write_on_threads(table, tmp_path / "threads.dp")
     before = process_ids(cluster)
-    on_workers(cluster, module, "", function, dying(str(tmp_path / "killed"), 2))
+    on_workers(cluster, module, owner, function, dying(str(tmp_path / "killed"), 2))
     write(pieces(file), tmp_path / "cluster.dp")
     assert (tmp_path / "killed").exists()
     after = process_ids(cluster)

@@ -1,0 +1,39 @@
+"""One run of daskprep's loader on JPEGs, 224 by 224 pixels, uint8; prints JSON lines shaped like those of the peers.
+
+python benchmarks/ours_images.py --peers bench/load --data bench-data/images --out bench-data/ours --mode lazy_cached
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ours_media import measure, parse_arguments
+
+import daskprep as dp
+
+SIDE = 224
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--decoder", choices=["pillow", "simplejpeg", "opencv"], default="pillow")
+
+
+def main() -> None:
+    """Load some epochs and print the figures."""
+    arguments, common = parse_arguments(add_options)
+    feature = dp.Image(
+        height=SIDE,
+        width=SIDE,
+        num_channels=3,
+        mode=arguments.mode,
+        pack=arguments.pack,
+        jpeg_decoder=arguments.decoder,
+    )
+    files = [str(path) for path in sorted(Path(arguments.data).glob("*.JPEG"))]
+    notes = ", ".join([arguments.mode, arguments.decoder, *["packed"] * arguments.pack])
+    measure(feature, files, arguments, common, unit="images", notes=notes)
+
+
+if __name__ == "__main__":
+    main()

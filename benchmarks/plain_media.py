@@ -1,0 +1,134 @@
+"""One run of media loaded the plain way: rows of a memory map, or librosa in a loop; prints a JSON line like the peers.
+
+    python benchmarks/plain_media.py --peers bench/load --way rows --array bench-data/imgcache/x.npy
+    python benchmarks/plain_media.py --peers bench/load --way librosa --type fbank --data bench-data/audio
+
+"rows" takes a batch out of the memory map at once, "samples" one after the other, to be stacked, as Ludwig reads its
+cache. With --prepare, the arrays are made, and nothing is measured. Needs no daskprep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+SIDE = 224
+# What daskprep makes of the first second: frames of 40 ms, every 20 ms, 80 mel bands.
+SECONDS, WINDOW_S, SHIFT_S, BANDS, FLOOR = 1.0, 0.04, 0.02, 80, 1e-10
+
+
+def decode_image(file: Path) -> np.ndarray:
+    """Return an image as Pillow decodes and resizes it: uint8 (height, width, 3)."""
+    from PIL import Image
+
+    return np.asarray(Image.open(file).convert("RGB").resize((SIDE, SIDE), Image.Resampling.BILINEAR))
+
+
+def decode_sound(file: Path, kind: str) -> np.ndarray:
+    """Return the first second of a sound, padded with zeros: samples, or logarithms of mel bands of frames."""
+    import librosa
+
+    wave, rate = librosa.load(file, sr=None, duration=SECONDS)
+    window, shift, length = int(WINDOW_S * rate), int(SHIFT_S * rate), int(SECONDS * rate)
+    if kind == "raw":
+        out = np.zeros((length, 1), np.float32)
+        out[: len(wave), 0] = wave
+        return out
+    wave = librosa.effects.preemphasis(np.pad(wave, (0, max(0, window - len(wave)))))
+    bands = librosa.feature.melspectrogram(
+        y=wave, sr=rate, n_fft=window, hop_length=shift, window="hamming", center=False, n_mels=BANDS, norm=None
+    )
+    out = np.zeros((1 + (length - window) // shift, BANDS), np.float32)
+    out[: bands.shape[1]] = np.log(np.maximum(bands, FLOOR)).T
+    return out
+
+
+def prepare_images(data: Path, array: Path, copies: int) -> None:
+    """Write the decoded images of a folder, so many times, as uint8; and once as float32, channels first."""
+    with ThreadPoolExecutor(2) as pool:
+        images = np.stack(list(pool.map(decode_image, sorted(data.glob("*.JPEG")))))
+    array.parent.mkdir(parents=True, exist_ok=True)
+    np.save(array, np.concatenate([images] * copies))
+    if copies == 1:
+        np.save(array.with_name("float32.npy"), images.transpose(0, 3, 1, 2).astype(np.float32) / 255)
+
+
+def prepare_sounds(data: Path, array: Path, kind: str) -> None:
+    """Write the features of the sounds of a folder."""
+    array.parent.mkdir(parents=True, exist_ok=True)
+    np.save(array, np.stack([decode_sound(file, kind) for file in sorted(data.glob("*.wav"))]))
+
+
+def batches_of_array(array: np.ndarray, order: np.ndarray, way: str, batch: int) -> Iterator[dict[str, torch.Tensor]]:
+    """Give batches of rows of a memory map."""
+    for start in range(0, len(order), batch):
+        rows = order[start : start + batch]
+        found = array[rows] if way == "rows" else np.stack([array[row] for row in rows])
+        yield {"x": torch.from_numpy(found), "y": torch.from_numpy(rows)}
+
+
+def batches_of_files(
+    files: list[Path], order: np.ndarray, kind: str, batch: int, threads: int
+) -> Iterator[dict[str, torch.Tensor]]:
+    """Give batches of sounds that are decoded one after the other, or by threads."""
+
+    def decode(row: int) -> np.ndarray:
+        return decode_sound(files[row], kind)
+
+    with ThreadPoolExecutor(threads) as pool:
+        for start in range(0, len(order), batch):
+            rows = order[start : start + batch]
+            found = list(map(decode, rows) if threads == 1 else pool.map(decode, rows))
+            yield {"x": torch.from_numpy(np.stack(found)), "y": torch.from_numpy(rows)}
+
+
+def main() -> None:
+    """Load some epochs and print the figures."""
+    first = argparse.ArgumentParser(add_help=False)
+    first.add_argument("--peers", type=Path, required=True)
+    sys.path.insert(0, str(first.parse_known_args()[0].peers))
+    common: Any = importlib.import_module("common")
+    parser = common.parser(batch=64, max_s=120.0)
+    parser.add_argument("--peers", type=Path, required=True)
+    parser.add_argument("--way", choices=["rows", "samples", "librosa"], default="rows")
+    parser.add_argument("--array", type=Path, help="of rows")
+    parser.add_argument("--type", choices=["fbank", "raw"], help="of sounds; images otherwise")
+    parser.add_argument("--threads", type=int, default=1, help="that decode sounds")
+    parser.add_argument("--copies", type=int, default=1)
+    parser.add_argument("--prepare", action="store_true")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    data = Path(arguments.data)
+    if arguments.prepare:
+        if arguments.type is None:
+            prepare_images(data, arguments.array, arguments.copies)
+        else:
+            prepare_sounds(data, arguments.array, arguments.type)
+        return
+    files = sorted(data.glob("*.wav"))
+    array = None if arguments.way == "librosa" else np.load(arguments.array, mmap_mode="r")
+    rows = len(files) if array is None else len(array)
+
+    def epochs(epoch: int) -> Iterator[dict[str, torch.Tensor]]:
+        order = np.random.default_rng(epoch).permutation(rows)
+        if array is None:
+            return batches_of_files(files, order, arguments.type, arguments.batch, arguments.threads)
+        return batches_of_array(array, order, arguments.way, arguments.batch)
+
+    if array is None:
+        # The first call of librosa imports and compiles for seconds, which is no part of an epoch.
+        decode_sound(files[0], arguments.type)
+    name = arguments.way if array is None else f"{arguments.array.name}, {arguments.way}"
+    common.main(name, arguments, epochs, n_rows=rows, key="y", row_bytes=0, check=False, unit="rows", notes="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,232 @@
+"""Decoded media kept block by block: a Zarr array that fills while others read it."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
+from daskprep.storage.arrays import (
+    CHECKSUM_BYTES,
+    Compression,
+    Output,
+    chunk_name,
+    decode_chunk,
+    encode_chunk,
+    folder_name,
+    group_metadata,
+)
+from daskprep.storage.checksum import crc32c, flat
+
+if TYPE_CHECKING:
+    from daskprep.storage import Folder
+
+__all__ = ["BlockCache", "cache_name"]
+
+# A folder for caches may be one that holds other files as well, which are neither counted nor removed.
+_CACHED = re.compile(r"[0-9a-f]{32}/")
+_CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
+_FAMILY = 8  # digits of a name that tell of which dataset a cache is
+_NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
+
+
+def cache_name(**facts: object) -> str:
+    """Return the name of the cache of some media: one for all that their decoded numbers depend on.
+
+    The caches of one version of a dataset begin alike.
+    """
+    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
+    return _digest(str(facts["version"]))[:_FAMILY] + _digest(text)[: 32 - _FAMILY]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class BlockCache:
+    """Decoded blocks of one output of a split.
+
+    A block is there once its chunk is, and chunks appear whole: any number of threads, processes and machines may fill
+    a cache together, and whoever is killed loses the block in hand. What is there may be removed at any time: it is
+    decoded again.
+
+    Attributes
+    ----------
+    parent : Folder
+        Holds caches, of which this is one.
+    limit : int or None
+        Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones; those of the same
+        stay, since each is read once in every epoch. In object stores, which have no locks, processes that write at
+        once may exceed it by a chunk each.
+    """
+
+    parent: Folder
+    name: str
+    output: Output
+    rows: int
+    block_rows: int
+    compression: Compression
+    limit: int | None = None
+
+    @property
+    def folder(self) -> Folder:
+        return self.parent / self.name
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks there are in all."""
+        return -(-self.rows // self.block_rows)
+
+    def present(self) -> list[int]:
+        """Return the numbers of the blocks that are there."""
+        sizes = self.folder.sizes()
+        return [block for block in range(self.blocks) if self._chunk(block) in sizes]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every block is there."""
+        return len(self.present()) == self.blocks
+
+    def has(self, block: int) -> bool:
+        """Tell whether a block is there."""
+        return self.folder.size(self._chunk(block)) is not None
+
+    def read(self, block: int, out: np.ndarray | None = None) -> np.ndarray | None:
+        """Return the rows of a block, in `out` if that has room for a whole block; None if it is not there."""
+        name = self._chunk(block)
+        try:
+            found = self._decoded(name, out)
+        except CorruptDatasetError:
+            # A loss of power may leave part of a chunk; it is decoded again.
+            self.folder.remove(name)
+            return None
+        except OSError:
+            if self.folder.size(name) is not None:
+                raise
+            return None
+        return found[: min(self.block_rows, self.rows - block * self.block_rows)]
+
+    def _decoded(self, name: str, out: np.ndarray | None) -> np.ndarray:
+        if out is None or not self._lies_plain(out):
+            return decode_chunk(self.folder.mapped(name), self.output, self.block_rows, self.compression, out)
+        stored = bytearray(CHECKSUM_BYTES)
+        with self.folder.opened(name) as read_into:
+            # To where the rows belong: no byte is copied twice, and other threads may run meanwhile.
+            try:
+                read_into(0, flat(out))
+                read_into(out.nbytes, memoryview(stored))
+            except EOFError as error:
+                raise CorruptDatasetError(str(error)) from error
+        if int.from_bytes(stored, "little") != crc32c(out):
+            raise CorruptDatasetError(f"{self.folder.url}/{name} was altered")
+        return out
+
+    def _lies_plain(self, out: np.ndarray) -> bool:
+        """Tell whether a chunk is the bytes of `out` and a checksum, in a file that is read in parts."""
+        return (
+            self.compression == "none"
+            and self.folder.is_local
+            and sys.byteorder == "little"
+            and out.flags.c_contiguous
+            and out.dtype == np.dtype(self.output.dtype)
+            and out.shape == (self.block_rows, *self.output.shape)
+        )
+
+    def prepare(self) -> None:
+        """Write what tells other tools what chunks hold, before threads write these.
+
+        Raises
+        ------
+        ConfigError
+            The folder cannot be written to.
+        """
+        # Zarr's warnings can be silenced on one thread at a time only.
+        files = self._missing_metadata()
+        with self._explained():
+            if files and self.limit is None:
+                self._put(files)
+            elif files:
+                with self.parent.locked():
+                    if self._make_room(sum(map(len, files.values()))):
+                        self._put(files)
+
+    def write(self, block: int, rows: np.ndarray) -> bool:
+        """Keep the rows of a block; return whether there was room for them.
+
+        Raises
+        ------
+        ConfigError
+            The folder cannot be written to.
+        """
+        chunk = {self._chunk(block): encode_chunk(rows, self.block_rows, self.compression)}
+        with self._explained():
+            if self.limit is None:
+                self._put({**self._missing_metadata(), **chunk})
+                return True
+            # So that no other takes the room that was found.
+            with self.parent.locked():
+                files = {**self._missing_metadata(), **chunk}
+                has_room = self._make_room(sum(map(len, files.values())))
+                if has_room:
+                    self._put(files)
+                return has_room
+
+    def _put(self, files: Mapping[str, bytes]) -> None:
+        for name, data in files.items():
+            self.folder.write(name, data, durable=False)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except StorageFullError as error:
+            error.add_note("while decoded media were cached: give cache_limit, or a cache_dir with more room")
+            raise
+        except OSError as error:
+            if not isinstance(error, _NOT_WRITABLE) and error.errno != errno.EROFS:
+                raise
+            raise ConfigError(
+                f'decoded media of "{self.output.name}" cannot be cached in {self.parent.url}: '
+                f"{error.strerror or error}; give a cache_dir that can be written to, or cache=False"
+            ) from error
+
+    def _chunk(self, block: int) -> str:
+        return chunk_name(self.output, block)
+
+    def _missing_metadata(self) -> dict[str, bytes]:
+        names = ("zarr.json", f"{folder_name(self.output.name)}/zarr.json")
+        if all(self.folder.size(name) for name in names):
+            return {}
+        return _metadata(self.output, self.rows, self.block_rows, self.compression)
+
+    def _make_room(self, nbytes: int) -> bool:
+        """Remove chunks of other datasets as far as needed; return whether there is room then."""
+        assert self.limit is not None
+        sizes = {name: size for name, size in self.parent.sizes().items() if _CACHED.match(name)}
+        excess = sum(sizes.values()) + nbytes - self.limit
+        family = self.name[:_FAMILY]
+        others = [name for name in sizes if not name.startswith(family) and _CHUNK.fullmatch(name)]
+        if sum(sizes[name] for name in others) < excess:
+            return False
+        for name in others:
+            if excess <= 0:
+                break
+            self.parent.remove(name)
+            excess -= sizes[name]
+        return True
+
+
+@functools.lru_cache(maxsize=64)
+def _metadata(output: Output, rows: int, block_rows: int, compression: Compression) -> dict[str, bytes]:
+    return group_metadata([output], rows, block_rows, compression)

@@ -1,0 +1,244 @@
+"""Sounds: samples, or the spectra of short frames."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ConfigError
+from daskprep.features.base import Invalid
+from daskprep.features.media import LearnedMedia, MediaFeature, Mode, OnError, check_formats
+from daskprep.features.missing import Strategy
+from daskprep.features.parameters import Count
+from daskprep.kernels import list_of
+from daskprep.media.audio import FORMATS, HIGHEST_RATE, AudioRecipe, audio_info, decode_audio, encode_wav
+from daskprep.media.decoding import AudioDecoder
+from daskprep.summaries import FileSample
+
+__all__ = ["Audio", "LearnedAudio"]
+
+_SAMPLE_SIZE = 100
+# A test decodes what may be decoded later: the limit, the rest of the last frame, and what resampling looks ahead.
+_AHEAD_S = 0.1
+_TEST_RATE = 8_000
+
+
+class _Facts(NamedTuple):
+    """Samples per second of a sound."""
+
+    rate: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedAudio(LearnedMedia):
+    """The sampling rate that sounds are brought to, and the shape of what they become."""
+
+    sampling_rate: int = 1
+    max_length: int = 1
+    feature_dim: int = 1
+
+
+class Audio(MediaFeature):
+    """Decode sounds to float32 (length, features), now or only when they are loaded.
+
+    A cell is a path or URL, the bytes of a file, or a struct of `bytes` and `path`, or of `array` and `sampling_rate`.
+    Channels are averaged. Short sounds are padded, and long ones lose their end.
+
+    Parameters
+    ----------
+    audio_file_length_limit_in_s : float
+        What comes later in a sound is not used, nor decoded.
+    padding_value : float
+        What follows the end of a short sound.
+    norm : {"per_file"} or None
+        Whether the columns of a sound are standardized over its frames.
+    type : {"fbank", "raw", "stft", "stft_phase", "group_delay"}
+        Logarithms of the energies of mel bands; samples; magnitudes; phases and magnitudes; or group delays.
+    window_length_in_s, window_shift_in_s : float
+        Length of a frame, and the distance between the starts of two neighbours.
+    num_fft_points : int or None
+        Length of the Fourier transform, at least the samples of a frame; None: as many.
+    window_type : {"bartlett", "blackman", "hamming", "hann"}
+        What frames are multiplied by.
+    num_filter_bands : int
+        Mel bands of "fbank".
+    sampling_rate : int or None
+        Samples per second that all sounds are brought to. None: the most frequent rate of 100 sounds, those with the
+        smallest hashes of their paths or bytes; of several rates, the largest.
+    max_seconds : float
+        Longer sounds cannot be decoded.
+    mode : {"lazy", "lazy_cached", "eager"}
+        Whether a written dataset holds paths, or the bytes of sounds that are in memory, which are decoded when they
+        are loaded, again in each epoch or only in the first; or features.
+    pack : bool
+        Whether lazy modes store the bytes of files instead of their paths.
+    prefetch_size : int or None
+        Blocks that are read ahead for each stream; None leaves it to the loader.
+    lazy_cache_dir : str or None
+        Where lazy modes write sounds that are in memory, to store their paths. None: the dataset holds their bytes.
+    base_dir : str or None
+        Where relative paths begin; cells may then name no file outside. None: they begin in the current folder.
+    on_error : {"raise", "fill", "drop"}
+        Whether a sound that cannot be decoded is an error, becomes `padding_value`, or loses its row; to drop rows, all
+        sounds are decoded whenever they are read.
+    formats : sequence of str or None
+        The formats that can be decoded, of "WAV", "FLAC", "OGG", "MP3" and "AIFF". None: all.
+    missing_value_strategy : str
+        "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
+    fill_value : float or None
+        The number, everywhere, that "fill_with_const" puts in place of missing sounds.
+    invalid : {"missing", "raise"}
+        Whether an empty cell counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from daskprep import Audio
+    >>> from daskprep.media.audio import encode_wav
+    >>> frame = pd.DataFrame({"word": [encode_wav(np.array([0.5, -0.5, 0.25]), 100), None]})
+    >>> short = Audio(type="raw", audio_file_length_limit_in_s=0.04, missing_value_strategy="ffill")
+    >>> short.fit_transform(frame)
+    array([[ 0.5 , -0.5 ,  0.25,  0.  ],
+           [ 0.5 , -0.5 ,  0.25,  0.  ]], dtype=float32)
+    """
+
+    kind = "audio"
+    media = "audio"
+    learned_type = LearnedAudio
+
+    def __init__(
+        self,
+        *,
+        audio_file_length_limit_in_s: float = 7.5,
+        padding_value: float = 0.0,
+        norm: Literal["per_file"] | None = None,
+        type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay"] = "fbank",
+        window_length_in_s: float = 0.04,
+        window_shift_in_s: float = 0.02,
+        num_fft_points: Count | None = None,
+        window_type: Literal["bartlett", "blackman", "hamming", "hann"] = "hamming",
+        num_filter_bands: Count = 80,
+        sampling_rate: Count | None = None,
+        max_seconds: float = 3600.0,
+        mode: Mode = "lazy",
+        pack: bool = False,
+        prefetch_size: int | None = None,
+        lazy_cache_dir: str | None = None,
+        base_dir: str | None = None,
+        on_error: OnError = "raise",
+        formats: Sequence[str] | None = None,
+        missing_value_strategy: Strategy = "bfill",
+        fill_value: float | None = None,
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.audio_file_length_limit_in_s = audio_file_length_limit_in_s
+        self.padding_value = padding_value
+        self.norm = norm
+        self.type = type
+        self.window_length_in_s = window_length_in_s
+        self.window_shift_in_s = window_shift_in_s
+        self.num_fft_points = num_fft_points
+        self.window_type = window_type
+        self.num_filter_bands = num_filter_bands
+        self.sampling_rate = sampling_rate
+        self.max_seconds = max_seconds
+        self.mode = mode
+        self.pack = pack
+        self.prefetch_size = prefetch_size
+        self.lazy_cache_dir = lazy_cache_dir
+        self.base_dir = base_dir
+        self.on_error = on_error
+        self.formats = formats
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def check_parameters(self) -> None:
+        if str(self.norm) == "global":
+            raise ConfigError('Audio: norm="global" is not supported: use "per_file", or standardize in the model')
+        super().check_parameters()
+
+    def check(self) -> None:
+        super().check()
+        check_formats("Audio", self.formats, FORMATS)
+        # What depends on a rate that is not known yet is checked when it is.
+        self._recipe(self.sampling_rate or HIGHEST_RATE, self.num_fft_points if self.sampling_rate else None)
+        if not self.max_seconds > 0:
+            raise ConfigError(f"Audio: max_seconds must be more than 0, not {self.max_seconds}")
+        if self.fill_value is not None and not np.isfinite(self.fill_value):
+            raise ConfigError(f"Audio: fill_value must be a finite number, not {self.fill_value}")
+
+    def _recipe(self, rate: int, num_fft_points: int | None, **changed: Any) -> AudioRecipe:
+        parameters: dict[str, Any] = {
+            "type": self.type,
+            "sampling_rate": int(rate),
+            "length_limit_in_s": float(self.audio_file_length_limit_in_s),
+            "window_length_in_s": float(self.window_length_in_s),
+            "window_shift_in_s": float(self.window_shift_in_s),
+            "num_fft_points": None if num_fft_points is None else int(num_fft_points),
+            "window_type": self.window_type,
+            "num_filter_bands": int(self.num_filter_bands),
+            "padding_value": float(self.padding_value),
+            "norm": self.norm,
+            "max_seconds": float(self.max_seconds),
+            "formats": FORMATS if self.formats is None else tuple(self.formats),
+        }
+        try:
+            return AudioRecipe(**{**parameters, **changed})
+        except ConfigError as error:
+            prefix = "audio_file_" if str(error).startswith("length_limit_in_s") else ""
+            raise ConfigError(f"Audio: {prefix}{error}") from error
+
+    @property
+    def sample_size(self) -> int:
+        stores_files = self.pack and self.mode != "eager"
+        return _SAMPLE_SIZE if self.sampling_rate is None or stores_files else 0
+
+    def test(self, content: pa.Buffer | bytes) -> None:
+        seconds = self.audio_file_length_limit_in_s + self.window_length_in_s + _AHEAD_S
+        decode_audio(
+            content, self._recipe(self.sampling_rate or _TEST_RATE, None, type="raw", length_limit_in_s=seconds)
+        )
+
+    def facts_of(self, content: pa.Buffer | bytes) -> _Facts:
+        return _Facts(audio_info(content, FORMATS if self.formats is None else tuple(self.formats))[1])
+
+    def learn(self, summary: FileSample) -> LearnedAudio:
+        sample = self.sample(summary)
+        rate = self.sampling_rate
+        if rate is None:
+            rates = Counter(file.facts.rate for file in self.readable(sample, "sampling_rate"))
+            rate = max(rates, key=lambda found: (rates[found], found))
+        recipe = self._recipe(rate, self.num_fft_points)
+        return LearnedAudio(
+            sampling_rate=recipe.sampling_rate,
+            max_length=recipe.max_length,
+            feature_dim=recipe.feature_dim,
+            file_bytes=self.stored_bytes(summary, sample),
+        )
+
+    def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
+        return AudioDecoder(
+            self.reader(base_dir),
+            "fill" if self.on_error == "fill" else "raise",
+            self._recipe(learned.sampling_rate, self.num_fft_points),
+            missing=float(self.padding_value if learned.fill_value is None else learned.fill_value),
+            broken=float(self.padding_value),
+        )
+
+    def decode(self, encoded: np.ndarray, learned: LearnedAudio) -> pa.Array:
+        numbers = np.ascontiguousarray(encoded, np.float32)
+        if self.type == "raw":
+            return pa.array([encode_wav(sound[:, 0], learned.sampling_rate) for sound in numbers], pa.binary())
+        sounds, frames, width = numbers.shape
+        rows = list_of(np.arange(sounds * frames + 1) * width, pa.array(numbers.reshape(-1)))
+        return list_of(np.arange(sounds + 1) * frames, rows)

@@ -1,0 +1,378 @@
+"""Images: pixels of one shape, or classes of the pixels of masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ConfigError, MediaError
+from daskprep.features.base import Invalid
+from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, check_formats
+from daskprep.features.missing import Strategy
+from daskprep.features.parameters import Count, NonNegative
+from daskprep.media.decoding import ImageDecoder
+from daskprep.media.images import (
+    FORMATS,
+    MAX_PIXELS,
+    ImageRecipe,
+    class_map,
+    decode_image,
+    encode_png,
+    image_size,
+    infer_size,
+)
+from daskprep.summaries import FileSample
+
+__all__ = ["Image", "LearnedImage"]
+
+# Mean and deviation of the pixels of ImageNet, by which its models expect images to be scaled.
+_STANDARDS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
+_LUMA = (0.299, 0.587, 0.114)
+_MOST_CLASSES = 128
+_SMALL = 16  # sides of the images of which mean colours are taken, and which tell whether a file can be decoded
+_CHANNELS = (1, 2, 3, 4)
+
+
+class _Facts(NamedTuple):
+    """Of an image: its size, its mean colour (RGBA), and as a mask its colours for each number of channels."""
+
+    size: tuple[int, int, int]
+    colour: tuple[float, ...] = ()
+    colours: dict[int, tuple[tuple[int, ...], ...]] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedImage(LearnedMedia):
+    """The shape of a decoded image; the mean colour of the sample, and the colour of each class, where asked for."""
+
+    height: int = 1
+    width: int = 1
+    num_channels: int = 3
+    mean_colour: list[int] | None = None
+    class_map: list[list[int]] | None = None
+
+
+class Image(MediaFeature):
+    """Decode images to uint8 (channels, height, width), now or only when they are loaded.
+
+    A cell is a path or URL, the bytes of a file, or a struct of `bytes` and `path`. Sizes that are not given are
+    learned from a sample: the images with the smallest hashes of their paths or bytes, whatever the partitions.
+
+    Parameters
+    ----------
+    height, width : int or None
+        The size, in pixels. None for both: the mean size of the sample.
+    num_channels : int or None
+        1 is grey, 2 grey and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has so many, else 3.
+    resize_method : {"interpolate", "crop_or_pad"}
+        Bilinear with antialiasing; or the centre is cut out, and the edges of smaller images are repeated.
+    infer_image_num_channels, infer_image_dimensions : bool
+        Whether `num_channels`, and `height` and `width`, may be learned where they are not given.
+    infer_image_max_height, infer_image_max_width : int
+        The largest size that is learned.
+    infer_image_sample_size : int
+        How many images are looked at to learn.
+    requires_equal_dimensions : bool
+        Whether images are squares: both sides become the smaller one.
+    standardize_image : {"imagenet1k"} or None
+        Whether batches are shifted and scaled by the mean and deviation of ImageNet; of images with 3 channels only.
+    num_classes : int or None
+        Images are masks with so many classes, one for each colour of the sample, in the order of the colours. Rows are
+        the numbers of classes, uint8 (height, width). With 2 classes and 1 channel, pixels are rounded to black and
+        white.
+    infer_image_num_classes : bool
+        Images are masks, with as many classes as the sample has colours, at most 128.
+    mode : {"lazy", "lazy_cached", "eager"}
+        Whether a written dataset holds paths, or the bytes of images that are in memory, which are decoded when they
+        are loaded, again in each epoch or only in the first; or pixels.
+    pack : bool
+        Whether lazy modes store the bytes of files instead of their paths.
+    prefetch_size : int or None
+        Blocks that are read ahead for each stream; None leaves it to the loader.
+    lazy_cache_dir : str or None
+        Where lazy modes write images that are in memory, to store their paths. None: the dataset holds their bytes.
+    base_dir : str or None
+        Where relative paths begin; cells may then name no file outside. None: they begin in the current folder.
+    on_error : {"raise", "fill", "drop"}
+        Whether an image that cannot be decoded is an error, gets the mean colour of the sample, or loses its row; to
+        drop rows, all images are decoded whenever they are read.
+    jpeg_decoder : {"pillow", "simplejpeg", "opencv"}
+        The package that decodes JPEG files.
+    jpeg_scale : int
+        JPEG files are decoded at a fraction of their size, no smaller than this many times the wanted one.
+    max_pixels : int
+        Larger images cannot be decoded.
+    formats : sequence of str or None
+        The formats that can be, of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP" and "PPM". None: all.
+    expand_to : {"float32", "uint8"}
+        Whether batches hold numbers from 0 to 1 or bytes. Those of masks hold int64.
+    missing_value_strategy : str
+        "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
+    fill_value : float or None
+        What "fill_with_const" puts in place of missing images: a brightness from 0 to 1; of masks, a class.
+    invalid : {"missing", "raise"}
+        Whether an empty cell counts as missing or is an error.
+    column : str or None
+        Column to read, if it is not called as the feature is.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from daskprep import Image
+    >>> from daskprep.media.images import encode_png
+    >>> black, white = (encode_png(np.full((4, 6), level, np.uint8)) for level in (0, 255))
+    >>> frame = pd.DataFrame({"photo": [black, None, white]})
+    >>> Image(width=2, height=1).fit_transform(frame)  # a missing image is the next one
+    array([[  0,   0],
+           [255, 255],
+           [255, 255]], dtype=uint8)
+    """
+
+    kind = "image"
+    media = "image"
+    learned_type = LearnedImage
+
+    def __init__(
+        self,
+        *,
+        height: Count | None = None,
+        width: Count | None = None,
+        num_channels: Literal[1, 2, 3, 4] | None = None,
+        resize_method: Literal["interpolate", "crop_or_pad"] = "interpolate",
+        infer_image_num_channels: bool = True,
+        infer_image_dimensions: bool = True,
+        infer_image_max_height: Count = 256,
+        infer_image_max_width: Count = 256,
+        infer_image_sample_size: Count = 100,
+        requires_equal_dimensions: bool = False,
+        standardize_image: Literal["imagenet1k"] | None = None,
+        num_classes: Count | None = None,
+        infer_image_num_classes: bool = False,
+        mode: Mode = "lazy",
+        pack: bool = False,
+        prefetch_size: int | None = None,
+        lazy_cache_dir: str | None = None,
+        base_dir: str | None = None,
+        on_error: OnError = "raise",
+        jpeg_decoder: Literal["pillow", "simplejpeg", "opencv"] = "pillow",
+        jpeg_scale: Count = 1,
+        max_pixels: Count = MAX_PIXELS,
+        formats: Sequence[str] | None = None,
+        expand_to: Literal["float32", "uint8"] = "float32",
+        missing_value_strategy: Strategy = "bfill",
+        fill_value: NonNegative | None = None,
+        invalid: Invalid = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.height = height
+        self.width = width
+        self.num_channels = num_channels
+        self.resize_method = resize_method
+        self.infer_image_num_channels = infer_image_num_channels
+        self.infer_image_dimensions = infer_image_dimensions
+        self.infer_image_max_height = infer_image_max_height
+        self.infer_image_max_width = infer_image_max_width
+        self.infer_image_sample_size = infer_image_sample_size
+        self.requires_equal_dimensions = requires_equal_dimensions
+        self.standardize_image = standardize_image
+        self.num_classes = num_classes
+        self.infer_image_num_classes = infer_image_num_classes
+        self.mode = mode
+        self.pack = pack
+        self.prefetch_size = prefetch_size
+        self.lazy_cache_dir = lazy_cache_dir
+        self.base_dir = base_dir
+        self.on_error = on_error
+        self.jpeg_decoder = jpeg_decoder
+        self.jpeg_scale = jpeg_scale
+        self.max_pixels = max_pixels
+        self.formats = formats
+        self.expand_to = expand_to
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def check(self) -> None:
+        super().check()
+        check_formats("Image", self.formats, FORMATS)
+        self._recipe(1, 1, 1)
+        if (self.height is None) != (self.width is None):
+            given, lacking = ("width", "height") if self.height is None else ("height", "width")
+            raise ConfigError(f"Image: {given} is given and {lacking} is not: give both or none")
+        if self.height is None and not self.infer_image_dimensions:
+            raise ConfigError("Image: infer_image_dimensions=False needs a size: give height and width")
+        if self.num_channels is None and not self.infer_image_num_channels:
+            raise ConfigError("Image: infer_image_num_channels=False needs num_channels: give 1, 2, 3 or 4")
+        if self.num_classes is not None and self.num_classes > _MOST_CLASSES:
+            raise ConfigError(f"Image: num_classes must be at most {_MOST_CLASSES}, not {self.num_classes}")
+        if self.standardize_image is not None and (self.expand_to == "uint8" or self.is_mask):
+            kind = "masks are" if self.is_mask else 'expand_to="uint8" is'
+            raise ConfigError(f"Image: standardize_image is for numbers from 0 to 1, which {kind} not: leave it out")
+        self._check_fill()
+
+    def _check_fill(self) -> None:
+        if self.fill_value is None:
+            return
+        if self.is_mask:
+            most = (self.num_classes or _MOST_CLASSES) - 1
+            if self.fill_value > most or self.fill_value != int(self.fill_value):
+                raise ConfigError(f"Image: fill_value of masks must be a class from 0 to {most}, not {self.fill_value}")
+        elif self.fill_value > 1:
+            raise ConfigError(f"Image: fill_value must be a brightness from 0 to 1, not {self.fill_value}")
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether pixels are classes."""
+        return self.num_classes is not None or self.infer_image_num_classes
+
+    @property
+    def sample_size(self) -> int:
+        stores_files = self.pack and self.mode != "eager"
+        wanted = self.height is None or self.num_channels is None or self.is_mask or self._needs_colour or stores_files
+        return self.infer_image_sample_size if wanted else 0
+
+    @property
+    def _needs_colour(self) -> bool:
+        return self.on_error == "fill" and not self.is_mask
+
+    def _recipe(self, height: int, width: int, channels: int, resize_method: Any = None) -> ImageRecipe:
+        return ImageRecipe(
+            int(height),
+            int(width),
+            int(channels),
+            resize_method or self.resize_method,
+            formats=FORMATS if self.formats is None else tuple(self.formats),
+            max_pixels=int(self.max_pixels),
+            decoder=self.jpeg_decoder,
+            jpeg_scale=self.jpeg_scale,
+            mask=self.is_mask,
+        )
+
+    def test(self, content: pa.Buffer | bytes) -> None:
+        # Where all pixels count: a cut could miss those of a depth that cannot be read.
+        decode_image(content, self._recipe(_SMALL, _SMALL, self.num_channels or 3, "interpolate"))
+
+    def facts_of(self, content: pa.Buffer | bytes) -> _Facts:
+        recipe = self._recipe(_SMALL, _SMALL, 4, "interpolate")
+        size = image_size(content, recipe.formats, recipe.max_pixels)
+        if self.is_mask:
+            channels = _CHANNELS if self.num_channels is None else (self.num_channels,)
+            return _Facts(size, colours={count: self._colours(content, size, count) for count in channels})
+        if self._needs_colour:
+            return _Facts(size, tuple(decode_image(content, recipe).mean(axis=(1, 2)).tolist()))
+        return _Facts(size)
+
+    def _colours(
+        self, content: pa.Buffer | bytes, size: tuple[int, int, int], channels: int
+    ) -> tuple[tuple[int, ...], ...]:
+        """Return the colours of a mask, one more than there may be at most."""
+        image = decode_image(content, self._recipe(*size[:2], channels))
+        rounded = (image >= 128) * np.uint8(255) if self._two_levels(channels) else image
+        found = np.unique(rounded.reshape(channels, -1), axis=1).T
+        return tuple(map(tuple, found[: _MOST_CLASSES + 1].tolist()))
+
+    def _two_levels(self, channels: int) -> bool:
+        return self.num_classes == 2 and channels == 1
+
+    def learn(self, summary: FileSample) -> LearnedImage:
+        sample = self.sample(summary)
+        height, width, channels = self._size(sample)
+        return LearnedImage(
+            height=height,
+            width=width,
+            num_channels=channels,
+            file_bytes=self.stored_bytes(summary, sample),
+            mean_colour=self._mean_colour(sample, channels) if self._needs_colour else None,
+            class_map=self._class_map(sample, channels) if self.is_mask else None,
+        )
+
+    def learn_column(self, summary: Any) -> LearnedImage:
+        learned = super().learn_column(summary)
+        assert isinstance(learned, LearnedImage)
+        if learned.class_map is not None and (learned.fill_value or 0) >= len(learned.class_map):
+            most = len(learned.class_map) - 1
+            raise ConfigError(f"Image: fill_value of masks must be a class from 0 to {most}, not {learned.fill_value}")
+        return learned
+
+    def _size(self, sample: Sequence[Found]) -> tuple[int, int, int]:
+        height, width = self.height, self.width
+        channels: int | None = self.num_channels
+        if height is None or width is None or channels is None:
+            sizes = [file.facts.size for file in self.readable(sample, "height, width and num_channels")]
+            found = infer_size(sizes, self.infer_image_max_height, self.infer_image_max_width)
+            height, width = found[:2] if height is None or width is None else (height, width)
+            channels = channels or found[2]
+        if self.requires_equal_dimensions:
+            height = width = min(height, width)
+        return int(height), int(width), int(channels)
+
+    def _mean_colour(self, sample: Sequence[Found], channels: int) -> list[int]:
+        colours = [file.facts.colour for file in sample if not file.error]
+        if not colours:
+            return self._grey(0.0, channels)
+        red, green, blue, alpha = np.mean(colours, axis=0).tolist()
+        grey = sum(weight * part for weight, part in zip(_LUMA, (red, green, blue), strict=True))
+        mean = {1: [grey], 2: [grey, alpha], 3: [red, green, blue], 4: [red, green, blue, alpha]}[channels]
+        return [round(part) for part in mean]
+
+    def _grey(self, brightness: float, channels: int) -> list[int]:
+        level = round(255 * brightness)
+        return {1: [level], 2: [level, 255], 3: [level] * 3, 4: [level] * 3 + [255]}[channels]
+
+    def _class_map(self, sample: Sequence[Found], channels: int) -> list[list[int]]:
+        masks = [file.facts.colours[channels] for file in self.readable(sample, "masks that can be decoded")]
+        pixels = [np.array(colours, np.uint8).T[:, :, None] for colours in masks]
+        colours: list[list[int]] = class_map(pixels, _MOST_CLASSES).tolist()
+        if self.num_classes is not None and len(colours) > self.num_classes:
+            raise MediaError(
+                f"has masks of {len(colours)} colours, and num_classes is {self.num_classes}: mend the masks (JPEG "
+                "blurs them, PNG keeps them), or give a larger num_classes"
+            )
+        return colours
+
+    def advice(self, learned: LearnedImage) -> str | None:
+        if self.standardize_image is not None and learned.num_channels != 3:
+            return f"has images of {learned.num_channels} channels, so standardize_image, which is for 3, is left out"
+        if learned.class_map is not None and self.num_classes is not None and len(learned.class_map) < self.num_classes:
+            return (
+                f"has masks of {len(learned.class_map)} colours in its sample, so there are as many classes, "
+                f"not num_classes={self.num_classes}; a larger infer_image_sample_size may find more"
+            )
+        return None
+
+    def decoder(self, learned: LearnedImage, base_dir: str | None = None) -> ImageDecoder:
+        channels = learned.num_channels
+        fill = learned.fill_value or 0
+        mask = learned.class_map is not None
+        return ImageDecoder(
+            self.reader(base_dir),
+            "fill" if self.on_error == "fill" else "raise",
+            self._recipe(learned.height, learned.width, channels),
+            missing=(int(fill),) if mask else tuple(self._grey(fill, channels)),
+            broken=(0,) if mask else tuple(learned.mean_colour or self._grey(0.0, channels)),
+            colours=None if learned.class_map is None else tuple(map(tuple, learned.class_map)),
+            two_levels=self._two_levels(channels),
+        )
+
+    def expand(self, batch: Any, learned: LearnedImage) -> Any:
+        if learned.class_map is not None:
+            return batch.long()
+        if self.expand_to == "uint8":
+            return batch
+        scaled = batch.float().div_(255)
+        if self.standardize_image is None or learned.num_channels != 3:
+            return scaled
+        mean, deviation = (scaled.new_tensor(numbers).view(3, 1, 1) for numbers in _STANDARDS[self.standardize_image])
+        return scaled.sub_(mean).div_(deviation)
+
+    def decode(self, encoded: np.ndarray, learned: LearnedImage) -> pa.Array:
+        if learned.class_map is None:
+            images = np.moveaxis(np.asarray(encoded, np.uint8), 1, -1)
+        else:
+            images = np.array(learned.class_map, np.uint8)[np.asarray(encoded, np.intp)]
+        return pa.array([encode_png(image) for image in images], pa.binary())

@@ -1,0 +1,267 @@
+"""What images and sounds have in common: cells of paths and bytes, which are only decoded where arrays are wanted."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ConfigError, MediaError, RejectedValueError
+from daskprep.features.base import Feature, Learned
+from daskprep.features.missing import Carry, Edge, fill_from_neighbours
+from daskprep.media.cells import Kind, media_cells
+from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
+from daskprep.media.reader import MediaReader, save_in_memory
+from daskprep.storage.files import Folder
+from daskprep.storage.urls import public_name
+from daskprep.summaries import FileSample, SampledFile
+
+__all__ = ["PARSED_TYPE", "Found", "LearnedMedia", "MediaFeature", "Mode", "OnError", "check_formats"]
+
+Mode = Literal["lazy", "lazy_cached", "eager"]
+OnError = Literal["raise", "fill", "drop"]
+
+# The error says why a cell cannot be decoded, where such rows are dropped.
+PARSED_TYPE = pa.struct([*STORED_TYPE, ("error", pa.string())])
+_ABSOLUTE = r"^(/|~|[^/]+://)"
+_SAMPLE_THREADS = 8  # files of the sample that are read at a time
+_PATH_BYTES = 64  # about what a stored cell takes where there was none to look at
+
+
+class Found(NamedTuple):
+    """What was found in a file of the sample: its size, and what the type looks for, or why it cannot be decoded."""
+
+    file_bytes: int
+    facts: Any = None
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedMedia(Learned):
+    """The mean bytes of what is stored of a cell, None if decoded media are."""
+
+    file_bytes: int | None = None
+
+
+class MediaFeature(Feature):
+    """Base of images and sounds.
+
+    Parsed cells are structs of `path` and `bytes`, of which one is there, and an `error` where `on_error="drop"` has
+    found one. A subclass says what it looks for in a file of the sample, and makes the decoder of what was learned.
+    """
+
+    is_media: ClassVar[bool] = True
+    media: ClassVar[Kind]
+    mode: Mode  # type: ignore[assignment] # hides the most frequent cell, which media do not have
+    pack: bool
+    prefetch_size: int | None
+    lazy_cache_dir: str | None
+    base_dir: str | None
+    on_error: OnError
+    formats: Sequence[str] | None
+
+    # -- what a type defines
+
+    @abstractmethod
+    def decoder(self, learned: Any, base_dir: str | None = None) -> MediaDecoder:
+        """Return what decodes cells; relative paths begin in `base_dir`, or else in that of the feature."""
+
+    @abstractmethod
+    def facts_of(self, content: pa.Buffer | bytes) -> Any:
+        """Return what is to be known of a file of the sample; MediaError if it cannot be decoded."""
+
+    @abstractmethod
+    def test(self, content: pa.Buffer | bytes) -> None:
+        """Raise MediaError if a file cannot be decoded, in as little time as possible."""
+
+    @property
+    @abstractmethod
+    def sample_size(self) -> int:
+        """How many files are to be looked at to learn, 0 if none."""
+
+    # -- what both share
+
+    def check(self) -> None:
+        name = type(self).__name__
+        if self.missing_value_strategy == "fill_with_mode":
+            raise ConfigError(f'{name}: no medium is the most frequent: use "bfill", "ffill" or "drop_row"')
+        if self.pack and self.mode == "eager":
+            raise ConfigError(f'{name}: pack=True is for lazy modes, and mode="eager" stores what is decoded')
+        if self.prefetch_size is not None and self.prefetch_size < 0:
+            raise ConfigError(f"{name}: prefetch_size must be at least 0, not {self.prefetch_size}")
+
+    def read(self, table: pa.Table, name: str) -> pa.Array:
+        column = self.reads(name)[0]
+        cells = media_cells(table[column], self.media)
+        in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
+        if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
+            cells = save_in_memory(cells, Folder.open(self.lazy_cache_dir) / _folder_name(column), self.media)
+        return self._parsed(cells)
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        return self._parsed(media_cells(column, self.media))
+
+    def _parsed(self, cells: pa.StructArray) -> pa.StructArray:
+        path, data = (pc.struct_field(cells, name) for name in ("path", "bytes"))
+        if self.base_dir is None:
+            relative = pc.invert(pc.match_substring_regex(path, _ABSOLUTE))
+            if pc.any(relative).as_py():
+                here = pa.scalar(f"{os.getcwd().rstrip('/')}/")  # noqa: PTH109 a Path would tidy up what follows
+                path = pc.if_else(relative, pc.binary_join_element_wise(here, path, ""), path)
+        parsed = _struct([data, path, pa.nulls(len(cells), pa.string())], cells.is_null())
+        if self.on_error != "drop":
+            return parsed
+        reader = self.reader()
+        errors = pa.array([self._error(cell, reader) for cell in parsed], pa.string())
+        return _struct([data, path, errors], cells.is_null())
+
+    def _error(self, cell: pa.StructScalar, reader: MediaReader) -> str | None:
+        if cell.is_valid:
+            try:
+                self.test(content_of(cell, reader))
+            except MediaError as error:
+                return str(error)
+        return None
+
+    def reader(self, base_dir: str | None = None) -> MediaReader:
+        """Return what reads the files that cells name."""
+        base = self.base_dir if base_dir is None else base_dir
+        also = () if self.lazy_cache_dir is None else (self.lazy_cache_dir,)
+        return MediaReader(None if base is None else _absolute(base), also=tuple(map(_absolute, also)))
+
+    def parse_fill(self, value: Any) -> pa.Array:
+        # The decoder knows what stands for a missing cell; no file does.
+        return pa.nulls(1, PARSED_TYPE)
+
+    def summarize(self, parsed: pa.Array) -> FileSample:
+        present = _sound(parsed).drop_null()
+        path, data = (pc.struct_field(present, name) for name in ("path", "bytes"))
+        return FileSample.of(path, data, self.sample_size, self._found)
+
+    def _found(self, content: pa.Buffer | bytes) -> Found:
+        try:
+            return Found(len(content), self.facts_of(content))
+        except MediaError as error:
+            return Found(len(content), error=str(error))
+
+    def sample(self, summary: FileSample) -> list[Found]:
+        """Return what was found in the files of the sample, which are opened if they are not in memory."""
+        reader = self.reader()
+
+        def look(file: SampledFile) -> Found:
+            if not file.path:
+                found: Found = file.facts
+                return found
+            try:
+                return self._found(reader.read(file.path))
+            except MediaError as error:
+                return Found(0, error=f'"{public_name(file.path)}": {error}')
+
+        with ThreadPoolExecutor(_SAMPLE_THREADS, thread_name_prefix="daskprep-sample") as pool:
+            return list(pool.map(look, summary.files))
+
+    def readable(self, sample: Sequence[Found], remedy: str) -> list[Found]:
+        """Return the files of the sample that can be decoded, at least one."""
+        found = [file for file in sample if not file.error]
+        if not found and sample:
+            raise MediaError(
+                f"none of {len(sample)} files can be decoded to learn from them, the first because: {sample[0].error}; "
+                f"mend the files, set base_dir, or give {remedy}"
+            )
+        if not found:
+            raise MediaError(f"there is no {self.kind} to learn from: give {remedy}")
+        return found
+
+    def stored_bytes(self, summary: FileSample, sample: Iterable[Found]) -> int | None:
+        """Return the mean bytes of what is stored of a cell, about, or None if it is decoded."""
+        if self.mode == "eager":
+            return None
+        sizes = [file.file_bytes for file in sample if file.file_bytes] if self.pack else []
+        if sizes:
+            return max(1, round(sum(sizes) / len(sizes)))
+        return max(1, round(summary.bytes / summary.cells)) if summary.cells else _PATH_BYTES
+
+    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
+        return Edge.of(_sound(parsed))
+
+    def look_around(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
+        if self.neighbours is None or not parsed.null_count:
+            return parsed
+        # What is to be dropped fills no gap.
+        filled = fill_from_neighbours(_sound(parsed), self.neighbours, carry)
+        return filled if self.on_error != "drop" else pc.if_else(parsed.is_valid(), parsed, filled)
+
+    @property
+    def may_drop_rows(self) -> bool:
+        return self.drops_rows or self.on_error == "drop"
+
+    def dropped(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
+        missing = super().dropped(parsed, learned)
+        if self.on_error != "drop":
+            return missing
+        broken: np.ndarray = pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
+        return broken if missing is None else missing | broken
+
+    def why_dropped(self, cell: Any) -> str:
+        path = cell["path"]
+        name = "bytes in memory" if path is None else public_name(path)
+        return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
+
+    def encode(self, parsed: pa.Array, learned: Any) -> np.ndarray:
+        decoder = self.decoder(learned)
+        out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
+        failures = decoder.decode(parsed, out)
+        if failures and self.on_error != "fill":
+            row, cell, reason = failures[0]
+            raise MediaError(
+                f"row {row} of this partition, {cell}: {reason} ({len(failures)} such cells in this partition); mend "
+                'the file, or use on_error="fill" or "drop"'
+            )
+        return out
+
+    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray | pa.Array]:
+        if parsed.null_count and learned.fill_value is None:
+            raise RejectedValueError(
+                f"{parsed.null_count} missing cells and no {self.kind} in the whole column for "
+                f'"{self.missing_value_strategy}" to take: use "fill_with_const" with a fill_value'
+            )
+        fields = [pc.struct_field(parsed, field.name) for field in STORED_TYPE]
+        return {"": pa.StructArray.from_arrays(fields, fields=list(STORED_TYPE), mask=parsed.is_null())}
+
+    def cell_bytes(self, learned: Any) -> int | None:
+        stored: int | None = learned.file_bytes
+        return stored
+
+
+def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:
+    return pa.StructArray.from_arrays(fields, fields=list(PARSED_TYPE), mask=mask)
+
+
+def _sound(parsed: pa.StructArray) -> pa.StructArray:
+    """Return cells without those that have an error."""
+    broken = pc.struct_field(parsed, "error").is_valid()
+    return pc.if_else(broken, pa.scalar(None, PARSED_TYPE), parsed) if pc.any(broken).as_py() else parsed
+
+
+def _absolute(folder: str) -> str:
+    return folder if "://" in folder else os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111
+
+
+def _folder_name(column: str) -> str:
+    """Return a name that no file system and no URL misunderstands, one for each column."""
+    name = quote(column, safe=" ")
+    return name.replace(".", "%2E") if not name.strip(".") else name
+
+
+def check_formats(owner: str, formats: Sequence[str] | None, known: Sequence[str]) -> None:
+    """Raise ConfigError for what is no list of formats."""
+    if isinstance(formats, str) or (formats is not None and not formats):
+        raise ConfigError(f"{owner}: formats must be a list of {', '.join(known)}, not {formats!r}")

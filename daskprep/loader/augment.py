@@ -1,0 +1,372 @@
+"""Augmentation of batches of images: random changes that follow from seed, epoch and row alone."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import DTypeLike, NDArray
+
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.permutation import Integers, make_key, permute
+
+__all__ = ["Augmentation", "Draws", "MeanSubtraction", "Mirror", "RandomCrop", "augmented", "check_augment"]
+
+Shape = tuple[int, ...]
+Step = Callable[..., Any]  # an Augmentation, or a function of a tensor
+
+_WORD_BITS = 62  # the largest domain of `permute`
+_FLOAT_BITS = 53
+_SPAN_BITS = 31
+
+
+@dataclass(frozen=True, eq=False)
+class Draws:
+    """Random numbers for each row of a batch: the same for a row whatever other rows are with it.
+
+    Every call gives numbers that have nothing to do with those of the calls before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> Draws(np.array([7, 8, 9]), key=1).integers(0, 100).tolist()
+    [69, 79, 3]
+    >>> Draws(np.array([9, 7]), key=1).integers(0, 100).tolist()
+    [3, 69]
+    """
+
+    rows: Integers
+    key: int
+    _calls: Iterator[int] = field(default_factory=itertools.count, repr=False)
+
+    def uniform(self, low: float = 0.0, high: float = 1.0) -> NDArray[np.float64]:
+        """Return a number between `low` and `high` for each row."""
+        shares: NDArray[np.float64] = np.ldexp(self._words() >> (_WORD_BITS - _FLOAT_BITS), -_FLOAT_BITS)
+        return low + (high - low) * shares
+
+    def integers(self, low: int, high: int) -> Integers:
+        """Return a whole number from `low` to below `high`, at most 2**31 apart, for each row."""
+        drawn: Integers = low + (((self._words() >> (_WORD_BITS - _SPAN_BITS)) * (high - low)) >> _SPAN_BITS)
+        return drawn
+
+    def _words(self) -> Integers:
+        return permute(self.rows, 2**_WORD_BITS, make_key(self.key, next(self._calls)))
+
+
+class Augmentation(ABC):
+    """A change of images that draws for each of them apart; a subclass may be given like those built in."""
+
+    @abstractmethod
+    def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        """Return changed images, leaving those given as they are; both are (rows, channels, height, width)."""
+
+    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+        """Return type and shape of a changed image of this type and shape, or raise ConfigError."""
+        return dtype, shape
+
+
+@dataclass(frozen=True)
+class RandomCrop(Augmentation):
+    """A part of each image, as large everywhere, from a place of its own.
+
+    ``train.loader(augment={"photo": RandomCrop(224, 224)})`` draws places anew in each epoch; a row has the same place
+    in batches of any size, on any rank. A row that an epoch repeats has one place in it.
+
+    Parameters
+    ----------
+    height, width : int
+        Pixels of the part.
+    padding : int
+        Pixels of zeros put around each image before, so that parts may reach beyond it.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> import daskprep as dp
+    >>> from daskprep.loader.augment import Draws
+    >>> images = torch.arange(1, 9, dtype=torch.uint8).reshape(2, 1, 2, 2)
+    >>> dp.RandomCrop(1, 2)(images, Draws(np.array([7, 8]), key=1)).tolist()
+    [[[[3, 4]]], [[[7, 8]]]]
+    >>> dp.RandomCrop(2, 2, padding=1)(images, Draws(np.array([7, 8]), key=1)).tolist()
+    [[[[0, 3], [0, 0]]], [[[8, 0], [0, 0]]]]
+    """
+
+    height: int
+    width: int
+    padding: int = 0
+
+    def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        size, padding = (self.height, self.width), self.padding
+        rooms = [length + 2 * padding - part for length, part in zip(images.shape[2:], size, strict=True)]
+        places = np.stack([draws.integers(0, room + 1) for room in rooms])
+        if _is_array(images):
+            array = images.numpy()
+            if padding:
+                array = np.pad(array, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+            windows = np.lib.stride_tricks.sliding_window_view(array, size, axis=(2, 3))
+            return torch.from_numpy(windows[np.arange(len(images)), :, places[0], places[1]])
+        if padding:
+            images = torch.nn.functional.pad(images, (padding,) * 4)
+        tops, lefts = _to_device(places, images.device)
+        every = torch.arange(len(images), device=images.device)
+        return images.unfold(2, self.height, 1).unfold(3, self.width, 1)[every, :, tops, lefts]
+
+    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+        for name, value, least in (("height", self.height, 1), ("width", self.width, 1), ("padding", self.padding, 0)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{self}: {name}={value!r}: expected a whole number of pixels from {least}")
+        channels, height, width = _image_shape(self, shape)
+        short = max(self.height - height, self.width - width)
+        if short > 2 * self.padding:
+            raise ConfigError(
+                f"{self}: images of {height} x {width} pixels are too small to cut {self.height} x {self.width} out of "
+                f"them: make height and width smaller, or give padding={-(-short // 2)}"
+            )
+        return dtype, (channels, self.height, self.width)
+
+
+@dataclass(frozen=True)
+class Mirror(Augmentation):
+    """Some of the images with left and right exchanged, others in each epoch.
+
+    A row that an epoch repeats is mirrored each time or never in it.
+
+    Parameters
+    ----------
+    probability : float
+        That an image is mirrored.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> import daskprep as dp
+    >>> from daskprep.loader.augment import Draws
+    >>> images = torch.tensor([1, 2] * 3, dtype=torch.uint8).reshape(3, 1, 1, 2)
+    >>> dp.Mirror()(images, Draws(np.array([7, 8, 9]), key=1)).tolist()
+    [[[[1, 2]]], [[[1, 2]]], [[[2, 1]]]]
+    """
+
+    probability: float = 0.5
+
+    def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        chosen = draws.uniform() < self.probability
+        if _is_array(images):
+            array = images.numpy()
+            mirrored = array.copy()
+            mirrored[chosen] = array[chosen][..., ::-1]
+            return torch.from_numpy(mirrored)
+        return torch.where(_to_device(chosen, images.device)[:, None, None, None], images.flip(3), images)
+
+    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+        if not _is_number(self.probability) or not 0 <= self.probability <= 1:
+            raise ConfigError(f"{self}: probability={self.probability!r}: expected a number from 0 to 1")
+        return dtype, _image_shape(self, shape)
+
+
+@dataclass(frozen=True)
+class MeanSubtraction(Augmentation):
+    """Images as float32, less the mean of each channel.
+
+    Bytes are divided by 255 before; floats are taken as they are. As the result is floats, the loader does not divide
+    it by 255 again, but a feature that standardizes its images would still do so. Put it last in a list: floats take
+    four times the memory of bytes.
+
+    Parameters
+    ----------
+    mean : sequence of float
+        The mean of each channel, where 0 is black and 1 is white.
+    std : sequence of float or None
+        What each channel is divided by afterwards, in the same unit.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> import daskprep as dp
+    >>> from daskprep.loader.augment import Draws
+    >>> images = torch.tensor([0, 51, 255], dtype=torch.uint8).reshape(1, 1, 1, 3)
+    >>> changed = dp.MeanSubtraction([0.2], std=[0.4])(images, Draws(np.array([7]), key=1))
+    >>> changed.numpy().round(4).tolist()
+    [[[[-0.5, 0.0, 2.0]]]]
+    """
+
+    mean: Sequence[float]
+    std: Sequence[float] | None = None
+
+    def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
+        mean = np.array(self.mean, np.float64)
+        factor = 1 / (np.ones_like(mean) if self.std is None else np.array(self.std, np.float64))
+        shift = -mean * factor
+        if images.dtype == torch.uint8:
+            factor = factor / 255
+        constants = np.stack([factor, shift]).astype(np.float32)[:, :, None, None]
+        if _is_array(images):
+            array = images.numpy().astype(np.float32)
+            array *= constants[0]
+            array += constants[1]
+            return torch.from_numpy(array)
+        factors, shifts = _to_device(constants, images.device)
+        return images.to(torch.float32, copy=True).mul_(factors).add_(shifts)
+
+    def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+        shape = _image_shape(self, shape)
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values is not None and not (np.iterable(values) and all(map(_is_number, values))):
+                raise ConfigError(f"{self}: {name}={values!r}: expected a number for each channel, such as [0.5]")
+            if values is not None and len(values) != shape[0]:
+                raise ConfigError(
+                    f"{self}: {name} has {len(values)} numbers, and the images have {shape[0]} channels: give a number "
+                    "for each"
+                )
+        if self.std is not None and min(self.std) <= 0:
+            raise ConfigError(f"{self}: std={self.std!r}: expected numbers above 0")
+        if not (dtype == torch.uint8 or dtype.is_floating_point):
+            raise ConfigError(f"{self}: the images are {dtype}: expected uint8 or floats")
+        if dtype == torch.uint8 and not all(0 <= value <= 1 for value in self.mean):
+            raise ConfigError(
+                f"{self}: mean={self.mean!r}: expected numbers from 0 to 1, so divide those of bytes by 255"
+            )
+        return torch.float32, shape
+
+
+def check_augment(
+    augment: Mapping[str, Any] | None, outputs: Mapping[str, tuple[DTypeLike, Shape]]
+) -> dict[str, tuple[Step, ...]]:
+    """Return what is done to each output, in order; `outputs` has the type and shape of a row of each.
+
+    Raises
+    ------
+    ConfigError
+        An output is unknown, or its rows cannot be augmented so. What comes after a function of the user's is
+        checked when there are batches, as nobody knows what the function makes.
+    """
+    if augment is None:
+        return {}
+    if not isinstance(augment, Mapping):
+        raise ConfigError(f'augment={augment!r}: expected a mapping such as {{"photo": Mirror()}}')
+    return {name: _steps(name, steps, outputs) for name, steps in augment.items()}
+
+
+def _steps(name: str, given: Any, outputs: Mapping[str, tuple[DTypeLike, Shape]]) -> tuple[Step, ...]:
+    if name not in outputs:
+        raise ConfigError(
+            f'augment: "{name}" is none of the outputs of this loader ({", ".join(outputs)}).'
+            f"{did_you_mean(name, outputs)}"
+        )
+    steps = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    dtype, shape = outputs[name]
+    row: tuple[torch.dtype, Shape] | None = torch.from_numpy(np.empty(0, dtype)).dtype, tuple(shape)
+    for step in steps:
+        if isinstance(step, type) or not callable(step):
+            raise ConfigError(
+                f'augment: "{name}": {step!r}: expected Mirror(), another augmentation, a function of a tensor, or a '
+                "list of them"
+            )
+        row = _row_after(name, step, *row) if row is not None and isinstance(step, Augmentation) else None
+    return steps
+
+
+def _row_after(name: str, step: Augmentation, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
+    try:
+        return step.row_after(dtype, shape)
+    except ConfigError as error:
+        raise ConfigError(f'augment: "{name}": {error}') from None
+
+
+def augmented(
+    batch: Mapping[str, torch.Tensor],
+    rows: Integers,
+    seed: int,
+    epoch: int,
+    by_output: Mapping[str, Sequence[Step]],
+) -> dict[str, torch.Tensor]:
+    """Return a batch with some outputs augmented; what is given is not changed.
+
+    What an `Augmentation` draws for an image follows from seed, epoch, row, output and its place in the list. A
+    function is called with all images at once, while torch draws from a generator that the same and all rows of the
+    batch choose: its result depends on how rows are shared out to batches. It must take its random numbers from torch.
+
+    Parameters
+    ----------
+    batch
+        Tensors by output, on any device.
+    rows
+        The number of each row in the split.
+    seed, epoch
+        Choose what is random.
+    by_output
+        As returned by `check_augment`.
+    """
+    changed = {}
+    for name, steps in by_output.items():
+        values = batch[name]
+        for place, step in enumerate(steps):
+            key = make_key(seed, "augment", epoch, name, place)
+            if isinstance(step, Augmentation):
+                _row_after(name, step, values.dtype, tuple(values.shape[1:]))
+                values = step(values, Draws(rows, key))
+            else:
+                values = _called(name, step, values, make_key(key, _digest(rows)))
+        changed[name] = values
+    return {**batch, **changed}
+
+
+def _called(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
+    with _seeded(key, values.device):
+        result = function(values)
+    if not isinstance(result, torch.Tensor) or not result.dim() or len(result) != len(values):
+        found = list(result.shape) if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
+        raise ConfigError(
+            f'augment: "{name}": {function!r} made {found} of a tensor of {list(values.shape)}: expected a tensor of '
+            f"{len(values)} rows"
+        )
+    return result
+
+
+@contextmanager
+def _seeded(key: int, device: torch.device) -> Iterator[None]:
+    """Let torch draw from a generator of its own, on the CPU and the GPU of the tensor."""
+    # torch.manual_seed would seed every GPU, and only those that are forked get their state back.
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
+        torch.default_generator.manual_seed(key)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(key)
+        yield
+
+
+def _digest(rows: Integers) -> str:
+    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+
+
+def _image_shape(step: Augmentation, shape: Shape) -> Shape:
+    if len(shape) != 3:
+        raise ConfigError(
+            f"{step}: rows have the shape {list(shape)}: expected images, of channels, height and width; for others "
+            "give a function of a tensor"
+        )
+    return shape
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_array(images: torch.Tensor) -> bool:
+    """Return whether NumPy can read the images: it moves bytes around in a fifth of the time of torch on a CPU."""
+    return images.device.type == "cpu" and images.dtype != torch.bfloat16 and not images.requires_grad
+
+
+def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
+    tensor = torch.from_numpy(array)
+    if device.type != "cuda":
+        return tensor.to(device)
+    # From memory that is not pinned, a copy waits for all that the GPU has yet to do.
+    return tensor.pin_memory().to(device, non_blocking=True)

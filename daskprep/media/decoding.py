@@ -1,0 +1,274 @@
+"""Columns of media cells decoded into arrays, whatever becomes of those that are missing or broken."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import MediaError
+from daskprep.media.audio import AudioRecipe, decode_audio
+from daskprep.media.images import ImageRecipe, decode_image, to_classes
+from daskprep.media.reader import MediaReader
+from daskprep.media.spectra import features_of
+from daskprep.storage.urls import public_name
+
+__all__ = ["STORED_TYPE", "AudioDecoder", "Failure", "ImageDecoder", "MediaDecoder", "content_of"]
+
+# What travels of a cell to the parts of a dataset: at most one of both is there.
+STORED_TYPE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
+_GROUP_SAMPLES = 1 << 22  # of sounds whose spectra are computed together, 16 MB
+
+Content = TypeVar("Content")
+
+
+class Failure(NamedTuple):
+    """A cell that cannot be decoded: its row among the cells given, its path, and why."""
+
+    row: int
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class MediaDecoder(ABC):
+    """Turns cells of media into rows of one shape; many threads may use one at a time.
+
+    Parameters
+    ----------
+    reader : MediaReader
+        What reads the files that cells name.
+    on_error : {"raise", "fill"}
+        What the caller makes of failures. Either way they are returned, and their rows hold the fill value.
+    """
+
+    reader: MediaReader
+    on_error: Literal["raise", "fill"]
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Shape of a decoded row."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> str:
+        """Type of a decoded row."""
+
+    @abstractmethod
+    def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
+        """Decode each cell into its row of `out`; return those that cannot be decoded.
+
+        Raises
+        ------
+        OSError
+            If storage fails, which is no property of a cell.
+        """
+
+    @abstractmethod
+    def _facts(self) -> dict[str, Any]:
+        """Return all that the decoded numbers depend on besides the files, as JSON values."""
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all that the decoded numbers depend on besides the files, for cache keys."""
+        text = json.dumps(self._facts(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def pack(self, cells: pa.StructArray) -> tuple[pa.StructArray, list[Failure]]:
+        """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
+        failures: list[Failure] = []
+        contents: list[memoryview | None] = [None] * len(cells)
+        for row, content in _each(cells, self._read, failures):
+            contents[row] = memoryview(content)
+        data = pa.array(contents, pa.large_binary())
+        path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), pc.struct_field(cells, "path"))
+        return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
+
+    def _read(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
+        return content_of(cell, self.reader)
+
+
+def content_of(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
+    """Return the bytes of a cell or of its file."""
+    data = cell["bytes"]
+    return data.as_buffer() if data.is_valid else reader.read(cell["path"].as_py())
+
+
+def _each(
+    cells: pa.StructArray, read: Callable[[pa.StructScalar], Content], failures: list[Failure]
+) -> Iterator[tuple[int, Content]]:
+    """Give the rows of the cells that are there with what is read of each; failures are added to the list."""
+    for row in range(len(cells)):
+        cell = cells[row]
+        if cell.is_valid:
+            try:
+                content = read(cell)
+            except MediaError as error:
+                failures.append(_failure(row, cell["path"].as_py(), error))
+            else:
+                yield row, content
+
+
+def _failure(row: int, path: str | None, error: MediaError) -> Failure:
+    cell = "bytes in memory" if path is None else public_name(path)
+    return Failure(row, cell, str(error).removeprefix(f"{cell}: "))
+
+
+@dataclass(frozen=True)
+class ImageDecoder(MediaDecoder):
+    """Decodes images to uint8 (channels, height, width), or masks to the numbers of classes (height, width).
+
+    Parameters
+    ----------
+    recipe : ImageRecipe
+        How images are brought to one shape.
+    missing, broken : tuple of int
+        The colour, by channel, that stands for a missing cell and for one that cannot be decoded. Of masks, the class.
+    colours : tuple of tuple of int, optional
+        The colour of each class of masks; any other colour is class 0.
+    two_levels : bool
+        Whether pixels of masks are rounded to 0 and 255 before.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskprep.media.cells import media_cells
+    >>> from daskprep.media.images import ImageRecipe, encode_png
+    >>> from daskprep.media.reader import MediaReader
+    >>> cells = media_cells([encode_png(np.full((4, 4), 200, np.uint8)), None, "/no/such.png"], "image")
+    >>> decoder = ImageDecoder(MediaReader(), "fill", ImageRecipe(1, 2, 1), missing=(0,), broken=(128,))
+    >>> out = np.empty((3, *decoder.shape), decoder.dtype)
+    >>> decoder.decode(cells, out)
+    [Failure(row=2, cell='/no/such.png', reason='there is no such file')]
+    >>> out.tolist()
+    [[[[200, 200]]], [[[0, 0]]], [[[128, 128]]]]
+    """
+
+    recipe: ImageRecipe
+    missing: tuple[int, ...]
+    broken: tuple[int, ...]
+    colours: tuple[tuple[int, ...], ...] | None = None
+    two_levels: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.recipe.shape if self.colours is None else self.recipe.shape[1:]
+
+    @property
+    def dtype(self) -> str:
+        return "uint8"
+
+    def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
+        if cells.null_count:
+            out[cells.is_null().to_numpy(zero_copy_only=False)] = self._fill(self.missing)
+        failures: list[Failure] = []
+        unseen = 0  # pixels
+        known = None if self.colours is None else np.array(self.colours, np.uint8)
+        for row, content in _each(cells, self._read, failures):
+            try:
+                if known is None:
+                    decode_image(content, self.recipe, out[row])
+                else:
+                    out[row], odd = to_classes(decode_image(content, self.recipe), known, self.two_levels)
+                    unseen += odd
+            except MediaError as error:
+                failures.append(_failure(row, cells[row]["path"].as_py(), error))
+        for failure in failures:
+            out[failure.row] = self._fill(self.broken)
+        if unseen:
+            # Without the number of pixels, so that Python shows it once.
+            warnings.warn(
+                f"masks have pixels of other colours than the {len(self.colours or ())} of their classes, which become "
+                "class 0; a larger infer_image_sample_size finds more colours",
+                UserWarning,
+                stacklevel=2,
+            )
+        return failures
+
+    def _fill(self, colour: tuple[int, ...]) -> np.ndarray:
+        fill = np.array(colour, np.uint8)
+        return fill[:, None, None] if self.colours is None else fill[0]
+
+    def _facts(self) -> dict[str, Any]:
+        broken = self.broken if self.on_error == "fill" else None
+        return {
+            "recipe": self.recipe.digest(),
+            "fill": [self.missing, broken],
+            "colours": self.colours,
+            "two_levels": self.two_levels,
+        }
+
+
+@dataclass(frozen=True)
+class AudioDecoder(MediaDecoder):
+    """Decodes sounds to float32 (length, features).
+
+    Parameters
+    ----------
+    recipe : AudioRecipe
+        What is made of a sound.
+    missing, broken : float
+        The number, everywhere, that stands for a missing cell and for one that cannot be decoded.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from daskprep.media.audio import AudioRecipe, encode_wav
+    >>> from daskprep.media.cells import media_cells
+    >>> from daskprep.media.reader import MediaReader
+    >>> cells = media_cells([encode_wav(np.array([0.5, -0.25]), 100), None, b"no sound"], "audio")
+    >>> recipe = AudioRecipe("raw", sampling_rate=100, length_limit_in_s=0.03)
+    >>> decoder = AudioDecoder(MediaReader(), "fill", recipe, missing=1.0, broken=0.0)
+    >>> out = np.empty((3, *decoder.shape), decoder.dtype)
+    >>> [failure.row for failure in decoder.decode(cells, out)]
+    [2]
+    >>> out[:, :, 0].tolist()
+    [[0.5, -0.25, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
+    """
+
+    recipe: AudioRecipe
+    missing: float
+    broken: float
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.recipe.shape
+
+    @property
+    def dtype(self) -> str:
+        return "float32"
+
+    def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
+        failures: list[Failure] = []
+        # Rows without a wave are computed as silence, and overwritten: so a group is one piece of `out`.
+        waves: list[np.ndarray] = []
+        first = samples = 0
+        for row, wave in _each(cells, self._wave, failures):
+            waves += [np.empty(0, np.float32)] * (row - first - len(waves))
+            waves.append(wave)
+            samples += len(wave)
+            if samples >= _GROUP_SAMPLES:
+                features_of(waves, self.recipe, out[first : row + 1])
+                first, samples, waves = row + 1, 0, []
+        if waves:
+            features_of(waves, self.recipe, out[first : first + len(waves)])
+        if cells.null_count:
+            out[cells.is_null().to_numpy(zero_copy_only=False)] = self.missing
+        for failure in failures:
+            out[failure.row] = self.broken
+        return failures
+
+    def _wave(self, cell: pa.StructScalar) -> np.ndarray:
+        return decode_audio(self._read(cell), self.recipe)
+
+    def _facts(self) -> dict[str, Any]:
+        broken = self.broken if self.on_error == "fill" else None
+        return {"recipe": self.recipe.digest(), "fill": [self.missing, broken]}

@@ -1,0 +1,91 @@
+"""A sample of files that is the same however rows are cut into partitions."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.summaries.base import Summary
+from daskprep.summaries.token_hash import token_hashes
+
+__all__ = ["FileSample", "SampledFile"]
+
+
+class SampledFile(NamedTuple):
+    """A file of the sample: its path, or "" and what was found in its bytes."""
+
+    digest: int
+    path: str
+    facts: Any = None
+
+
+@dataclass(frozen=True)
+class FileSample(Summary):
+    """The `limit` distinct files with the smallest hashes, of their paths or of their bytes, and the size of all cells.
+
+    `cells` counts cells, `bytes` what they take: their paths, or their bytes where these are in memory.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> paths = pa.array(["a.png", "b.png", "c.png", "a.png"])
+    >>> whole = FileSample.of(paths, pa.nulls(4, pa.large_binary()), 2, len)
+    >>> parts = [FileSample.of(paths[k : k + 2], pa.nulls(2, pa.large_binary()), 2, len) for k in (0, 2)]
+    >>> parts[0] + parts[1] == parts[1] + parts[0] == whole
+    True
+    >>> whole.cells, whole.bytes, len(whole.files)
+    (4, 20, 2)
+    """
+
+    limit: int = 0
+    cells: int = 0
+    bytes: int = 0
+    files: tuple[SampledFile, ...] = field(default=())
+
+    @classmethod
+    def of(cls, path: pa.Array, data: pa.Array, limit: int, facts_of: Callable[[pa.Buffer], Any]) -> FileSample:
+        """Summarize cells that have a path or bytes each.
+
+        `facts_of` says what is kept of the bytes of a cell; it is asked about those of the sample alone.
+        """
+        sizes = [pc.sum(pc.binary_length(column)).as_py() or 0 for column in (path, data)]
+        files: list[SampledFile] = []
+        if limit:
+            contents = [one.as_buffer() for one in data.drop_null()]
+            hashes = np.array([_digest(content) for content in contents], np.uint64)
+            files += [SampledFile(digest, "", facts_of(contents[row])) for digest, row in _smallest(hashes, limit)]
+            paths = path.drop_null()
+            files += [SampledFile(digest, paths[row].as_py()) for digest, row in _smallest(token_hashes(paths), limit)]
+        return cls(limit, len(path), sum(sizes), _first(files, limit))
+
+    def __add__(self, other: FileSample) -> FileSample:
+        if type(other) is not type(self):
+            return NotImplemented
+        limit = max(self.limit, other.limit)
+        files = _first([*self.files, *other.files], limit)
+        return FileSample(limit, self.cells + other.cells, self.bytes + other.bytes, files)
+
+    def __mul__(self, times: int) -> FileSample:
+        return FileSample(self.limit, self.cells * times, self.bytes * times, self.files if times else ())
+
+
+def _digest(content: pa.Buffer) -> int:
+    return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "little")
+
+
+def _smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
+    """Return the smallest distinct hashes, and a row of each."""
+    digests, rows = np.unique(hashes, return_index=True)
+    return list(zip(digests[:limit].tolist(), rows[:limit].tolist(), strict=True))
+
+
+def _first(files: list[SampledFile], limit: int) -> tuple[SampledFile, ...]:
+    # Equal files have equal facts. What files have in common with others is decided by hash and path alone.
+    distinct = {(file.digest, file.path): file for file in files}
+    return tuple(distinct[key] for key in sorted(distinct)[:limit])

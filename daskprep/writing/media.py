@@ -1,0 +1,61 @@
+"""Cells of media on their way into a part: decoded to arrays, or stored as they are or with their files' bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+
+from daskprep.media.failures import check_failures
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from daskprep.features import Feature
+    from daskprep.features.media import MediaFeature
+    from daskprep.media.decoding import Failure, MediaDecoder
+    from daskprep.storage.arrays import Output
+    from daskprep.writing.learned import SavedLearned
+
+__all__ = ["Filled", "MediaColumns"]
+
+
+class Filled(NamedTuple):
+    """A row whose medium could not be decoded, so that a fill value stands for it."""
+
+    row_id: int
+    column: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class MediaColumns:
+    """What tasks that write parts must know to decode the cells that are carried to them."""
+
+    features: Mapping[str, Feature]
+    learned: SavedLearned
+
+    def decode(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[np.ndarray, list[Filled]]:
+        """Return the decoded rows of an output, and those for which a fill value stands."""
+        decoder = self._decoder(output)
+        rows = output.empty(len(cells))
+        return rows, self._settled(output, decoder.decode(cells, rows), row_ids)
+
+    def stored(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[pa.StructArray, list[Filled]]:
+        """Return what a table holds of an output that is decoded when it is loaded."""
+        if not self._feature(output).pack:
+            return cells, []
+        packed, failures = self._decoder(output).pack(cells)
+        return packed, self._settled(output, failures, row_ids)
+
+    def _feature(self, output: Output) -> MediaFeature:
+        return cast("MediaFeature", self.features[output.name])
+
+    def _decoder(self, output: Output) -> MediaDecoder:
+        return self._feature(output).decoder(self.learned.load(self.features)[output.name])
+
+    def _settled(self, output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:
+        check_failures(failures, self._feature(output).on_error, output.name, row_ids)
+        return [Filled(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]

@@ -1,0 +1,171 @@
+"""Decoded media are kept block by block, whole or not at all, and found by all that they depend on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import zarr
+from distributed import Client
+
+import daskprep as dp
+from daskprep.dataset import Dataset
+from daskprep.errors import ConfigError, MediaError
+from daskprep.media.images import encode_png
+from daskprep.media.reader import MediaReader
+from daskprep.storage import Folder
+
+ROWS = 100
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("photos")
+    paths = [folder / f"{number}.png" for number in range(ROWS)]
+    for path in paths:
+        path.write_bytes(encode_png(rng.integers(0, 256, (9, 7, 3)).astype(np.uint8)))
+    return [str(path) for path in paths]
+
+
+def write(path: Path, photos: list[str], **options) -> Dataset:
+    feature = dp.Image(**{"height": 6, "width": 5, "num_channels": 3, "mode": "lazy_cached"} | options)
+    prep = dp.Preprocessor({"photo": feature}, split=dp.RandomSplit((0.6, 0.2, 0.2)))
+    return prep.fit_write(pd.DataFrame({"photo": photos}), path, block_rows=8)
+
+
+@pytest.fixture
+def dataset(photos: list[str], tmp_path: Path) -> Dataset:
+    return write(tmp_path / "photos.dp", photos)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def cache_of(dataset: Dataset) -> Path:
+    return Path(dataset.files.folder.path) / "cache"
+
+
+def test_a_block_is_there_once_it_was_written(dataset):
+    cache, train = dataset["train"].cache("photo"), dataset["train"]
+    rows = train.read("photo")["photo"]
+    last = cache.blocks - 1
+    assert cache.read(last) is None
+    assert not cache.has(last)
+    assert cache.write(last, rows[last * 8 :])
+    np.testing.assert_array_equal(cache.read(last), rows[last * 8 :])
+    np.testing.assert_array_equal(cache.read(last, np.empty((8, 3, 6, 5), np.uint8)), rows[last * 8 :])
+    assert cache.has(last)
+    assert cache.present() == [last]
+
+
+def test_other_tools_read_a_cache(dataset):
+    dataset.cache_media()
+    for split in dataset.splits.values():
+        found = zarr.open_group(split.cache("photo").folder.path, mode="r")["photo"]
+        np.testing.assert_array_equal(found[:], split.read("photo")["photo"])
+
+
+def test_all_splits_are_cached_and_what_is_there_stays(dataset, monkeypatch):
+    dataset.cache_media(splits="test")
+    assert dataset["test"].cache("photo").complete
+    assert not dataset["train"].cache("photo").present()
+    dataset.cache_media()
+    assert all(split.cache("photo").complete for split in dataset.splits.values())
+    monkeypatch.setattr(MediaReader, "read", None)
+    dataset.cache_media()
+    for split in dataset.splits.values():
+        assert split.loader(8).stats()["decoded"] == 0
+
+
+def test_a_cache_is_no_part_of_the_dataset(dataset):
+    dataset.cache_media()
+    dataset.verify()
+    dataset.clear_cache()
+    assert not cache_of(dataset).exists()
+    dataset.verify()
+
+
+def test_a_cache_elsewhere_is_not_cleared(dataset, tmp_path):
+    dataset.cache_media(cache_dir=tmp_path / "elsewhere", columns="photo")
+    dataset.clear_cache()
+    assert dataset["train"].cache("photo", Folder.open(tmp_path / "elsewhere")).complete
+    assert not cache_of(dataset).exists()
+
+
+@pytest.mark.cluster
+def test_a_cluster_caches_the_same(dataset, tmp_path, cluster: Client):
+    with_threads = tmp_path / "threads"
+    dataset.cache_media(cache_dir=with_threads)
+    dataset.cache_media(cluster)
+    assert files(cache_of(dataset)) == files(with_threads)
+    with pytest.raises(ConfigError, match="memory://"):
+        dataset.cache_media(cluster, cache_dir="memory://cached")
+
+
+def test_settings_and_splits_have_caches_of_their_own(photos, tmp_path):
+    larger = write(tmp_path / "larger.dp", photos, width=6)
+    other = write(tmp_path / "other.dp", photos, resize_method="crop_or_pad")
+    same = write(tmp_path / "same.dp", photos)
+    again = write(tmp_path / "again.dp", photos)
+    names = [[split.cache("photo").name for split in one.splits.values()] for one in (larger, other, same)]
+    assert len({name for one in names for name in one}) == 9
+    assert [split.cache("photo").name for split in again.splits.values()] == names[2]
+
+
+def test_fill_values_are_left_out(photos, tmp_path):
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    dataset = write(tmp_path / "f.dp", [*photos, str(tmp_path / "broken.png")], on_error="fill")
+    dataset.cache_media()
+    caches = [split.cache("photo") for split in dataset.splits.values()]
+    assert sum(cache.blocks - len(cache.present()) for cache in caches) == 1
+
+
+def test_a_file_that_cannot_be_decoded_is_named(photos, tmp_path):
+    (tmp_path / "broken.png").write_bytes(Path(photos[0]).read_bytes())
+    dataset = write(tmp_path / "f.dp", [*photos, str(tmp_path / "broken.png")])
+    (tmp_path / "broken.png").write_bytes(b"no image")
+    with pytest.raises(MediaError, match=f'column "photo", row {ROWS}: .*broken.png'):
+        dataset.cache_media()
+
+
+def test_a_limit_removes_chunks_of_other_datasets_only(dataset, photos, tmp_path):
+    folder = tmp_path / "shared"
+    # What others keep there is neither counted nor removed.
+    theirs = folder / "array.zarr" / "photo" / "c.0.0.0.0"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_bytes(bytes(100_000))
+    dataset.cache_media(cache_dir=folder)
+    before = files(folder)
+    limit = sum(map(len, before.values())) - 100_000 + 3_000
+    other = write(tmp_path / "other.dp", photos, width=6)
+    other.cache_media(splits="test", cache_dir=folder, cache_limit=limit)
+    after = files(folder)
+    assert other["test"].cache("photo", Folder.open(folder)).complete
+    assert 0 < sum(name in after for name in before) < len(before)
+    assert theirs.exists()
+    assert sum(map(len, after.values())) - 100_000 <= limit
+
+
+def test_chunks_of_the_same_dataset_make_no_room(dataset, tmp_path):
+    folder, train = Folder.open(tmp_path / "shared"), dataset["train"]
+    rows = train.read("photo")["photo"]
+    cache, test = (dataset[name].cache("photo", folder, 5_000) for name in ("train", "test"))
+    written = [block for block in range(cache.blocks - 1) if cache.write(block, rows[block * 8 : block * 8 + 8])]
+    assert 0 < len(written) < cache.blocks - 1
+    assert not test.write(0, rows[:8])
+    assert cache.present() == written
+    assert sum(folder.sizes().values()) <= 5_000
+
+
+def test_an_output_that_is_not_decoded_later_is_refused(dataset, photos, tmp_path):
+    with pytest.raises(ConfigError, match='Did you mean "photo"'):
+        dataset.cache_media(columns=["photos"])
+    eager = write(tmp_path / "eager.dp", photos, mode="eager")
+    eager.cache_media()
+    assert not cache_of(eager).exists()
+    with pytest.raises(ConfigError, match="Those are: none"):
+        eager.cache_media(columns="photo")

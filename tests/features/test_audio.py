@@ -1,0 +1,289 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import soundfile
+import torch
+from sklearn.base import clone
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, MediaError
+from daskprep.features.audio import LearnedAudio
+from daskprep.media.audio import encode_wav
+
+RAW = {"type": "raw", "audio_file_length_limit_in_s": 0.004}  # four samples at 1,000 Hz
+
+
+def noise(samples: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(-1, 1, samples).astype(np.float32)
+
+
+def sound(*samples: float, rate: int = 1_000) -> bytes:
+    return encode_wav(np.array(samples, np.float32), rate)
+
+
+def column(*cells) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(cells)}, dtype=object)
+
+
+def fit(feature: dp.Audio, *cells) -> dp.Preprocessor:
+    return dp.Preprocessor({"x": feature}, split=None).fit(column(*cells))
+
+
+def encode(feature: dp.Audio, *cells) -> np.ndarray:
+    return np.asarray(fit(feature, *cells).encode(column(*cells))["x"])
+
+
+def learned(feature: dp.Audio, *cells) -> LearnedAudio:
+    found = fit(feature, *cells).learned_["x"]
+    assert isinstance(found, LearnedAudio)
+    return found
+
+
+# -- what is decoded
+
+
+def test_mel_bands_are_those_of_librosa_but_for_corners_at_whole_bins():
+    librosa = pytest.importorskip("librosa")
+    wave = noise(16_000)
+    feature = dp.Audio(audio_file_length_limit_in_s=1.0, num_filter_bands=20, num_fft_points=4096)
+    ours = encode(feature, encode_wav(wave, 16_000))[0]
+    emphasized = np.append(wave[:1], wave[1:] - np.float32(0.97) * wave[:-1])
+    frames = np.lib.stride_tricks.sliding_window_view(emphasized, 640)[::320]
+    centred = (frames - frames.mean(axis=1, keepdims=True)) * np.hamming(640)
+    filters = librosa.filters.mel(sr=16_000, n_fft=4096, n_mels=20, htk=True, norm=None)
+    theirs = np.log(np.abs(np.fft.rfft(centred, 4096)) ** 2 @ filters.T + 1e-10)
+    difference = np.abs(ours - theirs)
+    assert difference.mean() < 0.01
+    assert difference.max() < 0.12
+
+
+@pytest.mark.parametrize(
+    ("type", "shape"),
+    [
+        ("raw", (24_000, 1)),
+        ("stft", (74, 321)),
+        ("stft_phase", (74, 642)),
+        ("group_delay", (74, 321)),
+        ("fbank", (74, 80)),
+    ],
+)
+def test_types_have_the_shapes_of_the_reference(type, shape):
+    feature = dp.Audio(type=type, audio_file_length_limit_in_s=1.5)
+    found = learned(feature, encode_wav(noise(8_000), 16_000))
+    assert (found.max_length, found.feature_dim) == shape
+    assert feature.empty_outputs(found)[""].shape == (0, *shape)
+
+
+def test_the_default_is_seven_and_a_half_seconds_of_80_bands():
+    encoded = encode(dp.Audio(), encode_wav(noise(4_000), 16_000))
+    assert (encoded.shape, encoded.dtype) == ((1, 374, 80), np.float32)
+
+
+def test_channels_are_averaged_and_short_sounds_are_padded():
+    stereo = encode_wav(np.array([[0.5, 0.25], [-0.5, -0.25], [1.0, 0.0]], np.float32), 1_000)
+    assert encode(dp.Audio(**RAW, padding_value=9.0), stereo).ravel().tolist() == [0.375, -0.375, 0.5, 9.0]
+
+
+def test_long_sounds_lose_their_end():
+    assert encode(dp.Audio(**RAW), sound(*(np.arange(10) / 10))).ravel().tolist() == pytest.approx([0, 0.1, 0.2, 0.3])
+
+
+def test_norm_standardizes_each_sound():
+    encoded = encode(dp.Audio(**RAW, norm="per_file"), sound(1, 2, 3, 4), sound(0.1, 0.2, 0.3, 0.4))
+    wanted = (np.arange(4) - 1.5) / np.std(np.arange(4), ddof=1)
+    np.testing.assert_allclose(encoded[:, :, 0], [wanted, wanted], atol=1e-5)
+
+
+@pytest.mark.parametrize("format", ["FLAC", "OGG", "AIFF"])
+def test_files_of_other_formats_are_decoded(format, tmp_path):
+    path = tmp_path / "a.sound"
+    soundfile.write(path, noise(16_000), 16_000, format=format)
+    feature = dp.Audio(type="raw", audio_file_length_limit_in_s=0.5)
+    assert np.isfinite(encode(feature, str(path))).all()
+    with pytest.raises(MediaError, match="formats allowed are WAV"):
+        encode(clone(feature).set_params(formats=["WAV"], sampling_rate=16_000), str(path))
+
+
+@pytest.mark.parametrize(
+    ("params", "changed"),
+    [
+        ({"window_length_in_s": 0.08}, (12, 80)),
+        ({"window_shift_in_s": 0.01}, (27, 80)),
+        ({"num_fft_points": 512, "type": "stft"}, (14, 257)),
+        ({"num_filter_bands": 12}, (14, 12)),
+        ({"sampling_rate": 4_000}, (14, 80)),
+        ({"window_type": "hann"}, (14, 80)),
+    ],
+)
+def test_each_parameter_of_spectra_has_its_effect(params, changed):
+    cell = encode_wav(noise(3_000), 8_000)
+    plain = encode(dp.Audio(audio_file_length_limit_in_s=0.3), cell)
+    other = encode(dp.Audio(audio_file_length_limit_in_s=0.3, **params), cell)
+    assert other.shape[1:] == changed
+    assert plain.shape[1:] == (14, 80)
+    assert not np.array_equal(plain, other)
+
+
+def test_max_seconds_is_a_limit():
+    with pytest.raises(MediaError, match="max_seconds is 2"):
+        encode(dp.Audio(**RAW, max_seconds=2), encode_wav(noise(3_000), 1_000))
+
+
+def test_the_face_of_scikit_learn_gives_rows_of_numbers():
+    frame = column(sound(1, 2, 3, 4), None)
+    feature = dp.Audio(**RAW, missing_value_strategy="ffill")
+    assert feature.fit_transform(frame).tolist() == [[1, 2, 3, 4]] * 2
+    assert clone(feature).get_params() == feature.get_params()
+
+
+def test_decode_gives_sounds_or_lists_of_frames():
+    cell = sound(0.5, -0.5, 0.25, 0)
+    prep = fit(dp.Audio(**RAW), cell)
+    [data] = prep.decode(prep.encode(column(cell)))["x"]
+    samples, rate = soundfile.read(io.BytesIO(data))
+    assert (samples.tolist(), rate) == ([0.5, -0.5, 0.25, 0], 1_000)
+    feature = dp.Audio(audio_file_length_limit_in_s=0.3)
+    cells = [encode_wav(noise(2_000, seed), 8_000) for seed in range(2)]
+    encoded = encode(feature, *cells)
+    frames = feature.decode(encoded, learned(feature, *cells))
+    assert np.array_equal(frames.to_pylist(), encoded)
+
+
+def test_batches_hold_what_is_stored():
+    batch = torch.zeros(1, 4, 1)
+    assert dp.Audio().expand(batch, LearnedAudio()) is batch
+
+
+# -- the sampling rate
+
+
+def test_the_rate_is_the_most_frequent_one_and_of_several_the_largest():
+    slow, fast = sound(1, 1, rate=1_000), sound(1, 2, rate=2_000)
+    assert learned(dp.Audio(**RAW), slow, fast, sound(2, 2, rate=1_000)).sampling_rate == 1_000
+    assert learned(dp.Audio(**RAW), slow, fast).sampling_rate == 2_000
+    assert learned(dp.Audio(**RAW, sampling_rate=3_000), slow).sampling_rate == 3_000
+
+
+def test_other_rates_are_resampled():
+    time = np.arange(4_000)
+    cells = [encode_wav(np.sin(2 * np.pi * 100 * time / rate).astype(np.float32), rate) for rate in (8_000, 4_000)]
+    encoded = encode(dp.Audio(type="raw", audio_file_length_limit_in_s=0.4), *cells)[:, :, 0]
+    np.testing.assert_allclose(encoded[1, 50:-50], encoded[0, 50:-50], atol=0.01)
+
+
+@pytest.mark.parametrize("npartitions", [1, 3, 16])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_what_is_learned_does_not_depend_on_partitions(npartitions, in_memory, tmp_path):
+    cells = [encode_wav(noise(10 + k, seed=k), 1_000 * (1 + k % 3)) for k in range(20)]
+    if not in_memory:
+        paths = [tmp_path / f"{k}.wav" for k in range(20)]
+        for path, data in zip(paths, cells, strict=True):
+            path.write_bytes(data)
+        cells = list(map(str, paths))
+    feature = dp.Audio(**RAW, pack=True)
+    whole = learned(feature, *cells)
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(column(*cells), npartitions=npartitions, sort=False)
+    again = dp.Preprocessor({"x": feature}, split=None).fit(frame).learned_["x"]
+    assert json.dumps(again.to_dict()) == json.dumps(whole.to_dict())
+    assert LearnedAudio.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+
+
+def test_files_are_not_opened_where_the_rate_is_given():
+    assert learned(dp.Audio(**RAW, sampling_rate=1_000), "/no/such.wav").max_length == 4
+
+
+def test_a_sample_without_a_readable_file_is_an_error():
+    with pytest.raises(MediaError, match=r'column "x": none of 1 files.*give sampling_rate'):
+        fit(dp.Audio(), b"no sound")
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"norm": "global"}, 'norm="global" is not supported: use "per_file"'),
+        ({"audio_file_length_limit_in_s": 0}, "audio_file_length_limit_in_s is 0.0: give at least one sample"),
+        ({"window_shift_in_s": -1.0}, "window_shift_in_s is -1.0"),
+        ({"sampling_rate": 8_000, "num_fft_points": 100}, "num_fft_points is 100: give at least the 320"),
+        ({"num_fft_points": 10}, "num_fft_points is 10: give at least the 40"),
+        ({"num_filter_bands": 0}, "num_filter_bands must be a whole number of at least 1"),
+        ({"max_seconds": 0}, "max_seconds must be more than 0"),
+        ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
+        ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
+        ({"fill_value": float("nan")}, "fill_value must be a finite number"),
+        ({"formats": ["wave"]}, "'wave'"),
+        ({"type": "mfcc"}, "type must be one of"),
+        ({"mode": "eager", "pack": True}, "pack=True is for lazy modes"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(params, message):
+    with pytest.raises(ConfigError, match=message):
+        fit(dp.Audio(**params), sound(1, 2))
+
+
+# -- cells that are missing or broken
+
+
+@pytest.mark.parametrize(("strategy", "firsts"), [("bfill", [1, 1, 2, 2]), ("ffill", [1, 1, 1, 2])])
+@pytest.mark.parametrize("npartitions", [1, 4])
+def test_neighbours_fill_gaps_across_partitions(strategy, firsts, npartitions):
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(column(None, sound(1, 1), None, sound(2, 2)), npartitions=npartitions, sort=False)
+    prep = dp.Preprocessor({"x": dp.Audio(**RAW, missing_value_strategy=strategy)}, split=None).fit(frame)
+    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0].tolist() == firsts
+
+
+def test_a_number_fills_gaps_everywhere():
+    feature = dp.Audio(**RAW, missing_value_strategy="fill_with_const", fill_value=-3)
+    assert encode(feature, sound(1), None)[1].ravel().tolist() == [-3] * 4
+
+
+def test_rows_with_gaps_are_dropped():
+    assert len(encode(dp.Audio(**RAW, missing_value_strategy="drop_row"), sound(1), None)) == 1
+
+
+def test_a_broken_sound_is_an_error_that_names_it_or_padding():
+    cells = [sound(1, 2, 3, 4), "/no/such.wav"]
+    with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.wav: there is no such file'):
+        encode(dp.Audio(**RAW), *cells)
+    filled = encode(dp.Audio(**RAW, on_error="fill", padding_value=0.5), *cells)
+    assert filled[:, :, 0].tolist() == [[1, 2, 3, 4], [0.5] * 4]
+
+
+@pytest.mark.parametrize("npartitions", [1, 4])
+def test_rows_of_broken_sounds_are_dropped_and_fill_no_gap(npartitions):
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(column(None, b"broken", sound(3), sound(4)), npartitions=npartitions, sort=False)
+    prep = dp.Preprocessor({"x": dp.Audio(**RAW, on_error="drop")}, split=None).fit(frame)
+    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0].tolist() == [3, 3, 4]
+
+
+def test_samples_in_structs_are_sounds():
+    cells = pa.array([{"array": [0.5, 0.25], "sampling_rate": 1_000}, {"array": [0.1], "sampling_rate": 1_000}])
+    frame = pd.DataFrame({"x": pd.arrays.ArrowExtensionArray(cells)})
+    encoded = dp.Preprocessor({"x": dp.Audio(**RAW)}, split=None).fit(frame).encode(frame)["x"]
+    assert encoded[0].ravel().tolist() == [0.5, 0.25, 0, 0]
+
+
+def test_columns_that_hold_no_sounds_are_refused():
+    with pytest.raises(ColumnError, match='column "x".*holds no sound'):
+        fit(dp.Audio(), 1, 2)
+
+
+def test_sounds_in_memory_are_written_once(tmp_path):
+    feature = dp.Audio(**RAW, lazy_cache_dir=str(tmp_path))
+    cells = [sound(1), sound(2), sound(1)]
+    first = encode(feature, *cells)
+    files = {path: path.stat().st_mtime_ns for path in Path(tmp_path / "x").iterdir()}
+    assert np.array_equal(encode(feature, *cells), first)
+    assert {path: path.stat().st_mtime_ns for path in Path(tmp_path / "x").iterdir()} == files
+    assert len(files) == 2

@@ -1,0 +1,451 @@
+from __future__ import annotations
+
+import io
+import json
+import warnings
+from pathlib import Path
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image as PILImage
+from sklearn.base import clone
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueError
+from daskprep.features import Learned
+from daskprep.features.image import LearnedImage
+from daskprep.features.media import PARSED_TYPE
+from daskprep.media.images import encode_png
+
+SMALL = {"height": 2, "width": 3, "num_channels": 1}
+
+
+def noise(height: int = 6, width: int = 9, channels: int = 3, seed: int = 0) -> np.ndarray:
+    shape = (height, width) if channels == 1 else (height, width, channels)
+    return np.random.default_rng(seed).integers(0, 256, shape, np.uint8)
+
+
+def flat(level: int, height: int = 4, width: int = 4) -> bytes:
+    return encode_png(np.full((height, width), level, np.uint8))
+
+
+def column(*cells) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(cells)}, dtype=object)
+
+
+def fit(feature: dp.Image, *cells) -> dp.Preprocessor:
+    return dp.Preprocessor({"x": feature}, split=None).fit(column(*cells))
+
+
+def encode(feature: dp.Image, *cells) -> np.ndarray:
+    return np.asarray(fit(feature, *cells).encode(column(*cells))["x"])
+
+
+def learned(feature: dp.Image, *cells) -> LearnedImage:
+    found = fit(feature, *cells).learned_["x"]
+    assert isinstance(found, LearnedImage)
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Give a folder with 24 images of different sizes."""
+    for k in range(24):
+        (tmp_path / f"{k}.png").write_bytes(encode_png(noise(4 + k % 5, 6 + k % 3, 3, seed=k)))
+    return tmp_path
+
+
+# -- what is decoded
+
+
+def test_a_resized_image_is_that_of_pillow():
+    pixels = noise(40, 30)
+    wanted = np.asarray(PILImage.fromarray(pixels).resize((16, 12), PILImage.Resampling.BILINEAR))
+    ours = encode(dp.Image(height=12, width=16), encode_png(pixels))
+    assert ours.shape == (1, 3, 12, 16)
+    assert ours.dtype == np.uint8
+    assert np.abs(ours[0].astype(int) - wanted.transpose(2, 0, 1)).max() <= 1
+
+
+def test_crop_or_pad_keeps_the_scale():
+    pixels = noise(5, 5, 1)
+    ours = encode(dp.Image(height=3, width=7, resize_method="crop_or_pad"), encode_png(pixels))
+    assert np.array_equal(ours[0, 0], np.pad(pixels[1:4], ((0, 0), (1, 1)), "edge"))
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_channels_are_converted(channels):
+    pixels = noise(2, 3, 4)
+    mode = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}[channels]
+    wanted = np.asarray(PILImage.fromarray(pixels).convert(mode)).reshape(2, 3, channels)
+    ours = encode(dp.Image(height=2, width=3, num_channels=channels), encode_png(pixels))
+    assert np.array_equal(ours[0], wanted.transpose(2, 0, 1))
+
+
+def test_paths_bytes_and_structs_are_the_same_image(folder):
+    path = str(folder / "0.png")
+    data = Path(path).read_bytes()
+    structs = pd.arrays.ArrowExtensionArray(pa.array([{"bytes": data, "path": None}, {"bytes": None, "path": path}]))
+    prep = fit(dp.Image(), path)
+    one = prep.encode(column(path))["x"]
+    assert np.array_equal(prep.encode(column(data))["x"], one)
+    assert np.array_equal(prep.encode(pd.DataFrame({"x": structs}))["x"], np.concatenate([one, one]))
+
+
+def test_the_face_of_scikit_learn_gives_rows_of_pixels(folder):
+    frame = pd.DataFrame({"photo": [str(folder / "1.png"), str(folder / "2.png")]})
+    feature = dp.Image(**SMALL)
+    table = feature.fit_transform(frame)
+    assert table.shape == (2, 6)
+    assert feature.get_feature_names_out().tolist() == [f"photo_{i}" for i in range(6)]
+    lazy = clone(feature).fit(dd.from_pandas(frame, npartitions=2)).transform(dd.from_pandas(frame, npartitions=2))
+    assert np.array_equal(np.asarray(lazy), table)
+
+
+def test_decode_gives_images_of_the_same_pixels():
+    pixels = noise(4, 5)
+    prep = fit(dp.Image(), encode_png(pixels))
+    [data] = prep.decode(prep.encode(column(encode_png(pixels))))["x"]
+    assert np.array_equal(np.asarray(PILImage.open(io.BytesIO(data))), pixels)
+
+
+# -- sizes
+
+
+def test_sizes_are_means_of_the_sample():
+    found = learned(dp.Image(), flat(1, 10, 20), flat(2, 13, 40))
+    assert (found.height, found.width, found.num_channels) == (12, 30, 1)
+
+
+def test_sizes_are_bounded_and_made_equal():
+    feature = dp.Image(infer_image_max_height=8, infer_image_max_width=9)
+    assert (learned(feature, flat(0, 20, 20)).height, learned(feature, flat(0, 20, 20)).width) == (8, 9)
+    square = learned(dp.Image(requires_equal_dimensions=True), flat(0, 20, 12))
+    assert (square.height, square.width) == (12, 12)
+    given = learned(dp.Image(requires_equal_dimensions=True, height=4, width=7), flat(0))
+    assert (given.height, given.width) == (4, 4)
+
+
+def test_given_sizes_win_and_the_rest_is_learned():
+    found = learned(dp.Image(height=2, width=3, infer_image_dimensions=False), encode_png(noise()))
+    assert (found.height, found.width, found.num_channels) == (2, 3, 3)
+    found = learned(dp.Image(num_channels=4), encode_png(noise(5, 7)))
+    assert (found.height, found.width, found.num_channels) == (5, 7, 4)
+
+
+def test_files_are_not_opened_where_nothing_is_to_be_learned():
+    found = learned(dp.Image(**SMALL), "/no/such/file.png", "/nor/this.png")
+    assert (found.height, found.width, found.num_channels, found.file_bytes) == (2, 3, 1, 15)
+
+
+@pytest.mark.parametrize("npartitions", [1, 3, 16])
+@pytest.mark.parametrize("in_memory", [False, True])
+@pytest.mark.parametrize("params", [{"on_error": "fill", "pack": True}, {"num_classes": 2, "num_channels": 1}])
+def test_what_is_learned_does_not_depend_on_partitions(folder, npartitions, in_memory, params):
+    paths = [str(folder / f"{k}.png") for k in range(24)]
+    cells = [Path(path).read_bytes() for path in paths] if in_memory else paths
+    feature = dp.Image(infer_image_sample_size=5, **params)
+    whole = learned(feature, *cells)
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(column(*cells), npartitions=npartitions, sort=False)
+    again = dp.Preprocessor({"x": feature}, split=None).fit(frame).learned_["x"]
+    assert json.dumps(again.to_dict()) == json.dumps(whole.to_dict())
+    assert LearnedImage.from_dict(json.loads(json.dumps(whole.to_dict()))) == whole
+
+
+def test_the_sample_is_no_larger_than_asked_for(folder, monkeypatch):
+    opened = []
+    monkeypatch.setattr(
+        dp.Image, "facts_of", lambda self, data, real=dp.Image.facts_of: opened.append(1) or real(self, data)
+    )
+    learned(dp.Image(infer_image_sample_size=7), *[str(folder / f"{k % 24}.png") for k in range(48)])
+    assert len(opened) == 7
+
+
+def test_unreadable_files_of_the_sample_are_skipped():
+    assert learned(dp.Image(), flat(0, 3, 5), b"nothing", "/no/such.png").width == 5
+
+
+def test_a_sample_without_a_readable_file_is_an_error():
+    with pytest.raises(MediaError, match=r'column "x": none of 2 files.*give height, width and num_channels'):
+        fit(dp.Image(), "/no/such.png", b"nothing")
+    with pytest.raises(MediaError, match="there is no image to learn from"):
+        fit(dp.Image(), None, None)
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"height": 3}, "height is given and width is not: give both or none"),
+        ({"width": 3}, "width is given and height is not"),
+        ({"infer_image_dimensions": False}, "give height and width"),
+        ({"infer_image_num_channels": False}, "needs num_channels"),
+        ({"missing_value_strategy": "fill_with_mode"}, 'use "bfill"'),
+        ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
+        ({"fill_value": 1.5}, "brightness from 0 to 1"),
+        ({"num_classes": 3, "fill_value": 3}, "a class from 0 to 2"),
+        ({"num_classes": 129}, "at most 128"),
+        ({"mode": "eager", "pack": True}, "pack=True is for lazy modes"),
+        ({"expand_to": "uint8", "standardize_image": "imagenet1k"}, "standardize_image"),
+        ({"prefetch_size": -1}, "prefetch_size must be at least 0"),
+        ({"formats": ["JPG"]}, "'JPG'"),
+        ({"formats": "PNG"}, "formats must be a list"),
+        ({"num_channels": 5}, "num_channels must be one of 1, 2, 3, 4"),
+        ({"mode": "lasy"}, 'Did you mean "lazy"'),
+        ({"max_pixels": 0}, "max_pixels must be a whole number of at least 1"),
+    ],
+)
+def test_parameters_that_contradict_each_other_are_refused(params, message):
+    with pytest.raises(ConfigError, match=message):
+        fit(dp.Image(**params), flat(0))
+
+
+# -- cells that are missing or broken
+
+
+@pytest.mark.parametrize(("strategy", "levels"), [("bfill", [5, 5, 5, 9, 9, 9]), ("ffill", [5, 5, 5, 5, 9, 9])])
+@pytest.mark.parametrize("npartitions", [1, 3, 6])
+def test_neighbours_fill_gaps_across_partitions(strategy, levels, npartitions):
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(column(None, None, flat(5), None, flat(9), None), npartitions=npartitions, sort=False)
+    prep = dp.Preprocessor({"x": dp.Image(**SMALL, missing_value_strategy=strategy)}, split=None).fit(frame)
+    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0, 0].tolist() == levels
+    assert prep.learned_["x"].missing == 4
+
+
+def test_a_constant_brightness_fills_gaps():
+    params = {"height": 1, "width": 1, "missing_value_strategy": "fill_with_const", "fill_value": 0.5}
+    assert encode(dp.Image(num_channels=2, **params), None, flat(9)).ravel().tolist() == [128, 255, 9, 255]
+    assert encode(dp.Image(num_channels=3, **params), None).ravel().tolist() == [128] * 3
+
+
+def test_rows_with_gaps_are_dropped():
+    assert len(encode(dp.Image(**SMALL, missing_value_strategy="drop_row"), None, flat(1), "")) == 1
+
+
+def test_an_empty_cell_is_missing_or_an_error():
+    assert encode(dp.Image(**SMALL), b"", flat(4))[:, 0, 0, 0].tolist() == [4, 4]
+    with pytest.raises(RejectedValueError, match='column "x"'):
+        fit(dp.Image(**SMALL, invalid="raise"), b"", flat(4))
+
+
+def test_a_column_without_any_image_has_nothing_to_fill_with():
+    prep = fit(dp.Image(**SMALL), None, None)
+    with pytest.raises(RejectedValueError, match='column "x": 2 missing cells'):
+        prep.encode(column(None, None))
+
+
+def test_a_broken_image_is_an_error_that_names_it():
+    cells = [flat(0), "/no/such.png"]
+    with pytest.raises(MediaError, match=r'column "x": row 1 of this partition, /no/such.png: there is no such file'):
+        encode(dp.Image(**SMALL), *cells)
+
+
+def test_a_broken_image_gets_the_mean_colour_of_the_sample():
+    red, blue = (np.zeros((8, 8, 3), np.uint8) for _ in range(2))
+    red[..., 0], blue[..., 2] = 200, 100
+    cells = [encode_png(red), b"broken", encode_png(blue)]
+    feature = dp.Image(height=1, width=1, on_error="fill")
+    assert learned(feature, *cells).mean_colour == [100, 0, 50]
+    assert encode(feature, *cells)[:, :, 0, 0].tolist() == [[200, 0, 0], [100, 0, 50], [0, 0, 100]]
+    assert learned(clone(feature).set_params(num_channels=1), *cells).mean_colour == [36]
+    assert learned(clone(feature).set_params(num_channels=2), *cells).mean_colour == [36, 255]
+    assert learned(clone(feature).set_params(on_error="raise"), *cells).mean_colour is None
+
+
+@pytest.mark.parametrize("npartitions", [1, 2, 5])
+def test_rows_of_broken_images_are_dropped_and_fill_no_gap(npartitions):
+    with dask.config.set({"dataframe.convert-string": False}):
+        frame = dd.from_pandas(
+            column(None, b"broken", flat(3), flat(4)[:-30], None), npartitions=npartitions, sort=False
+        )
+    prep = dp.Preprocessor({"x": dp.Image(**SMALL, on_error="drop")}, split=None).fit(frame)
+    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0, 0].tolist() == [3, 3, 3]
+
+
+def test_dropped_rows_say_why():
+    feature = dp.Image(on_error="drop")
+    cells = feature.parse(pa.array(["/no/such.png"]))
+    assert cells.type == PARSED_TYPE
+    assert feature.may_drop_rows
+    assert feature.dropped(cells, None).tolist() == [True]
+    assert feature.why_dropped(cells[0].as_py()) == "/no/such.png: there is no such file"
+
+
+def test_nothing_is_learned_from_broken_images():
+    feature = dp.Image(**SMALL, on_error="drop")
+    assert learned(feature, flat(1), b"broken" * 1_000).file_bytes == len(flat(1))
+
+
+def test_max_pixels_and_formats_are_limits():
+    with pytest.raises(MediaError, match="max_pixels=15"):
+        encode(dp.Image(**SMALL, max_pixels=15), flat(0))
+    with pytest.raises(MediaError, match="it is a PNG file"):
+        encode(dp.Image(**SMALL, formats=("JPEG",)), flat(0))
+
+
+# -- masks
+
+
+def test_masks_become_numbers_of_classes():
+    mask = np.array([[[0, 0, 0], [255, 0, 0]], [[0, 255, 0], [255, 0, 0]]], np.uint8)
+    feature = dp.Image(infer_image_num_classes=True)
+    prep = fit(feature, encode_png(mask))
+    assert prep.learned_["x"].class_map == [[0, 0, 0], [0, 255, 0], [255, 0, 0]]
+    encoded = prep.encode(column(encode_png(mask)))["x"]
+    assert encoded.tolist() == [[[0, 2], [1, 2]]]
+    [data] = prep.decode({"x": encoded})["x"]
+    assert np.array_equal(np.asarray(PILImage.open(io.BytesIO(data))), mask)
+    expanded = feature.expand(torch.from_numpy(encoded), prep.learned_["x"])
+    assert (expanded.dtype, expanded.tolist()) == (torch.int64, encoded.tolist())
+
+
+def test_two_classes_of_grey_are_black_and_white():
+    mask = encode_png(np.array([[3, 250, 130, 90]], np.uint8))
+    feature = dp.Image(num_classes=2)
+    assert learned(feature, mask).class_map == [[0], [255]]
+    assert encode(feature, mask).tolist() == [[[0, 1, 1, 0]]]
+
+
+def test_more_colours_than_classes_are_an_error_and_fewer_a_warning():
+    mask = encode_png(np.array([[0, 1, 2]], np.uint8))
+    with pytest.raises(MediaError, match=r'column "x": has masks of 3 colours, and num_classes is 2'):
+        fit(dp.Image(num_classes=2, num_channels=3), mask)
+    with pytest.warns(UserWarning, match='column "x" has masks of 3 colours.*not num_classes=5'):
+        assert len(learned(dp.Image(num_classes=5), mask).class_map) == 3
+    with pytest.raises(MediaError, match="more than 128 colours"):
+        fit(dp.Image(infer_image_num_classes=True), encode_png(np.arange(200, dtype=np.uint8)[None]))
+
+
+def test_a_palette_of_grey_is_the_same_classes_for_any_number_of_channels():
+    picture = PILImage.new("P", (4, 1))
+    picture.putpalette([10, 200, 30, 99, 7, 250, 3, 3, 3])
+    picture.putdata([0, 1, 2, 1])
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    for channels in (None, 1, 2, 3, 4):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            classes = encode(dp.Image(infer_image_num_classes=True, num_channels=channels), file.getvalue()).ravel()
+        assert len(set(classes.tolist())) == 3
+
+
+def test_missing_masks_are_a_class():
+    mask = encode_png(np.array([[0, 5]], np.uint8))
+    params = {"num_classes": 2, "num_channels": 3, "missing_value_strategy": "fill_with_const"}
+    assert encode(dp.Image(fill_value=1, **params), None, mask).tolist() == [[[1, 1]], [[0, 1]]]
+    with pytest.raises(ConfigError, match="a class from 0 to 1"):
+        fit(dp.Image(infer_image_num_classes=True, missing_value_strategy="fill_with_const", fill_value=2), mask)
+
+
+# -- batches
+
+
+def test_batches_are_scaled_and_standardized():
+    batch = torch.from_numpy(noise(2, 2, 3).transpose(2, 0, 1)[None].copy())
+    shape = LearnedImage(height=2, width=2, num_channels=3)
+    scaled = batch.double() / 255
+    assert torch.allclose(dp.Image().expand(batch, shape).double(), scaled, atol=1e-7)
+    assert dp.Image(expand_to="uint8").expand(batch, shape) is batch
+    standard = dp.Image(standardize_image="imagenet1k").expand(batch, shape)
+    mean, deviation = torch.tensor([0.485, 0.456, 0.406]), torch.tensor([0.229, 0.224, 0.225])
+    wanted = (scaled - mean.double()[:, None, None]) / deviation.double()[:, None, None]
+    assert standard.dtype == torch.float32
+    assert torch.allclose(standard.double(), wanted, atol=1e-5)
+    assert batch.dtype == torch.uint8
+
+
+def test_images_without_three_channels_are_not_standardized():
+    feature = dp.Image(standardize_image="imagenet1k")
+    with pytest.warns(UserWarning, match='column "x" has images of 1 channels, so standardize_image'):
+        found = learned(feature, flat(255))
+    assert feature.expand(torch.full((1, 1, 2, 2), 255, dtype=torch.uint8), found).max() == 1
+
+
+# -- where files are, and what is stored
+
+
+def test_relative_paths_begin_in_the_current_folder_or_in_base_dir(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    here = dp.Image().parse(pa.array(["0.png", "/a.png", "s3://b/c.png", None]))
+    assert pa.compute.struct_field(here, "path").to_pylist() == [f"{folder}/0.png", "/a.png", "s3://b/c.png", None]
+    monkeypatch.chdir("/")
+    feature = dp.Image(base_dir=str(folder))
+    assert feature.parse(pa.array(["0.png"]))[0]["path"].as_py() == "0.png"
+    assert encode(feature, "0.png").shape == (1, 3, 4, 6)
+
+
+def test_no_path_leaves_base_dir(folder, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "a.png"
+    outside.write_bytes(flat(0))
+    feature = dp.Image(**SMALL, base_dir=str(folder))
+    with pytest.raises(MediaError, match="leaves base_dir"):
+        encode(feature, str(outside))
+    decoder = feature.decoder(fit(feature, "0.png").learned_["x"], base_dir=str(outside.parent))
+    assert decoder.reader.read("a.png") == flat(0)
+
+
+def test_images_in_memory_are_written_once_also_outside_base_dir(folder, tmp_path_factory):
+    cache = tmp_path_factory.mktemp("cache")
+    feature = dp.Image(**SMALL, lazy_cache_dir=str(cache), base_dir=str(folder))
+    cells = [flat(1), flat(2), flat(1), "0.png"]
+    first = encode(feature, *cells)
+    files = {path: path.stat().st_mtime_ns for path in (cache / "x").iterdir()}
+    assert len(files) == 2
+    assert np.array_equal(encode(feature, *cells), first)
+    assert {path: path.stat().st_mtime_ns for path in (cache / "x").iterdir()} == files
+    parsed = feature.read(pa.table({"x": pa.array(cells[:3])}), "x")
+    assert pa.compute.struct_field(parsed, "bytes").null_count == 3
+
+
+def test_folders_of_columns_stay_inside_lazy_cache_dir(tmp_path):
+    feature = dp.Image(lazy_cache_dir=str(tmp_path / "cache"))
+    for name in ("..", "a/b", "."):
+        feature.read(pa.table({name: pa.array([flat(1)])}), name)
+    assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["%2E", "%2E%2E", "a%2Fb"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "cache"]
+
+
+def test_eager_images_in_memory_are_not_written(tmp_path):
+    encode(dp.Image(**SMALL, mode="eager", lazy_cache_dir=str(tmp_path)), flat(1))
+    assert not list(tmp_path.iterdir())
+
+
+def test_stored_cells_are_as_large_as_their_paths_or_files(folder):
+    paths = [str(folder / f"{k}.png") for k in range(24)]
+    sizes = [Path(path).stat().st_size for path in paths]
+    feature = dp.Image(**SMALL)
+    assert feature.cell_bytes(learned(feature, *paths)) == round(np.mean([len(path) for path in paths]))
+    packed = clone(feature).set_params(pack=True)
+    assert packed.cell_bytes(learned(packed, *paths)) == round(np.mean(sizes))
+    eager = clone(feature).set_params(mode="eager")
+    assert eager.cell_bytes(learned(eager, *paths)) is None
+
+
+def test_a_write_carries_cells():
+    feature = dp.Image(**SMALL, missing_value_strategy="fill_with_const", fill_value=0)
+    prep = fit(feature, flat(1))
+    carried = feature.carry_column(feature.parse(pa.array([flat(1), None])), prep.learned_["x"])
+    assert carried[""].to_pylist() == [{"bytes": flat(1), "path": None}, None]
+    strict = dp.Image(**SMALL)
+    with pytest.raises(RejectedValueError, match="1 missing cells and no image"):
+        strict.carry_column(strict.parse(pa.array([None], pa.binary())), Learned())
+
+
+def test_a_saved_preprocessor_encodes_alike(tmp_path):
+    cells = [encode_png(noise(seed=k)) for k in range(3)]
+    prep = fit(dp.Image(on_error="fill", formats=("PNG",)), *cells)
+    prep.save(tmp_path / "prep.json")
+    again = dp.Preprocessor.load(tmp_path / "prep.json")
+    assert again.learned_ == prep.learned_
+    assert np.array_equal(again.encode(column(*cells))["x"], prep.encode(column(*cells))["x"])
+
+
+def test_columns_that_hold_no_images_are_refused():
+    with pytest.raises(ColumnError, match='column "x".*holds no image'):
+        fit(dp.Image(), 1, 2)

@@ -1,0 +1,313 @@
+"""Augmentation of images, held against plain indexing and the promises of what it depends on."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+
+import numpy as np
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.loader.augment import Augmentation, Draws, augmented, check_augment
+
+ROWS = np.arange(1000, 1060)
+PARTS = ([0, 1, 60], [0, 17, 18, 60], [*range(0, 60, 7), 60])
+
+
+def images_of(rows: int = 60, channels: int = 3, height: int = 12, width: int = 10) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(0, 256, (rows, channels, height, width), dtype=torch.uint8, generator=generator)
+
+
+def augment(images, *steps, rows=ROWS, seed=0, epoch=0, name="photo"):
+    shape = tuple(images.shape[1:])
+    by_output = check_augment({name: list(steps)}, {name: (str(images.dtype).removeprefix("torch."), shape)})
+    return augmented({name: images}, rows, seed, epoch, by_output)[name]
+
+
+def crop_places(images, crops):
+    """Return top and left of each crop, found by looking for it everywhere."""
+    height, width = crops.shape[2:]
+    windows = images.unfold(2, height, 1).unfold(3, width, 1).permute(0, 2, 3, 1, 4, 5)
+    same = (windows == crops[:, None, None]).flatten(3).all(3)
+    assert (same.flatten(1).sum(1) == 1).all()
+    return same.nonzero()[:, 1:]
+
+
+class Noise(torch.nn.Module):
+    """What a transform of torchvision does: one change of a whole batch, drawn from torch's own generator."""
+
+    def forward(self, images):
+        return images * torch.rand(images.shape)
+
+
+# -- what each does
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32, torch.float64])
+def test_a_crop_is_a_part_of_its_image(channels, dtype):
+    images = images_of(channels=channels).to(dtype)
+    crops = augment(images, dp.RandomCrop(9, 4))
+    assert crops.shape == (60, channels, 9, 4)
+    assert crops.dtype == dtype
+    places = crop_places(images, crops)
+    assert len(torch.unique(places, dim=0)) > 10
+
+
+def test_crop_places_are_uniform():
+    image = torch.arange(30, dtype=torch.uint8).reshape(1, 1, 5, 6)
+    corners = augment(image.expand(24_000, 1, 5, 6), dp.RandomCrop(2, 3), rows=np.arange(24_000))[:, 0, 0, 0]
+    counts = np.bincount(corners.numpy(), minlength=30).reshape(5, 6)
+    assert counts[4:].sum() == counts[:, 4:].sum() == 0
+    # Each of the 16 places: 1,500 of 24,000, and 37.5 of standard deviation.
+    assert np.abs(counts[:4, :4] - 1500).max() < 4.5 * 37.5
+
+
+def test_a_padded_crop_reaches_over_the_edge_into_zeros():
+    images = images_of(height=6, width=6) | 1
+    crops = augment(images, dp.RandomCrop(8, 7, padding=2))
+    places = crop_places(torch.nn.functional.pad(images, (2, 2, 2, 2)), crops)
+    assert places.amin(0).tolist() == [0, 0]
+    assert places.amax(0).tolist() == [2, 3]
+    inside = crops.flatten(1).bool().sum(1)
+    assert inside.max() == 3 * 6 * 6
+
+
+def test_a_crop_as_large_as_the_image_is_the_image():
+    images = images_of()
+    assert torch.equal(augment(images, dp.RandomCrop(12, 10)), images)
+
+
+@pytest.mark.parametrize("probability", [0.0, 0.2, 0.5, 1.0])
+def test_so_many_images_are_mirrored_as_the_probability_says(probability):
+    images = torch.tensor([0, 1], dtype=torch.uint8).expand(10_000, 1, 1, 2)
+    mirrored = augment(images, dp.Mirror(probability), rows=np.arange(10_000))[:, 0, 0, 0]
+    deviation = (probability * (1 - probability) / 10_000) ** 0.5
+    assert abs(mirrored.double().mean() - probability) <= 4 * deviation
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
+def test_an_image_is_mirrored_whole_or_not_at_all(dtype):
+    images = images_of().to(dtype)
+    changed = augment(images, dp.Mirror())
+    as_it_was = (changed == images).flatten(1).all(1)
+    mirrored = (changed == images.flip(3)).flatten(1).all(1)
+    assert (as_it_was ^ mirrored).all()
+    assert as_it_was.any()
+    assert mirrored.any()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+def test_means_are_subtracted_in_the_unit_of_0_to_1(channels):
+    images = images_of(channels=channels)
+    mean, std = np.linspace(0.3, 0.6, channels), np.linspace(0.2, 0.4, channels)
+    expected = (images.numpy() / 255 - mean[:, None, None]) / std[:, None, None]
+    changed = augment(images, dp.MeanSubtraction(mean.tolist(), std.tolist()))
+    assert changed.dtype == torch.float32
+    np.testing.assert_allclose(changed, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
+def test_means_are_subtracted_from_floats_as_they_are(dtype):
+    images = (images_of() / 255).to(dtype)
+    changed = augment(images, dp.MeanSubtraction([0.5, 0.25, 0.0]))
+    assert changed.dtype == torch.float32
+    expected = images.double() - torch.tensor([0.5, 0.25, 0.0])[:, None, None]
+    np.testing.assert_allclose(changed, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "step", [dp.RandomCrop(5, 4), dp.RandomCrop(13, 10, padding=3), dp.Mirror(), dp.MeanSubtraction([0.5, 2, 3])]
+)
+def test_devices_change_images_as_numpy_does(step):
+    images = images_of()
+    # NumPy knows no bfloat16, so that these go the way of a GPU.
+    there = step(images.bfloat16(), Draws(ROWS, 5))
+    here = step(images.float(), Draws(ROWS, 5))
+    assert torch.equal(there.float(), here)
+
+
+def test_what_is_given_is_not_changed():
+    images = images_of()
+    before = images.clone()
+    batch = {"price": torch.ones(60), "photo": images, "row_id": torch.from_numpy(ROWS)}
+    steps = [dp.RandomCrop(12, 10), dp.Mirror(), dp.MeanSubtraction([0.5] * 3)]
+    changed = augmented(batch, ROWS, 0, 0, {"photo": tuple(steps)})
+    assert list(changed) == list(batch)
+    assert changed["price"] is batch["price"]
+    assert batch["photo"] is images
+    assert torch.equal(images, before)
+
+
+# -- what randomness depends on
+
+
+@pytest.mark.parametrize("edges", PARTS)
+def test_a_row_is_augmented_alike_in_every_batch(edges):
+    images, steps = images_of(), [dp.RandomCrop(8, 8, padding=1), dp.Mirror()]
+    whole = augment(images, *steps)
+    parts = [slice(*ends) for ends in itertools.pairwise(edges)]
+    assert torch.equal(torch.cat([augment(images[part], *steps, rows=ROWS[part]) for part in parts]), whole)
+    order = np.random.default_rng(0).permutation(60)
+    assert torch.equal(augment(images[order], *steps, rows=ROWS[order]), whole[order])
+
+
+@pytest.mark.parametrize("step", [dp.RandomCrop(5, 4), dp.Mirror(), Noise()])
+@pytest.mark.parametrize("other", [{"seed": 1}, {"epoch": 1}, {"rows": ROWS + 1}, {"name": "portrait"}])
+def test_another_seed_epoch_row_or_output_changes_the_result(step, other):
+    images = images_of()
+    assert torch.equal(augment(images, step), augment(images, step))
+    assert not torch.equal(augment(images, step), augment(images, step, **other))
+
+
+def test_the_second_of_two_alike_draws_anew():
+    images = images_of()
+    once = augment(images, dp.Mirror())
+    twice = augment(images, dp.Mirror(), dp.Mirror())
+    assert not torch.equal(twice, images)
+    assert not torch.equal(twice, once)
+
+
+def test_an_empty_batch_stays_empty():
+    steps = [dp.RandomCrop(4, 4, padding=1), dp.Mirror(), dp.MeanSubtraction([0.5] * 3), Noise()]
+    assert augment(images_of(rows=0), *steps, rows=ROWS[:0]).shape == (0, 3, 4, 4)
+
+
+def test_draws_are_uniform_and_their_calls_independent():
+    draws = Draws(np.arange(50_000), key=3)
+    numbers = np.stack([draws.uniform(-2, 2) for _ in range(4)])
+    assert numbers.min() >= -2
+    assert numbers.max() < 2
+    assert np.abs(numbers.mean(1)).max() < 0.03
+    assert np.abs(np.corrcoef(numbers) - np.eye(4)).max() < 0.02
+    neighbours = np.corrcoef(numbers[0, 1:], numbers[0, :-1])[0, 1]
+    assert abs(neighbours) < 0.02
+
+
+def test_whole_draws_are_from_low_to_below_high():
+    drawn = Draws(np.arange(30_000), key=3).integers(-1, 2)
+    counts = np.bincount(drawn + 1)
+    assert len(counts) == 3
+    assert np.abs(counts - 10_000).max() < 400
+    assert not Draws(np.arange(9), key=3).integers(0, 1).any()
+
+
+# -- functions of the user's
+
+
+def test_a_function_is_reproducible_and_leaves_the_generator_of_torch_alone():
+    images = images_of().float()
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = augment(images, Noise())
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert torch.equal(augment(images, Noise()), first)
+
+
+def test_a_function_that_fails_leaves_the_generator_of_torch_alone():
+    before = torch.get_rng_state()
+    with pytest.raises(ZeroDivisionError):
+        augment(images_of(), lambda images: torch.rand(3) / (1 // 0))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_function_of_tensors_in_memory_seeds_no_gpu(monkeypatch):
+    seeded = []
+    monkeypatch.setattr(torch.cuda, "manual_seed", seeded.append)
+    monkeypatch.setattr(torch.cuda, "manual_seed_all", seeded.append)
+    augment(images_of(), Noise())
+    assert not seeded
+    torch.manual_seed(1)
+    assert seeded
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_gives_what_memory_gives_and_its_generator_is_left_alone():
+    images, steps = images_of(), [dp.RandomCrop(13, 9, padding=2), dp.Mirror(), dp.MeanSubtraction([0.5] * 3)]
+    there = augment(images.cuda(), *steps)
+    assert torch.allclose(there.cpu(), augment(images, *steps), atol=1e-6)
+    before = torch.cuda.get_rng_state(there.device)
+    noise = [augment(there, torch.rand_like) for _ in range(2)]
+    assert torch.equal(*noise)
+    assert torch.equal(torch.cuda.get_rng_state(there.device), before)
+
+
+def test_functions_and_those_built_in_take_turns():
+    images = images_of()
+    changed = augment(images, dp.RandomCrop(8, 8), lambda crops: crops[:, :, ::2], dp.RandomCrop(4, 5))
+    assert changed.shape == (60, 3, 4, 5)
+
+
+def test_a_function_may_take_rows_of_any_shape():
+    sounds = torch.ones(60, 7)
+    assert augment(sounds, lambda values: values + torch.rand(60, 1)).std() > 0
+
+
+@pytest.mark.parametrize("function", [lambda images: images[1:], lambda images: None, lambda images: images.sum()])
+def test_a_function_that_loses_rows_is_an_error(function):
+    with pytest.raises(ConfigError, match='"photo".*60 rows'):
+        augment(images_of(), function)
+
+
+def test_too_small_a_result_of_a_function_is_an_error():
+    with pytest.raises(ConfigError, match='"photo".*2 x 10 pixels are too small'):
+        augment(images_of(), lambda images: images[:, :, :2], dp.RandomCrop(4, 4))
+
+
+def test_an_augmentation_of_the_users_draws_for_each_row():
+    class Dim(Augmentation):
+        def __call__(self, images, draws):
+            return images * torch.from_numpy(draws.uniform())[:, None, None, None]
+
+    images = images_of()
+    whole = augment(images, Dim())
+    assert torch.equal(augment(images[20:], Dim(), rows=ROWS[20:]), whole[20:])
+
+
+# -- options
+
+OUTPUTS = {"photo": ("uint8", (3, 12, 10)), "mask": (np.dtype("uint8"), (12, 10)), "ids": ("int64", (3, 12, 10))}
+
+
+def test_one_augmentation_is_a_list_of_one():
+    mirror, noise = dp.Mirror(), Noise()
+    assert check_augment({"photo": mirror, "mask": [noise]}, OUTPUTS) == {"photo": (mirror,), "mask": (noise,)}
+    assert check_augment(None, OUTPUTS) == {}
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ([dp.Mirror()], "expected a mapping"),
+        ({"phto": dp.Mirror()}, '"phto" is none of the outputs.*Did you mean "photo"'),
+        ({"photo": dp.Mirror}, '"photo".*expected Mirror()'),
+        ({"photo": True}, '"photo": True'),
+        ({"photo": ["mirror"]}, "\"photo\": 'mirror'"),
+        ({"mask": dp.Mirror()}, r'"mask".*\[12, 10\]: expected images'),
+        ({"photo": dp.Mirror(1.5)}, "probability=1.5"),
+        ({"photo": dp.RandomCrop(0, 4)}, "height=0"),
+        ({"photo": dp.RandomCrop(4, 4.5)}, "width=4.5"),
+        ({"photo": dp.RandomCrop(4, 4, padding=-1)}, "padding=-1"),
+        ({"photo": dp.RandomCrop(15, 10, padding=1)}, "12 x 10 pixels are too small.*padding=2"),
+        ({"photo": [dp.RandomCrop(8, 8), dp.RandomCrop(9, 8)]}, "8 x 8 pixels are too small"),
+        ({"photo": dp.MeanSubtraction([0.5])}, "mean has 1 numbers.*3 channels"),
+        ({"photo": dp.MeanSubtraction(0.5)}, "mean=0.5: expected a number for each"),
+        ({"photo": dp.MeanSubtraction("abc")}, "mean='abc'"),
+        ({"photo": dp.MeanSubtraction([124, 117, 104])}, "divide those of bytes by 255"),
+        ({"photo": dp.MeanSubtraction([0.5] * 3, [1, 0, 1])}, "expected numbers above 0"),
+        ({"ids": dp.MeanSubtraction([0.5] * 3)}, "int64: expected uint8 or floats"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_an_error(option, message):
+    with pytest.raises(ConfigError, match=message):
+        check_augment(option, OUTPUTS)
+
+
+@pytest.mark.parametrize("step", [dp.RandomCrop(5, 4, padding=1), dp.Mirror(0.3), dp.MeanSubtraction((0.5,))])
+def test_those_built_in_travel_to_other_processes(step):
+    assert pickle.loads(pickle.dumps(step)) == step

@@ -1,0 +1,407 @@
+"""Media are decoded ahead of the consumer and kept block by block, and batches are the same however that goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+from torch.utils.data import DataLoader
+
+import daskprep as dp
+from daskprep.dataset import Dataset, Split
+from daskprep.errors import ConfigError, MediaError
+from daskprep.loader import RandomCrop
+from daskprep.loader.blocks import Pool, groups_of
+from daskprep.loader.media import Caching, Media
+from daskprep.loader.pipeline import Times
+from daskprep.media.audio import encode_wav
+from daskprep.media.images import encode_png
+from daskprep.media.reader import MediaReader
+
+ROWS = 400
+BLOCK_ROWS = 8
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Paths of images that are all different."""
+    rng = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("photos")
+    paths = [folder / f"{number}.png" for number in range(ROWS)]
+    for path in paths:
+        path.write_bytes(encode_png(rng.integers(0, 256, (9, 7, 3)).astype(np.uint8)))
+    return [str(path) for path in paths]
+
+
+def write(path: Path, photos: list, *, split=None, **options) -> Dataset:
+    features = {"photo": dp.Image(height=6, width=5, num_channels=3, **options), "x": dp.Number()}
+    table = pd.DataFrame({"photo": photos, "x": np.arange(len(photos)) * 1.0})
+    return dp.Preprocessor(features, split=split).fit_write(table, path, block_rows=BLOCK_ROWS)
+
+
+@pytest.fixture
+def train(photos: list[str], tmp_path: Path) -> Split:
+    """A split that caches, its cache empty."""
+    return write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
+
+
+@pytest.fixture(scope="module")
+def lazy(photos: list[str], tmp_path_factory: pytest.TempPathFactory) -> Split:
+    return write(tmp_path_factory.mktemp("lazy") / "lazy.dp", photos)["train"]
+
+
+def by_row(split: Split, column: str = "photo") -> dict[int, np.ndarray]:
+    rows = split.read(["row_id", column])
+    return dict(zip(rows["row_id"].tolist(), rows[column], strict=True))
+
+
+def given(batches, column="photo") -> list[tuple[int, np.ndarray]]:
+    return [
+        one for batch in batches for one in zip(batch["row_id"].tolist(), batch[column].numpy().copy(), strict=True)
+    ]
+
+
+def check(rows: list[tuple[int, np.ndarray]], expected: dict[int, np.ndarray], count: int | None = None) -> None:
+    assert len(rows) == len({row for row, _ in rows}) == (len(expected) if count is None else count)
+    for row, value in rows:
+        np.testing.assert_array_equal(value, expected[row])
+
+
+def chunks(split: Split, folder: Path | None = None) -> dict[str, bytes]:
+    root = Path(split.dataset.files.folder.path) / "cache" if folder is None else folder
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("c.*")}
+
+
+OPTIONS = [
+    {},
+    {"prefetch_size": 0},
+    {"prefetch_size": 3, "threads": 7},
+    {"prefetch_bytes": 1, "threads": 1},
+    {"shuffle": False},
+    {"drop_last": True, "streams": 4},
+    {"cache": False},
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_decoded_rows_are_the_same_however_they_are_read(train, options):
+    loader = train.loader(48, row_ids=True, expand=False, **options)
+    expected = by_row(train)
+    count = ROWS // 48 * 48 if loader.drop_last else ROWS
+    for _ in range(2):
+        check(given(loader), expected, count)
+        loader.audit()
+    decoded = loader.stats()["decoded"]
+    assert decoded == (ROWS if options == {"cache": False} else 0)
+    assert train.cache("photo").complete == (options != {"cache": False})
+
+
+def test_lazy_rows_are_cached_only_where_the_loader_says_so(lazy, tmp_path):
+    for options in ({}, {"cache": True, "cache_dir": tmp_path}):
+        loader = lazy.loader(48, row_ids=True, expand=False, **options)
+        for _ in range(2):
+            check(given(loader), by_row(lazy))
+        assert loader.stats()["decoded"] == (0 if options else ROWS)
+    assert len(chunks(lazy, tmp_path)) == ROWS // BLOCK_ROWS
+    assert not chunks(lazy)
+
+
+def test_files_in_the_dataset_are_decoded_without_their_sources(photos, tmp_path):
+    copies = [str(tmp_path / f"{number}.png") for number in range(60)]
+    for source, copy in zip(photos, copies, strict=False):
+        Path(copy).write_bytes(Path(source).read_bytes())
+    split = write(tmp_path / "packed.dp", copies, pack=True)["train"]
+    expected = by_row(split)
+    for copy in copies:
+        Path(copy).unlink()
+    check(given(split.loader(16, row_ids=True, expand=False)), expected)
+
+
+@pytest.mark.parametrize("type", ["raw", "fbank"])
+def test_sounds_are_the_same_in_all_batches(tmp_path, type):
+    rng = np.random.default_rng(0)
+    words = [encode_wav(rng.normal(size=rng.integers(800, 2000)) / 4, 8000) for _ in range(120)]
+    sound = dp.Audio(type=type, audio_file_length_limit_in_s=0.2, mode="lazy_cached")
+    dataset = dp.Preprocessor({"word": sound}).fit_write(pd.DataFrame({"word": words}), tmp_path / "w.dp", block_rows=8)
+    expected = by_row(dataset["train"], "word")
+    for options in ({"cache": False}, {"cache": False, "threads": 1}, {}, {}):
+        check(given(dataset["train"].loader(32, row_ids=True, **options), "word"), expected)
+
+
+def test_ranks_fill_one_cache_together(train):
+    expected, rows, decoded = by_row(train), [], 0
+    for rank in (0, 1):
+        loader = train.loader(48, row_ids=True, expand=False, rank=rank, world_size=2)
+        rows += given(loader)
+        decoded += loader.stats()["decoded"]
+    check(rows, expected)
+    assert train.cache("photo").complete
+    # The ranks share a block where the last stream of one ends and the first of the other begins.
+    assert decoded <= ROWS + BLOCK_ROWS
+    again = train.loader(48, row_ids=True, expand=False)
+    check(given(again), expected)
+    assert again.stats()["decoded"] == 0
+
+
+def test_ranks_that_share_all_blocks_see_to_some_each(train):
+    for rank in (0, 1):
+        loader = train.loader(8, row_ids=True, shuffle=False, rank=rank, world_size=2)
+        list(loader)
+        assert loader.stats()["cached"] == ROWS // BLOCK_ROWS // 2
+    assert loader.stats()["decoded"] == ROWS // 2
+
+
+def test_a_block_that_another_process_wrote_is_not_finished(train):
+    groups, times = groups_of([train.output("photo")], ["photo"]), Times()
+    pool, media = Pool(groups, BLOCK_ROWS, 1), Media(train, groups, Caching(), times)
+    block = media.blocks(3, pool, 0)[groups[0]]
+    block.load()
+    rows, out = np.array([26, 24]), groups[0].empty(2)
+    media.members[0].fill(rows, out, {3: block}, pool)
+    np.testing.assert_array_equal(out, train.read("photo", 24, 27)["photo"][[2, 0]])
+    assert block.is_unfinished
+    train.dataset.cache_media()
+    block.finish()
+    assert times.decoded == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"cache": False}])
+def test_an_epoch_goes_on_where_it_was_left(train, options):
+    loader = train.loader(48, row_ids=True, expand=False, **options)
+    whole = given(train.loader(48, row_ids=True, expand=False, cache=False))
+    batches = iter(loader)
+    before = given([next(batches) for _ in range(4)])
+    state = json.loads(json.dumps(loader.state_dict()))
+    batches.close()
+    after = train.loader(48, row_ids=True, expand=False, **options)
+    after.load_state_dict(state)
+    rows = before + given(after)
+    assert [row for row, _ in rows] == [row for row, _ in whole]
+    check(rows, by_row(train))
+
+
+def test_what_was_cached_before_a_stop_is_used(train):
+    loader = train.loader(48, row_ids=True, expand=False, streams=4)
+    batches = iter(loader)
+    for _ in range(len(loader) // 2):
+        next(batches)
+    batches.close()
+    present = len(train.cache("photo").present())
+    assert present >= ROWS // BLOCK_ROWS // 2 - 4
+    after = train.loader(48, row_ids=True, expand=False, streams=4)
+    check(given(after), by_row(train))
+    assert after.stats()["decoded"] == ROWS - present * BLOCK_ROWS
+
+
+def start(split: Split, options: dict, die_after: int = 0) -> subprocess.Popen:
+    script = str(Path(__file__).with_name("caching_process.py"))
+    code = f"import runpy; runpy.run_path({script!r}, run_name='__main__')"
+    command = [sys.executable, "-c", code, split.dataset.url, json.dumps(options), str(die_after)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_processes_that_fill_one_cache_at_once_write_what_one_does(train, tmp_path):
+    ranks = [start(train, {"rank": rank, "world_size": 2}) for rank in (0, 1)]
+    stats = [json.loads(process.communicate()[0]) for process in ranks]
+    list(train.loader(32, columns=["photo"], cache_dir=tmp_path / "alone"))
+    assert chunks(train) == chunks(train, tmp_path / "alone")
+    assert len(chunks(train)) == ROWS // BLOCK_ROWS
+    assert sum(one["decoded"] for one in stats) <= ROWS + BLOCK_ROWS
+
+
+def test_a_process_that_is_killed_leaves_whole_blocks(train):
+    with start(train, {"streams": 4}, die_after=7) as process:
+        assert process.wait() == -9
+    present = len(train.cache("photo").present())
+    assert present >= 7 * 32 // BLOCK_ROWS - 2 * 4
+    loader = train.loader(32, row_ids=True, expand=False)
+    check(given(loader), by_row(train))
+    assert loader.stats()["decoded"] == ROWS - present * BLOCK_ROWS
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-1], lambda data: b"", lambda data: bytes([data[0] ^ 1]) + data[1:]]
+)
+def test_a_damaged_chunk_is_decoded_again(train, damage):
+    list(train.loader(48))
+    before = chunks(train)
+    path = next((Path(train.dataset.files.folder.path) / "cache").rglob("c.3.*"))
+    path.write_bytes(damage(path.read_bytes()))
+    loader = train.loader(48, row_ids=True, expand=False)
+    check(given(loader), by_row(train))
+    assert loader.stats()["decoded"] == BLOCK_ROWS
+    assert chunks(train) == before
+
+
+def test_splits_of_one_size_do_not_share_a_cache(photos, tmp_path):
+    dataset = write(tmp_path / "three.dp", photos, mode="lazy_cached", split=dp.RandomSplit((0.5, 0.25, 0.25)))
+    halves = [dataset["validation"], dataset["test"]]
+    assert len(halves[0]) != 0
+    for split in [*halves, *halves]:
+        check(given(split.loader(16, row_ids=True, expand=False)), by_row(split))
+
+
+def test_fill_values_are_given_and_never_cached(photos, tmp_path):
+    broken = tmp_path / "broken.png"
+    broken.write_bytes(b"no image")
+    dataset = write(tmp_path / "f.dp", [*photos[:50], str(broken)], mode="lazy_cached", on_error="fill")
+    split = dataset["train"]
+    expected, block = by_row(split), int(np.flatnonzero(split.read("row_id")["row_id"] == 50)[0]) // BLOCK_ROWS
+    for epoch in range(2):
+        loader = split.loader(16, row_ids=True, expand=False)
+        check(given(loader), expected)
+        assert loader.stats()["filled"] == 1
+        assert loader.stats()["decoded"] == (51 if epoch == 0 else len(split.layout.block_range("train", block)))
+    assert set(range(split.cache("photo").blocks)) - set(split.cache("photo").present()) == {block}
+    broken.write_bytes(Path(photos[0]).read_bytes())
+    check(given(split.loader(16, row_ids=True, expand=False)), by_row(split))
+    assert split.cache("photo").complete
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"cache": True}])
+def test_a_file_that_is_gone_is_named_and_the_loader_goes_on(photos, tmp_path, options):
+    gone = tmp_path / "gone.png"
+    gone.write_bytes(Path(photos[0]).read_bytes())
+    split = write(tmp_path / "g.dp", [*photos[:60], str(gone)])["train"]
+    gone.unlink()
+    loader, before = split.loader(16, row_ids=True, **options), threading.active_count()
+    for _ in range(2):
+        with pytest.raises(MediaError, match=rf'column "photo", row 60: {gone}: there is no such file.*on_error'):
+            list(loader)
+        assert threading.active_count() == before
+    gone.write_bytes(Path(photos[0]).read_bytes())
+    assert len(given(loader)) == 61
+
+
+def test_rows_of_one_batch_are_decoded_at_once(lazy, monkeypatch):
+    both, plain = threading.Barrier(2, timeout=30), MediaReader.read
+
+    def read(reader, path):
+        both.wait()
+        return plain(reader, path)
+
+    monkeypatch.setattr(MediaReader, "read", read)
+    batches = iter(lazy.loader(2, threads=2, streams=2))
+    assert len(next(batches)["x"]) == 2
+    both.abort()
+    batches.close()
+
+
+@pytest.mark.parametrize(("pack", "threads"), [(False, 32), (True, max(2, min(16, os.cpu_count() or 1)))])
+def test_files_elsewhere_are_fetched_by_more_threads(photos, tmp_path, pack, threads):
+    store = fsspec.filesystem("memory")
+    for number in range(20):
+        store.pipe_file(f"/elsewhere/{number}.png", Path(photos[number]).read_bytes())
+    urls = [f"memory://elsewhere/{number}.png" for number in range(20)]
+    split = write(tmp_path / "r.dp", urls, pack=pack)["train"]
+    check(given(split.loader(16, row_ids=True, expand=False)), by_row(split))
+    groups = groups_of([split.output("photo")], ["photo"])
+    assert Caching().threads(split, groups) == threads
+    split.dataset.cache_media()
+    assert Caching().threads(split, groups) == 0
+    store.rm("/elsewhere", recursive=True)
+
+
+def test_lazy_media_take_no_room_in_the_pool(lazy):
+    outputs = [lazy.output("photo"), lazy.output("x")]
+    photo, cached = (groups_of(outputs, names)[1] for names in ((), ("photo",)))
+    assert [group.name for group in Pool(groups_of(outputs), 8, 4).arrays] == ["x"]
+    assert photo.resident_bytes == lazy.output("photo").cell_bytes
+    assert cached.resident_bytes == photo.resident_bytes + 3 * 6 * 5
+
+
+def test_other_columns_open_no_file(lazy, monkeypatch):
+    monkeypatch.setattr(MediaReader, "read", None)
+    assert len(given(lazy.loader(48, columns=["x"], row_ids=True), "x")) == ROWS
+
+
+def test_a_cache_that_cannot_be_written_to_names_the_option(train, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(ConfigError, match="cannot be cached in .*file/sub: .*cache_dir"):
+        list(train.loader(48, cache_dir=tmp_path / "file" / "sub"))
+
+
+def test_a_limit_holds_and_what_has_no_room_is_decoded_again(train, tmp_path):
+    limit = 20_000
+    loader = train.loader(48, row_ids=True, expand=False, cache_dir=tmp_path / "c", cache_limit=limit)
+    for _ in range(2):
+        check(given(loader), by_row(train))
+    held = sum(path.stat().st_size for path in (tmp_path / "c").rglob("*") if path.is_file())
+    present = len(chunks(train, tmp_path / "c"))
+    assert held <= limit
+    assert present > limit / (BLOCK_ROWS * 90) / 2
+    assert loader.stats()["decoded"] == ROWS - present * BLOCK_ROWS
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
+def test_workers_of_a_data_loader_fill_the_cache(train, context):
+    loader = train.loader(48, row_ids=True, expand=False)
+    workers = DataLoader(loader, batch_size=None, num_workers=2, multiprocessing_context=context)
+    for _ in range(2):
+        check(given(workers), by_row(train))
+        # A block that one worker touches, and another is to see to, is left.
+        assert len(train.cache("photo").present()) > 3 / 4 * ROWS // BLOCK_ROWS
+
+
+@pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"cache": False}])
+def test_no_thread_is_left_behind(train, options):
+    loader, before = train.loader(48, **options), threading.active_count()
+    for _ in range(3):
+        batches = iter(loader)
+        next(batches)
+        batches.close()
+        assert threading.active_count() == before
+    list(loader)
+    assert threading.active_count() == before
+
+
+def test_rows_that_are_sampled_twice_are_the_same(photos, tmp_path):
+    features = {"photo": dp.Image(height=6, width=5, mode="lazy_cached"), "sold": dp.Binary()}
+    table = pd.DataFrame({"photo": photos, "sold": [number % 10 == 0 for number in range(ROWS)]})
+    split = dp.Preprocessor(features).fit_write(table, tmp_path / "s.dp", block_rows=BLOCK_ROWS)["train"]
+    loader = split.loader(48, row_ids=True, expand=False, balance=dp.Oversample("sold", ratio=0.5))
+    expected = by_row(split)
+    for _ in range(2):
+        for row, value in given(loader):
+            np.testing.assert_array_equal(value, expected[row])
+    assert split.cache("photo").complete
+
+
+@pytest.mark.parametrize(("size", "threads"), [(0, 0), (3, 5), (None, 5)])
+def test_features_say_how_much_is_read_ahead(photos, tmp_path, monkeypatch, size, threads):
+    split = write(tmp_path / "p.dp", photos[:64], prefetch_size=size)["train"]
+    names = set()
+    plain = MediaReader.read
+    monkeypatch.setattr(MediaReader, "read", lambda *one: names.add(threading.current_thread().name) or plain(*one))
+    loader = split.loader(32, threads=5)
+    list(loader)
+    assert all(name.startswith("daskprep-load") for name in names) == bool(threads)
+
+
+def test_augmentation_follows_the_row_on_any_number_of_ranks(lazy):
+    options = {"row_ids": True, "expand": False, "augment": {"photo": RandomCrop(4, 4)}, "seed": 5}
+    alone = dict(given(lazy.loader(48, **options)))
+    for rank in (0, 1):
+        for row, value in given(lazy.loader(48, rank=rank, world_size=2, **options)):
+            np.testing.assert_array_equal(value, alone[row])
+    loader = lazy.loader(48, **options)
+    first, second = dict(given(loader)), dict(given(loader))
+    assert first[7].shape == (3, 4, 4)
+    assert any((first[row] != second[row]).any() for row in first)
+
+
+@pytest.mark.parametrize(
+    "options", [{"cache": "yes"}, {"cache_dir": 3}, {"cache_limit": "10GB"}, {"augment": {"x2": 1}}]
+)
+def test_options_that_make_no_sense_are_refused(lazy, options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        lazy.loader(48, **options)

@@ -1,0 +1,161 @@
+"""Columns of cells become arrays, whatever becomes of cells that are missing or broken."""
+
+from __future__ import annotations
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from daskprep.media import decoding
+from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
+from daskprep.media.cells import media_cells
+from daskprep.media.decoding import STORED_TYPE, AudioDecoder, Failure, ImageDecoder, MediaDecoder
+from daskprep.media.images import ImageRecipe, decode_image, encode_png
+from daskprep.media.reader import MediaReader
+from daskprep.media.spectra import features_of
+
+RECIPE = ImageRecipe(3, 4, 3)
+IMAGES = ImageDecoder(MediaReader(), "fill", RECIPE, missing=(1, 2, 3), broken=(7, 8, 9))
+SPECTRA = AudioRecipe("fbank", 8_000, length_limit_in_s=0.2, num_filter_bands=5)
+SOUNDS = AudioDecoder(MediaReader(), "fill", SPECTRA, missing=5.0, broken=-5.0)
+
+
+def picture(seed: int = 0) -> bytes:
+    return encode_png(np.random.default_rng(seed).integers(0, 256, (6, 8, 3), np.uint8))
+
+
+def sound(seed: int = 0, samples: int = 900) -> bytes:
+    return encode_wav(np.random.default_rng(seed).uniform(-1, 1, samples), 8_000)
+
+
+def decoded(decoder: MediaDecoder, cells: pa.StructArray) -> tuple[np.ndarray, list[Failure]]:
+    out = np.full((len(cells), *decoder.shape), 77, decoder.dtype)
+    return out, decoder.decode(cells, out)
+
+
+def test_images_are_decoded_into_their_rows() -> None:
+    cells = media_cells([picture(0), picture(1)], "image")
+    out, failures = decoded(IMAGES, cells)
+    assert not failures
+    assert np.array_equal(out, [decode_image(picture(k), RECIPE) for k in (0, 1)])
+
+
+def test_missing_and_broken_images_get_their_colours() -> None:
+    out, failures = decoded(IMAGES, media_cells([None, b"GIF", picture()], "image"))
+    assert [(one.row, one.cell) for one in failures] == [(1, "bytes in memory")]
+    assert "no image" in failures[0].reason
+    assert out[0, :, 0, 0].tolist() == [1, 2, 3]
+    assert (out[1].transpose(1, 2, 0) == [7, 8, 9]).all()
+    assert np.array_equal(out[2], decode_image(picture(), RECIPE))
+
+
+def test_failures_come_in_the_order_of_rows_with_their_paths(tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_bytes(picture()[:60])
+    cells = media_cells([str(tmp_path / "none.png"), None, str(tmp_path / "bad.png"), "http://u:p@:0/x"], "image")
+    failures = decoded(IMAGES, cells.slice(0, 3))[1]
+    assert [one.row for one in failures] == [0, 2]
+    assert failures[0] == Failure(0, str(tmp_path / "none.png"), "there is no such file")
+    assert "cut short" in failures[1].reason
+
+
+@pytest.mark.parametrize("decoder", [IMAGES, SOUNDS], ids=["image", "audio"])
+def test_a_store_that_fails_is_no_fault_of_a_cell(decoder: MediaDecoder) -> None:
+    cells = media_cells(["/a.png"], "image")
+    with mock.patch.object(MediaReader, "read", side_effect=OSError("disk")), pytest.raises(OSError, match="disk"):
+        decoded(decoder, cells)
+
+
+def test_masks_become_classes_and_unseen_colours_class_0() -> None:
+    mask = np.array([[0, 9], [5, 1]], np.uint8)
+    recipe = ImageRecipe(2, 2, 1, "crop_or_pad", mask=True)
+    decoder = ImageDecoder(MediaReader(), "fill", recipe, (2,), (1,), colours=((0,), (5,), (9,)))
+    with pytest.warns(UserWarning, match="masks have pixels of other colours than the 3 of their classes"):
+        out, _ = decoded(decoder, media_cells([encode_png(mask), None, b"x"], "image"))
+    assert decoder.shape == (2, 2)
+    assert out.tolist() == [[[0, 2], [1, 0]], [[2, 2], [2, 2]], [[1, 1], [1, 1]]]
+
+
+def test_masks_of_two_levels_are_rounded() -> None:
+    recipe = ImageRecipe(1, 2, 1, mask=True)
+    decoder = ImageDecoder(MediaReader(), "raise", recipe, (0,), (0,), ((0,), (255,)), two_levels=True)
+    out, _ = decoded(decoder, media_cells([encode_png(np.array([[100, 200]], np.uint8))], "image"))
+    assert out.tolist() == [[[0, 1]]]
+
+
+def test_sounds_are_decoded_with_gaps_between_them() -> None:
+    rows = [None, sound(0), b"noise", None, sound(1, 5_000), b"x", None]
+    out, failures = decoded(SOUNDS, media_cells(rows, "audio"))
+    assert [one.row for one in failures] == [2, 5]
+    assert (out[[0, 3, 6]] == 5).all()
+    assert (out[[2, 5]] == -5).all()
+    waves = [decode_audio(rows[row], SPECTRA) for row in (1, 4)]
+    assert np.array_equal(out[[1, 4]], features_of(waves, SPECTRA))
+
+
+@pytest.mark.parametrize("samples", [1, 1_000, 10**9])
+def test_the_numbers_of_sounds_do_not_depend_on_groups(samples: int) -> None:
+    cells = media_cells([sound(0), None, sound(1), b"x", sound(2)], "audio")
+    whole, _ = decoded(SOUNDS, cells)
+    with mock.patch.object(decoding, "_GROUP_SAMPLES", samples):
+        assert np.array_equal(decoded(SOUNDS, cells)[0], whole)
+
+
+@pytest.mark.parametrize(("decoder", "kind"), [(IMAGES, "image"), (SOUNDS, "audio")])
+def test_no_cells_are_decoded_and_packed(decoder: MediaDecoder, kind: str) -> None:
+    none = media_cells([], kind)  # type: ignore[arg-type]
+    assert decoded(decoder, none)[0].shape == (0, *decoder.shape)
+    assert decoder.pack(none)[0].type == STORED_TYPE
+
+
+def test_pack_puts_bytes_in_place_of_paths(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(picture())
+    gone = str(tmp_path / "gone.png")
+    packed, failures = IMAGES.pack(media_cells([str(tmp_path / "a.png"), None, gone, b"in memory"], "image"))
+    contents = [{"bytes": picture(), "path": None}, None, {"bytes": None, "path": gone}]
+    assert packed.to_pylist() == [*contents, {"bytes": b"in memory", "path": None}]
+    assert failures == [Failure(2, gone, "there is no such file")]
+
+
+def test_what_was_packed_is_decoded_as_its_file_is(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_bytes(sound())
+    cells = media_cells([str(tmp_path / "a.wav"), None], "audio")
+    assert np.array_equal(decoded(SOUNDS, SOUNDS.pack(cells)[0])[0], decoded(SOUNDS, cells)[0])
+
+
+CHANGED = {
+    "height": replace(IMAGES, recipe=ImageRecipe(4, 4, 3)),
+    "missing": replace(IMAGES, missing=(0, 0, 0)),
+    "broken": replace(IMAGES, broken=(0, 0, 0)),
+    "colours": replace(IMAGES, colours=((0, 0, 0), (1, 1, 1))),
+    "levels": replace(IMAGES, two_levels=True),
+}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_another_result_has_another_digest(change: str) -> None:
+    assert CHANGED[change].digest() != IMAGES.digest()
+
+
+def test_the_digest_tells_nothing_of_files_and_of_fills_that_are_not_used() -> None:
+    assert replace(IMAGES, reader=MediaReader("/elsewhere")).digest() == IMAGES.digest()
+    strict = replace(IMAGES, on_error="raise")
+    assert replace(strict, broken=(0, 0, 0)).digest() == strict.digest()
+    assert replace(SOUNDS, missing=0.0).digest() != SOUNDS.digest()
+    assert replace(SOUNDS, recipe=replace(SPECTRA, norm="per_file")).digest() != SOUNDS.digest()
+
+
+@pytest.mark.parametrize(("decoder", "content"), [(IMAGES, picture), (SOUNDS, sound)], ids=["image", "audio"])
+def test_a_decoder_is_pickled_and_shared_by_threads(decoder: MediaDecoder, content: object) -> None:
+    cells = media_cells([content(k) for k in range(4)], "image")  # type: ignore[operator]
+    copy = pickle.loads(pickle.dumps(decoder))
+    assert copy == decoder
+    assert copy.digest() == decoder.digest()
+    with ThreadPoolExecutor(4) as pool:
+        many = list(pool.map(lambda _: decoded(copy, cells)[0], range(8)))
+    assert all(np.array_equal(one, decoded(decoder, cells)[0]) for one in many)
