@@ -6,8 +6,8 @@ import errno
 import functools
 import hashlib
 import json
+import math
 import re
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ from daskprep.storage.arrays import (
     CHECKSUM_BYTES,
     Compression,
     Output,
+    chunk_buffers,
     chunk_name,
     decode_chunk,
-    encode_chunk,
     folder_name,
     group_metadata,
 )
-from daskprep.storage.checksum import crc32c, flat
+from daskprep.storage.checksum import crc32c
 
 if TYPE_CHECKING:
     from daskprep.storage import Folder
@@ -103,7 +103,10 @@ class BlockCache:
         return self.folder.size(self._chunk(block)) is not None
 
     def read(self, block: int, out: np.ndarray | None = None) -> np.ndarray | None:
-        """Return the rows of a block, in `out` if that has room for a whole block; None if it is not there."""
+        """Return the rows of a block, or None if it is not there.
+
+        What must be decompressed lies in `out`, if that has room for a whole block; plain rows are those of the file.
+        """
         name = self._chunk(block)
         try:
             found = self._decoded(name, out)
@@ -118,30 +121,16 @@ class BlockCache:
         return found[: min(self.block_rows, self.rows - block * self.block_rows)]
 
     def _decoded(self, name: str, out: np.ndarray | None) -> np.ndarray:
-        if out is None or not self._lies_plain(out):
-            return decode_chunk(self.folder.mapped(name), self.output, self.block_rows, self.compression, out)
-        stored = bytearray(CHECKSUM_BYTES)
-        with self.folder.opened(name) as read_into:
-            # To where the rows belong: no byte is copied twice, and other threads may run meanwhile.
-            try:
-                read_into(0, flat(out))
-                read_into(out.nbytes, memoryview(stored))
-            except EOFError as error:
-                raise CorruptDatasetError(str(error)) from error
-        if int.from_bytes(stored, "little") != crc32c(out):
+        data = self.folder.mapped(name)
+        dtype, shape = np.dtype(self.output.dtype), (self.block_rows, *self.output.shape)
+        if self.compression != "none" or dtype.itemsize > 1 or not math.prod(shape):
+            return decode_chunk(data, self.output, self.block_rows, self.compression, out)
+        # Rows go from the pages of the file to batches: no byte is copied twice.
+        view = memoryview(data)
+        inner = view[: math.prod(shape)]
+        if len(view) != len(inner) + CHECKSUM_BYTES or int.from_bytes(view[len(inner) :], "little") != crc32c(inner):
             raise CorruptDatasetError(f"{self.folder.url}/{name} was altered")
-        return out
-
-    def _lies_plain(self, out: np.ndarray) -> bool:
-        """Tell whether a chunk is the bytes of `out` and a checksum, in a file that is read in parts."""
-        return (
-            self.compression == "none"
-            and self.folder.is_local
-            and sys.byteorder == "little"
-            and out.flags.c_contiguous
-            and out.dtype == np.dtype(self.output.dtype)
-            and out.shape == (self.block_rows, *self.output.shape)
-        )
+        return np.frombuffer(inner, dtype).reshape(shape)
 
     def prepare(self) -> None:
         """Write what tells other tools what chunks hold, before threads write these.
@@ -169,17 +158,19 @@ class BlockCache:
         ConfigError
             The folder cannot be written to.
         """
-        chunk = {self._chunk(block): encode_chunk(rows, self.block_rows, self.compression)}
+        chunk = chunk_buffers(rows, self.block_rows, self.compression)
         with self._explained():
             if self.limit is None:
-                self._put({**self._missing_metadata(), **chunk})
+                self._put(self._missing_metadata())
+                self.folder.write(self._chunk(block), *chunk, durable=False)
                 return True
             # So that no other takes the room that was found.
             with self.parent.locked():
-                files = {**self._missing_metadata(), **chunk}
-                has_room = self._make_room(sum(map(len, files.values())))
+                files = self._missing_metadata()
+                has_room = self._make_room(sum(map(len, [*files.values(), *chunk])))
                 if has_room:
                     self._put(files)
+                    self.folder.write(self._chunk(block), *chunk, durable=False)
                 return has_room
 
     def _put(self, files: Mapping[str, bytes]) -> None:

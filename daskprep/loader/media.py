@@ -33,6 +33,7 @@ _REMOTE_THREADS = 32
 _LEAST_SOUNDS = 16
 # Cells are small, and are read long before the rows of their blocks can be decoded.
 _MOST_AHEAD = 4
+_LARGE_ROW_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -118,14 +119,24 @@ class _Piece(NamedTuple):
     at: np.ndarray
 
 
+def _copy_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray, at: np.ndarray) -> None:
+    """Copy rows of one array to places of another."""
+    if source[:1].nbytes < _LARGE_ROW_BYTES:
+        out[at] = source[rows]
+        return
+    # Each once, and while others run.
+    for row, place in zip(rows.tolist(), at.tolist(), strict=True):
+        out[place] = source[row]
+
+
 class MediaBlock:
     """One output's share of a resident block: cells, or in a slot its rows that are decoded."""
 
-    def __init__(self, medium: Medium, number: int, slot: np.ndarray | None, first: int) -> None:
+    def __init__(self, medium: Medium, number: int, slot: np.ndarray | None) -> None:
         self._medium = medium
         self.number = number
-        self.first = first  # where its slot begins in the pool
         self._slot = slot
+        self._rows = slot  # those that are decoded; not the slot's if they are read from the cache
         self._where = medium.split.block(medium.group.name, number)
         self._cells: pa.StructArray | None = None
         self._done = np.zeros(self._where.rows, bool)
@@ -139,24 +150,28 @@ class MediaBlock:
         if cache is not None and slot is not None:
             found = cache.read(self.number, slot)
             if found is not None:
-                if not np.may_share_memory(found, slot):
-                    slot[: len(found)] = found
+                self._rows = found
                 self._done[:] = self._is_settled = True
                 return
         self._cells = self._medium.blocks.cells(self._where)
 
     def look(self, within: np.ndarray) -> tuple[pa.StructArray | None, np.ndarray]:
-        """Return the cells, and which of some rows are in the slot; without cells, all are."""
+        """Return the cells, and which of some rows are decoded already; without cells, all are."""
         with self._lock:
             return self._cells, self._done[within]
 
-    def keep(self, within: np.ndarray, rows: np.ndarray, *, filled: bool) -> None:
+    def copy(self, within: np.ndarray, out: np.ndarray, at: np.ndarray) -> None:
+        """Copy rows that are decoded already."""
+        assert self._rows is not None
+        _copy_rows(self._rows, within, out, at)
+
+    def keep(self, within: np.ndarray, rows: np.ndarray, at: np.ndarray, *, filled: bool) -> None:
         """Put decoded rows into the slot; whoever brings the last one writes the block to the cache."""
         cache, slot = self._medium.cache, self._slot
         if cache is None or slot is None:
             return
         # Another thread may have brought a row before: it was the same.
-        slot[within] = rows
+        _copy_rows(rows, at, slot, within)
         with self._lock:
             self._done[within] = True
             self._is_filled |= filled
@@ -207,27 +222,24 @@ class Medium:
     def block(self, number: int, pool: Pool, slot: int) -> MediaBlock:
         """Return a block that is to be loaded, into a slot if it is cached."""
         rows = pool.targets(slot)[self.group] if self.cache is not None else None
-        return MediaBlock(self, number, rows, slot * self._block_rows)
+        return MediaBlock(self, number, rows)
 
     def tasks(self, rows: int, threads: int) -> int:
         """Return in how many tasks some rows are best decoded."""
         least = _LEAST_SOUNDS if isinstance(self.blocks.decoder, AudioDecoder) else 1
         return max(1, min(threads, rows // least))
 
-    def fill(self, rows: np.ndarray, out: np.ndarray, resident: Mapping[int, MediaBlock], pool: Pool) -> None:
-        """Bring rows of a split, by their numbers, to `out`: from the slots they are in, or by decoding them."""
+    def fill(self, rows: np.ndarray, out: np.ndarray, resident: Mapping[int, MediaBlock]) -> None:
+        """Bring rows of a split, by their numbers, to `out`: those that are decoded already, or by decoding them."""
         missing = np.ones(len(rows), bool)
-        positions = np.zeros(len(rows), np.int64)
         pieces = []
         for block, within, at in self._by_block(rows, resident):
             cells, ready = block.look(within)
             missing[at] = ~ready
-            positions[at] = block.first + within
+            if ready.any():
+                block.copy(within[ready], out, at[ready])
             if cells is not None and not ready.all():
                 pieces.append(_Piece(block, cells, within[~ready], at[~ready]))
-        if not missing.all():
-            # "clip" is the only mode that writes to `out` without a copy. What is not ready is written below.
-            np.take(pool.arrays[self.group], positions, axis=0, out=out, mode="clip")
         if missing.all():
             self.decode(pieces, out)
         elif pieces:
@@ -256,7 +268,7 @@ class Medium:
             failed = [one._replace(row=places[one.row]) for one in failures if one.row in places]
             block.check(failed, within)
             if self.cache is not None:
-                block.keep(within, out[at], filled=bool(failed))
+                block.keep(within, out, at, filled=bool(failed))
         self._media.count(decoding=time.perf_counter() - began, decoded=len(order), filled=len(failures))
         return out
 

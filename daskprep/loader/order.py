@@ -22,6 +22,9 @@ __all__ = ["Blocks", "Piece", "RowSampling", "Schedule", "Share", "default_strea
 
 _STREAMS_WANTED = 16
 _MOST_STREAMS = 64
+# A permutation costs as much as one of so many rows however few it has.
+_PERMUTED_ROWS = 4096
+_MOST_GROUPS = 256
 
 
 def default_streams(batch_size: int) -> int:
@@ -79,11 +82,38 @@ class Blocks:
 
     def rows_within(self, block: int) -> Integers:
         """Return the order of the rows that a block gives."""
-        size = int(self.sizes[block])
-        places = np.arange(size)
-        if self.shuffle:
-            places = permute(places, size, make_key(self.seed, "rows", self.epoch, block))
+        places = self._permuted(block) if self.shuffle else np.arange(self.sizes[block])
         return places if self.sampling is None else self.sampling.rows(block, self.epoch)[places]
+
+    def _permuted(self, block: int) -> Integers:
+        """Return the permutation of a block's rows; of small blocks, neighbours in the sequence come in one go."""
+        count = max(1, _PERMUTED_ROWS // max(1, self.block_rows))
+        group = int(self._place_of[block]) // count
+        found = self._orders.get(group)
+        if found is None:
+            numbers = self.order[group * count : (group + 1) * count]
+            sizes = self.sizes[numbers]
+            keys = [make_key(self.seed, "rows", self.epoch, number) for number in numbers.tolist()]
+            starts = np.concatenate(([0], np.cumsum(sizes)))
+            index = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
+            several = np.repeat(sizes, sizes), np.repeat(np.array(keys, np.uint64), sizes)
+            places = permute(index, *((int(sizes[0]), keys[0]) if len(keys) == 1 else several))
+            found = dict(zip(numbers.tolist(), np.split(places, starts[1:-1]), strict=True))
+            # Streams go through the sequence side by side: few groups are in use at a time.
+            if len(self._orders) >= _MOST_GROUPS:
+                self._orders.clear()
+            self._orders[group] = found
+        return found[block]
+
+    @cached_property
+    def _orders(self) -> dict[int, dict[int, Integers]]:
+        return {}
+
+    @cached_property
+    def _place_of(self) -> Integers:
+        places = np.empty_like(self.order)
+        places[self.order] = np.arange(len(self.order))
+        return places
 
     def places(self, first: int, stop: int) -> range:
         """Return the places of the blocks that hold a range of the sequence."""

@@ -276,7 +276,7 @@ class Pipeline:
         window = gathered.result()
         rows = slice(*(len(window.rows) * edge // count for edge in (part, part + 1)))
         if len(window.rows[rows]):
-            medium.fill(window.rows[rows], window.arrays[medium.group][rows], blocks, self._pool)
+            medium.fill(window.rows[rows], window.arrays[medium.group][rows], blocks)
 
     def _next(self) -> _Planned | None:
         """Return as many of the next batches as there is room for; None if some must be released first."""

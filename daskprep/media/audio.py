@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError, did_you_mean
+from daskprep.media.wav import plain_samples
 
 __all__ = ["FORMATS", "AudioRecipe", "AudioSource", "audio_info", "decode_audio", "encode_wav"]
 
@@ -204,22 +205,33 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe, rate: int | None = No
     MediaError
         The source cannot be decoded, holds no samples, or something that a sound cannot be.
     """
+    plain = None
     if isinstance(source, np.ndarray):
-        rate = recipe.sampling_rate if rate is None else rate
+        plain = _channels_last(source), recipe.sampling_rate if rate is None else rate
+    elif "WAV" in recipe.formats and not hasattr(source, "read"):
+        plain = plain_samples(memoryview(source))
+        if plain is not None:
+            _check_length(len(plain[0]), plain[1], recipe)
+    if plain is not None:
+        rate = plain[1]
         _check_rate(rate)
-        samples = _mean_channel(_as_floats(_channels_last(source)[: _wanted_frames(recipe, rate)]))
+        samples = _mean_channel(_as_floats(plain[0][: _wanted_frames(recipe, rate)]))
     else:
         with _opened(source, recipe.formats) as (file, frames):
             rate = int(file.samplerate)
             _check_rate(rate)
-            if frames is not None and frames > recipe.max_seconds * rate:
-                raise MediaError(f"lasts {frames / rate:,.0f} s, and max_seconds is {recipe.max_seconds:,.0f}")
+            _check_length(frames, rate, recipe)
             samples = _read_samples(file, _wanted_frames(recipe, rate))
     if not samples.size:
         raise MediaError("holds no samples")
     if not (samples.min() >= -LOUDEST and samples.max() <= LOUDEST):  # false of NaN, too
         raise MediaError("has samples that are no numbers, infinite, or beyond 32 bits")
     return _resample(samples, rate, recipe.sampling_rate)[: recipe.needed]
+
+
+def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
+    if frames is not None and frames > recipe.max_seconds * rate:
+        raise MediaError(f"lasts {frames / rate:,.0f} s, and max_seconds is {recipe.max_seconds:,.0f}")
 
 
 def audio_info(source: AudioSource, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:

@@ -123,6 +123,8 @@ class MediaReader:
         raise MediaError(f'"{public_name(path)}" leaves base_dir, {self._roots[0].url}; move the file below it')
 
     def _opened(self, path: str) -> Folder:
+        if path[0] == "/":
+            return Folder(path, path, LocalFiles())
         try:
             return Folder.open(path, self.storage_options)
         except ConfigError as error:
@@ -131,13 +133,14 @@ class MediaReader:
             raise MediaError(str(error)) from error
 
     def _local(self, found: Folder) -> bytes:
+        path = Path(found.path)
         try:
-            status = Path(found.path).stat()
+            status = path.stat()
             # To open a pipe would wait for who writes it.
             if not stat.S_ISREG(status.st_mode):
                 raise MediaError(f"{found.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'no file'}")
             self._check_size(status.st_size, found.path)
-            with Path(found.path).open("rb") as file:
+            with path.open("rb") as file:
                 return file.read(status.st_size)
         except OSError as error:
             if error.errno not in _CELL_ERRORS:

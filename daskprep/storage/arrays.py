@@ -26,6 +26,7 @@ __all__ = [
     "CHECKSUM_BYTES",
     "Compression",
     "Output",
+    "chunk_buffers",
     "chunk_name",
     "decode_chunk",
     "encode_chunk",
@@ -112,6 +113,13 @@ ROW_ID = Output("row_id", "int64", ())
 
 def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) -> bytes:
     """Return the bytes of the chunk that holds some rows, filled up with zeros to a whole block."""
+    return b"".join(chunk_buffers(rows, block_rows, compression))
+
+
+def chunk_buffers(
+    rows: np.ndarray, block_rows: int, compression: Compression
+) -> tuple[bytes | memoryview, bytes | memoryview]:
+    """Return a chunk as two buffers that follow one another; a whole block is not copied unless it is compressed."""
     shape = _chunk_shape(rows.shape[1:], block_rows)
     if rows.shape == shape:
         block = np.ascontiguousarray(rows)
@@ -121,12 +129,12 @@ def encode_chunk(rows: np.ndarray, block_rows: int, compression: Compression) ->
             block[: len(rows)] = rows
     block = block.astype(block.dtype.newbyteorder("<"), copy=False)
     if compression == "none":
-        data = block.tobytes()
+        data = flat(block)
     else:
         shuffle = _SHUFFLES[_shuffle(block.dtype)]
         # The size of an item is taken from the array.
         data = blosc.compress(block.reshape(-1), compression.encode(), _LEVELS[compression], shuffle)
-    return b"".join((data, crc32c(data).to_bytes(CHECKSUM_BYTES, "little")))
+    return data, crc32c(data).to_bytes(CHECKSUM_BYTES, "little")
 
 
 def decode_chunk(

@@ -22,7 +22,7 @@ _PART_BYTES = 32_000_000
 # Enough blocks to mix rows by, and rows or bytes enough to be worth a file.
 _BLOCKS_WANTED = 64
 _ROWS_WANTED = 256
-_BYTES_WANTED = 2_000_000
+_BYTES_WANTED = 4_000_000
 # Who reads a row group reads what the table says of all of them.
 _MOST_PART_BLOCKS = 256
 _MOST_CHOSEN_ROWS = 1 << 20

@@ -165,7 +165,7 @@ def test_a_block_that_another_process_wrote_is_not_finished(train):
     block = media.blocks(3, pool, 0)[groups[0]]
     block.load()
     rows, out = np.array([26, 24]), groups[0].empty(2)
-    media.members[0].fill(rows, out, {3: block}, pool)
+    media.members[0].fill(rows, out, {3: block})
     np.testing.assert_array_equal(out, train.read("photo", 24, 27)["photo"][[2, 0]])
     assert block.is_unfinished
     train.dataset.cache_media()

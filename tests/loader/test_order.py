@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from daskprep.loader.order import Blocks, Schedule, default_streams
+from daskprep.permutation import make_key, permute
 
 # Rows, rows of a block, of a batch, and streams.
 CASES = [(1000, 32, 48, 24), (403, 7, 24, 24), (403, 4096, 96, 48), (203, 1, 72, 24), (71, 32, 48, 24), (25, 5, 48, 24)]
@@ -168,3 +169,11 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
 )
 def test_streams_divide_the_batch(batch_size, streams):
     assert default_streams(batch_size) == streams
+
+
+def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
+    sizes = np.array([7, 7, 7, 7, 7, 3])
+    together = Blocks(sizes, 7, seed=5, epoch=2, shuffle=True)
+    for block, size in enumerate(sizes):
+        alone = permute(np.arange(size), int(size), make_key(5, "rows", 2, block))
+        np.testing.assert_array_equal(together.rows_within(block), alone)
