@@ -7,6 +7,7 @@ import functools
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ __all__ = ["BlockCache", "cache_name"]
 _CACHED = re.compile(r"[0-9a-f]{32}/")
 _CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
 _FAMILY = 8  # digits of a name that tell of which dataset a cache is
+# Chunks that this process has compared with their checksums, and need not compare again in every epoch.
+_checked: set[tuple[str, int, int] | None] = set()
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 
@@ -128,9 +131,22 @@ class BlockCache:
         # Rows go from the pages of the file to batches: no byte is copied twice.
         view = memoryview(data)
         inner = view[: math.prod(shape)]
-        if len(view) != len(inner) + CHECKSUM_BYTES or int.from_bytes(view[len(inner) :], "little") != crc32c(inner):
-            raise CorruptDatasetError(f"{self.folder.url}/{name} was altered")
+        if len(view) != len(inner) + CHECKSUM_BYTES:
+            raise CorruptDatasetError(f"{self.folder.url}/{name} has {len(view):,} bytes")
+        stamp = self._stamp(name)
+        if stamp is None or stamp not in _checked:
+            if int.from_bytes(view[len(inner) :], "little") != crc32c(inner):
+                raise CorruptDatasetError(f"{self.folder.url}/{name} was altered")
+            _checked.add(stamp)
         return np.frombuffer(inner, dtype).reshape(shape)
+
+    def _stamp(self, name: str) -> tuple[str, int, int] | None:
+        """Return what tells a file from one that takes its place, or None if nothing does."""
+        if not self.folder.is_local:
+            return None
+        path = f"{self.folder.path}/{name}"
+        status = os.stat(path)  # noqa: PTH116 a Path would take as long as all the rest
+        return path, status.st_ino, status.st_mtime_ns
 
     def prepare(self) -> None:
         """Write what tells other tools what chunks hold, before threads write these.
@@ -140,7 +156,6 @@ class BlockCache:
         ConfigError
             The folder cannot be written to.
         """
-        # Zarr's warnings can be silenced on one thread at a time only.
         files = self._missing_metadata()
         with self._explained():
             if files and self.limit is None:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
 from daskprep.media.audio import AudioRecipe, decode_audio
-from daskprep.media.images import ImageRecipe, decode_image, to_classes
+from daskprep.media.images import ImageRecipe, decode_image, prepare, to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
 from daskprep.storage.urls import public_name
@@ -81,6 +81,10 @@ class MediaDecoder(ABC):
         """Return the SHA-256 of all that the decoded numbers depend on besides the files, for cache keys."""
         text = json.dumps(self._facts(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Import and compute what all cells need, which the first one would else wait for."""
 
     def pack(self, cells: pa.StructArray) -> tuple[pa.StructArray, list[Failure]]:
         """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
@@ -197,6 +201,9 @@ class ImageDecoder(MediaDecoder):
         fill = np.array(colour, np.uint8)
         return fill[:, None, None] if self.colours is None else fill[0]
 
+    def prepare(self) -> None:
+        prepare(self.recipe)
+
     def _facts(self) -> dict[str, Any]:
         broken = self.broken if self.on_error == "fill" else None
         return {
@@ -268,6 +275,9 @@ class AudioDecoder(MediaDecoder):
 
     def _wave(self, cell: pa.StructScalar) -> np.ndarray:
         return decode_audio(self._read(cell), self.recipe)
+
+    def prepare(self) -> None:
+        features_of([np.zeros(self.recipe.window, np.float32)], self.recipe)
 
     def _facts(self) -> dict[str, Any]:
         broken = self.broken if self.on_error == "fill" else None

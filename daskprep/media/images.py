@@ -6,6 +6,7 @@ package that the recipe names. Nothing here keeps state, so that threads may dec
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib
 import io
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FORMATS", "MAX_PIXELS", "ImageRecipe", "ImageSource", "class_map", "decode_image", "encode_png", "image_size",
-    "infer_size", "to_classes",
+    "infer_size", "prepare", "to_classes",
 ]  # fmt: skip
 
 ImageSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer | BinaryIO | Array
@@ -42,13 +43,13 @@ _RECIPE_VERSION = 1  # goes up whenever the same recipe gives other pixels
 # What files of a format begin with, and the classes of Pillow that read them. `Image.open` is not used: it warns of
 # large images, or refuses them, by a limit that all of a process share.
 _FORMATS = {
-    "JPEG": (rb"\xff\xd8\xff", "JpegImagePlugin", "JpegImageFile"),
-    "PNG": (rb"\x89PNG\r\n\x1a\n", "PngImagePlugin", "PngImageFile"),
-    "BMP": (rb"BM", "BmpImagePlugin", "BmpImageFile"),
-    "GIF": (rb"GIF8[79]a", "GifImagePlugin", "GifImageFile"),
-    "TIFF": (rb"II[*+]\0|MM\0[*+]", "TiffImagePlugin", "TiffImageFile"),
-    "WEBP": (rb"RIFF....WEBP", "WebPImagePlugin", "WebPImageFile"),
-    "PPM": (rb"P[1-7fF]\s", "PpmImagePlugin", "PpmImageFile"),
+    "JPEG": (re.compile(rb"\xff\xd8\xff"), "JpegImagePlugin", "JpegImageFile"),
+    "PNG": (re.compile(rb"\x89PNG\r\n\x1a\n"), "PngImagePlugin", "PngImageFile"),
+    "BMP": (re.compile(rb"BM"), "BmpImagePlugin", "BmpImageFile"),
+    "GIF": (re.compile(rb"GIF8[79]a"), "GifImagePlugin", "GifImageFile"),
+    "TIFF": (re.compile(rb"II[*+]\0|MM\0[*+]"), "TiffImagePlugin", "TiffImageFile"),
+    "WEBP": (re.compile(rb"RIFF....WEBP", re.DOTALL), "WebPImagePlugin", "WebPImageFile"),
+    "PPM": (re.compile(rb"P[1-7fF]\s"), "PpmImagePlugin", "PpmImageFile"),
 }
 FORMATS = tuple(_FORMATS)
 
@@ -264,7 +265,7 @@ def _open(file: BinaryIO, formats: Sequence[str], max_pixels: int) -> ImageFile.
         file = io.BytesIO(file.read())
     start = file.read(30)
     file.seek(0)
-    name = next((name for name, row in _FORMATS.items() if re.match(row[0], start, re.DOTALL)), None)
+    name = next((name for name, row in _FORMATS.items() if row[0].match(start)), None)
     if name is None or name not in formats:
         found = f"it is a {name} file" if name else f"it is no image: it starts with {start[:12]!r}"
         raise MediaError(f"{found if start else 'it is empty'}. Expected one of {', '.join(formats)}.")
@@ -272,9 +273,25 @@ def _open(file: BinaryIO, formats: Sequence[str], max_pixels: int) -> ImageFile.
         if not features.check_module("webp"):
             raise MediaError("it is a WEBP file, which the installed Pillow was built without.")
         _check_size(_webp_size(start), max_pixels)  # Pillow makes room for all pixels to read the header
-    image: ImageFile.ImageFile = getattr(importlib.import_module(f"PIL.{_FORMATS[name][1]}"), _FORMATS[name][2])(file)
+    image: ImageFile.ImageFile = _reader(name)(file)
     _check_size(image.size, max_pixels)
     return image
+
+
+@functools.cache
+def _reader(name: str) -> Any:
+    """Return the class of Pillow that reads a format."""
+    _, module, kind = _FORMATS[name]
+    return getattr(importlib.import_module(f"PIL.{module}"), kind)
+
+
+def prepare(recipe: ImageRecipe) -> None:
+    """Import what decoding needs, which the first image would else wait for."""
+    pillow()
+    for name in {"JPEG", "PNG"} & set(recipe.formats):
+        _reader(name)
+    if recipe.decoder != "pillow":
+        _package(*_PACKAGES[recipe.decoder])
 
 
 def _check_size(size: tuple[int, int], max_pixels: int) -> None:
@@ -314,20 +331,25 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
     return file
 
 
+# Of each decoder: the module, what needs it, and what to install.
+_PACKAGES = {
+    "simplejpeg": ("simplejpeg", 'Images with jpeg_decoder="simplejpeg"', "simplejpeg"),
+    "opencv": ("cv2", 'Images with jpeg_decoder="opencv"', "opencv-python-headless"),
+}
 # A decoder takes a file, whether grey is wanted, the width and height of the image, and how many times smaller it is to
 # become: 1, 2, 4 or 8.
 JPEGDecoder = Callable[[bytes, bool, tuple[int, int], int], Pixels]
 
 
 def _by_simplejpeg(data: bytes, grey: bool, size: tuple[int, int], part: int) -> Pixels:
-    simplejpeg = _package("simplejpeg", 'Images with decoder="simplejpeg"', "simplejpeg")
+    simplejpeg = _package(*_PACKAGES["simplejpeg"])
     width, height = (-(-length // part) for length in size)
     decoded: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if grey else "RGB", min_width=width, min_height=height)
     return decoded
 
 
 def _by_opencv(data: bytes, grey: bool, size: tuple[int, int], part: int) -> Pixels:
-    cv2 = _package("cv2", 'Images with decoder="opencv"', "opencv-python-headless")
+    cv2 = _package(*_PACKAGES["opencv"])
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if part == 1 else f"IMREAD_REDUCED_{kind}_{part}")
     decoded: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)

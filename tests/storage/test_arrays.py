@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import struct
 import uuid
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import zarr
 from hypothesis import given
 from hypothesis import strategies as st
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec
+from zarr.errors import ZarrUserWarning
+from zarr.storage import MemoryStore
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage import Compression, Folder, Output
@@ -245,3 +249,42 @@ def test_output_is_its_dict() -> None:
     assert (output.row_bytes, output.is_scalar, output.empty(5).shape) == (12, False, (5, 2, 3))
     assert (Output("y", "float32").row_bytes, Output("y", "float32").is_scalar) == (4, True)
     assert Output("z", "int64", (0,)).row_bytes == 0
+
+
+def made_by_zarr(outputs: list[Output], rows: int, block_rows: int, compression: Any) -> dict[str, bytes]:
+    """Let zarr make the metadata of a group."""
+    files: dict[str, Any] = {}
+    group = zarr.create_group(MemoryStore(store_dict=files))
+    for output in outputs:
+        dtype = np.dtype(output.dtype)
+        shuffle = "shuffle" if dtype.kind in "iu" and dtype.itemsize > 2 else "noshuffle"
+        compressors: list[Any] = [Crc32cCodec()]
+        if compression != "none":
+            level = {"lz4": 5, "zstd": 1}[compression]
+            blosc = BloscCodec(cname=compression, clevel=level, shuffle=shuffle, typesize=dtype.itemsize)
+            compressors.insert(0, blosc)
+        group.create_array(
+            folder_name(output.name),
+            shape=(rows, *output.shape),
+            chunks=(block_rows, *(max(1, size) for size in output.shape)),
+            dtype=dtype,
+            fill_value=0,
+            chunk_key_encoding={"name": "default", "separator": "."},
+            filters=(),
+            serializer=BytesCodec(endian="little"),
+            compressors=compressors,
+            dimension_names=("row", *(f"{output.name}_{axis}" for axis in range(1, len(output.shape) + 1))),
+            attributes={} if folder_name(output.name) == output.name else {"output": output.name},
+        )
+    with warnings.catch_warnings(action="ignore", category=ZarrUserWarning):
+        zarr.consolidate_metadata(group.store)
+    return {name: files[name].to_bytes() for name in files}
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd", "none"])
+def test_metadata_are_those_that_zarr_makes(compression: Any) -> None:
+    types = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float32", "float64"]
+    outputs = [Output(f"of {dtype}", dtype, (2, 3)) for dtype in types]
+    outputs += [Output("ü b/c", "uint8", (0,)), Output("plain", "float32", (4,)), Output("Z", "int32", (1, 1, 1))]
+    for chosen in (outputs, outputs[:1], []):
+        assert group_metadata(chosen, 10, 4, compression) == made_by_zarr(chosen, 10, 4, compression)
