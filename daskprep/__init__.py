@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from daskprep.balance import Oversample, Undersample
+    from daskprep.column_types import infer_features
     from daskprep.dataset import Dataset, open_dataset
     from daskprep.features import (
         H3,
@@ -37,6 +38,7 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "daskprep.balance": ("Oversample", "Undersample"),
+    "daskprep.column_types": ("infer_features",),
     "daskprep.dataset": ("Dataset", "open_dataset"),
     "daskprep.features": (
         "Audio",
@@ -90,6 +92,7 @@ __all__ = [
     "Timeseries",
     "Undersample",
     "Vector",
+    "infer_features",
     "open_dataset",
     "read_files",
     "repair",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep.assignment import assign_source
 from daskprep.balance import Balance, balance_from_dict
+from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe_html
@@ -22,7 +23,7 @@ from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.table import naming, source_columns
 from daskprep.sources import Source, as_source
-from daskprep.split import Split, split_from_dict
+from daskprep.split import FixedSplit, Split, split_from_dict
 from daskprep.state import FORMAT, feature_params, read_state, restore, state_from_files, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
@@ -30,16 +31,19 @@ from daskprep.writing import Options, Recipe, plan_source, write_source
 
 __all__ = ["Preprocessor"]
 
+_AUTO: Final = "auto"
+
 
 class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     """Learn and apply one feature for each column of a frame larger than memory.
 
     Parameters
     ----------
-    features : dict of str to Feature or str
+    features : dict of str to Feature or str, or "auto"
         Feature by name; the name is the column that is read, unless the feature's `column` says otherwise. A string
         is the feature of that kind with its defaults: "binary", "number", "category", "set", "bag", "sequence",
-        "text", "timeseries", "vector", "date", "h3".
+        "text", "timeseries", "vector", "date", "h3", "image", "audio". "auto" guesses a feature for every column of
+        the frame that is learned from, as `infer_features` does, in one more pass over all its rows.
     split : RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit or None
         Which rows are for training, validation and test. None: all rows are for training.
     balance : Oversample, Undersample or None
@@ -58,6 +62,8 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         What each feature learned.
     feature_names_in_ : ndarray of str
         The columns that are read.
+    inferred_ : InferredFeatures
+        With "auto": the features that were guessed, the `reasons`, and the columns that were `skipped`.
 
     Examples
     --------
@@ -71,7 +77,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def __init__(
         self,
-        features: Mapping[str, Any],
+        features: Mapping[str, Any] | Literal["auto"],
         *,
         split: Any = None,
         balance: Any = None,
@@ -90,7 +96,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         """Return parameters; with `deep` also the features and theirs, as in ``city__most_common``."""
         params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
         if deep:
-            nested = {**dict(self.features), "split": self.split, "balance": self.balance}
+            nested = {**self._given_features, "split": self.split, "balance": self.balance}
             for name, owner in nested.items():
                 if isinstance(owner, BaseEstimator):
                     params[name] = owner
@@ -101,9 +107,10 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         """Set parameters; ``city__most_common`` is that of the feature "city", ``city`` the feature itself."""
         for key, value in params.items():
             owner, _, nested = key.rpartition("__")
-            if isinstance(self.features.get(owner), str):
+            given = self._given_features
+            if isinstance(given.get(owner), str):
                 # A type that was given by name has parameters of its own only once it is a feature.
-                self.features = {**self.features, owner: make_feature(owner, self.features[owner])}
+                self.features = {**given, owner: make_feature(owner, given[owner])}
             known = self.get_params(deep=True)
             if key not in known:
                 raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
@@ -112,7 +119,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             elif key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
                 setattr(self, key, value)
             else:
-                self.features = {**self.features, key: value}
+                self.features = {**given, key: value}
         return self
 
     def set_output(self, *, transform: Any = None) -> Self:
@@ -120,9 +127,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return self
 
     def __sklearn_clone__(self) -> Self:
-        features = {
-            name: clone(feature) if isinstance(feature, Feature) else feature for name, feature in self.features.items()
-        }
+        features: Any = self.features
+        if features != _AUTO:
+            features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
         others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         del others["features"]
         return type(self)(features, **others)
@@ -139,7 +146,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         y : ignored
             For scikit-learn's pipelines.
         """
-        features = self._checked_features()
+        if self.features == _AUTO:
+            frame = as_source(frame)
+        features = self._features_for(frame)
         split = self.split if self.fit_on == "train" else None
         source = as_source(frame, columns=self._columns(features))
         self._set_learned(features, learn_source(features, source, split=split, scratch=self.scratch))
@@ -235,7 +244,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             The dataset at `path`.
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
-        features = self._checked_features()
+        features = self._features_for(frame, memory, storage_options)
         return self._write(features, None, frame, path, options, memory, storage_options)
 
     def write(
@@ -298,9 +307,40 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         balance = [] if self.balance is None else self.balance.columns
         return list(dict.fromkeys([*source_columns(features), *split, *balance]))
 
+    @property
+    def _given_features(self) -> dict[str, Any]:
+        return {} if self.features == _AUTO else dict(self.features)
+
+    def _features_for(
+        self, frame: Any, memory: str | int | None = None, storage_options: Mapping[str, Any] | None = None
+    ) -> dict[str, Feature]:
+        """Return the features to learn from a frame: those given, or what its columns look like."""
+        if self.features != _AUTO:
+            return self._checked_features()
+        self._check_others()
+        columns = as_source(frame, storage_options=storage_options).columns
+        leave = {}
+        if isinstance(self.split, FixedSplit):
+            leave[self.split.column] = "says the split of each row"
+        self.inferred_: InferredFeatures = infer_source(
+            plan_source(frame, columns, memory, storage_options), leave=leave
+        )
+        return self._checked(self.inferred_)
+
     def _checked_features(self) -> dict[str, Feature]:
+        """Return the features that were given, or those that "auto" stands for once it is fitted."""
+        if self.features == _AUTO:
+            if not hasattr(self, "features_"):
+                raise ConfigError('Preprocessor: features="auto" knows its features once it is fitted: call fit first')
+            return self._checked(self.features_)
         if not isinstance(self.features, Mapping) or not self.features:
-            raise ConfigError(f"Preprocessor: features must be a dict of at least one feature, not {self.features!r}")
+            raise ConfigError(
+                f'Preprocessor: features must be a dict of at least one feature, or "auto", not {self.features!r}'
+            )
+        self._check_others()
+        return self._checked(self.features)
+
+    def _check_others(self) -> None:
         if self.fit_on not in ("train", "all"):
             raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {self.fit_on!r}')
         for name, kind in (("split", Split), ("balance", Balance)):
@@ -310,7 +350,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
                 )
             if getattr(self, name) is not None:
                 getattr(self, name).validate()
-        features = self._made_features()
+
+    def _checked(self, given: Mapping[str, Any]) -> dict[str, Feature]:
+        features = {name: make_feature(name, feature) for name, feature in given.items()}
         outputs: dict[str, str] = {}
         for name, feature in features.items():
             with naming(name):
@@ -320,9 +362,6 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
                     raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')
                 outputs[name + output] = name
         return features
-
-    def _made_features(self) -> dict[str, Feature]:
-        return {name: make_feature(name, feature) for name, feature in self.features.items()}
 
     # -- JSON
 
@@ -374,7 +413,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             fit_on=state["fit_on"],
         )
         if learned:
-            prep._set_learned(prep._made_features(), learned)
+            prep._set_learned({name: make_feature(name, one) for name, one in features.items()}, learned)
         return prep
 
     @classmethod
@@ -392,7 +431,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return write_config(self._checked_features(), self.split, self.balance, self.fit_on)
 
     def _repr_html_(self) -> str:
-        return describe_html(self._checked_features(), getattr(self, "learned_", {}), self.split, self.balance)
+        unknown = self.features == _AUTO and not hasattr(self, "features_")
+        features = {} if unknown else self._checked_features()
+        return describe_html(features, getattr(self, "learned_", {}), self.split, self.balance)
 
 
 def make_feature(name: str, feature: Any) -> Feature:

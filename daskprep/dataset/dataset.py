@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pyarrow as pa
@@ -27,6 +27,11 @@ from daskprep.storage.layout import CACHE, SPLITS
 from daskprep.storage.reading import Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, decode_table
 from daskprep.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from daskprep.report.document import Report
 
 __all__ = ["Dataset", "open_dataset"]
 
@@ -260,6 +265,34 @@ class Dataset:
     def clear_cache(self) -> None:
         """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone."""
         (self.files.folder / CACHE).remove_all()
+
+    # -- what it looks like
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Report:
+        """Read all rows once, block by block, and return a page on how each feature is distributed.
+
+        Parameters
+        ----------
+        path : str, path or None
+            Where the page is written, as one file of HTML that needs no other and no network; None: nowhere.
+        """
+        from daskprep.report.document import make_report  # noqa: PLC0415 not needed to read a dataset
+
+        return make_report(self, path)
+
+    def plot(self, name: str, split: str | None = "train") -> Figure:
+        """Return a figure of matplotlib on how a feature, or one of its outputs, is distributed.
+
+        Parameters
+        ----------
+        name : str
+            Of the feature or the output.
+        split : str or None
+            Whose rows are counted; None: those of all splits, side by side.
+        """
+        from daskprep.report.plots import make_plot  # noqa: PLC0415 as above
+
+        return make_plot(self, name, split)
 
     # -- whether it is whole
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
+from daskprep.dataset.describing import describe_split_html
 from daskprep.dataset.media import MediaBlocks, read_media_block
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage import Folder, Layout, Output
@@ -65,6 +66,9 @@ class Split:
 
     def __repr__(self) -> str:
         return f"Split({self.name!r}: {len(self):,} rows of {self.dataset.url})"
+
+    def _repr_html_(self) -> str:
+        return describe_split_html(self.dataset.url, self.dataset.manifest, self.name)
 
     @property
     def layout(self) -> Layout:

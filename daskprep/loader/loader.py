@@ -18,6 +18,7 @@ from daskprep.loader.audit import Tally, expected
 from daskprep.loader.augment import augmented, check_augment
 from daskprep.loader.batches import Expander, Form, cut
 from daskprep.loader.blocks import BlockFiles, Buffers, groups_of
+from daskprep.loader.describing import describe_html
 from daskprep.loader.device import Mover
 from daskprep.loader.joining import Documents, Place
 from daskprep.loader.media import Caching, most_ahead, prefetch_of
@@ -172,6 +173,9 @@ class Loader(IterableDataset[Any]):
         self.names += [target for target in wanted if target not in self.names]
         self._form = Form(tuple(wanted), isinstance(targets, str), transform)
         self._caching = Caching.of(cache, cache_dir, cache_limit)
+        for name in self.names:
+            if split.output(name).is_cells:
+                split.dataset.decoder(name).prepare()
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
         self._augment = check_augment(augment, shapes)
         self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)
@@ -515,6 +519,9 @@ class Loader(IterableDataset[Any]):
 
     def __repr__(self) -> str:
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
+
+    def _repr_html_(self) -> str:
+        return describe_html(self, self._rows_given)
 
 
 def _bound(expand: Callable[[Any, Any], Any], learned: Any) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from daskprep.summaries.base import Summary
+from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.file_sample import FileSample, SampledFile
 from daskprep.summaries.frame import ColumnSummary, FrameSummary
 from daskprep.summaries.lengths import Lengths
@@ -13,6 +14,7 @@ from daskprep.summaries.token_counts import TokenCounts
 
 __all__ = [
     "ColumnSummary",
+    "DistinctValues",
     "FileSample",
     "FrameSummary",
     "Lengths",

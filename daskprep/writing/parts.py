@@ -130,7 +130,6 @@ class PartWriter:
                 name = f"{split}/arrays.zarr/{chunk_name(output, block)}"
                 yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(within)
 
-
     def _tables(self, part: Part, pieces: _Pieces, filled: list[Filled]) -> Iterator[Columns]:
         """Give the columns of the table of a part: all at once, or where files are read into it, block by block."""
         layout = self.rows.layout

@@ -1,0 +1,11 @@
+"""The command `daskprep`, as ``python -m daskprep``."""
+
+from __future__ import annotations
+
+import sys
+
+from daskprep.cli import main
+
+# Worker processes of a cluster import this module again.
+if __name__ == "__main__":
+    sys.exit(main())

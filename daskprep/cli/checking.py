@@ -1,0 +1,81 @@
+"""`daskprep verify` and `daskprep repair`: is every byte as it was written, and make it so again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+
+import daskprep as dp
+from daskprep.cli.console import printable, resumable
+from daskprep.cli.options import (
+    dataset_argument,
+    on_workers,
+    one_or_list,
+    quiet_option,
+    storage_options,
+    worker_options,
+)
+from daskprep.errors import CorruptDatasetError
+
+__all__ = ["repair", "verify"]
+
+
+@click.command(short_help="Compare every byte with what was written.")
+@dataset_argument
+@storage_options
+@quiet_option
+def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bool) -> None:
+    """Read every byte of a DATASET and compare it with what was written.
+
+    \b
+    daskprep verify listings.dp
+    daskprep verify listings.dp || daskprep repair listings.dp
+
+    Files that are missing, altered or not part of the dataset are listed, one in a line, and the exit status is 1.
+    """
+    opened = dp.open_dataset(dataset, storage_options=storage_options)
+    damaged = opened.damaged()
+    for one in damaged:
+        click.echo(printable(f"{one.file} {one.problem}"))
+    if damaged:
+        files = f"{len(damaged):,} file{'s' * (len(damaged) != 1)}"
+        raise CorruptDatasetError(f"{opened.url}: {files} damaged; make them again with: daskprep repair {dataset}")
+    if not quiet:
+        click.echo(f"{len(opened.manifest.files):,} files are as they were written")
+
+
+@click.command(short_help="Make damaged files again from the source.")
+@dataset_argument
+@click.argument("data", nargs=-1, type=click.Path())
+@worker_options
+@storage_options
+@quiet_option
+def repair(
+    dataset: str,
+    data: Sequence[str],
+    *,
+    scheduler: str | None,
+    workers: int | None,
+    storage_options: Mapping[str, Any] | None,
+    quiet: bool,
+) -> None:
+    """Make the damaged files of a DATASET again, to the very bytes that were written.
+
+    DATA is what the dataset was made of; without it those files are read that it names. Files that are not part of
+    the dataset are removed.
+
+    \b
+    daskprep repair listings.dp
+    daskprep repair listings.dp /backup/listings.csv
+    """
+    with on_workers(scheduler, workers), resumable():
+        repaired = dp.repair(
+            dataset,
+            one_or_list(data) if data else None,
+            progress=False if quiet else None,
+            storage_options=storage_options,
+        )
+    if not quiet:
+        click.echo(f"{len(repaired.manifest.files):,} files are as they were written")

@@ -1,0 +1,81 @@
+"""`daskprep infer`: guess what the columns are, as a configuration that says why."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import daskprep as dp
+from daskprep.cli.console import line_of
+from daskprep.cli.options import data_argument, on_workers, one_or_list, storage_options, worker_options
+
+if TYPE_CHECKING:
+    from daskprep.column_types import InferredFeatures
+
+__all__ = ["infer", "inferred_features"]
+
+
+@click.command(short_help="Guess what columns are, as a configuration.")
+@data_argument
+@click.option(
+    "--target", "targets", multiple=True, metavar="COLUMN", help="What a model is to predict; may be given again."
+)
+@worker_options
+@storage_options
+def infer(
+    data: Sequence[str],
+    *,
+    targets: Sequence[str],
+    scheduler: str | None,
+    workers: int | None,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    """Guess what the columns of DATA are, from all rows, and print a configuration.
+
+    Each column comes with a comment that says why. Read it, mend what was guessed wrong, and give it to preprocess.
+
+    \b
+    daskprep infer listings.csv --target sold > listings.yaml
+    daskprep preprocess listings.yaml listings.csv -o listings.dp
+    """
+    with on_workers(scheduler, workers):
+        found = inferred_features(data, storage_options, targets)
+    click.echo(_as_yaml(found, targets), nl=False)
+
+
+def inferred_features(
+    data: Sequence[str], storage_options: Mapping[str, Any] | None, targets: Sequence[str] = ()
+) -> InferredFeatures:
+    """Return what was guessed of each column."""
+    from daskprep.sources import as_source
+
+    return dp.infer_features(as_source(one_or_list(data), storage_options=storage_options), targets=targets)
+
+
+def _as_yaml(found: InferredFeatures, targets: Sequence[str]) -> str:
+    """Return a configuration with a comment for each column."""
+    from daskprep.config import write_config
+
+    config = write_config(found, dp.RandomSplit())
+    entries = {entry["name"]: _commented(entry, found.reasons[entry["name"]]) for entry in config["input_features"]}
+    inputs = [text for name, text in entries.items() if name not in targets]
+    skipped = [f"# Left out: {line_of(f'{name}: {reason}')}\n" for name, reason in found.skipped.items()]
+    parts = ["input_features:", " []\n" if not inputs else "\n", *inputs]
+    if targets:
+        parts += ["output_features:\n", *(entries[name] for name in dict.fromkeys(targets))]
+    parts += [*skipped, "# Which rows are for training; split: null trains on all of them.\n"]
+    return "".join([*parts, _dumped({"preprocessing": config["preprocessing"]})])
+
+
+def _commented(entry: Mapping[str, Any], reason: str) -> str:
+    # A comment ends where its line does, and YAML knows more ends of lines than one.
+    return textwrap.indent(f"# {line_of(reason)}\n{_dumped([entry])}", "  ")
+
+
+def _dumped(value: Any) -> str:
+    import yaml
+
+    return str(yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100))

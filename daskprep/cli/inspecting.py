@@ -1,0 +1,170 @@
+"""`daskprep inspect`: what a dataset holds, as text, JSON or a page."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import daskprep as dp
+from daskprep.cli.console import printable
+from daskprep.cli.options import dataset_argument, storage_options
+
+if TYPE_CHECKING:
+    from daskprep.features import Learned
+    from daskprep.vocabulary import Vocabulary
+
+__all__ = ["inspect"]
+
+_HEAD_TOKENS = 10
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em; }} table {{ margin: 1em 0; }}</style>
+</head>
+<body>
+<h1>{title}</h1>
+{body}
+</body>
+</html>
+"""
+
+
+@click.command(short_help="Say what a dataset holds.")
+@dataset_argument
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
+@click.option(
+    "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write a page instead."
+)
+@storage_options
+def inspect(dataset: str, as_json: bool, page: Path | None, storage_options: Mapping[str, Any] | None) -> None:
+    """Say what a DATASET holds: rows, splits, outputs, vocabularies, and how much was missing.
+
+    \b
+    daskprep inspect listings.dp
+    daskprep inspect listings.dp --json | jq .splits
+    daskprep inspect listings.dp --html listings.html
+
+    The page needs no other file and no network. Rows are not read: see decode.
+    """
+    if as_json and page is not None:
+        raise click.UsageError("give --json or --html, not both")
+    opened = dp.open_dataset(dataset, storage_options=storage_options)
+    if page is not None:
+        page.write_text(_as_page(opened), encoding="utf-8")
+    elif as_json:
+        click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
+    else:
+        click.echo(_as_text(opened))
+
+
+def _as_text(dataset: dp.Dataset) -> str:
+    from daskprep.description import describe_text
+
+    prep = dp.Preprocessor.from_dataset(dataset)
+    learned = describe_text(dataset.features, dataset.learned, prep.split, prep.balance)
+    return f"{dataset!r}\n\n{learned}"
+
+
+def _as_page(dataset: dp.Dataset) -> str:
+    body = dataset._repr_html_() + dp.Preprocessor.from_dataset(dataset)._repr_html_()
+    return _PAGE.format(title=html.escape(printable(dataset.url)), body=body + "".join(_vocabulary_tables(dataset)))
+
+
+def _vocabulary_tables(dataset: dp.Dataset) -> Iterator[str]:
+    for output, vocabulary in _vocabularies(dataset):
+        rows = "".join(
+            f"<tr><td>{html.escape(printable(one['token']))}</td><td>{one['id']:,}</td>"
+            f"<td>{one['frequency']:,}</td></tr>"
+            for one in _head(vocabulary)
+        )
+        yield (
+            f"<h2>{html.escape(printable(output))}: vocabulary of {len(vocabulary):,}</h2>"
+            f"<table><tr><th>token</th><th>id</th><th>frequency</th></tr>{rows}</table>"
+        )
+
+
+def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
+    layout, files = dataset.layout, dataset.manifest.files.values()
+    prep = dp.Preprocessor.from_dataset(dataset)
+    return {
+        "dataset": dataset.url,
+        "version": dataset.version,
+        "rows": sum(layout.rows.values()),
+        "splits": dict(layout.rows),
+        "bytes": sum(entry.bytes for entry in files),
+        "files": len(files),
+        "block_rows": layout.block_rows,
+        "compression": layout.compression,
+        "rejected_rows": dataset.rejects().num_rows,
+        "split": None if prep.split is None else prep.split.to_dict(),
+        "balance": None if prep.balance is None else prep.balance.to_dict(),
+        "features": {name: _feature(dataset, name) for name in dataset.features},
+        "outputs": {one.name: {"dtype": one.dtype, "shape": list(one.shape)} for one in layout.outputs},
+        "vocabularies": {
+            output: {"size": len(vocabulary), "head": _head(vocabulary)}
+            for output, vocabulary in _vocabularies(dataset)
+        },
+    }
+
+
+def _feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
+    feature, learned = dataset.features[name], dataset.learned[name]
+    seen = learned.rows + (learned.missing if feature.drops_rows else 0)
+    return {
+        "type": feature.kind,
+        "column": feature.reads(name)[0],
+        "outputs": [name + suffix for suffix in feature.outputs],
+        "rows": learned.rows,
+        "missing": learned.missing,
+        "missing_rate": learned.missing / seen if seen else 0.0,
+        "unreadable": learned.invalid,
+        "unreadable_samples": list(learned.invalid_samples),
+        "fill_value": _plain(learned.fill_value),
+        "learned": _facts(learned),
+    }
+
+
+def _facts(learned: Learned) -> dict[str, Any]:
+    """Return the numbers and texts that this type of feature learned; vocabularies stand elsewhere."""
+    from daskprep.features import Learned as Common
+
+    own = {field.name for field in dataclasses.fields(learned)} - {field.name for field in dataclasses.fields(Common)}
+    values = {name: getattr(learned, name) for name in sorted(own)}
+    return {name: _plain(value) for name, value in values.items() if isinstance(value, bool | int | float | str)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, bool | int | float | str | None) else str(value)
+
+
+def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, Vocabulary]]:
+    from daskprep.vocabulary import Vocabulary
+
+    for name, feature in dataset.features.items():
+        for suffix in feature.outputs:
+            # A text of words and characters learns one vocabulary for each level.
+            learned = getattr(dataset.learned[name], suffix.removeprefix("_")) if suffix else dataset.learned[name]
+            if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
+                yield name + suffix, vocabulary
+
+
+def _head(vocabulary: Vocabulary) -> list[dict[str, Any]]:
+    """Return the first tokens, which are the most frequent but for special symbols."""
+    return [
+        {"token": vocabulary.tokens[i].as_py(), "id": i, "frequency": int(vocabulary.frequencies[i])}
+        for i in range(min(_HEAD_TOKENS, len(vocabulary)))
+    ]

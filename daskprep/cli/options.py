@@ -1,0 +1,129 @@
+"""Arguments and options that several commands have."""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import click
+
+from daskprep.errors import ConfigError
+
+__all__ = [
+    "bytes_option", "data_argument", "dataset_argument", "on_workers", "one_or_list", "quiet_option",
+    "storage_options", "worker_options",
+]  # fmt: skip
+
+_CONNECT_SECONDS = 10
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def _read_storage_options(
+    context: click.Context, option: click.Parameter, given: Sequence[str]
+) -> dict[str, Any] | None:
+    del context, option
+    options = {}
+    for one in given:
+        key, mark, value = one.partition("=")
+        if not key or not mark:
+            # The value may be a secret, so it is not repeated.
+            raise click.BadParameter("expected KEY=VALUE, such as anon=true")
+        options[key] = _value(key, value)
+    return options or None
+
+
+def _value(key: str, text: str) -> Any:
+    """Return true, false, null, objects and lists as JSON has them; a number may be a secret, and stays text."""
+    if text not in ("true", "false", "null") and not text.startswith(("{", "[")):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise click.BadParameter(f"the value of {key} begins like JSON and is none: {error}") from error
+
+
+storage_options = click.option(
+    "--storage-option",
+    "storage_options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=_read_storage_options,
+    help="What fsspec needs to open URLs, such as anon=true; may be given again for each key.",
+)
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bars and no summary.")
+data_argument = click.argument("data", nargs=-1, required=True, type=click.Path())
+dataset_argument = click.argument("dataset", metavar="DATASET", type=click.Path())
+
+
+def bytes_option(name: str, *, help: str) -> Callable[[_Command], _Command]:
+    """Return an option for a number of bytes, such as "2GB"."""
+    return click.option(name, metavar="BYTES", callback=_read_bytes, help=help)
+
+
+def _read_bytes(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
+    del context, option
+    if given is None:
+        return None
+    from daskprep.writing.memory import bytes_of
+
+    try:
+        return bytes_of(given)
+    except ConfigError as error:
+        raise click.BadParameter(f'expected bytes such as "2GB" or "500MB", not {given!r}') from error
+
+
+def worker_options(command: _Command) -> _Command:
+    """Add the options that say where the work runs."""
+    workers = click.option(
+        "--workers",
+        type=click.IntRange(min=1),
+        metavar="N",
+        help="Run on N processes of one thread each; without it on threads of one process.",
+    )
+    scheduler = click.option(
+        "--scheduler", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."
+    )
+    return workers(scheduler(command))
+
+
+@contextmanager
+def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
+    """Let the workers of a scheduler, or some processes that are started for it, do what is done meanwhile."""
+    if scheduler is not None and workers is not None:
+        raise click.UsageError("--scheduler has workers already: leave --workers out")
+    if scheduler is None and workers is None:
+        yield
+        return
+    from distributed import Client, LocalCluster
+
+    # What they say of their own end is nothing that who gives a command has to know.
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    if scheduler is None:
+        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+        with cluster, Client(cluster) as client:
+            client.run(_ignore_interrupts)
+            yield
+        return
+    try:
+        client = Client(scheduler, timeout=_CONNECT_SECONDS)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"no Dask scheduler answers at {scheduler}: {error}; check the address, or start one: dask scheduler"
+        ) from error
+    with client:
+        yield
+
+
+def _ignore_interrupts() -> None:
+    # A terminal sends Ctrl-C to workers as well; they are ended by who started them.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def one_or_list(paths: Sequence[str]) -> str | list[str]:
+    """Return one path as it is, so that a folder of files gives what its name says, and several as a list."""
+    return paths[0] if len(paths) == 1 else list(paths)

@@ -1,0 +1,139 @@
+"""`daskprep preprocess`: learn from files and write a dataset."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import daskprep as dp
+from daskprep.cli.console import resumable
+from daskprep.cli.inferring import inferred_features
+from daskprep.cli.options import (
+    bytes_option,
+    data_argument,
+    on_workers,
+    one_or_list,
+    quiet_option,
+    storage_options,
+    worker_options,
+)
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature
+    from daskprep.sources import Source
+
+__all__ = ["preprocess"]
+
+
+@click.command(short_help="Learn from files and write a dataset.")
+@click.argument("config", type=click.Path())
+@data_argument
+@click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="The folder to write, or the URL of one.")
+@click.option("--overwrite", is_flag=True, help="Write anew although the very dataset is there already.")
+@click.option("--shuffle", is_flag=True, help="Write the rows of each split in a random order.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the random order.")
+@bytes_option("--memory", help='The most that all processes may hold together, such as "2GB".')
+@worker_options
+@click.option("--skip-save", is_flag=True, help="Learn, print what was learned, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, with rows, bytes and memory, and do nothing.")
+@storage_options
+@quiet_option
+def preprocess(
+    config: str,
+    data: Sequence[str],
+    output: str | None,
+    *,
+    overwrite: bool,
+    shuffle: bool,
+    seed: int,
+    memory: int | None,
+    scheduler: str | None,
+    workers: int | None,
+    skip_save: bool,
+    dry_run: bool,
+    storage_options: Mapping[str, Any] | None,
+    quiet: bool,
+) -> None:
+    """Learn from DATA what CONFIG says of its columns, and write a dataset.
+
+    CONFIG is a YAML or JSON file in Ludwig's layout, "-" for one on standard input, or "auto" to guess every column.
+    DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON lines or Feather.
+
+    \b
+    daskprep preprocess listings.yaml listings.csv -o listings.dp
+    daskprep preprocess auto 'sales/*.parquet' -o sales.dp --memory 4GB --workers 4
+    daskprep infer a.csv | daskprep preprocess - a.csv -o a.dp
+    daskprep preprocess listings.yaml listings.csv -o listings.dp --dry-run
+    daskprep preprocess c.yaml s3://b/a.csv -o s3://b/a.dp --storage-option anon=true
+
+    A write that is interrupted, or for which the disk was too small, goes on where it stopped when the same command
+    runs again.
+    """
+    if output is None and not skip_save and not dry_run:
+        raise click.UsageError("say with -o DATASET where to write, or give --skip-save or --dry-run")
+    with on_workers(scheduler, workers), resumable():
+        prep = _preprocessor(config, data, storage_options)
+        source = _source(prep, data, memory, storage_options)
+        if dry_run:
+            _print_plan(prep, source, output)
+        elif output is None or skip_save:
+            prep.fit(source)
+            _print_learned(prep)
+        else:
+            dataset = prep.fit_write(
+                source,
+                output,
+                shuffle=shuffle,
+                seed=seed,
+                overwrite=overwrite,
+                progress=False if quiet else None,
+                storage_options=storage_options,
+            )
+            if not quiet:
+                click.echo(repr(dataset))
+
+
+def _preprocessor(config: str, data: Sequence[str], storage_options: Mapping[str, Any] | None) -> dp.Preprocessor:
+    if config == "auto":
+        return dp.Preprocessor(inferred_features(data, storage_options), split=dp.RandomSplit())
+    if config == "-":
+        return dp.Preprocessor.from_config(sys.stdin.read())
+    # A text would be taken for YAML where its end is not that of a file's name.
+    return dp.Preprocessor.from_config(config if "://" in config else Path(config))
+
+
+def _source(
+    prep: dp.Preprocessor, data: Sequence[str], memory: int | None, storage_options: Mapping[str, Any] | None
+) -> Source:
+    from daskprep.features.table import source_columns
+    from daskprep.writing import plan_source
+
+    split = [] if prep.split is None else prep.split.assign_columns
+    balance = [] if prep.balance is None else prep.balance.columns
+    columns = list(dict.fromkeys([*source_columns(_features(prep)), *split, *balance]))
+    return plan_source(one_or_list(data), columns, memory, storage_options)
+
+
+def _features(prep: dp.Preprocessor) -> Mapping[str, Feature]:
+    assert not isinstance(prep.features, str)
+    return prep.features
+
+
+def _print_learned(prep: dp.Preprocessor) -> None:
+    from daskprep.description import describe_text
+
+    click.echo(describe_text(prep.features_, prep.learned_, prep.split, prep.balance))
+
+
+def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> None:
+    from daskprep.cli.planning import Estimate
+    from daskprep.description import describe_text
+
+    estimate = Estimate.of(_features(prep), source)
+    click.echo("\n".join(estimate.lines(output)))
+    click.echo()
+    click.echo(describe_text(_features(prep), {}, prep.split, prep.balance))

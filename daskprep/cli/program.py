@@ -1,0 +1,114 @@
+"""The program: its commands, and what its exit status says."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+from click.shell_completion import get_completion_class
+
+from daskprep import __version__
+from daskprep.cli.caching import cache
+from daskprep.cli.checking import repair, verify
+from daskprep.cli.console import say, warnings_as_lines
+from daskprep.cli.decoding import decode
+from daskprep.cli.demo import demo
+from daskprep.cli.inferring import infer
+from daskprep.cli.inspecting import inspect
+from daskprep.cli.preprocessing import preprocess
+from daskprep.errors import DaskprepError
+
+__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "main", "program"]
+
+FAILED, MISUSED, INTERRUPTED = 1, 2, 130
+
+_COMPLETE = "_DASKPREP_COMPLETE"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command and return its exit status.
+
+    0: done. 1: the data, the configuration or the dataset is not as it should be, or the disk is full. 2: there is no
+    such command or option. 130: it was interrupted.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        What follows the name of the program; None: what this process was started with.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    with warnings_as_lines():
+        try:
+            status = program.main(given, prog_name="daskprep", complete_var=_COMPLETE, standalone_mode=False)
+        except click.Abort as abort:
+            if sys.stderr.isatty():
+                click.echo(err=True)  # the terminal has put ^C at the end of a line
+            say("interrupted", "; ".join(getattr(abort.__cause__, "__notes__", ())) or "stopped by Ctrl-C")
+            return INTERRUPTED
+        except click.UsageError as error:
+            path = "daskprep" if error.ctx is None else error.ctx.command_path
+            say("error", f"{error.format_message().rstrip('.')}. See: {path} --help")
+            return MISUSED
+        except (DaskprepError, OSError, ImportError) as error:
+            say("error", error)
+            return FAILED
+    return status if isinstance(status, int) else 0
+
+
+def _print_completion(context: click.Context, option: click.Parameter, shell: str | None) -> None:
+    del option
+    if shell is None or context.resilient_parsing:
+        return
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(program, {}, "daskprep", _COMPLETE).source())
+    context.exit()
+
+
+class _Program(click.Group):
+    """Lists commands in the order in which they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(self.commands)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            # Click would print an empty line.
+            raise click.Abort from interrupt
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.option(
+    "--completion",
+    type=click.Choice(["bash", "zsh", "fish"]),
+    metavar="SHELL",
+    expose_value=False,
+    is_eager=True,
+    callback=_print_completion,
+    help="Print what makes bash, zsh or fish complete commands and options.",
+)
+def program() -> None:
+    """Turn tables of mixed columns into datasets that a model reads.
+
+    \b
+    From a file to a dataset, and a look at it:
+      daskprep infer listings.csv > listings.yaml
+      daskprep preprocess listings.yaml listings.csv -o listings.dp
+      daskprep inspect listings.dp
+
+    \b
+    Nothing at hand?
+      daskprep demo
+
+    Completion, here for bash: eval "$(daskprep --completion bash)"
+    """
+
+
+for _command in (infer, preprocess, inspect, decode, verify, repair, cache, demo):
+    program.add_command(_command)

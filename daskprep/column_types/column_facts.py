@@ -1,0 +1,175 @@
+"""The facts of one column of one partition, of whatever Arrow type it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+
+from daskprep.column_types.facts import ColumnFacts, Tally
+from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, number_facts, text_facts
+from daskprep.features.cells import as_text, one_array
+from daskprep.features.tokens import TokenLists, without_repeats
+from daskprep.kernels import list_offsets
+from daskprep.media.audio import SIGNATURES
+from daskprep.summaries import DistinctValues, Lengths
+
+__all__ = ["column_facts"]
+
+_HEAD_BYTES = 16
+_SAMPLE = 1 << 11
+_IMAGE = re.compile(
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM.{4}\0\0\0\0|GIF8[79]a|II[*+]\0|MM\0[*+]|RIFF....WEBP|P[1-7fF]\s", re.DOTALL
+)
+_SOUND = re.compile(b"|".join(SIGNATURES.values()), re.DOTALL)
+
+
+def column_facts(column: pa.Array | pa.ChunkedArray) -> ColumnFacts:
+    """Return what is known of some rows of a column."""
+    array = one_array(column)
+    present = array.drop_null()
+    facts = _present_facts(present)
+    missing = len(array) - len(present)
+    return facts + ColumnFacts(missing, missing)
+
+
+def _present_facts(cells: pa.Array) -> ColumnFacts:
+    kind = cells.type
+    if pt.is_dictionary(kind):
+        return _dictionary_facts(cells)
+    if pt.is_boolean(kind):
+        values, counts = _counted(as_text(cells))
+        rows = len(cells)
+        return ColumnFacts(rows, booleans=rows, distinct=DistinctValues.of(values, counts))
+    if pt.is_string(kind):
+        return text_facts(*_counted(cells))
+    if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind):
+        return number_facts(*_counted(cells))
+    if pt.is_timestamp(kind) or pt.is_date(kind):
+        values, counts = _counted(cells)
+        micros = values.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
+        return ColumnFacts(len(cells), times=len(cells), distinct=DistinctValues.of(micros, counts, values))
+    nested: dict[Callable[[Any], bool], Callable[[Any], ColumnFacts]] = {
+        pt.is_binary: _bytes_facts,
+        pt.is_list: _list_facts,
+        pt.is_struct: _struct_facts,
+    }
+    for is_one, facts in nested.items():
+        if is_one(kind):
+            return facts(cells)
+    return _other(cells)
+
+
+def _counted(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
+    """Return values and how often each occurs; where most are distinct, the cells as they are.
+
+    Facts are the same either way: they add up over cells, and `DistinctValues` merges equal ones.
+    """
+    if len(cells) > 2 * _SAMPLE:
+        sample = cells.take(pa.array(np.arange(0, len(cells), len(cells) // _SAMPLE)))
+        if pc.count_distinct(sample).as_py() > 0.9 * len(sample):
+            return cells, np.ones(len(cells), np.int64)
+    counted = cells.value_counts()
+    return counted.field("values"), counted.field("counts").to_numpy()
+
+
+def _other(cells: pa.Array) -> ColumnFacts:
+    return ColumnFacts(len(cells), others=Tally({str(cells.type): len(cells)} if len(cells) else {}))
+
+
+def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
+    counts = np.bincount(cells.indices.to_numpy(), minlength=len(cells.dictionary))
+    used = np.flatnonzero(counts)
+    values, counts = cells.dictionary.take(pa.array(used)), counts[used]
+    if pt.is_string(values.type) and not values.null_count:
+        return text_facts(values, counts)
+    return column_facts(cells.dictionary_decode())
+
+
+def _bytes_facts(cells: pa.Array) -> ColumnFacts:
+    images, sounds = _signatures(cells)
+    rest = cells.filter(pa.array(~(images | sounds)))
+    facts = ColumnFacts(len(cells) - len(rest), images=int(images.sum()), sounds=int(sounds.sum()))
+    if not len(rest):
+        return facts
+    try:
+        return facts + text_facts(*_counted(rest.cast(pa.string())))
+    except pa.ArrowInvalid:
+        return facts + _other(rest)
+
+
+def _signatures(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
+    """Return which cells begin like a file of an image, and which like one of a sound."""
+    heads = pc.binary_slice(cells, 0, _HEAD_BYTES).to_pylist()
+    images = np.array([head is not None and _IMAGE.match(head) is not None for head in heads], bool)
+    sounds = np.array([head is not None and _SOUND.match(head) is not None for head in heads], bool)
+    return images, sounds & ~images
+
+
+def _struct_facts(cells: pa.StructArray) -> ColumnFacts:
+    names = {field.name for field in cells.type}
+    if {"array", "sampling_rate"} <= names:
+        return ColumnFacts(len(cells), sounds=len(cells))
+    if not names & {"bytes", "path"}:
+        return _other(cells)
+    # Of a Hugging Face cell with both the path may be that of another machine: what is in the bytes decides.
+    data, path = (_field(cells, name) for name in ("bytes", "path"))
+    images, sounds = _signatures(data.cast(pa.large_binary()))
+    bare = ~(images | sounds)
+    images |= bare & _ends_like(path, IMAGE_SUFFIXES)
+    sounds |= bare & _ends_like(path, SOUND_SUFFIXES)
+    gone = np.array(data.is_null(), bool) & np.array(path.is_null(), bool)
+    others = cells.filter(pa.array(~(images | sounds | gone)))
+    missing = int(gone.sum())
+    known = len(cells) - len(others)
+    return ColumnFacts(known, missing, images=int(images.sum()), sounds=int(sounds.sum())) + _other(others)
+
+
+def _field(cells: pa.StructArray, name: str) -> pa.Array:
+    if cells.type.get_field_index(name) < 0:
+        return pa.nulls(len(cells), pa.binary() if name == "bytes" else pa.string())
+    return pc.struct_field(cells, name)
+
+
+def _ends_like(path: pa.Array, suffixes: str) -> np.ndarray:
+    like = pc.fill_null(pc.match_substring_regex(path.cast(pa.string()), suffixes), fill_value=False)
+    found: np.ndarray = like.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _list_facts(cells: pa.ListArray) -> ColumnFacts:
+    items, offsets = cells.flatten(), list_offsets(cells)
+    kind, rows = items.type, len(cells)
+    lengths = Lengths.of(np.diff(offsets))
+    if pt.is_null(kind):
+        # Empty lists have no type of their own: their length is all that is known.
+        return ColumnFacts(rows, gaps=_rows_with(items.is_null(), offsets), lengths=lengths)
+    if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind) or pt.is_boolean(kind):
+        gaps = _rows_with(items.is_null(nan_is_null=True), offsets)
+        return ColumnFacts(rows, lists=rows, gaps=gaps, lengths=lengths)
+    if not (pt.is_string(kind) or pt.is_dictionary(kind)):
+        return _other(cells)
+    text = as_text(items)
+    gaps = _rows_with(text.is_null(), offsets)
+    codes = pc.fill_null(text, "").dictionary_encode()
+    values, counts = _counted(text.drop_null())
+    first, _ = without_repeats(TokenLists(offsets, codes.indices.to_numpy(), codes.dictionary))
+    repeats = int(np.count_nonzero(np.diff(first.offsets) < np.diff(offsets)))
+    return ColumnFacts(
+        rows,
+        lists_of_text=rows,
+        gaps=gaps,
+        repeats=repeats,
+        lengths=lengths,
+        items=DistinctValues.of(values, counts),
+    )
+
+
+def _rows_with(marked: pa.BooleanArray, offsets: np.ndarray) -> int:
+    before = np.append(0, np.cumsum(marked.to_numpy(zero_copy_only=False))).take(offsets)
+    return int(np.count_nonzero(np.diff(before)))

@@ -1,0 +1,129 @@
+"""What is known of a column before its type is: counts over all rows that merge, whatever the partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from daskprep.summaries import DistinctValues, Lengths, Range, Summary
+
+__all__ = ["ColumnFacts", "Tally", "TextFacts"]
+
+
+@dataclass(frozen=True)
+class Tally(Summary):
+    """How many rows there are of each name."""
+
+    rows: dict[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: Tally) -> Tally:
+        names = sorted(self.rows.keys() | other.rows.keys())
+        return Tally({name: self.rows.get(name, 0) + other.rows.get(name, 0) for name in names})
+
+    def __mul__(self, times: int) -> Tally:
+        return Tally({name: rows * times for name, rows in self.rows.items()} if times else {})
+
+
+@dataclass(frozen=True)
+class TextFacts(Summary):
+    """How many cells of text have which form.
+
+    Attributes
+    ----------
+    cells : int
+        Cells of text that are neither blank nor a mark of what is missing.
+    words : int
+        Their words.
+    spaced, commas, semicolons, bars : int
+        Cells with a space or such a mark inside.
+    led_by_zero : int
+        Whole numbers with a needless zero in front, as in "02139".
+    decimal_commas, thousands : int
+        Cells such as "12,5" and "1,234,567".
+    dates, day_second, day_first : int
+        Cells with the shape of a date; those whose second or first field is above 12, and so a day.
+    images, sounds : int
+        Cells that end like the path of an image or a sound.
+    h3 : int
+        Cells with the 15 hexadecimal digits of an H3 cell.
+    """
+
+    cells: int = 0
+    words: int = 0
+    spaced: int = 0
+    commas: int = 0
+    semicolons: int = 0
+    bars: int = 0
+    led_by_zero: int = 0
+    decimal_commas: int = 0
+    thousands: int = 0
+    dates: int = 0
+    day_second: int = 0
+    day_first: int = 0
+    images: int = 0
+    sounds: int = 0
+    h3: int = 0
+
+
+@dataclass(frozen=True)
+class ColumnFacts(Summary):
+    """What the rules look at, all of it over all rows.
+
+    Attributes
+    ----------
+    rows, missing : int
+        Rows, and those that are null, NaN or blank.
+    marked : int
+        Cells of text that spell a missing value, such as "?" and "N/A"; not among `missing`.
+    numbers, whole, calendar : int
+        Cells that are finite numbers, or text of one; whole ones; and those of a day such as 20210305.
+    range : Range
+        Of these numbers.
+    booleans, times : int
+        Cells that the frame itself has as booleans, and as dates or timestamps.
+    lists, lists_of_text, gaps, repeats : int
+        Lists of numbers, in cells or in text; lists of text; lists with a missing place, and with an item twice.
+    lengths : Lengths
+        How long these lists are.
+    items : DistinctValues
+        What lists of text hold.
+    images, sounds : int
+        Cells that are bytes of a medium, or structs of its bytes or path.
+    others : Tally
+        Cells that no feature reads, by the name of their type.
+    """
+
+    rows: int = 0
+    missing: int = 0
+    marked: int = 0
+    numbers: int = 0
+    whole: int = 0
+    calendar: int = 0
+    range: Range = field(default_factory=Range)
+    booleans: int = 0
+    times: int = 0
+    lists: int = 0
+    lists_of_text: int = 0
+    gaps: int = 0
+    repeats: int = 0
+    lengths: Lengths = field(default_factory=Lengths)
+    items: DistinctValues = field(default_factory=DistinctValues)
+    images: int = 0
+    sounds: int = 0
+    others: Tally = field(default_factory=Tally)
+    text: TextFacts = field(default_factory=TextFacts)
+    distinct: DistinctValues = field(default_factory=DistinctValues)
+
+    @property
+    def present(self) -> int:
+        """Cells with a value."""
+        return self.rows - self.missing
+
+    @property
+    def typed(self) -> int:
+        """Cells with a value that does not spell a missing one."""
+        return self.present - self.marked
+
+    @property
+    def is_unique(self) -> bool:
+        """Whether no two cells are equal, as far as the values that are kept tell."""
+        return bool(self.present) and self.distinct.all_once and self.distinct.total == self.present

@@ -1,0 +1,54 @@
+"""What the rules say of a column: a feature or none, and why."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from daskprep.column_types.facts import ColumnFacts
+from daskprep.features import Feature
+
+__all__ = ["Guess", "counted", "quoted", "rows", "share", "skip", "unique"]
+
+_SHOWN_CHARACTERS = 30
+
+
+class Guess(NamedTuple):
+    """A feature, or None for a column that is skipped, and the reason."""
+
+    feature: Feature | None
+    reason: str
+
+
+def skip(reason: str) -> Guess:
+    """Return the guess that a column is of no use."""
+    return Guess(None, reason)
+
+
+def counted(facts: ColumnFacts) -> str:
+    """Return how many values, rows and missing cells there are."""
+    about = "" if facts.distinct.is_exact else "about "
+    values = facts.distinct.count
+    return f"{about}{values:,} distinct value{'s' * (values != 1)} in {rows(facts)}"
+
+
+def rows(facts: ColumnFacts) -> str:
+    """Return how many rows there are, and which share is missing."""
+    missing = facts.missing + facts.marked
+    return f"{facts.rows:,} rows" + (f", {share(missing, facts.rows)} missing" if missing else "")
+
+
+def unique(facts: ColumnFacts) -> str:
+    """Say that no value occurs twice, and how sure that is."""
+    kept = len(facts.distinct.counts)
+    return "unique in every row" + ("" if facts.distinct.is_exact else f", as far as {kept:,} values tell")
+
+
+def share(part: int, whole: int) -> str:
+    """Return a share in words."""
+    percent = 100 * part / max(whole, 1)
+    return "under 0.1 %" if 0 < percent < 0.1 else f"{percent:.1f} %"
+
+
+def quoted(text: str) -> str:
+    """Return a value as messages show it."""
+    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…")

@@ -1,0 +1,140 @@
+"""One pass over the partitions of a source, and a guess for each of its columns."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from daskprep import partitions
+from daskprep.column_types.column_facts import column_facts
+from daskprep.column_types.facts import ColumnFacts
+from daskprep.column_types.guess import Guess
+from daskprep.column_types.inferred import InferredFeatures
+from daskprep.column_types.rules import guess_feature
+from daskprep.errors import ColumnError
+from daskprep.features import Number
+from daskprep.sources import Source, as_source
+from daskprep.summaries import Summary
+
+__all__ = ["infer_features", "infer_source"]
+
+_SHOWN = 5
+
+
+def infer_features(frame: Any, *, targets: str | Iterable[str] | None = None) -> InferredFeatures:
+    """Guess a feature for every column of a frame, from all of its rows.
+
+    Parameters
+    ----------
+    frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        As for `Preprocessor.fit`. It is read once, partition by partition.
+    targets : str or iterable of str, optional
+        Columns that a model is to predict: rows without their value are dropped, their numbers are not normalized.
+
+    Returns
+    -------
+    InferredFeatures
+        A mapping of names to features, with `reasons` and, of the columns that are left out, `skipped`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"price": ["1.5", "2", "n/a", "40"], "sold": [True, False, False, True], "shop": "Oslo"})
+    >>> infer_features(frame)
+    2 features, 1 skipped
+    column  type     why
+    price   number   numbers from 1.5 to 40, as text: 4 distinct values in 4 rows, 25.0 % missing
+    sold    binary   booleans: 2 distinct values in 4 rows
+    shop    skipped  constant: 'Oslo' in every row
+    """
+    wanted = [targets] if isinstance(targets, str) else list(targets or ())
+    return infer_source(as_source(frame), wanted)
+
+
+def infer_source(
+    source: Source, targets: Sequence[str] = (), leave: Mapping[str, str] | None = None
+) -> InferredFeatures:
+    """Guess a feature for every column of a source but those to leave, which are skipped for the reasons given."""
+    source.require(targets)
+    skipped = {name: why for name, why in (leave or {}).items() if name in source.columns}
+    skipped |= _unreadable(source, [name for name in source.columns if name not in skipped])
+    columns = [name for name in source.columns if name not in skipped]
+    facts = _facts(source, columns)
+    guesses = {name: guess_feature(name, facts[name]) for name in columns}
+    guesses |= {name: _as_target(name, guesses.get(name), skipped) for name in targets}
+    features = {name: one.feature for name, one in guesses.items() if one.feature is not None}
+    reasons = {name: guesses[name].reason for name in features}
+    skipped |= {name: one.reason for name, one in guesses.items() if one.feature is None}
+    if not features:
+        listed = "; ".join(f'"{name}": {why}' for name, why in list(skipped.items())[:_SHOWN])
+        raise ColumnError(
+            f"no column is of use ({len(skipped)} of {len(source.columns)} are skipped{': ' * bool(listed)}{listed}): "
+            "name the features yourself, as in Preprocessor({'price': 'number'}), or give more rows"
+        )
+    ordered = [name for name in source.columns if name in skipped]
+    return InferredFeatures(features, reasons, {name: skipped[name] for name in ordered})
+
+
+@dataclass(frozen=True)
+class _FrameFacts(Summary):
+    columns: dict[str, ColumnFacts]
+
+    def __add__(self, other: _FrameFacts) -> _FrameFacts:
+        return _FrameFacts({name: facts + other.columns[name] for name, facts in self.columns.items()})
+
+
+def _facts(source: Source, columns: Sequence[str]) -> dict[str, ColumnFacts]:
+    if not columns:
+        return {}
+    found: dict[str, ColumnFacts] = partitions.fold(
+        source,
+        "types",
+        _partition_facts,
+        columns,
+        list(columns),
+        range(source.npartitions),
+        merge=_merge,
+        finish=_finish,
+        keys=list(columns),
+    )
+    return found
+
+
+def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> _FrameFacts:
+    del number
+    return _FrameFacts({name: column_facts(table[name]) for name in columns})
+
+
+def _merge(parts: Sequence[_FrameFacts]) -> _FrameFacts:
+    return functools.reduce(operator.add, parts)
+
+
+def _finish(name: str, parts: Sequence[_FrameFacts]) -> ColumnFacts:
+    return functools.reduce(operator.add, [part.columns[name] for part in parts])
+
+
+def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
+    """Return the columns of a frame in memory that cannot be read at all, such as dicts, and why."""
+    found = {}
+    for name in columns if source.in_memory else ():
+        try:
+            source.read(0, [name])
+        except ColumnError as error:
+            found[name] = f"cannot be read: {error}"
+    return found
+
+
+def _as_target(name: str, guess: Guess | None, skipped: Mapping[str, str]) -> Guess:
+    if guess is None or guess.feature is None:
+        why = skipped[name] if guess is None else guess.reason
+        raise ColumnError(f'column "{name}" cannot be a target: {why}; give its feature yourself, or leave it out')
+    given: dict[str, Any] = {"missing_value_strategy": "drop_row"}
+    if isinstance(guess.feature, Number):
+        given["normalization"] = None
+    feature = guess.feature.set_params(**given)  # type: ignore[no-untyped-call]
+    return Guess(feature, f"target, {guess.reason}")

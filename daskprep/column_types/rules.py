@@ -1,0 +1,258 @@
+"""The rules, in the order in which they are asked: which feature a person would choose for a column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+
+from daskprep.column_types.dates import guess_date
+from daskprep.column_types.facts import ColumnFacts
+from daskprep.column_types.guess import Guess, counted, quoted, rows, share, skip, unique
+from daskprep.column_types.tokens import guess_tokens
+from daskprep.errors import ColumnError
+from daskprep.features import H3, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
+from daskprep.features.binary import LearnedBinary
+from daskprep.summaries import Lengths, TokenCounts
+
+__all__ = ["guess_feature"]
+
+# Odd cells that do not change what a column is: up to one in twenty.
+_MOST = 0.95
+# Of so few rows, that no two are equal says nothing.
+_FEW_ROWS = 20
+_LABELS = 20
+_CODES = 12  # of more, whole numbers that follow each other are counts or grades of something
+_LONGEST_VECTOR_OF_CODES = 5
+_IDENTIFIER = re.compile(r"(^|_)(id|ids|uuid|guid)$|^id_")
+_NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|rowid|row|line)$|^unnamed")
+_CODE = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|code)$")
+_SERIAL_DIGITS = 5  # serial numbers have the same number of digits, and hardly fewer than this
+_MANY_ROWS = 1000
+_H3_RANGE = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
+_BASE_CELLS, _NO_DIGIT = 122, 7
+
+
+def guess_feature(name: str, facts: ColumnFacts) -> Guess:
+    """Return the feature for a column, or why it is skipped."""
+    if not facts.rows:
+        return skip("no rows")
+    if not facts.present:
+        return skip(f"no values: all {facts.rows:,} rows are missing")
+    if not facts.typed:
+        return skip(f"no values: what is in the {facts.rows:,} rows only spells missing ones")
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace(" ", "_").replace("-", "_")
+    guesses = (guess for rule in _RULES if (guess := rule(snake, facts)) is not None)
+    return next(guesses, None) or _guess_text(snake, facts)
+
+
+def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
+    if not facts.others.rows:
+        return None
+    kinds = " and ".join(sorted(facts.others.rows))
+    return skip(f"holds cells of type {kinds}, which no feature reads: convert the column first")
+
+
+def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
+    cells = {
+        Image: (facts.images, facts.text.images, "images"),
+        Audio: (facts.sounds, facts.text.sounds, "sounds"),
+    }
+    for feature, (stored, paths, what) in cells.items():
+        if stored + paths >= _MOST * facts.typed and facts.typed:
+            form = "paths" if paths > stored else "bytes or structs"
+            return Guess(feature(), f"{form} of {what} in {share(stored + paths, facts.present)} of {rows(facts)}")
+    return None
+
+
+def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
+    if not facts.lists_of_text and (facts.distinct.total or facts.lists + _empties(facts) < facts.present):
+        return None
+    if facts.lists_of_text and facts.lists:
+        return skip("holds lists of numbers beside lists of text: make all of them text")
+    if not facts.lists_of_text:
+        return _guess_numbers_in_lists(facts.lengths, facts.gaps, rows(facts))
+    items, mean = facts.items.count, facts.lengths.total / max(facts.lengths.count, 1)
+    why = f"lists of text: {items:,} distinct items in {rows(facts)}, {mean:.1f} in a list"
+    if facts.gaps:
+        return skip(f"{facts.gaps:,} lists of text have missing items: fill them first")
+    if facts.repeats > 0.01 * facts.lists_of_text:
+        return Guess(Sequence(), f"{why}, items repeat in {share(facts.repeats, facts.lists_of_text)} of them")
+    if items > 10_000 or mean > _LABELS:
+        return Guess(Sequence(), f"{why}, too many for a set")
+    return Guess(Set(), f"{why}, none twice in a list")
+
+
+def _empties(facts: ColumnFacts) -> int:
+    """Return how many lists are of no type, since they are empty."""
+    return facts.lengths.count - facts.lists - facts.lists_of_text
+
+
+def _guess_numbers_in_lists(lengths: Lengths, gaps: int, of: str) -> Guess:
+    shortest, longest = int(lengths.lengths[0]), lengths.max
+    if not longest:
+        return skip(f"empty lists in all of {of}")
+    if shortest == longest and longest and not gaps:
+        return Guess(Vector(), f"{longest} numbers in every cell of {of}")
+    why = f"{shortest} to {longest} numbers in a cell of {of}"
+    return Guess(Timeseries(), f"{why}, some of them missing" if gaps else why)
+
+
+def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
+    if facts.distinct.count != 1 or not facts.distinct.total:
+        return None
+    value = facts.distinct.texts[0].as_py()
+    if facts.missing and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
+        return Guess(Binary(), f"{quoted(value)} or missing: {counted(facts)}")
+    missing = f" or missing ({share(facts.missing, facts.rows)})" if facts.missing else ""
+    return skip(f"constant: {quoted(value)} in every row{missing}")
+
+
+def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
+    if facts.booleans == facts.present:
+        return Guess(Binary(), f"booleans: {counted(facts)}")
+    learned = _learn_binary(facts) if facts.distinct.count <= _LABELS and not facts.times else None
+    if learned is None:
+        return None
+    false, true = learned.bool2str
+    labels = f"{quoted(true)} is True and {quoted(false)} is False"
+    if learned.fallback_true_label is None:
+        return Guess(Binary(), f"spellings of yes and no, {labels}: {counted(facts)}")
+    if facts.distinct.count != 2 or facts.is_unique or facts.marked or (facts.numbers and facts.present < _FEW_ROWS):
+        return None
+    return Guess(Binary(), f"two values, {labels}: {counted(facts)}")
+
+
+def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
+    """Return what a Binary would learn of the values, None if it would refuse them."""
+    try:
+        learned = Binary().learn(TokenCounts.of(facts.distinct.texts, facts.distinct.counts))
+    except ColumnError:
+        return None
+    return None if learned.above_zero else learned
+
+
+def _guess_h3(name: str, facts: ColumnFacts) -> Guess | None:
+    low, high = _H3_RANGE
+    whole = facts.whole == facts.numbers == facts.typed and facts.range.min >= low and facts.range.max <= high
+    if not (whole or facts.text.h3 >= _MOST * facts.typed):
+        return None
+    feature = H3()
+    parsed = feature.parse(facts.distinct.texts).drop_null()
+    parts = feature.encode(parsed, feature.learn(feature.summarize(parsed)))
+    resolution, digits = parts[:, 2], parts[:, 4:]
+    beyond = np.arange(1, digits.shape[1] + 1) > resolution[:, None]
+    valid = (parts[:, 0] == 1) & (parts[:, 1] == 0) & (parts[:, 3] < _BASE_CELLS)
+    valid &= ((digits == _NO_DIGIT) == beyond).all(axis=1)
+    if valid.sum() < _MOST * len(facts.distinct.texts):
+        return None
+    return Guess(feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}: {counted(facts)}")
+
+
+def _guess_odd_numbers(name: str, facts: ColumnFacts) -> Guess | None:
+    """Skip numbers as some write them, which would else look like vectors, sets or identifiers."""
+    if facts.lists + facts.numbers < _MOST * facts.typed:
+        return None
+    if facts.text.thousands == facts.lists > 0:
+        return skip(f"numbers with commas between thousands, which no feature reads: take them out ({rows(facts)})")
+    if facts.text.decimal_commas == facts.lists > 0:
+        return skip(f"numbers with a decimal comma, which no feature reads: make it a point ({rows(facts)})")
+    return None
+
+
+def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
+    if facts.lists + facts.numbers < _MOST * facts.typed or facts.lists < 0.5 * facts.typed:
+        return None
+    lengths = facts.lengths if not facts.numbers else facts.lengths.add(1, facts.numbers)
+    if lengths.lengths[0] != lengths.max <= _LONGEST_VECTOR_OF_CODES and (codes := guess_tokens(facts)) is not None:
+        return codes
+    separated = Timeseries(tokenizer="comma") if facts.text.commas >= facts.lists else Timeseries()
+    guess = _guess_numbers_in_lists(lengths, facts.gaps, rows(facts))
+    return guess._replace(feature=separated) if isinstance(guess.feature, Timeseries) else guess
+
+
+def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
+    if facts.numbers < _MOST * facts.typed or not facts.numbers:
+        return None
+    odd = facts.typed - facts.numbers
+    if facts.text.led_by_zero:
+        return None
+    if odd and facts.distinct.count <= _LABELS:
+        return Guess(Category(), f"numbers beside other labels, few of either: {counted(facts)}")
+    low, high = (
+        f"{bound:,.0f}" if bound == int(bound) else f"{bound:,.6g}" for bound in (facts.range.min, facts.range.max)
+    )
+    what = f"{'whole ' * (facts.whole == facts.numbers)}numbers from {low} to {high}"
+    if facts.whole == facts.numbers:
+        if _is_serial(name, facts):
+            return skip(f"{unique(facts)}: an identifier ({what}, {rows(facts)})")
+        if _IDENTIFIER.search(name) or _CODE.search(name):
+            return Guess(Category(), f"whole numbers that the name says are codes: {counted(facts)}")
+        if _are_codes(facts):
+            return Guess(Category(), f"codes from {low} to {high}, none of them rare: {counted(facts)}")
+    text = f", as text, {share(odd, facts.typed)} unreadable" if odd else ", as text" if facts.text.cells else ""
+    return Guess(Number(), f"{what}{text}: {counted(facts)}")
+
+
+def _is_serial(name: str, facts: ColumnFacts) -> bool:
+    """Tell whether whole numbers number the rows, by their name or by how they look."""
+    if not facts.is_unique or facts.present < 2:
+        return False
+    if _IDENTIFIER.search(name) or _NUMBERING.search(name):
+        return True
+    low, high = facts.range.min, facts.range.max
+    if facts.present < _FEW_ROWS or low < 0:
+        return False
+    alike = len(f"{low:.0f}") == len(f"{high:.0f}") >= _SERIAL_DIGITS
+    return high - low + 1 == facts.present or alike or facts.present >= _MANY_ROWS
+
+
+def _are_codes(facts: ColumnFacts) -> bool:
+    """Tell whether whole numbers are labels: all from 0 or 1 on, few, and none rare, as large counts would be."""
+    values = facts.distinct.count
+    run = facts.range.min in (0, 1) and facts.range.max - facts.range.min + 1 == values
+    if not run or not 3 <= values <= _CODES or facts.present < _FEW_ROWS * values:
+        return False
+    return int(facts.distinct.counts.min()) * 4 * values >= facts.present
+
+
+def _guess_text(name: str, facts: ColumnFacts) -> Guess:
+    values, present = facts.distinct.count, facts.present
+    words = facts.text.words / max(facts.text.cells, 1)
+    why = counted(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
+    if facts.is_unique and not facts.text.spaced and (present >= _FEW_ROWS or _IDENTIFIER.search(name)):
+        return skip(
+            f"{unique(facts)}: an identifier ({rows(facts)}, such as {quoted(facts.distinct.texts[0].as_py())})"
+        )
+    distinct = values / present
+    if values <= _LABELS and (present >= 2 * values or words < 3):
+        is_text = False
+    elif words >= 5:
+        is_text = distinct > 0.1 or values > 1000
+    else:
+        is_text = distinct > 0.5 and (words >= 3 or present >= _FEW_ROWS)
+    return Guess(Text() if is_text else Category(), why)
+
+
+def _guess_tokens(name: str, facts: ColumnFacts) -> Guess | None:
+    return guess_tokens(facts)
+
+
+def _guess_date(name: str, facts: ColumnFacts) -> Guess | None:
+    return guess_date(name, facts)
+
+
+_RULES: tuple[Callable[[str, ColumnFacts], Guess | None], ...] = (
+    _guess_unread,
+    _guess_media,
+    _guess_lists,
+    _guess_constant,
+    _guess_h3,
+    _guess_date,
+    _guess_odd_numbers,
+    _guess_vector,
+    _guess_boolean,
+    _guess_number,
+    _guess_tokens,
+)

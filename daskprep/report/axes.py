@@ -1,0 +1,175 @@
+"""From values and how often each was seen to bins that tell something, with edges at which something can be written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from daskprep.report.charts import Histogram
+from daskprep.report.wording import number, share
+from daskprep.summaries import Quantiles
+
+__all__ = ["Values", "by_calendar", "by_class", "by_length", "by_number", "nice_ticks"]
+
+Values = tuple[np.ndarray, np.ndarray]
+
+_BINS = 40
+_MOST_STEPS = 4_000  # between the smallest and the largest value: what is finer is no grid
+_FINEST = 1e-9
+_FAR = 4.0  # times the width of the middle 99 %
+_MIDDLE = (0.005, 0.995)
+_TICKS = 4
+_LABELS = 4
+_DAY_LIMIT, _MONTH_LIMIT = 62, 1_860  # days that are shown day by day, and month by month
+
+
+class _Axis(NamedTuple):
+    """Edges of bins, and how many values lie below and above all of them."""
+
+    edges: np.ndarray
+    below: int
+    above: int
+
+
+def nice_ticks(low: float, high: float) -> list[float]:
+    """Return a few round numbers within a range.
+
+    >>> nice_ticks(0.0, 97.0), nice_ticks(-0.31, 0.42)
+    ([0.0, 25.0, 50.0, 75.0], [-0.2, 0.0, 0.2, 0.4])
+    """
+    if not high > low:
+        return [low]
+    step = 10.0 ** math.floor(math.log10((high - low) / _TICKS))
+    step *= next(factor for factor in (1, 2, 2.5, 5, 10, 20) if (high - low) / (step * factor) <= _TICKS)
+    ticks = step * np.arange(math.ceil(low / step), math.floor(high / step) + 1)
+    # Multiples of a tenth are none of a power of two.
+    return [round(float(tick), 12 - math.floor(math.log10(step))) for tick in ticks]
+
+
+def by_number(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram:
+    """Return the histogram of numbers that lie around a center."""
+    axis = _choose({split: values for split, (values, _) in spreads.items()}, _sum(spreads), center)
+    edges = axis.edges + center
+    names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges.tolist())]
+    return Histogram(
+        title=title,
+        note=_outside(axis, sum(int(counts.sum()) for (_, counts), _ in spreads.values())),
+        edges=edges,
+        counts={split: _binned(values, axis.edges) for split, (values, _) in spreads.items()},
+        totals={split: int(values[1].sum()) for split, (values, _) in spreads.items()},
+        ticks=[(tick, number(tick)) for tick in nice_ticks(float(edges[0]), float(edges[-1]))],
+        names=names,
+    )
+
+
+def by_length(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
+    """Return the histogram of the lengths of rows, of which index by index was counted how many there are."""
+    longest = max(len(counts) for counts in lengths.values()) - 1
+    width = -(-(longest + 1) // _BINS)
+    edges = np.arange(0, longest + 1 + width, width) - 0.5
+    steps = np.arange(longest + 1, dtype=np.float64)
+    first = (edges[:-1] + 0.5).astype(int)
+    ticks = [tick for tick in nice_ticks(0, longest) if tick == int(tick)] or [0]
+    return Histogram(
+        title=title,
+        edges=edges,
+        counts={split: _binned((steps, counts), edges) for split, counts in lengths.items()},
+        totals={split: int(counts.sum()) for split, counts in lengths.items()},
+        ticks=[(tick, number(tick)) for tick in ticks],
+        names=[f"{low}" if width == 1 else f"{low} to {low + width - 1}" for low in first],
+    )
+
+
+def by_class(
+    title: str, counts: Mapping[str, np.ndarray], names: Sequence[str], every: int = 1, of: str = "row"
+) -> Histogram:
+    """Return upright bars for classes that have an order, every so many-th with its name below."""
+    return Histogram(
+        title=title,
+        edges=np.arange(len(names) + 1) - 0.5,
+        counts=counts,
+        totals={split: int(one.sum()) for split, one in counts.items()},
+        ticks=[(float(place), names[place]) for place in range(0, len(names), every)],
+        names=names,
+        of=of,
+    )
+
+
+def by_calendar(title: str, days: Mapping[str, tuple[Values, Quantiles]]) -> Histogram:
+    """Return the histogram of days since 1970: by day, month or year, as their range asks for."""
+    low, high = _range({split: values for split, (values, _) in days.items()}, _sum(days))
+    unit = "D" if high - low <= _DAY_LIMIT else "M" if high - low <= _MONTH_LIMIT else "Y"
+    places = {split: (_in_unit(values[0], unit), values[1]) for split, (values, _) in days.items()}
+    first, last = _in_unit(np.array([low, high]), unit).astype(int)
+    width = max(1, -(-(last - first + 1) // (_MONTH_LIMIT // 30)))
+    edges = np.arange(first, last + 1 + width, width)
+    names = edges[:-1].astype(f"datetime64[{unit}]").astype(str).tolist()
+    every = -(-len(names) // _LABELS)
+    counted = {split: _binned(values, edges - 0.5) for split, values in places.items()}
+    rows = {split: int(values[1].sum()) for split, (values, _) in days.items()}
+    outside = sum(rows.values()) - sum(int(one.sum()) for one in counted.values())
+    return Histogram(
+        title=f"{title} by {({'D': 'day', 'M': 'month', 'Y': 'year'})[unit]}",
+        note=f"{share(outside, sum(rows.values()))} of the rows lie outside." if outside else "",
+        edges=edges - 0.5,
+        counts=counted,
+        totals=rows,
+        ticks=[(float(edges[place]) + (width - 1) / 2, names[place]) for place in range(0, len(names), every)],
+        names=names if width == 1 else [f"{name} and {width - 1} after it" for name in names],
+    )
+
+
+def _in_unit(days: np.ndarray, unit: str) -> np.ndarray:
+    places: np.ndarray = np.rint(days).astype("datetime64[D]").astype(f"datetime64[{unit}]").astype(np.float64)
+    return places
+
+
+def _sum(spreads: Mapping[str, tuple[Values, Quantiles]]) -> Quantiles:
+    return sum((quantiles for _, quantiles in spreads.values()), Quantiles())
+
+
+def _range(values: Mapping[str, Values], whole: Quantiles) -> tuple[float, float]:
+    """Return from where to where values are shown: all, but for a few that lie far outside."""
+    low = min(float(one[0]) for one, _ in values.values() if len(one))
+    high = max(float(one[-1]) for one, _ in values.values() if len(one))
+    first, last = map(whole.quantile, _MIDDLE)
+    width = last - first
+    if width > 0 and high - low > _FAR * width:
+        return max(low, first - width / 4), min(high, last + width / 4)
+    return low, high
+
+
+def _choose(values: Mapping[str, Values], whole: Quantiles, center: float) -> _Axis:
+    low, high = _range(values, whole)
+    every = np.concatenate([one for one, _ in values.values()])
+    amounts = np.concatenate([counts for _, counts in values.values()])
+    shown = np.unique(every[(every >= low) & (every <= high)])
+    outside = int(amounts[every < low].sum()), int(amounts[every > high].sum())
+    # Bins that are finer than doubles around the center are none.
+    finest = _FINEST * max(abs(low + center), abs(high + center))
+    if len(shown) < 2 or high - low < finest:
+        half = max(0.5 if len(shown) < 2 else 0.0, finest)
+        return _Axis(np.array([low - half, high + half]), *outside)
+    # Prices in cents, rooms, years: where values lie on a grid, a bin holds as many places of it as its neighbours.
+    gap = float(np.diff(shown).min())
+    steps = float(shown[-1] - shown[0]) / gap
+    if steps > _MOST_STEPS:
+        return _Axis(np.linspace(low, high, _BINS + 1), *outside)
+    width = max(1, math.ceil((round(steps) + 1) / _BINS)) * gap
+    return _Axis(
+        shown[0] - gap / 2 + width * np.arange(math.ceil((shown[-1] - shown[0] + gap) / width - 1e-6) + 1), *outside
+    )
+
+
+def _binned(values: Values, edges: np.ndarray) -> np.ndarray:
+    return np.histogram(values[0], edges, weights=values[1])[0].astype(np.int64)
+
+
+def _outside(axis: _Axis, total: int) -> str:
+    parts = [(axis.below, "below"), (axis.above, "above")]
+    said = [f"{amount:,} ({share(amount, total)}) {where}" for amount, where in parts if amount]
+    return f"Values far outside are not drawn: {' and '.join(said)}." if said else ""

@@ -1,0 +1,90 @@
+"""What a report shows, apart from how it is drawn: the same charts become SVG and figures of matplotlib."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = ["Band", "Bars", "Chart", "Heats", "Histogram", "Pictures", "Table", "Waves"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """What all charts have: a title, and what has to be said below."""
+
+    title: str
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histogram(Chart):
+    """How many of what was counted lie between two edges, by split.
+
+    Attributes
+    ----------
+    totals : mapping
+        What the shares of each split are shares of: more than the sum where some lie beyond the edges.
+    ticks : sequence of (float, str)
+        Where on the axis of the edges something is written.
+    names : sequence of str
+        What is between two edges each time.
+    of : str
+        What was counted, such as "row".
+    """
+
+    edges: np.ndarray
+    counts: Mapping[str, np.ndarray]
+    totals: Mapping[str, int]
+    ticks: Sequence[tuple[float, str]]
+    names: Sequence[str]
+    of: str = "row"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars(Chart):
+    """How often each of a few labels occurs, by split; shares are those of `totals`."""
+
+    labels: Sequence[str]
+    counts: Mapping[str, Sequence[int]]
+    totals: Mapping[str, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Band(Chart):
+    """The mean at each position by split, and how far the numbers of the first split lie around it.
+
+    There may be fewer points than there are positions, which then are means of neighbours.
+    """
+
+    positions: int
+    means: Mapping[str, np.ndarray]
+    low: np.ndarray
+    high: np.ndarray
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table(Chart):
+    """A few values by name; the first row holds the names of the columns."""
+
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pictures(Chart):
+    """PNG files with a caption each."""
+
+    pictures: Sequence[tuple[bytes, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waves(Chart):
+    """The lowest and the highest sample in each of some pieces of a sound, with a caption each."""
+
+    waves: Sequence[tuple[np.ndarray, np.ndarray, str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Heats(Pictures):
+    """Spectra as PNG files: time from left to right, the first feature at the bottom."""

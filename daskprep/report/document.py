@@ -1,0 +1,56 @@
+"""A report as a value: shown in notebooks, saved as one file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from daskprep.errors import ConfigError
+from daskprep.report.markup import element
+from daskprep.report.page import page
+from daskprep.report.wording import size
+from daskprep.storage import Folder
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Dataset
+
+__all__ = ["Report", "make_report"]
+
+_NOTEBOOK_HEIGHT = 640  # pixels
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """A page of HTML that needs no other file, no network and no scripts.
+
+    Attributes
+    ----------
+    html : str
+        The page.
+    """
+
+    html: str
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page to a file, whole or not at all; a file that is there already is replaced."""
+        folder, slash, name = os.fspath(path).rpartition("/")
+        if not name:
+            raise ConfigError(f"{os.fspath(path)!r} is no name of a file: give one such as report.html")
+        Folder.open(folder or slash or ".").write(name, self.html.encode())
+
+    def __repr__(self) -> str:
+        return f"Report of {size(len(self.html.encode()))}: save(path) writes it, to be opened in a browser"
+
+    def _repr_html_(self) -> str:
+        # In a frame, the styles of the page and of the notebook leave each other alone.
+        style = f"width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid rgba(128,128,128,0.4);border-radius:6px"
+        return element("iframe", srcdoc=self.html, style=style, sandbox="", title="Report")
+
+
+def make_report(dataset: Dataset, path: str | os.PathLike[str] | None = None) -> Report:
+    """Return the report of a dataset, and write it to `path` if one is given."""
+    report = Report(page(dataset))
+    if path is not None:
+        report.save(path)
+    return report

@@ -1,0 +1,159 @@
+"""Read a dataset once, block by block, and count what a report shows; memory does not grow with the rows."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from daskprep.report.kinds import KINDS, OTHER, Kind
+from daskprep.report.measures import Column
+from daskprep.storage.arrays import ROW_ID
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Dataset, Split
+
+__all__ = ["ROW_ID", "Repeats", "columns_of", "count_repeats", "gather", "kind_of"]
+
+_WINDOW_BYTES = 4_000_000
+_MOST_THREADS = 4
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def kind_of(column: Column) -> Kind:
+    """Return what is done for a column; a type of someone's own may have the outputs of no other."""
+    return KINDS.get(column.feature.kind, OTHER)
+
+
+def columns_of(dataset: Dataset) -> list[Column]:
+    """Return the outputs of a dataset, with what made them."""
+    outputs = {output.name: output for output in dataset.layout.outputs}
+    columns = []
+    for name, feature in dataset.features.items():
+        for suffix in feature.outputs:
+            learned = dataset.learned[name]
+            # A text of words and characters learns for each level.
+            level = getattr(learned, suffix.removeprefix("_"), learned) if suffix else learned
+            columns.append(Column(name, outputs[name + suffix], feature, level))
+    return columns
+
+
+def gather(splits: Sequence[Split], columns: Sequence[Column]) -> dict[str, dict[str, Any]]:
+    """Return what was counted, by output and split: of all rows, but of images and sounds, which are sampled."""
+    found: dict[str, dict[str, Any]] = {column.output.name: {} for column in columns}
+    for column in columns:
+        if (sample := kind_of(column).sample) is not None:
+            found[column.output.name][splits[0].name] = sample(splits[0], column)
+    measured = [column for column in columns if kind_of(column).measure is not None]
+
+    def measure(task: _Task) -> dict[str, Any]:
+        rows = task.split.read([column.output.name for column in task.columns], task.start, task.stop)
+        results = {}
+        for column in task.columns:
+            function = kind_of(column).measure
+            assert function is not None
+            results[column.output.name] = function(column, rows[column.output.name])
+        return results
+
+    tasks = [task for split in splits for task in _tasks(split, measured)]
+    for task, results in zip(tasks, _ahead(measure, tasks), strict=True):
+        for name, result in results.items():
+            before = found[name].get(task.split.name)
+            found[name][task.split.name] = result if before is None else before + result
+    return found
+
+
+@dataclass(frozen=True)
+class _Task:
+    """Rows of a few outputs that are read and counted at a time."""
+
+    split: Split
+    columns: Sequence[Column]
+    start: int
+    stop: int
+
+
+def _tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
+    """Cut a split: the scalars together, which lie in one table, and all other outputs alone."""
+    scalars = [column for column in columns if column.output.is_scalar]
+    groups = [scalars] if scalars else []
+    groups += [[column] for column in columns if not column.output.is_scalar]
+    for group in groups:
+        for start, stop in windows(split, sum(column.output.row_bytes for column in group)):
+            yield _Task(split, group, start, stop)
+
+
+def windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
+    """Cut the rows of a split into pieces of whole blocks, each of a few megabytes or one block."""
+    block_rows = split.layout.block_rows
+    step = max(1, _WINDOW_BYTES // max(1, row_bytes * block_rows)) * block_rows
+    for start in range(0, len(split), step):
+        yield start, min(start + step, len(split))
+
+
+def _ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    """Give the results in order, computed on threads: as few ahead as keep them busy, since each holds memory."""
+    threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-report") as pool:
+        waiting: deque[Future[R]] = deque()
+        try:
+            for item in items:
+                waiting.append(pool.submit(function, item))
+                if len(waiting) > threads:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
+
+
+# -- what balancing did
+
+
+@dataclass(frozen=True)
+class Repeats:
+    """The rows of a split that are there more than once.
+
+    Attributes
+    ----------
+    rows, distinct : int
+        All rows, and those of the source that they are.
+    before : mapping
+        By output, what was counted of each row of the source once.
+    """
+
+    rows: int
+    distinct: int
+    before: Mapping[str, Any]
+
+
+def count_repeats(split: Split, columns: Sequence[Column]) -> Repeats:
+    """Count each row of the source once, in the order of the split; memory is one bit for each row of the source."""
+    seen = np.zeros(0, np.uint8)
+    distinct = 0
+    before: dict[str, Any] = {}
+    names = [column.output.name for column in columns]
+    for start, stop in windows(split, sum(column.output.row_bytes for column in columns) + ROW_ID.row_bytes):
+        rows = split.read([ROW_ID.name, *names], start, stop)
+        ids, first = np.unique(rows[ROW_ID.name], return_index=True)
+        if ids[-1] >> 3 >= len(seen):
+            seen = np.concatenate([seen, np.zeros(int(ids[-1] >> 3) + 1, np.uint8)])
+        places, bits = ids >> 3, np.left_shift(1, ids & 7).astype(np.uint8)
+        new = seen[places] & bits == 0
+        np.bitwise_or.at(seen, places[new], bits[new])
+        distinct += int(np.count_nonzero(new))
+        for column in columns:
+            function = kind_of(column).measure
+            assert function is not None
+            result = function(column, rows[column.output.name][first[new]])
+            known = before.get(column.output.name)
+            before[column.output.name] = result if known is None else known + result
+    return Repeats(len(split), distinct, before)

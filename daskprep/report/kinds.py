@@ -1,0 +1,222 @@
+"""The feature types: what is counted of each, and which charts show it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from daskprep.report.axes import by_calendar, by_class, by_length, by_number
+from daskprep.report.charts import Band, Bars, Chart, Histogram, Table
+from daskprep.report.measures import (
+    Column,
+    Dates,
+    Places,
+    Positions,
+    Spread,
+    Tally,
+    Tokens,
+    measure_bags,
+    measure_classes,
+    measure_dates,
+    measure_numbers,
+    measure_other,
+    measure_places,
+    measure_positions,
+    measure_tokens,
+)
+from daskprep.report.samples import SampledImages, SampledSounds, sample_images, sample_sounds
+from daskprep.report.wording import cut, number
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Split
+
+__all__ = ["KINDS", "OTHER", "Kind"]
+
+_MOST_BARS = 12
+_MOST_POSITIONS = 512
+_QUARTILES = ((0.0, "smallest"), (0.25, "first quarter"), (0.5, "median"), (0.75, "third quarter"), (1.0, "largest"))
+_WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_LABEL_CHARACTERS = 40
+
+BySplit = Mapping[str, Any]
+
+
+class Kind(NamedTuple):
+    """What is done for a type.
+
+    `measure` summarizes a block of rows, of all splits; or else `sample` looks at a few rows of the first split.
+    """
+
+    charts: Callable[[Column, BySplit], list[Chart]]
+    measure: Callable[[Column, np.ndarray], Any] | None = None
+    sample: Callable[[Split, Column], Any] | None = None
+
+
+def show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
+    spreads = {split: (one.values(), one.distances) for split, one in found.items()}
+    rows = [["", *found]]
+    means = [np.average(values, weights=counts) + column.center for (values, counts), _ in spreads.values()]
+    rows.append(["mean", *map(number, means)])
+    for fraction, name in _QUARTILES:
+        rows.append([name, *(number(one.quantile(fraction) + column.center) for _, one in spreads.values())])
+    return [by_number("Values", spreads, column.center), Table(title="Summary", rows=rows)]
+
+
+def show_classes(column: Column, found: Mapping[str, Tally]) -> list[Chart]:
+    counts = {split: one.counts for split, one in found.items()}
+    return [_bars("Classes", counts, lambda ids: _names(column, ids), "classes")]
+
+
+def show_tokens(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
+    specials = column.vocabulary.specials
+    silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
+    counts = {split: _without(one.counts, silent) for split, one in found.items()}
+    return [
+        _bars("Tokens", counts, lambda ids: _names(column, ids), "tokens", note="Shares are of all tokens."),
+        by_length("Tokens of a row", {split: one.lengths for split, one in found.items()}),
+    ]
+
+
+def show_sets(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
+    counts = {split: one.counts for split, one in found.items()}
+    rows = {split: int(one.lengths.sum()) for split, one in found.items()}
+    return [
+        _bars("Tokens", counts, lambda ids: _names(column, ids), "tokens", rows, "Shares are of the rows."),
+        by_length("Distinct tokens of a row", {split: one.lengths for split, one in found.items()}),
+    ]
+
+
+def show_bags(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
+    counts = {split: one.counts for split, one in found.items()}
+    return [
+        _bars("Tokens", counts, lambda ids: _names(column, ids), "tokens", note="Shares are of all tokens."),
+        by_length("Distinct tokens of a row", {split: one.lengths for split, one in found.items()}),
+    ]
+
+
+def show_dates(column: Column, found: Mapping[str, Dates]) -> list[Chart]:
+    days = {split: (Spread(one.days).values(), one.days) for split, one in found.items()}
+    charts = [
+        by_calendar("Dates", days),
+        by_class("Days of the week", {split: one.weekdays for split, one in found.items()}, _WEEKDAYS),
+    ]
+    hours = {split: one.hours for split, one in found.items()}
+    if np.count_nonzero(sum(hours.values())) > 1:
+        charts.append(by_class("Hours", hours, [f"{hour}:00" for hour in range(24)], every=6))
+    return list(charts)
+
+
+def show_places(column: Column, found: Mapping[str, Places]) -> list[Chart]:
+    resolutions = {split: one.resolutions for split, one in found.items()}
+    cells = {split: one.base_cells for split, one in found.items()}
+    return [
+        _bars("Resolutions", resolutions, lambda ids: [f"resolution {one}" for one in ids], "resolutions"),
+        _bars("Base cells", cells, lambda ids: [f"base cell {one}" for one in ids], "base cells"),
+    ]
+
+
+def show_positions(column: Column, found: Mapping[str, Positions]) -> list[Chart]:
+    first = next(iter(found.values()))
+    rows = [["", *found]]
+    rows.append(["smallest", *(number(one.low) for one in found.values())])
+    rows.append(["mean", *(number(float(one.means.mean())) if one.means.size else "" for one in found.values())])
+    rows.append(["largest", *(number(one.high) for one in found.values())])
+    charts: list[Chart] = [Table(title="Summary", rows=rows)]
+    if len(first.sums) > 1:
+        band = Band(
+            title="Mean by position",
+            note="The band is one standard deviation of the first split to either side; padding counts as it is.",
+            positions=len(first.sums),
+            means={split: _pooled(one.means) for split, one in found.items()},
+            low=_pooled(first.means - first.deviations),
+            high=_pooled(first.means + first.deviations),
+        )
+        charts.insert(0, band)
+    return charts
+
+
+def show_images(column: Column, found: Mapping[str, SampledImages]) -> list[Chart]:
+    [sample] = found.values()
+    return sample.charts()
+
+
+def show_sounds(column: Column, found: Mapping[str, SampledSounds]) -> list[Chart]:
+    [sample] = found.values()
+    return sample.charts()
+
+
+def show_other(column: Column, found: BySplit) -> list[Chart]:
+    if not isinstance(next(iter(found.values())), Spread):
+        return show_positions(column, found)
+    spreads = {split: (one.values(), one.distances) for split, one in found.items() if len(one.distances.keys)}
+    charts: list[Histogram] = [by_number("Values", spreads, 0.0)] if spreads else []
+    return list(charts)
+
+
+KINDS: Mapping[str, Kind] = {
+    "number": Kind(show_numbers, measure_numbers),
+    "binary": Kind(show_classes, measure_classes),
+    "category": Kind(show_classes, measure_classes),
+    "set": Kind(show_sets, measure_tokens),
+    "bag": Kind(show_bags, measure_bags),
+    "sequence": Kind(show_tokens, measure_tokens),
+    "text": Kind(show_tokens, measure_tokens),
+    "timeseries": Kind(show_positions, measure_positions),
+    "vector": Kind(show_positions, measure_positions),
+    "date": Kind(show_dates, measure_dates),
+    "h3": Kind(show_places, measure_places),
+    "image": Kind(show_images, sample=sample_images),
+    "audio": Kind(show_sounds, sample=sample_sounds),
+}
+OTHER = Kind(show_other, measure_other)
+"""A type of someone's own is shown by its numbers."""
+
+
+def _bars(
+    title: str,
+    counts: Mapping[str, np.ndarray],
+    names: Callable[[np.ndarray], list[str]],
+    noun: str,
+    totals: Mapping[str, int] | None = None,
+    note: str = "",
+) -> Bars:
+    """Return the most frequent of the first split, and below them how much the others are together."""
+    every = sum(counts.values(), np.int64(0))
+    order = np.lexsort((-every, -next(iter(counts.values()))))
+    ids = order[: min(_MOST_BARS, int(np.count_nonzero(every)))]
+    labels = [cut(name, _LABEL_CHARACTERS) for name in names(ids)]
+    shown = {split: one[ids].tolist() for split, one in counts.items()}
+    left = int(np.count_nonzero(every)) - len(ids)
+    if left and totals is None:
+        labels.append(f"{left:,} other {noun}")
+        shown = {split: [*few, int(counts[split].sum()) - sum(few)] for split, few in shown.items()}
+    elif left:
+        note = f"{note} {left:,} other {noun} are not shown."
+    sums = {split: int(one.sum()) for split, one in counts.items()} if totals is None else totals
+    return Bars(title=title, note=note, labels=labels, counts=shown, totals=sums)
+
+
+def _names(column: Column, ids: np.ndarray) -> list[str]:
+    if column.feature.kind == "binary":
+        names = column.feature.decode(ids, column.learned)
+    else:
+        names = column.vocabulary.decode(ids)
+    # What is empty or has blanks around it would not be seen.
+    return [name if name and name == name.strip() else repr(name) for name in names.to_pylist()]
+
+
+def _without(counts: np.ndarray, ids: list[int]) -> np.ndarray:
+    kept = counts.copy()
+    kept[ids] = 0
+    return kept
+
+
+def _pooled(numbers: np.ndarray) -> np.ndarray:
+    """Return means of neighbours, where there are more numbers than can be seen."""
+    if len(numbers) <= _MOST_POSITIONS:
+        return numbers
+    starts = np.linspace(0, len(numbers), _MOST_POSITIONS, endpoint=False).astype(int)
+    pooled: np.ndarray = np.add.reduceat(numbers, starts) / np.diff(starts, append=len(numbers))
+    return pooled

@@ -1,0 +1,193 @@
+"""What is counted of the rows of one output: small summaries that merge, block after block."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from daskprep.features.date_numbers import count_days
+from daskprep.summaries import Quantiles, Summary
+from daskprep.summaries.quantiles import BUCKET_SHIFT, MAGNITUDE
+from daskprep.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature, Learned
+    from daskprep.storage import Output
+
+__all__ = [
+    "Column",
+    "Dates",
+    "Places",
+    "Positions",
+    "Spread",
+    "Tally",
+    "Tokens",
+    "measure_bags",
+    "measure_classes",
+    "measure_dates",
+    "measure_numbers",
+    "measure_other",
+    "measure_places",
+    "measure_positions",
+    "measure_tokens",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """An output, with the feature that made it and what that learned."""
+
+    name: str
+    output: Output
+    feature: Feature
+    learned: Learned
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        vocabulary = getattr(self.learned, "vocabulary", None)
+        assert isinstance(vocabulary, Vocabulary)
+        return vocabulary
+
+    @property
+    def center(self) -> float:
+        """Return a number that the others lie around, where one is known."""
+        return float(getattr(self.learned, "mean", None) or 0.0)
+
+
+@dataclass(frozen=True)
+class Spread(Summary):
+    """Where numbers lie, as distances from the column's center: buckets are finest near it."""
+
+    distances: Quantiles
+
+    def values(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return distances in order, and how often each was seen; those of a bucket become its middle."""
+        keys, counts = self.distances.keys, self.distances.counts
+        if not self.distances.exact:
+            # Zeros are many, and what else is in their bucket is as good as zero.
+            keys = (keys << BUCKET_SHIFT) + np.where(keys == 0, 0, np.int64(1) << (BUCKET_SHIFT - 1))
+        bits: np.ndarray = keys ^ ((keys >> 63) & MAGNITUDE)
+        return bits.view(np.float64), counts
+
+
+@dataclass(frozen=True)
+class Tally(Summary):
+    """How often each class occurs."""
+
+    counts: np.ndarray
+
+
+@dataclass(frozen=True)
+class Tokens(Tally):
+    """How often each token occurs, and how many rows have how many of them."""
+
+    lengths: np.ndarray
+
+
+@dataclass(frozen=True)
+class Dates(Summary):
+    """Days since 1970, days of the week from Monday on, and hours."""
+
+    days: Quantiles
+    weekdays: np.ndarray
+    hours: np.ndarray
+
+
+@dataclass(frozen=True)
+class Places(Summary):
+    """How often each resolution and each base cell of H3 occurs."""
+
+    resolutions: np.ndarray
+    base_cells: np.ndarray
+
+
+@dataclass(frozen=True)
+class Positions(Summary):
+    """Sums, squares and range of the numbers at each position of a row."""
+
+    rows: int
+    sums: np.ndarray
+    squares: np.ndarray
+    low: float
+    high: float
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            self.rows + other.rows,
+            self.sums + other.sums,
+            self.squares + other.squares,
+            min(self.low, other.low),
+            max(self.high, other.high),
+        )
+
+    @property
+    def means(self) -> np.ndarray:
+        return self.sums / self.rows
+
+    @property
+    def deviations(self) -> np.ndarray:
+        deviations: np.ndarray = np.sqrt(np.maximum(self.squares / self.rows - self.means**2, 0))
+        return deviations
+
+
+def measure_numbers(column: Column, rows: np.ndarray) -> Spread:
+    """Measure numbers as they were before they were normalized."""
+    values = column.feature.decode(rows, column.learned).to_numpy(zero_copy_only=False)
+    return Spread(Quantiles.of(values - column.center))
+
+
+def measure_classes(column: Column, rows: np.ndarray) -> Tally:
+    """Count ids, one a row."""
+    size = 2 if column.feature.kind == "binary" else len(column.vocabulary)
+    return Tally(np.bincount(rows, minlength=size))
+
+
+def measure_tokens(column: Column, rows: np.ndarray) -> Tokens:
+    """Count padded ids."""
+    return _tokens(column, rows, None)
+
+
+def measure_bags(column: Column, rows: np.ndarray) -> Tokens:
+    """Count padded ids as often as the numbers below them say."""
+    return _tokens(column, rows[:, 0], rows[:, 1])
+
+
+def _tokens(column: Column, ids: np.ndarray, repeats: np.ndarray | None) -> Tokens:
+    size, padding = len(column.vocabulary), column.vocabulary.specials.padding_id or 0
+    flat = np.ascontiguousarray(ids).ravel()
+    if repeats is None:
+        counts = np.bincount(flat, minlength=size)
+    else:
+        # Sums of whole numbers, which are exact in doubles.
+        counts = np.bincount(flat, np.ascontiguousarray(repeats).ravel(), minlength=size).astype(np.int64)
+    counts[padding] = 0
+    lengths = np.count_nonzero(ids != padding, axis=1)
+    return Tokens(counts, np.bincount(lengths, minlength=ids.shape[1] + 1))
+
+
+def measure_dates(column: Column, rows: np.ndarray) -> Dates:
+    """Count the parts of dates."""
+    year, month, day = (rows[:, part].astype(np.int64) for part in range(3))
+    days = Quantiles.of(count_days(year, month, day))
+    return Dates(days, np.bincount(rows[:, 3], minlength=7), np.bincount(rows[:, 5], minlength=24))
+
+
+def measure_places(column: Column, rows: np.ndarray) -> Places:
+    """Count the parts of H3 cells."""
+    return Places(np.bincount(rows[:, 2], minlength=16), np.bincount(rows[:, 3], minlength=128))
+
+
+def measure_positions(column: Column, rows: np.ndarray) -> Positions:
+    """Measure numbers by where they stand in a row."""
+    flat = rows.reshape(len(rows), -1)
+    squares = np.einsum("ij,ij->j", flat, flat, dtype=np.float64)
+    low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
+    return Positions(len(rows), flat.sum(axis=0, dtype=np.float64), squares, low, high)
+
+
+def measure_other(column: Column, rows: np.ndarray) -> Summary:
+    """Measure the rows of a type of someone's own; what is no finite number counts as 0."""
+    numbers = np.where(np.isfinite(rows), rows, 0).astype(np.float64)
+    return Spread(Quantiles.of(numbers)) if rows.ndim == 1 else measure_positions(column, numbers)

@@ -1,0 +1,260 @@
+"""The page of a dataset: what it holds, how its features are distributed, and what lies where on disk."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from daskprep.description import facts
+from daskprep.report.drawing import bar, draw, legend
+from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
+from daskprep.report.markup import Markup, element, join
+from daskprep.report.measures import Column
+from daskprep.report.style import STYLE
+from daskprep.report.wording import count, cut, number, share, size
+from daskprep.storage.arrays import folder_name
+from daskprep.storage.tables import REJECTS
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Dataset
+    from daskprep.features import Learned
+
+__all__ = ["page"]
+
+_CLASSES = frozenset({"binary", "category"})
+_MOST_FEATURES = 200  # of which each takes some 6 KB of the page
+_FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
+_MOST_NAMED = 40
+_TABLES, _OTHER_FILES = "tables of all that is one number a row", "what was learned, and metadata"
+
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+
+Found: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+def page(dataset: Dataset) -> str:
+    """Return a whole page of HTML, the same for the same dataset: it names no time, and loads nothing."""
+    shown = set(islice(dataset.features, _MOST_FEATURES))
+    columns = [column for column in columns_of(dataset) if column.name in shown]
+    splits = list(dataset.splits.values())
+    found = gather(splits, columns)
+    repeats = _repeats(dataset, columns)
+    by_name = groupby(columns, key=lambda column: column.name)
+    title = cut(dataset.url.rstrip("/").rpartition("/")[2] or dataset.url)
+    body = element(
+        "main",
+        element("h1", title),
+        element("p", f"Dataset at {cut(dataset.url, 300)}, version {dataset.version}", class_="soft"),
+        _tiles(dataset),
+        _splits(dataset, repeats),
+        *([] if repeats is None else [_balance(dataset, columns, found, repeats)]),
+        element("h2", "Features"),
+        _contents(dataset),
+        legend(dataset.splits) if len(splits) > 1 else Markup(),
+        *(_feature(place, dataset, list(of_name), found) for place, (_, of_name) in enumerate(by_name)),
+        element("h2", "Sizes on disk"),
+        _sizes(dataset),
+        _footer(columns),
+    )
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        # Whatever a value might hold: nothing on this page runs, and nothing is fetched.
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        # Browsers ask the server for an icon unless one is named.
+        element("link", rel="icon", href="data:,"),
+        element("title", f"{title}: report"),
+        element("style", Markup(STYLE)),
+    )
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
+
+
+def _tiles(dataset: Dataset) -> Markup:
+    rows = sum(dataset.layout.rows.values())
+    tiles = {
+        "rows": f"{rows:,}",
+        "features": f"{len(dataset.features):,}",
+        "on disk": size(sum(entry.bytes for entry in dataset.manifest.files.values())),
+        "a row, uncompressed": size(dataset.layout.row_bytes),
+        "files": f"{len(dataset.manifest.files):,}",
+    }
+    return element(
+        "div",
+        *(element("div", element("b", text), name, class_="tile") for name, text in tiles.items()),
+        class_="tiles",
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Markup:
+    head = element("tr", *(element("th", cell, scope="col") for cell in rows[0]))
+    body = [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:]))
+        for row in rows[1:]
+    ]
+    return element("table", element("tbody", head, *body), class_="grid")
+
+
+def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
+    layout, whole = dataset.layout, sum(dataset.layout.rows.values())
+    stored = Counter[str]()
+    for name, entry in dataset.manifest.files.items():
+        stored[name.partition("/")[0]] += entry.bytes
+    rows = [["split", "rows", "share", "blocks", "on disk"]]
+    for split, held in layout.rows.items():
+        rows.append([split, f"{held:,}", share(held, whole), f"{layout.blocks(split):,}", size(stored[split])])
+    notes = [f"A block has {count(layout.block_rows, 'row')}; files are compressed by {layout.compression}."]
+    if layout.compression == "none":
+        notes = [f"A block has {count(layout.block_rows, 'row')}; files are not compressed."]
+    if REJECTS in dataset.manifest.files:
+        rejected = dataset.manifest.files[REJECTS].rows
+        if rejected is None:
+            notes.append("rejects() tells which rows of the source could not be used, and why.")
+        elif rejected:
+            notes.append(f"{count(rejected, 'row')} of the source could not be used: rejects() tells which, and why.")
+    if repeats is not None and repeats.distinct < repeats.rows:
+        notes.append(f"The {repeats.rows:,} training rows are {repeats.distinct:,} rows of the source, some repeated.")
+    return element("div", _table(rows), element("p", " ".join(notes), class_="note"), class_="card")
+
+
+def _contents(dataset: Dataset) -> Markup:
+    names = islice(dataset.features, _MOST_FEATURES)
+    links = [element("a", cut(name), href=f"#feature-{place}") for place, name in enumerate(names)]
+    more = len(dataset.features) - _MOST_FEATURES
+    note = element("p", f"{count(more, 'more feature')} are not shown.", class_="note") if more > 0 else Markup()
+    return join([element("nav", *links, aria_label="Features"), note])
+
+
+# -- features
+
+
+def _feature(place: int, dataset: Dataset, columns: Sequence[Column], found: Found) -> Markup:
+    name = columns[0].name
+    charts = []
+    for column in columns:
+        level = column.output.name.removeprefix(name).removeprefix("_")
+        charts += [
+            draw(replace(chart, title=f"{chart.title} ({level})") if level else chart)
+            for chart in kind_of(column).charts(column, found[column.output.name])
+        ]
+    return element(
+        "section",
+        element("h3", cut(name)),
+        element("span", columns[0].feature.kind, class_="kind"),
+        *(_about(column, dataset.learned[name]) for column in columns),
+        element("div", *charts, class_="charts"),
+        id=f"feature-{place}",
+        class_="card",
+    )
+
+
+def _about(column: Column, learned: Learned) -> Markup:
+    """Return what an output looks like, and what was learned where it comes from."""
+    shape = " x ".join(f"{one:,}" for one in column.output.shape)
+    name = f"{cut(column.output.name)}: " if column.output.name != column.name else ""
+    parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
+    if learned.missing:
+        # Rows that were dropped are not among those that were learned from.
+        whole = learned.rows + learned.missing * column.feature.drops_rows
+        amount = join([element("b", share(learned.missing, whole)), " missing"])
+        parts.append(join([amount, f": {learned.missing:,} of {count(whole, 'row')}, {_remedy(column, learned)}"]))
+    else:
+        parts.append(join([f"none of {count(learned.rows, 'row')} missing"]))
+    if learned.invalid:
+        samples = ", ".join(repr(cut(sample, _SAMPLE_CHARACTERS)) for sample in learned.invalid_samples)
+        found = join([element("b", f"{learned.invalid:,}"), f" unreadable, such as {samples}"])
+        parts.append(element("span", found, class_="alert"))
+    lines = [element("p", *(element("span", part) for part in parts), class_="about")]
+    if said := "; ".join(facts(column.learned)):
+        lines.append(element("p", f"Learned: {cut(said, _FACT_CHARACTERS)}", class_="soft"))
+    return join(lines)
+
+
+def _remedy(column: Column, learned: Learned) -> str:
+    if learned.fill_value is not None:
+        value = learned.fill_value
+        return f"filled with {number(value) if isinstance(value, float) else cut(repr(value), _SAMPLE_CHARACTERS)}"
+    return "dropped" if column.feature.drops_rows else f"filled by {column.feature.missing_value_strategy}"
+
+
+# -- what balancing did
+
+
+def _repeats(dataset: Dataset, columns: Sequence[Column]) -> Repeats | None:
+    """Count the rows of the training split once, if they may be there several times."""
+    if dataset.metadata["balance"] is None or "train" not in dataset.splits:
+        return None
+    return count_repeats(dataset["train"], [column for column in columns if column.feature.kind in _CLASSES])
+
+
+def _balance(dataset: Dataset, columns: Sequence[Column], found: Found, repeats: Repeats) -> Markup:
+    balance = dataset.metadata["balance"]
+    charts = []
+    # That of the balanced column says most.
+    for column in sorted(columns, key=lambda one: (one.feature.column or one.name) != balance["column"]):
+        if column.output.name in repeats.before:
+            after = found[column.output.name]["train"]
+            counted = {"before": repeats.before[column.output.name], "after": after}
+            shown = kind_of(column).charts(column, counted)
+            charts += [draw(replace(chart, title=f"Training rows of {cut(column.name)}")) for chart in shown]
+    given = ", ".join(f"{key}={value!r}" for key, value in balance.items() if key != "type" and value is not None)
+    notes = [f"{balance['type'].capitalize()}: {cut(given, _FACT_CHARACTERS)}."]
+    if repeats.distinct < repeats.rows:
+        notes.append(f"{count(repeats.distinct, 'row')} of the source are {count(repeats.rows, 'training row')} now.")
+    if balance["type"] == "undersample":
+        notes.append("Rows that were left out are not in the dataset, so that only those that were kept are counted.")
+    return join(
+        [
+            element("h2", "Classes before and after balancing"),
+            element(
+                "div",
+                element("p", " ".join(notes), class_="note"),
+                element("div", *charts, class_="charts"),
+                class_="card",
+            ),
+        ]
+    )
+
+
+# -- on disk
+
+
+def _sizes(dataset: Dataset) -> Markup:
+    """Return what the files of each output take, which are a folder for each, and those of scalars together."""
+    folders = {folder_name(output.name): output.name for output in dataset.layout.matrices}
+    tables = [output.name for output in dataset.layout.outputs if output not in dataset.layout.matrices]
+    stored = Counter[str]()
+    for name, entry in dataset.manifest.files.items():
+        _, kind, *rest = [*name.split("/"), "", ""]
+        if kind == "arrays.zarr":
+            stored[folders.get(rest[0], _OTHER_FILES)] += entry.bytes
+        else:
+            stored[_TABLES if kind == "table" else _OTHER_FILES] += entry.bytes
+    [(_, most)] = stored.most_common(1)
+    rows = []
+    for name, held in stored.most_common():
+        raw = next((output.row_bytes for output in dataset.layout.matrices if output.name == name), 0)
+        whole = raw * sum(dataset.layout.rows.values())
+        rows.append((cut(name), held, f"{whole / held:,.1f} times smaller than in memory" if whole > held else ""))
+    table = element("table", element("tbody", *(_size_row(*row, most) for row in rows)), class_="bars of1 sizes")
+    shown = ", ".join(cut(name) for name in [*tables[:_MOST_NAMED], *(["..."] if len(tables) > _MOST_NAMED else [])])
+    note = f"The tables hold row_id{', ' if shown else ''}{shown}."
+    return element("div", table, element("p", note, class_="note"), class_="card")
+
+
+def _size_row(name: str, held: int, said: str, most: int) -> Markup:
+    figure = element("td", element("b", size(held)), element("span", said))
+    return element("tr", element("th", name, scope="row"), element("td", bar(held / most), class_="bar"), figure)
+
+
+def _footer(columns: Sequence[Column]) -> Markup:
+    sampled = [cut(column.output.name) for column in columns if kind_of(column).sample is not None]
+    text = "Every row of every split was counted, as it was written."
+    if sampled:
+        media = ", ".join(sampled)
+        text = f"Every row was counted, as it was written; of images and sounds ({media}) a few were looked at."
+    return element("footer", element("p", text, class_="soft"))

@@ -1,0 +1,155 @@
+"""Charts as figures of matplotlib."""
+
+from __future__ import annotations
+
+import functools
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.report.axes import nice_ticks
+from daskprep.report.charts import Band, Bars, Chart, Heats, Histogram, Pictures, Table, Waves
+from daskprep.report.gathering import columns_of, gather, kind_of
+from daskprep.report.wording import cut, share
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from daskprep.dataset import Dataset
+
+__all__ = ["make_plot"]
+
+_WIDTH, _HEIGHT = 7.0, 3.0  # inches
+_COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}
+
+
+def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figure:
+    """Return a figure of a feature, or of one of its outputs.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Its rows are read once.
+    name : str
+        Of the feature or the output.
+    split : str or None
+        Whose rows are counted; None for all splits, side by side.
+    """
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 an extra
+    except ImportError as error:
+        raise ImportError('plot needs matplotlib: pip install "daskprep[plots]"') from error
+    every = columns_of(dataset)
+    columns = [column for column in every if name in (column.name, column.output.name)]
+    if not columns:
+        known = dict.fromkeys(one for column in every for one in (column.name, column.output.name))
+        raise ConfigError(
+            f'there is no feature "{name}" in {dataset.url}.{did_you_mean(name, known)} '
+            f"Features are: {', '.join(dataset.features)}"
+        )
+    splits = list(dataset.splits.values()) if split is None else [dataset[split]]
+    found = gather(splits, columns)
+    charts = [
+        (column.output.name, chart)
+        for column in columns
+        for chart in kind_of(column).charts(column, found[column.output.name])
+        if not isinstance(chart, Table)
+    ]
+    figure = Figure(figsize=(_WIDTH, _HEIGHT * max(1, len(charts))), layout="constrained")
+    for rows, (output, chart) in zip(figure.subfigures(len(charts), 1, squeeze=False)[:, 0], charts, strict=True):
+        rows.suptitle(f"{cut(output)}: {chart.title.lower()}", parse_math=False)
+        _draw(chart, rows)
+    return figure
+
+
+@functools.singledispatch
+def _draw(chart: Chart, into: Any) -> None:
+    raise NotImplementedError(type(chart).__name__)
+
+
+@_draw.register
+def _(chart: Histogram, into: Any) -> None:
+    axes = _axes(into)
+    for place, (split, counts) in enumerate(chart.counts.items()):
+        shares = counts / max(chart.totals[split], 1)
+        axes.stairs(shares, chart.edges, fill=not place, color=_COLOURS[split], label=split)
+    axes.set_xticks([tick for tick, _ in chart.ticks], [text for _, text in chart.ticks])
+    _finish(axes, chart, f"share of {chart.of}s")
+
+
+@_draw.register
+def _(chart: Bars, into: Any) -> None:
+    axes = _axes(into)
+    places, height = np.arange(len(chart.labels)), 0.8 / len(chart.counts)
+    for row, (split, counts) in enumerate(chart.counts.items()):
+        whole = max(chart.totals[split], 1)
+        drawn = axes.barh(
+            places + (row + 0.5) * height - 0.4,
+            [one / whole for one in counts],
+            height,
+            color=_COLOURS[split],
+            label=split,
+        )
+        if len(chart.counts) == 1:
+            axes.bar_label(drawn, [f"{one:,} ({share(one, whole)})" for one in counts], padding=3, fontsize="small")
+    axes.set_yticks(places, chart.labels)
+    axes.invert_yaxis()
+    axes.margins(x=0.2)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)
+    _finish(axes, chart)
+
+
+@_draw.register
+def _(chart: Band, into: Any) -> None:
+    axes = _axes(into)
+    # There may be fewer points than positions.
+    x = np.linspace(0, chart.positions - 1, len(chart.low))
+    first = next(iter(chart.means))
+    axes.fill_between(x, chart.low, chart.high, color=_COLOURS[first], alpha=0.18, linewidth=0)
+    for split, means in chart.means.items():
+        axes.plot(x, means, color=_COLOURS[split], label=split)
+    axes.set_xticks([tick for tick in nice_ticks(0, chart.positions - 1) if tick == int(tick)])
+    _finish(axes, chart)
+
+
+@_draw.register
+def _(chart: Waves, into: Any) -> None:
+    for axes, (low, high, caption) in zip(_row(into, len(chart.waves)), chart.waves, strict=True):
+        axes.fill_between(np.arange(len(low)), low, high, color=_COLOURS["train"])
+        axes.set_title(caption, fontsize="small")
+        axes.set_xticks([])
+
+
+@_draw.register
+def _(chart: Pictures, into: Any) -> None:
+    from PIL import Image  # noqa: PLC0415 takes a while, and only pictures need it
+
+    for axes, (data, caption) in zip(_row(into, len(chart.pictures)), chart.pictures, strict=True):
+        picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
+        axes.imshow(picture, aspect="auto" if isinstance(chart, Heats) else "equal")
+        axes.set_title(caption, fontsize="small")
+        axes.set_axis_off()
+
+
+def _axes(into: Any) -> Axes:
+    axes: Axes = into.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return axes
+
+
+def _row(into: Any, amount: int) -> Sequence[Axes]:
+    row: Sequence[Axes] = into.subplots(1, max(1, amount), squeeze=False)[0, :amount]
+    return row
+
+
+def _finish(axes: Axes, chart: Any, what: str | None = None) -> None:
+    if what:
+        axes.set_ylabel(what)
+    axes.set_xlabel(chart.note, fontsize="small", color="grey")
+    if len(chart.counts if hasattr(chart, "counts") else chart.means) > 1:
+        axes.legend(frameon=False)

@@ -1,0 +1,68 @@
+"""Numbers, sizes and names as people read them, of bounded length."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["count", "cut", "number", "printable", "share", "size"]
+
+_UNITS = ("", "KB", "MB", "GB", "TB")
+_NAME_CHARACTERS = 60
+
+
+def count(amount: int, noun: str) -> str:
+    """Return an amount with its noun.
+
+    >>> count(1, "row"), count(2000, "row")
+    ('1 row', '2,000 rows')
+    """
+    return f"{amount:,} {noun}{'s' * (amount != 1)}"
+
+
+def size(amount: float) -> str:
+    """Return bytes in the unit that makes a short number of them.
+
+    >>> size(1), size(1_234_000)
+    ('1 byte', '1.2 MB')
+    """
+    power = 0
+    while amount >= 1000 and power < len(_UNITS) - 1:
+        amount, power = amount / 1000, power + 1
+    return f"{amount:,.1f} {_UNITS[power]}" if power else count(int(amount), "byte")
+
+
+def share(part: float, whole: float) -> str:
+    """Return a part of a whole in percent; what is there is never called 0.
+
+    >>> share(1, 8), share(1, 10_000), share(0, 0)
+    ('12.5 %', '<0.1 %', '0 %')
+    """
+    if not part:
+        return "0 %"
+    percent = 100 * part / whole
+    return "<0.1 %" if percent < 0.1 else "100 %" if part == whole else f"{min(percent, 99.9):.1f} %"
+
+
+def number(value: float) -> str:
+    """Return a number with about four digits that tell.
+
+    >>> number(1234567.0), number(0.000123), number(3.0), number(2.34567)
+    ('1,234,567', '0.000123', '3', '2.346')
+    """
+    if not math.isfinite(value):
+        return str(value)
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    if 1000 <= abs(value) < 1e15:
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def cut(text: str, limit: int = _NAME_CHARACTERS) -> str:
+    """Return text that is no longer than `limit`, and can be printed."""
+    return printable(text if len(text) <= limit else f"{text[: limit - 1]}…")
+
+
+def printable(text: str) -> str:
+    """Return text with what cannot be seen, or turns text around, written as Python writes it."""
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)

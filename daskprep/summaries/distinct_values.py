@@ -1,0 +1,116 @@
+"""How many values are distinct, and the same few of them however rows are cut into partitions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.summaries.base import Summary
+from daskprep.summaries.token_hash import token_hashes
+
+__all__ = ["KEPT_TEXTS", "DistinctValues"]
+
+# Of more distinct values those with the smallest hashes are kept: their share of all hashes tells how many there are,
+# with a standard error of 0.8 %. 256 KiB a column.
+_LIMIT = 1 << 14
+KEPT_TEXTS = 1 << 10
+_TEXT_CHARACTERS = 1000
+_HASHES = 2.0**64
+
+
+@dataclass(frozen=True, eq=False)
+class DistinctValues(Summary):
+    """The distinct values with the smallest hashes, how often each occurs, and the texts of the first 1,024.
+
+    A value that is kept in the end was kept in every partition that has it, so its count is exact.
+
+    Examples
+    --------
+    >>> import numpy as np, pyarrow as pa
+    >>> left = DistinctValues.of(pa.array(["b", "a"]), np.array([2, 1]))
+    >>> both = left + DistinctValues.of(pa.array(["c", "a"]), np.array([1, 1]))
+    >>> both.count, both.is_exact, both.total, sorted(both.texts.to_pylist())
+    (3, True, 5, ['a', 'b', 'c'])
+    """
+
+    hashes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.uint64))
+    counts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    texts: pa.StringArray = field(default_factory=lambda: pa.array([], pa.string()))
+    total: int = 0
+
+    @classmethod
+    def of(cls, values: pa.Array, counts: np.ndarray, texts: pa.Array | None = None) -> DistinctValues:
+        """Summarize strings or values of 64 bits, without nulls; they may be there several times.
+
+        `texts` are the values as they are shown, strings or of any type that casts to them.
+        """
+        total = int(counts.sum())
+        hashes = token_hashes(values)
+        shown = values if texts is None else texts
+        if len(hashes) > 2 * _LIMIT:
+            # What is there several times may leave fewer than enough: then all of it has to be sorted.
+            few = hashes <= np.partition(hashes, 2 * _LIMIT)[2 * _LIMIT]
+            if len(np.unique(hashes[few])) >= _LIMIT:
+                hashes, counts, shown = hashes[few], counts[few], shown.filter(pa.array(few))
+        hashes, counts, first = _smallest(hashes, counts)
+        kept = shown.take(pa.array(first[:KEPT_TEXTS])).cast(pa.string())
+        return cls(hashes, counts, pc.utf8_slice_codeunits(kept, 0, _TEXT_CHARACTERS), total)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all distinct values are kept."""
+        return len(self.hashes) < _LIMIT
+
+    @property
+    def count(self) -> int:
+        """How many values are distinct; an estimate unless `is_exact`."""
+        if self.is_exact:
+            return len(self.hashes)
+        return min(round((_LIMIT - 1) * _HASHES / float(self.hashes[-1])), self.total)
+
+    @property
+    def all_once(self) -> bool:
+        """Whether every value that is kept occurs once."""
+        return bool((self.counts == 1).all())
+
+    def __add__(self, other: DistinctValues) -> DistinctValues:
+        if type(other) is not type(self):
+            return NotImplemented
+        # The first texts of both are among the first texts of each.
+        hashes, counts, first = _smallest(
+            np.concatenate([self.hashes, other.hashes]), np.concatenate([self.counts, other.counts])
+        )
+        first = first[:KEPT_TEXTS]
+        places = np.where(first < len(self.hashes), first, first - len(self.hashes) + len(self.texts))
+        texts = pa.concat_arrays([self.texts, other.texts]).take(pa.array(places))
+        return DistinctValues(hashes, counts, texts, self.total + other.total)
+
+    def __mul__(self, times: int) -> DistinctValues:
+        if not times:
+            return DistinctValues()
+        return DistinctValues(self.hashes, self.counts * times, self.texts, self.total * times)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, DistinctValues)
+            and np.array_equal(self.hashes, other.hashes)
+            and np.array_equal(self.counts, other.counts)
+            and self.texts.equals(other.texts)
+            and self.total == other.total
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the smallest distinct hashes, the sums of their counts, and where each was first."""
+    if not len(hashes):
+        return hashes, counts.astype(np.int64), np.zeros(0, np.int64)
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
+    sums = np.add.reduceat(counts[order].astype(np.int64), starts)
+    return ordered[starts][:_LIMIT], sums[:_LIMIT], order[starts][:_LIMIT]

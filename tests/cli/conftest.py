@@ -1,0 +1,126 @@
+"""Rows, a configuration and the dataset of both, and commands run in this process or in one of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from daskprep.cli import main
+
+ROWS = 300
+
+CONFIG = """
+input_features:
+  - {name: price, type: number, preprocessing: {normalization: zscore, missing_value_strategy: fill_with_mean}}
+  - {name: city, type: category}
+  - {name: tags, type: set}
+  - {name: demand, type: timeseries}
+  - {name: listed, type: date}
+output_features:
+  - {name: sold, type: binary}
+"""
+
+
+class Ended(NamedTuple):
+    """How a command ended, and what it said."""
+
+    status: int
+    out: str
+    error: str
+
+    def check_line(self, *parts: str) -> None:
+        """Check that one line was said on standard error, and what is in it."""
+        assert re.fullmatch(r"(error|warning|interrupted): [^\n]+\n", self.error), self.error
+        for part in parts:
+            assert part in self.error
+
+
+def make_rows(rows: int = ROWS) -> pd.DataFrame:
+    """Make rows of several types, with missing cells and with characters that mean something in HTML and in files."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "price": pd.Series(rng.integers(1, 999, rows) / 10).mask(rng.random(rows) < 0.1),
+            "city": rng.choice(np.array(["Rome", "Oslo", "<b>&", "Lima\tCity"]), rows),
+            "tags": [" ".join(rng.choice(list("abcd"), 3)) for _ in range(rows)],
+            "demand": [" ".join(map(str, row)) for row in rng.integers(0, 99, (rows, 4)) / 10],
+            "listed": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.integers(0, 9999, rows), "h"),
+            "sold": rng.choice(["yes", "no"], rows),
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def config() -> str:
+    return CONFIG
+
+
+@pytest.fixture(scope="session")
+def rows() -> Callable[[int], pd.DataFrame]:
+    """Make the first rows of the file; all of them are 300."""
+    return make_rows
+
+
+@pytest.fixture(scope="session")
+def files(tmp_path_factory) -> Path:
+    """Give a folder with rows.csv, rows.yaml and rows.dp."""
+    folder = tmp_path_factory.mktemp("files")
+    make_rows().to_csv(folder / "rows.csv", index=False)
+    (folder / "rows.yaml").write_text(CONFIG)
+    assert main(["preprocess", f"{folder}/rows.yaml", f"{folder}/rows.csv", "-o", f"{folder}/rows.dp", "-q"]) == 0
+    return folder
+
+
+@pytest.fixture
+def call(capsys) -> Callable[..., Ended]:
+    """Run a command in this process."""
+
+    def run(*arguments: object) -> Ended:
+        status = main(list(map(str, arguments)))
+        said = capsys.readouterr()
+        return Ended(status, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture
+def run_process() -> Callable[..., Ended]:
+    """Run a command, or some code, in a process of its own; `meanwhile` is called with the process."""
+
+    def run(
+        *arguments: object,
+        code: str | None = None,
+        env: Mapping[str, str] | None = None,
+        meanwhile: Callable[[subprocess.Popen[str]], None] | None = None,
+        **options: Any,
+    ) -> Ended:
+        path = os.pathsep.join(filter(None, sys.path))
+        told = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
+        command = [sys.executable, *(["-m", "daskprep"] if code is None else ["-c", code]), *map(str, arguments)]
+        piped: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        process = subprocess.Popen(command, env=told, **piped, **options)
+        if meanwhile is not None:
+            meanwhile(process)
+        out, error = process.communicate(timeout=120)
+        return Ended(process.returncode, out, error)
+
+    return run
+
+
+@pytest.fixture
+def tree() -> Callable[[Path], dict[str, bytes]]:
+    """Read every file below a folder."""
+
+    def read(folder: Path) -> dict[str, bytes]:
+        return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+    return read

@@ -1,0 +1,89 @@
+"""Rows as values that a person reads."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+
+import daskprep as dp
+
+
+@pytest.fixture
+def as_read(files, rows) -> Callable[[str], pd.DataFrame]:
+    """Return the rows of a split as they were in the source, those that are missing as they are filled."""
+
+    def read(split: str = "train") -> pd.DataFrame:
+        dataset = dp.open_dataset(files / "rows.dp")
+        found = rows().iloc[dataset[split].read("row_id")["row_id"]].reset_index(drop=True)
+        return found.fillna({"price": dataset.learned["price"].mean})
+
+    return read
+
+
+def test_decode_gives_the_values_of_the_source_as_csv(call, files, as_read):
+    said = call("decode", files / "rows.dp", "--split", "validation").out
+    found = pd.read_csv(io.StringIO(said), parse_dates=["listed"])
+    source = as_read("validation")
+    assert found["price"].tolist() == source["price"].tolist()
+    for name in ("city", "listed", "sold"):
+        assert found[name].tolist() == source[name].tolist()
+    assert [sorted(json.loads(cell)) for cell in found["tags"]] == [sorted(set(row.split())) for row in source["tags"]]
+    assert [json.loads(cell) for cell in found["demand"]] == [list(map(float, r.split())) for r in source["demand"]]
+
+
+def test_decode_gives_an_array_of_rows_as_json(call, files, as_read):
+    said = call("decode", files / "rows.dp", "--rows", 7, "--column", "city", "--column", "demand", "--format", "json")
+    source = as_read()[:7]
+    demand = [list(map(float, row.split())) for row in source["demand"]]
+    expected = [{"city": city, "demand": row} for city, row in zip(source["city"], demand, strict=True)]
+    assert json.loads(said.out) == expected
+    assert len(said.out.splitlines()) == 9
+
+
+def test_decode_writes_parquet_by_the_name_of_the_file(call, files, tmp_path, as_read):
+    assert call("decode", files / "rows.dp", "-o", tmp_path / "a.parquet") == (0, "", "")
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert table["city"].to_pylist() == as_read()["city"].tolist()
+
+
+def test_decode_of_no_rows_is_empty(call, files, rows):
+    assert json.loads(call("decode", files / "rows.dp", "--rows", 0, "--format", "json").out) == []
+    assert list(csv.reader(io.StringIO(call("decode", files / "rows.dp", "--rows", 0).out))) == [list(rows())]
+
+
+def test_decode_goes_from_block_to_block(call, files, tmp_path, config):
+    prep = dp.Preprocessor.from_config(config)
+    prep.fit_write(files / "rows.csv", tmp_path / "a.dp", block_rows=16)
+    for kind in ("csv", "json"):
+        whole = call("decode", files / "rows.dp", "--rows", 100, "--format", kind).out
+        assert call("decode", tmp_path / "a.dp", "--rows", 100, "--format", kind).out == whole
+
+
+def test_decode_names_what_is_not_there(call, files):
+    call("decode", files / "rows.dp", "--split", "trian").check_line('Did you mean "train"?')
+    call("decode", files / "rows.dp", "--column", "citty").check_line('Did you mean "city"?')
+
+
+def test_decode_gives_numbers_without_the_noise_of_float32(call, tmp_path):
+    numbers = [0, 0.9, 12.1, 3.25, 99_999, 1_033_222, 16_777_216]
+    scaled = dp.Number(normalization="log1p", column="raw")
+    prep = dp.Preprocessor({"raw": dp.Number(normalization=None), "scaled": scaled})
+    pd.DataFrame({"raw": numbers}).to_parquet(tmp_path / "a.parquet")
+    prep.fit_write(tmp_path / "a.parquet", tmp_path / "a.dp")
+    found = pd.read_csv(io.StringIO(call("decode", tmp_path / "a.dp").out))
+    assert found["raw"].tolist() == numbers
+    assert found["scaled"].tolist() == pytest.approx(found["raw"].tolist(), rel=1e-5)
+    assert found["scaled"].tolist()[:3] == [0, 0.9, 12.1]
+
+
+def test_decode_gives_the_zeros_of_a_scaled_column(call, tmp_path):
+    gains = [0] * 50 + [99_999, 2_174]
+    pd.DataFrame({"gain": gains}).to_parquet(tmp_path / "a.parquet")
+    dp.Preprocessor({"gain": dp.Number(normalization="zscore")}).fit_write(tmp_path / "a.parquet", tmp_path / "a.dp")
+    assert pd.read_csv(io.StringIO(call("decode", tmp_path / "a.dp").out))["gain"].tolist() == gains

@@ -1,0 +1,116 @@
+"""What commands tell of a dataset, and do to it."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from PIL import Image
+
+import daskprep as dp
+
+# -- looking at a dataset
+
+
+def test_inspect_tells_splits_vocabularies_and_missing_rates(call, files):
+    ended = call("inspect", files / "rows.dp")
+    dataset = dp.open_dataset(files / "rows.dp")
+    assert re.search(r"^train +210 ", ended.out, re.MULTILINE)
+    assert f"{dataset.vocabulary('city').tokens[1].as_py()!r}" in ended.out
+    learned = dataset.learned["price"]
+    assert f"{learned.missing} ({100 * learned.missing / learned.rows:.1f} %)" in ended.out
+
+
+def test_inspect_as_json_is_json(call, files):
+    told = json.loads(call("inspect", files / "rows.dp", "--json").out)
+    dataset = dp.open_dataset(files / "rows.dp")
+    price, city = dataset.learned["price"], dataset.vocabulary("city")
+    assert told["splits"] == {"train": 210, "validation": 30, "test": 60}
+    assert told["features"]["price"]["missing_rate"] == price.missing / price.rows > 0.05
+    assert told["features"]["price"]["learned"]["mean"] == price.mean
+    assert told["vocabularies"]["city"]["size"] == len(city)
+    assert [one["token"] for one in told["vocabularies"]["city"]["head"]] == city.tokens.to_pylist()
+    assert told["outputs"]["demand"] == {"dtype": "float32", "shape": [4]}
+
+
+def test_inspect_as_a_page_stands_alone_and_escapes_values(call, files, tmp_path):
+    assert call("inspect", files / "rows.dp", "--html", tmp_path / "a.html") == (0, "", "")
+    page = (tmp_path / "a.html").read_text()
+    assert html.escape("<b>&") in page
+    assert "<b>" not in page
+    assert not re.search(r"(src|href)=|https?://|<script|@import", page)
+
+
+def test_verify_lists_damage_that_repair_mends(call, files, tmp_path, tree):
+    path = tmp_path / "a.dp"
+    shutil.copytree(files / "rows.dp", path)
+    assert call("verify", path).status == 0
+    damaged = next(path.glob("*/train/table/*.parquet"))
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    ended = call("verify", path)
+    assert ended.status == 1
+    assert ended.out.startswith(damaged.relative_to(path).as_posix())
+    ended.check_line(f"daskprep repair {path}")
+    assert call("repair", path, "-q") == (0, "", "")
+    assert tree(path) == tree(files / "rows.dp")
+
+
+# -- images
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """Give the dataset of a few photos that are decoded when they are loaded."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(6):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
+    frame = pd.DataFrame({"photo": [f"{number}.png" for number in range(6)], "sold": [0, 1] * 3})
+    photo = dp.Image(mode="lazy_cached", height=8, width=8, num_channels=3, base_dir=str(folder))
+    dp.Preprocessor({"photo": photo, "sold": "binary"}).fit_write(frame, tmp_path / "photos.dp")
+    return tmp_path / "photos.dp"
+
+
+def test_cache_decodes_what_a_loader_then_finds(call, photos):
+    cache = dp.open_dataset(photos)["train"].cache("photo")
+    assert not cache.complete
+    assert call("cache", photos, "-q") == (0, "", "")
+    assert cache.complete
+    assert call("cache", photos, "--clear").status == 0
+    assert cache.present() == []
+
+
+def test_cache_of_a_dataset_without_media_says_so(call, files):
+    ended = call("cache", files / "rows.dp")
+    assert ended.status == 1
+    ended.check_line("no images or sounds")
+
+
+def test_decode_gives_the_paths_of_photos(call, photos):
+    rows = json.loads(call("decode", photos, "--format", "json", "--rows", 2).out)
+    assert [row["photo"] for row in rows] == ["0.png", "1.png"]
+
+
+# -- demo
+
+
+def test_demo_shows_a_batch_and_keeps_what_can_be_given_again(call, tmp_path, tree):
+    ended = call("demo", tmp_path / "demo")
+    assert ended.status == 0, ended.error
+    assert re.search(r"^price +float32 +\(64,\)$", ended.out, re.MULTILINE)
+    [command] = re.findall(r"^\$ daskprep (preprocess .*)$", ended.out, re.MULTILINE)
+    before = tree(tmp_path / "demo")
+    assert call(*command.split()).status == 0
+    assert tree(tmp_path / "demo") == before
+    call("demo", tmp_path / "demo").check_line("is not empty")
+
+
+def test_demo_leaves_nothing_behind(call, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    assert call("demo").status == 0
+    assert list(tmp_path.iterdir()) == []

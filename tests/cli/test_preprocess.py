@@ -1,0 +1,206 @@
+"""From files to a dataset: what is guessed, planned and written, and what is said of data that are wrong."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+import daskprep as dp
+
+# -- wrong data
+
+
+@pytest.mark.parametrize("command", ["inspect", "decode", "verify", "repair", "cache"])
+def test_a_path_without_a_dataset_is_one_line_and_status_1(call, tmp_path, command):
+    ended = call(command, tmp_path / "none.dp")
+    assert ended.status == 1
+    ended.check_line("none.dp", "check the path")
+
+
+def test_a_path_without_data_is_one_line(run_process, files, tmp_path):
+    ended = run_process("preprocess", files / "rows.yaml", files / "row.csv", "-o", tmp_path / "a.dp")
+    assert ended.status == 1
+    ended.check_line("row.csv")
+    assert not (tmp_path / "a.dp").exists()
+
+
+def test_a_wrong_key_of_a_configuration_is_named_with_the_right_one(call, files, tmp_path, config):
+    (tmp_path / "a.yaml").write_text(config.replace("normalization:", "normalisation:"))
+    ended = call("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
+    assert ended.status == 1
+    ended.check_line("input_features[0].preprocessing.normalisation", 'Did you mean "normalization"?')
+
+
+def test_a_configuration_needs_no_ending_of_its_name(call, files, tmp_path, config):
+    (tmp_path / "config").write_text(config)
+    assert call("preprocess", tmp_path / "config", files / "rows.csv", "--skip-save").status == 0
+    ended = call("preprocess", tmp_path / "nowhere", files / "rows.csv", "--skip-save")
+    ended.check_line("nowhere")
+
+
+def test_a_column_that_is_not_there_is_named(call, files, tmp_path, config):
+    (tmp_path / "a.yaml").write_text(config.replace("name: city", "name: cities"))
+    ended = call("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
+    assert ended.status == 1
+    ended.check_line('"cities"', 'Did you mean "city"?')
+
+
+def test_what_a_message_quotes_cannot_command_the_terminal(call, files, tmp_path):
+    (tmp_path / "a.yaml").write_text('input_features: [{name: "x\\n\\e[2Jy", type: number}]')
+    ended = call("preprocess", tmp_path / "a.yaml", files / "rows.csv", "-o", tmp_path / "a.dp")
+    assert ended.status == 1
+    ended.check_line("\\x1b[2J")
+
+
+@pytest.mark.filterwarnings("default")
+def test_a_warning_is_one_line_without_a_place_in_the_code(call, tmp_path):
+    (tmp_path / "a.csv").write_text("price\n1\n2\ncheap\n")
+    (tmp_path / "a.yaml").write_text("input_features: [{name: price, type: number}]\npreprocessing: {split: null}")
+    ended = call("preprocess", tmp_path / "a.yaml", tmp_path / "a.csv", "--skip-save")
+    assert ended.status == 0
+    ended.check_line("price", "cheap")
+    assert ".py" not in ended.error
+
+
+def test_a_scheduler_that_does_not_answer_is_one_line(call, files, monkeypatch):
+    monkeypatch.setattr("daskprep.cli.options._CONNECT_SECONDS", 0.5)
+    where = "tcp://127.0.0.1:9"
+    ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "--skip-save", "--scheduler", where)
+    assert ended.status == 1
+    ended.check_line(where)
+
+
+# -- infer and preprocess
+
+
+def make_adult(path: Path) -> None:
+    """Write rows like those of the census: numbers, categories, a space after each comma, "?" for what is missing."""
+    rng = np.random.default_rng(0)
+    with path.open("w") as file:
+        file.write("age,workclass,education_num,hours_per_week,native_country,income\n")
+        for _ in range(400):
+            work, place = rng.choice(["Private", "State-gov", "?"]), rng.choice(["United-States", "Cuba"])
+            numbers = rng.integers(17, 90), rng.integers(1, 16), rng.integers(1, 99)
+            income = "<=50K" if rng.random() < 0.7 else ">50K"
+            file.write(f"{numbers[0]}, {work}, {numbers[1]}, {numbers[2]}, {place}, {income}\n")
+
+
+def test_an_inferred_configuration_is_valid_as_it_is(call, tmp_path):
+    make_adult(tmp_path / "adult.csv")
+    inferred = call("infer", tmp_path / "adult.csv", "--target", "income")
+    assert inferred.status == 0, inferred.error
+    (tmp_path / "adult.yaml").write_text(inferred.out)
+    assert call("preprocess", tmp_path / "adult.yaml", tmp_path / "adult.csv", "-o", tmp_path / "a.dp").status == 0
+    dataset = dp.open_dataset(tmp_path / "a.dp")
+    kinds = {name: feature.kind for name, feature in dataset.features.items()}
+    assert kinds["age"] == "number"
+    assert kinds["native_country"] in ("category", "binary")
+    assert dataset.features["income"].missing_value_strategy == "drop_row"
+    assert len(dataset["train"]) == 280
+
+
+def test_an_inferred_configuration_says_why_for_each_column(call, files):
+    lines = call("infer", files / "rows.csv").out.splitlines()
+    names = [number for number, line in enumerate(lines) if line.startswith("  - name:")]
+    assert len(names) == len(yaml.safe_load("\n".join(lines))["input_features"]) >= 5
+    assert all(lines[number - 1].startswith("  # ") for number in names)
+
+
+def test_an_inferred_configuration_holds_any_name(call, tmp_path):
+    names = ["yes", "12", "a: #b", "line\u2028break", "tab\there", "é"]
+    pd.DataFrame({name: np.arange(50) * 1.5 for name in names}).to_parquet(tmp_path / "a.parquet")
+    (tmp_path / "a.yaml").write_text(call("infer", tmp_path / "a.parquet").out)
+    assert list(dp.Preprocessor.from_config(tmp_path / "a.yaml").features) == names
+
+
+def test_auto_and_a_configuration_on_standard_input_are_the_inferred_one(call, files, tmp_path, monkeypatch, tree):
+    inferred = call("infer", files / "rows.csv").out
+    monkeypatch.setattr("sys.stdin", io.StringIO(inferred))
+    assert call("preprocess", "-", files / "rows.csv", "-o", tmp_path / "a.dp").status == 0
+    assert call("preprocess", "auto", files / "rows.csv", "-o", tmp_path / "b.dp").status == 0
+    assert tree(tmp_path / "a.dp") == tree(tmp_path / "b.dp")
+
+
+def test_preprocess_prints_what_was_written_and_nothing_when_quiet(call, files, tmp_path):
+    command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp"]
+    assert call(*command).out == f"{dp.open_dataset(tmp_path / 'a.dp')!r}\n"
+    assert call(*command, "-q") == (0, "", "")
+
+
+def test_overwrite_writes_what_is_there_anew(call, files, tmp_path):
+    command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "-q"]
+    versions = []
+    for more in ([], [], ["--overwrite"]):
+        assert call(*command, *more).status == 0
+        versions.append(dp.open_dataset(tmp_path / "a.dp").version)
+    assert versions[0] == versions[1] != versions[2]
+
+
+def test_shuffle_writes_rows_in_an_order_of_their_own(call, files, tmp_path):
+    command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--shuffle"]
+    call(*command, "--seed", 3)
+    numbers = dp.open_dataset(tmp_path / "a.dp")["train"].read("row_id")["row_id"].tolist()
+    assert numbers != sorted(numbers) == dp.open_dataset(files / "rows.dp")["train"].read("row_id")["row_id"].tolist()
+
+
+def test_several_files_are_one_dataset(call, files, tmp_path):
+    for name in "ab":
+        shutil.copy(files / "rows.csv", tmp_path / f"{name}.csv")
+    call("preprocess", files / "rows.yaml", tmp_path / "a.csv", tmp_path / "b.csv", "-o", tmp_path / "a.dp")
+    assert sum(map(len, dp.open_dataset(tmp_path / "a.dp").splits.values())) == 600
+
+
+def test_skip_save_prints_what_was_learned_and_writes_nothing(call, files, tmp_path):
+    ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--skip-save")
+    learned = dp.open_dataset(files / "rows.dp").learned["price"]
+    assert f"mean {learned.mean:.6g}" in ended.out
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_dry_run_tells_rows_bytes_and_memory(call, files, tmp_path, kind, rows):
+    data = files / "rows.csv"
+    if kind == "parquet":
+        data = tmp_path / "rows.parquet"
+        rows().to_parquet(data)
+    ended = call("preprocess", files / "rows.yaml", data, "-o", tmp_path / "a.dp", "--dry-run")
+    assert ended.status == 0
+    assert re.search(r"^rows +(about )?300\b", ended.out, re.MULTILINE)
+    row_bytes = dp.open_dataset(files / "rows.dp").layout.row_bytes
+    assert f"{row_bytes:,} bytes a row" in ended.out
+    assert re.search(r"^memory +up to \d+\.\d MB", ended.out, re.MULTILINE)
+    assert not (tmp_path / "a.dp").exists()
+
+
+def test_memory_that_is_not_enough_is_refused(call, files, tmp_path):
+    ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--memory", "50MB")
+    assert ended.status == 1
+    ended.check_line("is not enough")
+
+
+def test_storage_options_open_data_and_dataset(call, files, tmp_path, s3, rows):
+    options = []
+    for key, value in s3.storage_options.items():
+        options += ["--storage-option", f"{key}={value if isinstance(value, str) else json.dumps(value)}"]
+    rows().to_csv(f"{s3.url}/cli/rows.csv", index=False, storage_options=s3.storage_options)
+    data, path = f"{s3.url}/cli/rows.csv", f"{s3.url}/cli/rows.dp"
+    assert call("preprocess", files / "rows.yaml", data, "-o", path, *options).status == 0
+    decoded = call("decode", path, "--rows", 5, *options)
+    assert decoded.out == call("decode", files / "rows.dp", "--rows", 5).out
+    assert call("verify", path, *options).status == 0
+
+
+@pytest.mark.cluster
+def test_workers_write_the_same_bytes(call, files, tmp_path, tree):
+    command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--workers", 2]
+    ended = call(*command)
+    assert ended.status == 0, ended.error
+    assert tree(tmp_path / "a.dp") == tree(files / "rows.dp")

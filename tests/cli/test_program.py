@@ -1,0 +1,79 @@
+"""What the program says before a command runs: help, completion, wrong use."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import daskprep as dp
+from daskprep.cli import program
+
+# -- help, version, completion
+
+
+@pytest.mark.parametrize("command", program.commands)
+def test_help_of_every_command_teaches_by_example(call, command):
+    ended = call(command, "--help")
+    assert ended.status == 0
+    assert len(re.findall(rf"daskprep {command} ", ended.out.split("Options:")[0])) >= 2
+
+
+def test_help_and_completion_import_nothing_heavy(run_process):
+    code = (
+        "import sys; from daskprep.cli import main, program\n"
+        "for name in program.commands: assert main([name, '--help']) == 0\n"
+        "assert main(['--help']) == main(['--completion', 'zsh']) == 0\n"
+        "print({'numpy', 'pandas', 'torch', 'dask', 'pyarrow', 'sklearn', 'fsspec', 'yaml'} & set(sys.modules))"
+    )
+    assert run_process(code=code).out.endswith("\nset()\n")
+
+
+def test_the_module_runs_as_the_command_does(run_process):
+    assert run_process("--version") == (0, f"daskprep {dp.__version__}\n", "")
+
+
+def test_no_arguments_give_the_help(call):
+    assert call() == call("--help")
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_completion_is_printed_for_a_shell(call, shell):
+    assert "_DASKPREP_COMPLETE" in call("--completion", shell).out
+
+
+def test_completion_knows_commands_and_options(run_process):
+    told = {"_DASKPREP_COMPLETE": "zsh_complete", "COMP_WORDS": "daskprep preprocess --dr", "COMP_CWORD": "2"}
+    assert "--dry-run" in run_process(env=told).out
+
+
+# -- wrong use
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["inspekt", "x"], "inspekt"),
+        (["inspect", "x", "--jso"], "--json"),
+        (["preprocess", "a.yaml"], "DATA"),
+        (["preprocess", "a.yaml", "a.csv"], "--dry-run"),
+        (["preprocess", "a.yaml", "a.csv", "-o", "x", "--memory", "lots"], '"2GB"'),
+        (["preprocess", "a.yaml", "a.csv", "-o", "x", "--workers", "0"], "--workers"),
+        (["preprocess", "a.yaml", "a.csv", "-o", "x", "--workers", "1", "--scheduler", "tcp://h:1"], "--scheduler"),
+        (["inspect", "x", "--json", "--html", "y"], "not both"),
+        (["inspect", "x", "--storage-option", "key"], "KEY=VALUE"),
+        (["decode", "x", "--format", "parquet"], "-o FILE"),
+    ],
+)
+def test_wrong_use_is_one_line_and_status_2(call, arguments, said):
+    ended = call(*arguments)
+    assert ended.status == 2
+    ended.check_line(said, "--help")
+    assert not ended.out
+
+
+def test_a_storage_option_that_is_no_json_is_not_repeated(call):
+    ended = call("inspect", "x", "--storage-option", "client_kwargs={secret")
+    assert ended.status == 2
+    ended.check_line("client_kwargs")
+    assert "secret" not in ended.error

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.report.axes import by_calendar, by_length, by_number, nice_ticks
+from daskprep.report.measures import Spread
+from daskprep.summaries import Quantiles
+
+
+def spread(values):
+    quantiles = Quantiles.of(np.asarray(values, np.float64))
+    return Spread(quantiles).values(), quantiles
+
+
+def histogram(values, center=0.0):
+    return by_number("x", {"train": spread(values)}, center)
+
+
+@given(st.lists(st.floats(-1e30, 1e30, allow_subnormal=True), min_size=1, max_size=50))
+def test_every_value_is_in_a_bin_or_said_to_be_outside(values):
+    chart = histogram(values)
+    inside, total = int(chart.counts["train"].sum()), chart.totals["train"]
+    assert total == len(values)
+    assert (inside < total) == ("not drawn" in chart.note)
+    assert len(chart.names) == len(chart.edges) - 1
+    assert np.all(np.diff(chart.edges) > 0)
+
+
+def test_whole_numbers_are_in_the_middle_of_their_bins():
+    chart = histogram([1, 2, 2, 3, 5])
+    assert chart.edges.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
+    assert chart.counts["train"].tolist() == [1, 2, 1, 0, 1]
+
+
+def test_bins_of_many_whole_numbers_hold_equally_many():
+    chart = histogram(np.repeat(np.arange(1, 121), 3))
+    assert set(chart.counts["train"].tolist()) == {9}
+
+
+def test_few_values_far_outside_are_not_drawn_but_told():
+    values = np.concatenate([np.random.default_rng(0).normal(size=10_000), [1e9, 2e9, -1e9]])
+    chart = histogram(values)
+    assert np.ptp(chart.edges) < 20
+    assert chart.note == "Values far outside are not drawn: 1 (<0.1 %) below and 2 (<0.1 %) above."
+
+
+def test_more_distinct_values_than_are_kept_are_counted_in_buckets():
+    values = np.random.default_rng(0).normal(size=100_000)
+    values[:1000] = 0.0
+    (found, counts), quantiles = spread(values)
+    assert not quantiles.exact
+    assert counts.sum() == 100_000
+    assert counts[found == 0].tolist() == [1000]
+    assert np.average(found, weights=counts) == pytest.approx(values.mean(), abs=1e-4)
+    assert np.all(np.diff(found) > 0)
+
+
+@given(st.floats(-1e12, 1e12), st.floats(1e-9, 1e12))
+def test_ticks_are_few_and_within_the_axis(low, width):
+    ticks = nice_ticks(low, low + width)
+    assert len(ticks) <= 6
+    assert all(
+        low - 1e-9 * abs(low) - width / 1e6 <= tick <= low + width * (1 + 1e-6) + 1e-9 * abs(low) for tick in ticks
+    )
+
+
+@pytest.mark.parametrize(
+    ("last", "unit", "bins"),
+    [("2024-01-20", "day", 20), ("2024-12-31", "month", 12), ("2043-12-31", "year", 20), ("2150-12-31", "year", 43)],
+)
+def test_dates_are_shown_by_what_fits_their_range(last, unit, bins):
+    days = np.arange(np.datetime64("2024-01-01"), np.datetime64(last) + 1).astype(int)
+    chart = by_calendar("Dates", {"train": spread(days)})
+    assert (chart.title, len(chart.names)) == (f"Dates by {unit}", bins)
+    assert chart.counts["train"].sum() == len(days)
+    assert chart.names[0].startswith("2024")
+
+
+def test_months_hold_their_days():
+    days = np.arange(np.datetime64("2024-01-01"), np.datetime64("2024-07-01")).astype(int)
+    chart = by_calendar("Dates", {"train": spread(days)})
+    assert dict(zip(chart.names, chart.counts["train"].tolist(), strict=True))["2024-02"] == 29
+
+
+def test_a_date_that_stands_for_missing_ones_hides_no_others():
+    days = np.concatenate([[0, 0], np.arange(19_000, 19_300).repeat(10)])
+    chart = by_calendar("Dates", {"train": spread(days)})
+    assert chart.title == "Dates by month"
+    assert chart.note == "<0.1 % of the rows lie outside."
+
+
+def test_lengths_share_bins_where_there_are_many():
+    chart = by_length("Tokens", {"train": np.arange(101)})
+    assert chart.names[:2] == ["0 to 2", "3 to 5"]
+    assert chart.counts["train"][:2].tolist() == [3, 12]
+    assert chart.counts["train"].sum() == np.arange(101).sum()

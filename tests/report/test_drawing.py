@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import base64
+import re
+
+import numpy as np
+import pytest
+
+from daskprep.report.charts import Band, Bars, Heats, Histogram, Pictures, Table, Waves
+from daskprep.report.drawing import draw
+
+
+def attributes(html, element, name):
+    return [float(one) for one in re.findall(rf'<{element} [^>]*?\b{name}="([0-9.-]+)"', html)]
+
+
+@pytest.fixture
+def histogram():
+    return Histogram(
+        title="Values",
+        edges=np.array([0.0, 1.0, 3.0, 4.0]),
+        counts={"train": np.array([2, 8, 0]), "test": np.array([1, 0, 1])},
+        totals={"train": 20, "test": 10},
+        ticks=[(0.0, "0"), (2.0, "<2>")],
+        names=["0 to 1", "1 to 3", "3 to 4"],
+    )
+
+
+def test_bars_of_a_histogram_are_as_high_as_the_shares(histogram):
+    bars = re.findall(r'<rect (?![^>]*hover)[^>]*height="([0-9.]+)"', draw(histogram))
+    assert [float(one) for one in bars] == [25.0, 100.0, 0.0]
+    assert "highest bar 40.0 %" in draw(histogram)
+
+
+def test_columns_of_a_histogram_are_as_wide_as_the_bins(histogram):
+    assert [float(one) for one in re.findall(r'width="([0-9.]+)"[^>]*class="hover"', draw(histogram))] == [
+        100,
+        200,
+        100,
+    ]
+
+
+def test_other_splits_are_lines_of_their_own_shares(histogram):
+    assert 'd="M0 100H0V75H100V100H300V75H400V100"' in draw(histogram)
+
+
+def test_a_column_tells_its_rows(histogram):
+    assert "1 to 3\ntrain 8 rows (40.0 %)\ntest 0 rows (0 %)" in draw(histogram)
+
+
+def test_what_is_written_below_is_escaped_and_in_its_place(histogram):
+    assert '<span class="middle" style="left:50%">&lt;2&gt;</span>' in draw(histogram)
+    assert '<span class="start" style="left:0%">0</span>' in draw(histogram)
+
+
+def test_bars_are_as_long_as_the_shares():
+    chart = Bars(
+        title="Classes", labels=["a", "b"], counts={"train": [30, 15], "test": [1, 0]}, totals={"train": 60, "test": 4}
+    )
+    html = draw(chart)
+    assert attributes(html, "rect", "width") == [400.0, 200.0, 200.0, 0.0]
+    assert "<b>50.0 %</b><span>30</span>" in html
+
+
+def test_a_band_lies_around_the_mean():
+    one = np.array([0.0, 2.0])
+    html = draw(Band(title="Mean", positions=2, means={"train": one}, low=one - 1, high=one + 1))
+    assert 'd="M0 50L400 0L400 50L0 100Z"' in html
+    assert 'd="M0 75L400 25"' in html
+    assert "from -1 to 3" in html
+
+
+def test_a_wave_fills_its_height():
+    html = draw(Waves(title="Samples", waves=[(np.array([-1.0, -0.5]), np.array([1.0, 0.5]), "row 7")]))
+    assert 'd="M0 -0.4L400 24.6L400 75.4L0 100.4Z"' in html
+    assert "row 7, largest 1" in html
+
+
+def test_pictures_are_within_the_page():
+    html = draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")]))
+    assert f'src="data:image/png;base64,{base64.b64encode(b"PNG").decode()}"' in html
+    assert 'class="pictures"' in html
+    assert 'class="heats"' in draw(Heats(title="Samples", pictures=[(b"PNG", "row 7")]))
+
+
+def test_cells_of_tables_are_escaped():
+    assert "<td>&lt;b&gt;</td>" in draw(Table(title="Summary", rows=[["", "train"], ["mean", "<b>"]]))

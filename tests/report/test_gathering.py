@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.dataset.split import Split
+from daskprep.features import FEATURES
+from daskprep.report import gathering
+from daskprep.report.gathering import columns_of, count_repeats, gather, windows
+from daskprep.report.kinds import KINDS
+from daskprep.report.measures import measure_positions
+
+
+def columns(dataset, *names):
+    return [column for column in columns_of(dataset) if column.output.name in names]
+
+
+def test_every_type_has_a_kind():
+    assert set(KINDS) == set(FEATURES)
+
+
+def test_columns_know_what_each_level_of_a_text_learned(dataset):
+    word, char = columns(dataset, "review_word", "review_char")
+    assert (word.name, char.name) == ("review", "review")
+    assert word.vocabulary == dataset.vocabulary("review_word")
+    assert char.vocabulary == dataset.vocabulary("review_char")
+
+
+def test_classes_and_lengths_are_those_of_all_rows(dataset):
+    found = gather([dataset["train"], dataset["test"]], columns(dataset, "city", "steps"))
+    for split in ("train", "test"):
+        rows = dataset[split].read(["city", "steps"])
+        assert found["city"][split].counts.tolist() == np.bincount(rows["city"], minlength=4).tolist()
+        assert (
+            found["steps"][split].lengths.tolist()
+            == np.bincount((rows["steps"] != 0).sum(axis=1), minlength=4).tolist()
+        )
+
+
+def test_padding_is_no_token(dataset):
+    counts = gather([dataset["train"]], columns(dataset, "steps"))["steps"]["train"].counts
+    ids = dataset["train"].read("steps")["steps"]
+    assert counts.tolist() == np.bincount(ids[ids != 0], minlength=len(counts)).tolist()
+
+
+def test_positions_of_two_pieces_are_those_of_all_rows():
+    rows = np.array([[1.0, -5.0], [2.0, 7.0], [9.0, 0.5]])
+    for cut in (1, 2):
+        both = measure_positions(None, rows[:cut]) + measure_positions(None, rows[cut:])
+        assert (both.rows, both.low, both.high) == (3, -5.0, 9.0)
+        np.testing.assert_allclose(both.means, rows.mean(axis=0))
+        np.testing.assert_allclose(both.deviations, rows.std(axis=0))
+
+
+def test_classes_beyond_the_most_frequent_are_summed_up(tmp_path):
+    frame = pd.DataFrame({"x": [f"c{i}" for i in range(30) for _ in range(30 - i)]})
+    dataset = dp.Preprocessor({"x": "category"}).fit_write(frame, tmp_path / "d")
+    [column] = columns_of(dataset)
+    [bars] = KINDS["category"].charts(column, gather([dataset["train"]], [column])["x"])
+    assert bars.labels[0] == "c0"
+    assert bars.labels[-1] == "18 other classes"
+    assert bars.counts["train"][-1] == sum(range(1, 19))
+    assert sum(bars.counts["train"]) == bars.totals["train"] == len(frame)
+
+
+def test_repeats_of_tokens_in_a_bag_are_counted(dataset):
+    [bag] = columns(dataset, "bag")
+    counts = gather([dataset["train"]], [bag])["bag"]["train"].counts
+    tokens = dataset.decode(dataset["train"].read("bag"))["bag"].explode().value_counts()
+    for token, count in tokens.items():
+        assert counts[dataset.vocabulary("bag").tokens.index(token).as_py()] == count
+
+
+def test_quantiles_of_numbers_are_those_of_the_source(dataset, frame):
+    [rooms] = columns(dataset, "rooms")
+    ids = dataset["test"].read("row_id")["row_id"]
+    distances = gather([dataset["test"]], [rooms])["rooms"]["test"].distances
+    assert distances.quantile(0.25) + rooms.center == pytest.approx(frame["rooms"].iloc[ids].quantile(0.25))
+
+
+def test_means_by_position_are_those_of_the_rows(dataset):
+    found = gather([dataset["train"]], columns(dataset, "curve"))["curve"]["train"]
+    rows = dataset["train"].read("curve")["curve"]
+    np.testing.assert_allclose(found.means, rows.mean(axis=0), atol=1e-6)
+    np.testing.assert_allclose(found.deviations, rows.std(axis=0), atol=1e-6)
+    assert (found.low, found.high) == (rows.min(), rows.max())
+
+
+def test_results_do_not_depend_on_how_much_is_read_at_a_time(dataset, monkeypatch):
+    measured = columns(dataset, "price", "city", "tags", "listed", "curve")
+    whole = gather([dataset["train"]], measured)
+    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 1)
+    pieces = gather([dataset["train"]], measured)
+    assert pieces["price"]["train"].distances == whole["price"]["train"].distances
+    assert pieces["listed"]["train"].days == whole["listed"]["train"].days
+    assert pieces["tags"]["train"].counts.tolist() == whole["tags"]["train"].counts.tolist()
+    np.testing.assert_allclose(pieces["curve"]["train"].sums, whole["curve"]["train"].sums)
+
+
+def test_windows_are_whole_blocks_of_few_bytes(dataset):
+    split = dataset["train"]
+    for row_bytes in (1, 1_000, 60_000, 10**9):
+        pieces = list(windows(split, row_bytes))
+        assert [start for start, _ in pieces[1:]] == [stop for _, stop in pieces[:-1]]
+        assert pieces[-1][1] == len(split)
+        for start, stop in pieces:
+            assert start % 16 == 0
+            assert stop - start <= 16 or (stop - start) * row_bytes <= gathering._WINDOW_BYTES
+
+
+def test_never_more_than_a_window_is_read(dataset, monkeypatch):
+    read, seen = Split.read, []
+
+    def counting(self, *arguments):
+        arrays = read(self, *arguments)
+        seen.append(sum(array.nbytes for array in arrays.values()))
+        return arrays
+
+    monkeypatch.setattr(Split, "read", counting)
+    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 500)
+    gather([dataset["train"]], columns(dataset, "price", "rooms", "city", "steps", "point"))
+    assert len(seen) > 10
+    assert max(seen) <= 500
+
+
+def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
+    monkeypatch.setattr(Split, "table", None)
+    found = gather(list(dataset.splits.values()), columns(dataset, "photo", "noise", "thumb", "bands"))
+    assert [len(found[name]["train"].pictures) for name in ("photo", "thumb")] == [8, 8]
+    assert len(found["noise"]["train"].waves) == len(found["bands"]["train"].heats) == 4
+    assert all(list(one) == ["train"] for one in found.values())
+
+
+def test_rows_are_counted_once_wherever_they_are_repeated(dataset):
+    train = dataset["train"]
+    repeats = count_repeats(train, columns(dataset, "sold"))
+    rows = pd.DataFrame(train.read(["row_id", "sold"]))
+    assert (repeats.rows, repeats.distinct) == (len(rows), rows["row_id"].nunique())
+    assert repeats.distinct < repeats.rows
+    once = rows.drop_duplicates("row_id")["sold"].value_counts()
+    assert repeats.before["sold"].counts.tolist() == [once[0], once[1]]
+
+
+def test_rows_are_counted_once_over_windows(dataset, monkeypatch):
+    whole = count_repeats(dataset["train"], columns(dataset, "sold"))
+    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 1)
+    pieces = count_repeats(dataset["train"], columns(dataset, "sold"))
+    assert (pieces.rows, pieces.distinct) == (whole.rows, whole.distinct)
+    assert pieces.before["sold"].counts.tolist() == whole.before["sold"].counts.tolist()
+
+
+def test_a_type_of_ones_own_is_shown_by_its_numbers(frame, tmp_path):
+    dataset = dp.Preprocessor({"rooms": "number", "point": "vector"}).fit_write(frame, tmp_path / "d")
+    for column in columns_of(dataset):
+        assert gathering.OTHER.measure is not None
+        rows = dataset["train"].read(column.output.name)[column.output.name]
+        charts = gathering.OTHER.charts(column, {"train": gathering.OTHER.measure(column, rows)})
+        assert charts[0].title in {"Values", "Mean by position"}

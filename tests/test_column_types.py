@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.base import clone
+
+import daskprep as dp
+from daskprep.column_types.column_facts import column_facts
+from daskprep.column_types.facts import ColumnFacts
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.media.audio import encode_wav
+from daskprep.media.images import encode_png
+from daskprep.summaries import DistinctValues
+
+ROWS = 400
+
+
+def passengers(rows: int = ROWS) -> pd.DataFrame:
+    """Make rows such as those of ships' lists and of a census."""
+    rng = np.random.default_rng(0)
+    words = np.array([f"word{i}" for i in range(2000)])
+    age = rng.integers(1, 80, rows).astype(float)
+    age[::5] = np.nan
+    return pd.DataFrame(
+        {
+            "PassengerId": np.arange(1, rows + 1),
+            "survived": rng.integers(0, 2, rows),
+            "pclass": rng.choice([1, 2, 3], rows, p=[0.25, 0.2, 0.55]),
+            "name": [" ".join(rng.choice(words, 4)) for _ in range(rows)],
+            "sex": rng.choice(["male", "female"], rows),
+            "age": age,
+            "siblings": rng.poisson(0.5, rows),
+            "fare": rng.lognormal(3, 1, rows).round(4),
+            "embarked": rng.choice(["S", "C", "Q", None], rows),
+            "alone": rng.random(rows) < 0.6,
+            "boarded": pd.date_range("1912-04-10", periods=rows, freq="7min").astype(str),
+            "education": rng.choice([" HS-grad", " Masters", " ?", " 11th"], rows),
+            "ship": "Titanic",
+        }
+    )
+
+
+EXPECTED = {
+    "survived": "binary",
+    "pclass": "category",
+    "name": "text",
+    "sex": "binary",
+    "age": "number",
+    "siblings": "number",
+    "fare": "number",
+    "embarked": "category",
+    "alone": "binary",
+    "boarded": "date",
+    "education": "category",
+}
+
+
+def kinds(inferred) -> dict[str, str]:
+    return {name: feature.kind for name, feature in inferred.items()}
+
+
+def guess(cells, name: str = "column") -> str:
+    """Return the type of one column; a second keeps the frame from being of no use."""
+    frame = pd.DataFrame({name: pd.Series(cells), "other": np.linspace(0.0, 1.0, len(cells))})
+    return kinds(dp.infer_features(frame)).get(name, "skipped")
+
+
+def several(*cells: object) -> list[object]:
+    return [cells[i * 7 % len(cells)] for i in range(ROWS)]
+
+
+def test_a_mixed_frame_gets_the_features_that_a_person_would_choose():
+    inferred = dp.infer_features(passengers())
+    assert kinds(inferred) == EXPECTED
+    assert list(inferred.skipped) == ["PassengerId", "ship"]
+    assert "unique in every row: an identifier" in inferred.skipped["PassengerId"]
+    assert "constant: 'Titanic' in every row" in inferred.skipped["ship"]
+    assert inferred.reasons["age"].endswith("distinct values in 400 rows, 20.0 % missing")
+
+
+def test_a_file_of_text_gives_what_the_frame_gives(tmp_path):
+    passengers().to_csv(tmp_path / "ship.csv", index=False)
+    inferred = dp.infer_features(tmp_path / "ship.csv")
+    assert kinds(inferred) == EXPECTED
+    assert ", as text:" in inferred.reasons["fare"]
+
+
+@pytest.mark.parametrize("npartitions", [1, 3, 16])
+def test_features_and_reasons_do_not_depend_on_partitions(npartitions):
+    rows = 20_000  # more than are kept, so that what is distinct is estimated
+    frame = passengers(rows).assign(code=[f"{i * 7919 % 15_000:05x} z" for i in range(rows)])
+    whole = dp.infer_features(frame)
+    parts = dp.infer_features(dd.from_pandas(frame, npartitions=npartitions, sort=False))
+    assert "about" in whole.reasons["name"]
+    assert parts.reasons == whole.reasons
+    assert parts.skipped == whole.skipped
+
+
+def test_every_backend_gives_the_same_features(as_frame):
+    assert kinds(dp.infer_features(as_frame(passengers()))) == EXPECTED
+
+
+def test_the_last_row_counts_as_much_as_the_first():
+    early = several("1", "2", "30")
+    assert guess([*early, *early]) == "number"
+    assert guess([*early, *several("x", "y")]) == "category"
+    assert guess(["2021-05-06"] * 9_000 + ["no date"] * 1_000) == "binary"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (several("Yes", "no", "YES", "No "), "binary"),
+        (several("T", "F", None), "binary"),
+        (several(1, -1), "binary"),
+        (several("yes", None), "binary"),
+        (several("on", "off"), "binary"),
+        (several("red", "green", "blue"), "category"),
+        (several("I agree with all of it", "I do not agree at all", "No opinion on this"), "category"),
+        (several("1", "2", "3+"), "category"),
+        (several(*["1", "2"] * 20, "3+"), "category"),
+        (several("02139", "10001", "94103"), "category"),
+        (several(*range(1, 6)), "category"),
+        (several(*range(10)), "category"),
+        (several(0, 0, 0, 0, 0, 0, 1, 2, 3, 5), "number"),
+        (several(*range(17)), "number"),
+        (several(*range(1950, 2020)), "number"),
+        ([f"{i / 7:.3f}" for i in range(ROWS)], "number"),
+        ([f"{i / 7:.3f}" if i % 9 else "n/a" for i in range(ROWS)], "number"),
+        ([i / 7 for i in range(ROWS)], "number"),
+        ([2**62 + i for i in range(ROWS)], "skipped"),
+        ([f"{i:08x}-ab" for i in range(ROWS)], "skipped"),
+        ([None] * ROWS, "skipped"),
+        ([f"{1000 * i + 1234:,}" for i in range(ROWS)], "skipped"),
+        ([f"{i},5" for i in range(ROWS)], "skipped"),
+    ],
+)
+def test_labels_numbers_and_identifiers(cells, kind):
+    assert guess(cells) == kind
+
+
+def test_whole_numbers_that_repeat_under_the_name_of_an_identifier_are_categories():
+    assert guess(several(*range(1000, 1060)), "customer_id") == "category"
+    assert guess(several(*range(1000, 1060)), "paid") == "number"
+
+
+@pytest.mark.parametrize(
+    ("written", "datetime_format"),
+    [
+        ("%Y-%m-%d %H:%M:%S", None),
+        ("%m/%d/%Y", None),
+        ("%d/%m/%Y", "%d/%m/%Y"),
+        ("%d.%m.%Y %H:%M", "%d.%m.%Y %H:%M"),
+        ("%b %d, %Y", None),
+        ("%A, %d %B %Y %H:%M:%S", None),
+        ("%Y%m%d", "%Y%m%d"),
+    ],
+)
+def test_dates_are_known_however_they_are_written(written, datetime_format):
+    days = pd.date_range("2019-12-25", periods=ROWS, freq="D")
+    frame = pd.DataFrame({"when": days.strftime(written)})
+    feature = dp.infer_features(frame)["when"]
+    assert (feature.kind, feature.datetime_format) == ("date", datetime_format)
+    assert feature.fit_transform(frame)[:, :3].tolist() == [[d.year, d.month, d.day] for d in days]
+
+
+def test_dates_that_could_be_either_are_read_as_their_marks_suggest():
+    frame = pd.DataFrame({"dots": several("03.05.2021", "04.06.2021"), "slashes": several("03/05/2021", "04/06/2021")})
+    inferred = dp.infer_features(frame.iloc[:-1].assign(x=1.5 + frame.index[:-1]))
+    assert inferred["dots"].datetime_format == "%d.%m.%Y"
+    assert inferred["slashes"].datetime_format is None
+    assert "read month first, which no cell contradicts" in inferred.reasons["slashes"]
+
+
+def test_what_only_looks_like_a_date_is_none():
+    assert guess([f"{i % 3 + 1}.{i % 7}.{i % 2}" for i in range(ROWS)]) == "category"
+    assert guess([f"10.0.{i % 9}.{i}" for i in range(ROWS)]) == "skipped"
+    assert guess(several(*(f"{hour:02d}:00" for hour in range(24)))) == "category"
+    assert guess([1_600_000_000 + 977 * i for i in range(ROWS)], "created_at") == "date"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        ([f"{i / 7:.2f} {i}" for i in range(ROWS)], "vector"),
+        ([f"[{i}, {i / 3:.2f}, 1]" for i in range(ROWS)], "vector"),
+        ([" ".join(str(j / 3) for j in range(3 + i % 9)) for i in range(ROWS)], "timeseries"),
+        ([[float(i), 1.0] for i in range(ROWS)], "vector"),
+        ([[1.0] * (1 + i % 4) for i in range(ROWS)], "timeseries"),
+        (several(["a", "b"], ["b"], [], ["c", "a"]), "set"),
+        (several(["a", "b", "a"], ["b"], ["c", "a"]), "sequence"),
+        (several("a b", "b", "a", "c a", "a b c", "c", "b c", ""), "set"),
+        (several("red, big", "big", "red", "red, old, big", "old"), "set"),
+        (several("red|big", "big", "red", "red|old|big", "old"), "set"),
+        (["G A T T A C A G"[: 2 * (i % 6 + 2)] + "ACGT"[i % 4] + f" {'ACGT'[i % 3]}" for i in range(ROWS)], "sequence"),
+        (several(*(f"first{i % 9} last{i % 31}" for i in range(279))), "text"),
+        (several("Austin, TX", "Boston, MA", "Reno, NV", "Salem, MA"), "category"),
+        (several("8928308280fffff", "8928308280bffff", "89283082807ffff"), "h3"),
+        (several(622236750694711295, 617700169958293503), "h3"),
+        ([f"photos/{i}.JPG" for i in range(ROWS)], "image"),
+        ([f"https://sounds.org/{i}.wav" for i in range(ROWS)], "audio"),
+    ],
+)
+def test_lists_sets_and_media(cells, kind):
+    assert guess(cells) == kind
+
+
+def test_media_in_memory_are_known_by_their_first_bytes(tmp_path):
+    picture = encode_png(np.zeros((2, 2), np.uint8))
+    sound = encode_wav(np.zeros(9, np.float32), 8000)
+    cell = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    table = pa.table(
+        {
+            "photo": [picture, None, picture],
+            "sound": pa.array([{"bytes": sound, "path": "x"}] * 3, cell),
+            "drawing": pa.array([{"bytes": None, "path": "a.png"}, None, None], cell),
+            "shape": pa.array([{"x": 1}] * 3),
+        }
+    )
+    pq.write_table(table, tmp_path / "media.parquet")
+    inferred = dp.infer_features(tmp_path / "media.parquet")
+    assert kinds(inferred) == {"photo": "image", "sound": "audio", "drawing": "image"}
+    assert "struct<x: int64>" in inferred.skipped["shape"]
+
+
+def test_every_feature_that_is_guessed_can_be_fitted():
+    frame = passengers()
+    arrays = dp.Preprocessor(dp.infer_features(frame)).fit(frame).encode(frame)
+    assert set(arrays) == set(EXPECTED)
+
+
+def test_cells_that_cannot_be_read_skip_their_column():
+    frame = pd.DataFrame({"price": np.linspace(0, 1, 30), "raw": [{"a": 1}] * 30})
+    assert "a cell of type dict cannot be read" in dp.infer_features(frame).skipped["raw"]
+
+
+def test_no_column_of_use_is_an_error_with_a_remedy():
+    with pytest.raises(ColumnError, match=r'"ship": constant.*name the features yourself'):
+        dp.infer_features(pd.DataFrame({"ship": ["Titanic"] * 30}))
+    with pytest.raises(ColumnError, match=r'"ship": no rows'):
+        dp.infer_features(pd.DataFrame({"ship": []}))
+
+
+def test_targets_drop_rows_without_them_and_are_never_skipped():
+    frame = passengers().assign(fare=lambda f: f.fare.where(f.index % 10 > 0))
+    inferred = dp.infer_features(frame, targets=["fare", "survived"])
+    assert inferred["fare"].missing_value_strategy == inferred["survived"].missing_value_strategy == "drop_row"
+    assert inferred["fare"].normalization is None
+    assert inferred["age"].missing_value_strategy != "drop_row"
+    with pytest.raises(ColumnError, match='"ship" cannot be a target: constant'):
+        dp.infer_features(frame, targets="ship")
+    with pytest.raises(ColumnError, match='Did you mean "fare"'):
+        dp.infer_features(frame, targets="fares")
+
+
+def test_tables_of_features_show_every_column_and_escape_names():
+    inferred = dp.infer_features(passengers().rename(columns={"age": "<b>age</b>"}))
+    text, page = repr(inferred), inferred._repr_html_()
+    assert text.startswith("11 features, 2 skipped\ncolumn")
+    assert "skipped   constant: 'Titanic'" in text
+    assert "&lt;b&gt;age&lt;/b&gt;" in page
+    assert "<b>age" not in page
+
+
+# -- Preprocessor("auto")
+
+
+def test_auto_guesses_while_fitting_and_says_what_it_skipped():
+    frame = passengers()
+    prep = dp.Preprocessor("auto").fit(frame)
+    assert kinds(prep.features_) == EXPECTED
+    assert list(prep.inferred_.skipped) == ["PassengerId", "ship"]
+    explicit = dp.Preprocessor(dp.infer_features(frame)).fit(frame)
+    for name, array in explicit.encode(frame).items():
+        np.testing.assert_array_equal(prep.encode(frame)[name], array)
+
+
+def test_an_auto_preprocessor_is_saved_with_the_features_it_found(tmp_path):
+    frame = passengers()
+    prep = dp.Preprocessor("auto", split=dp.RandomSplit()).fit(frame)
+    prep.save(tmp_path / "prep.json")
+    loaded = dp.Preprocessor.load(tmp_path / "prep.json")
+    assert json.dumps(loaded.to_dict()) == json.dumps(prep.to_dict())
+    assert kinds(dp.Preprocessor.from_config(prep.to_config())._checked_features()) == EXPECTED
+    assert pickle.loads(pickle.dumps(prep)).inferred_.reasons == prep.inferred_.reasons
+
+
+def test_clones_and_parameters_of_auto_stay_auto():
+    prep = dp.Preprocessor("auto", fit_on="all").fit(passengers())
+    assert clone(prep).get_params() == prep.get_params()
+    assert prep.get_params()["features"] == "auto"
+    assert "features_" not in vars(clone(prep))
+    assert prep.set_params(fit_on="train").features == "auto"
+
+
+def test_auto_before_the_fit_knows_no_features():
+    prep = dp.Preprocessor("auto")
+    with pytest.raises(ConfigError, match="call fit first"):
+        prep.to_config()
+    assert "not fitted" in prep._repr_html_()
+
+
+def test_auto_writes_what_the_features_it_finds_write(tmp_path):
+    frame = passengers().assign(split=several("train", "test", "train", "val"))
+    frame.to_parquet(tmp_path / "rows.parquet")
+    prep = dp.Preprocessor("auto", split=dp.FixedSplit())
+    dataset = prep.fit_write(tmp_path / "rows.parquet", tmp_path / "rows.dp", memory="2GB")
+    assert prep.inferred_.skipped["split"] == "says the split of each row"
+    assert set(dataset.features) == set(EXPECTED)
+    assert dp.Preprocessor.from_dataset(dataset).to_dict() == prep.to_dict()
+
+
+# -- what merges
+
+
+def test_facts_of_parts_are_those_of_the_whole():
+    cells = several("1", "02", "a b", "2021-01-02", "", "?", "1 2 3", None, "x.png")
+    whole = column_facts(pa.array(cells))
+    parts = sum((column_facts(pa.array(cells[i : i + 7])) for i in range(0, ROWS, 7)), ColumnFacts())
+    assert parts == whole
+    assert (whole.rows, whole.numbers, whole.text.led_by_zero, whole.lists, whole.text.dates) == (400, 89, 44, 44, 45)
+
+
+def test_distinct_values_merge_to_the_same_in_any_grouping():
+    rng = np.random.default_rng(1)
+    keys = rng.integers(0, 60_000, 100_000)
+    whole = DistinctValues.of(pa.array(keys), np.ones(len(keys), np.int64))
+    cuts = [DistinctValues.of(pa.array(part), np.ones(len(part), np.int64)) for part in np.array_split(keys, 7)]
+    left = ((cuts[6] + cuts[2]) + cuts[0]) + (cuts[5] + (cuts[1] + (cuts[4] + cuts[3])))
+    assert left == whole
+    assert whole.total == len(keys)
+    assert abs(whole.count / len(np.unique(keys)) - 1) < 0.03
+    kept = dict(zip(whole.texts.to_pylist(), whole.counts, strict=False))
+    assert all((keys == int(text)).sum() == count for text, count in list(kept.items())[:50])
+
+
+def test_a_large_identifier_is_unique_as_far_as_its_kept_values_tell():
+    rows = 40_000
+    frame = pd.DataFrame({"id": np.arange(rows), "hash": [f"{i:08x}-" for i in range(rows)], "x": np.arange(rows) / 7})
+    inferred = dp.infer_features(frame)
+    assert list(inferred) == ["x"]
+    assert "unique in every row, as far as 16,384 values tell" in inferred.skipped["hash"]
+    assert guess([f"{i // 3:08x}-" for i in range(rows)]) == "category"
+
+
+def test_columns_without_a_value_are_skipped():
+    frame = pd.DataFrame({"marks": several("?", "N/A"), "lists": several([], []), "x": np.linspace(0, 1, ROWS)})
+    inferred = dp.infer_features(frame)
+    assert inferred.skipped["marks"].startswith("no values: what is in the 400 rows only spells missing ones")
+    assert inferred.skipped["lists"].startswith("empty lists in all of 400 rows")
