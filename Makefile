@@ -8,7 +8,7 @@ TEST_ARGS ?= -n 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow lint format types docs-check check bench clean
+.PHONY: help demo test slow lint format types docs docs-check check bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,10 +35,14 @@ format: $(VENV)/.dev-extra ## format, and fix what can be fixed
 types: $(VENV)/.dev-extra ## annotations
 	$(BIN)/mypy
 
+docs: $(VENV)/.docs-extra ## build/docs/index.html: the documentation and the reference; warnings are errors
+	rm -rf build/docs docs/reference
+	$(BIN)/python -m sphinx -q -W --keep-going -b html -d build/doctrees -E docs build/docs
+
 docs-check: $(VENV)/.test-extra ## run every Python block of the documentation, and the examples
 	$(BIN)/python -m pytest tests/test_docs.py
 
-check: test lint types ## all that CI runs
+check: test lint types docs ## all that CI runs
 
 bench: $(VENV)/.test-extra ## start-up times; with PEERS, DATA and ROWS also the whole job against other tools
 	$(BIN)/python benchmarks/startup.py
@@ -47,7 +51,7 @@ ifdef PEERS
 endif
 
 clean: ## remove .venv, builds and caches
-	rm -rf $(VENV) build dist *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist docs/reference *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -64,4 +68,8 @@ $(VENV)/.test-extra: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/.dev-extra: $(VENV)/.test-extra
 	$(PIP) install --quiet -c constraints.txt -e ".[dev]"
+	@touch $@
+
+$(VENV)/.docs-extra: $(VENV)/.test-extra
+	$(PIP) install --quiet -c constraints.txt -e ".[docs]"
 	@touch $@

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import daskprep
+
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
 
 
 def python_blocks(text: str) -> list[tuple[int, str]]:
@@ -52,3 +55,8 @@ def test_an_error_in_a_block_names_the_line_of_the_page():
     with pytest.raises(ZeroDivisionError) as caught:
         run_blocks("# title\n\n```python\nx = 1\n1 / 0\n```\n", "page.md")
     assert caught.traceback[-1].lineno + 1 == 5
+
+
+def test_every_public_name_is_in_the_reference_once():
+    names = REFERENCE_NAME.findall((ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
+    assert sorted(names) == sorted(daskprep.__all__)

@@ -1,0 +1,33 @@
+"""The site: pages of Markdown, and a reference made from docstrings. `make docs` builds it into build/docs."""
+
+from __future__ import annotations
+
+import daskprep
+
+project = "daskprep"
+author = "The daskprep developers"
+version = release = daskprep.__version__
+
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+exclude_patterns = ["templates"]
+templates_path = ["templates"]
+
+# Links to a heading, as on GitHub: datasets.md#verify-and-repair.
+myst_heading_anchors = 3
+
+# Blocks without a language are figures and folders.
+highlight_language = "none"
+
+# A name in backticks is a link if the reference knows it, and code if not.
+default_role = "py:obj"
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # docstrings say types in fewer words than signatures
+numpydoc_show_class_members = False
+python_maximum_signature_line_length = 100
+toc_object_entries_show_parents = "hide"
+
+html_theme = "pydata_sphinx_theme"
+html_title = project
+html_show_sourcelink = False
+html_sidebars = {"**": ["sidebar-pages"]}
+html_theme_options = {"navbar_center": [], "show_prev_next": False, "navigation_with_keys": False}
