@@ -435,6 +435,11 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         features = {} if unknown else self._checked_features()
         return describe_html(features, getattr(self, "learned_", {}), self.split, self.balance)
 
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        # Notebooks ask for this first, and scikit-learn's shows a diagram.
+        del kwargs
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
+
 
 def make_feature(name: str, feature: Any) -> Feature:
     """Return a fresh feature for a feature, a feature type or the name of one."""

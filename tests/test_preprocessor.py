@@ -224,6 +224,7 @@ def test_the_whole_frame_can_be_learned_from(table):
 
 def test_its_html_shows_what_was_learned(prep):
     assert "Rome" in prep._repr_html_()
+    assert prep._repr_mimebundle_()["text/html"] == prep._repr_html_()
     assert "price" in clone(prep)._repr_html_()
 
 

@@ -1,0 +1,85 @@
+"""The notebooks run without errors and warnings, and what is stored of them tells nothing of the machine."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient.exceptions import CellExecutionError
+
+FOLDER = Path(__file__).parent.parent / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+RUNNER = runpy.run_path(str(FOLDER / "run.py"), run_name="runner")
+# Folders of a machine, addresses in memory, and how long something took.
+PRIVATE = re.compile(r"/(?:tmp|home|root|Users|usr|var|work)\b|\b0x[0-9a-f]{6,}|127\.0\.0\.1|\b\d+(?:\.\d+)? m?s\b")
+
+
+def outputs_of(notebook):
+    return [output for cell in notebook.cells for output in cell.get("outputs", [])]
+
+
+def kinds_of(notebook):
+    return [(output.output_type, sorted(output.get("data", []))) for output in outputs_of(notebook)]
+
+
+def said_of(notebook, name):
+    return "".join(output.text for output in outputs_of(notebook) if output.get("name") == name)
+
+
+def text_of(notebook):
+    pictureless = [{**output, "data": {**output.get("data", {}), "image/png": ""}} for output in outputs_of(notebook)]
+    return repr(pictureless)
+
+
+def notebook_of(*sources):
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in sources])
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_what_is_stored(path):
+    stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
+
+    assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
+    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it anew: python notebooks/run.py {path.name}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_what_is_stored_tells_nothing_of_the_machine(path):
+    stored = nbformat.read(path, as_version=4)
+
+    assert any("image/png" in output.get("data", {}) for output in outputs_of(stored))
+    assert not said_of(stored, "stderr")
+    assert PRIVATE.findall(text_of(stored)) == []
+    assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with notebooks/run.py"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_the_pages_that_a_notebook_names_are_there(path):
+    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
+    pages = re.findall(r"\]\(([^)#]+)(?:#([\w-]+))?\)", text)
+
+    assert pages
+    for page, anchor in pages:
+        headings = re.findall(r"^#+ (.+)$", (FOLDER / page).read_text(encoding="utf-8"), re.MULTILINE)
+        assert not anchor or anchor in [heading.lower().replace(" ", "-") for heading in headings]
+
+
+def test_the_notebooks_are_small():
+    assert sum(path.stat().st_size for path in NOTEBOOKS) < 1.5e6
+
+
+def test_a_warning_in_a_cell_stops_the_run(tmp_path):
+    nbformat.write(notebook_of("import warnings", "warnings.warn('odd')"), tmp_path / "odd.ipynb")
+
+    with pytest.raises(CellExecutionError, match="odd"):
+        RUNNER["run"](tmp_path / "odd.ipynb")
+
+
+def test_paths_in_temporary_folders_become_relative(tmp_path):
+    source = "import tempfile\nprint(tempfile.mkdtemp() + '/pets.dp')"
+    nbformat.write(notebook_of(source), tmp_path / "paths.ipynb")
+
+    assert said_of(RUNNER["run"](tmp_path / "paths.ipynb"), "stdout") == "pets.dp\n"
