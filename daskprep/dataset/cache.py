@@ -46,10 +46,10 @@ _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 def cache_name(**facts: object) -> str:
     """Return the name of the cache of some media: one for all that their decoded numbers depend on.
 
-    The caches of one version of a dataset begin alike.
+    The caches of one dataset begin alike.
     """
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return _digest(str(facts["version"]))[:_FAMILY] + _digest(text)[: 32 - _FAMILY]
+    return _digest(str(facts["dataset"]))[:_FAMILY] + _digest(text)[: 32 - _FAMILY]
 
 
 def _digest(text: str) -> str:
@@ -117,9 +117,8 @@ class BlockCache:
             # A loss of power may leave part of a chunk; it is decoded again.
             self.folder.remove(name)
             return None
-        except OSError:
-            if self.folder.size(name) is not None:
-                raise
+        except FileNotFoundError:
+            # It may be there by now.
             return None
         return found[: min(self.block_rows, self.rows - block * self.block_rows)]
 

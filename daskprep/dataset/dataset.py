@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -146,6 +147,11 @@ class Dataset:
     @property
     def version(self) -> str:
         return self.manifest.version
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the manifest, and so of all that is in the dataset: a version may be named as another one is."""
+        return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
 
     @property
     def layout(self) -> Layout:

@@ -225,13 +225,13 @@ class Split:
     def cache(self, output: str, folder: Folder | None = None, limit: int | None = None) -> BlockCache:
         """Return the cache of decoded blocks of an output of media: in a folder of caches, or within the dataset."""
         one, layout = self.output(output), self.layout
+        decoder = self.dataset.decoder(output)
         facts = {
-            "version": self.dataset.version,
+            "dataset": self.dataset.digest,
             "split": self.name,
             "output": output,
-            "decoder": self.dataset.decoder(output).digest(),
-            "rows": len(self),
-            "block_rows": layout.block_rows,
+            "decoder": decoder.digest(),
+            "base": decoder.reader.base,
         }
         return BlockCache(
             self.dataset.files.folder / CACHE if folder is None else folder,

@@ -223,12 +223,13 @@ class Audio(MediaFeature):
             sampling_rate=recipe.sampling_rate,
             max_length=recipe.max_length,
             feature_dim=recipe.feature_dim,
-            file_bytes=self.stored_bytes(summary, sample),
+            file_bytes=self.cell_size(summary, sample),
+            base_dir=self.absolute_base,
         )
 
     def decoder(self, learned: LearnedAudio, base_dir: str | None = None) -> AudioDecoder:
         return AudioDecoder(
-            self.reader(base_dir),
+            self.reader(base_dir or learned.base_dir),
             "fill" if self.on_error == "fill" else "raise",
             self._recipe(learned.sampling_rate, self.num_fft_points),
             missing=float(self.padding_value if learned.fill_value is None else learned.fill_value),

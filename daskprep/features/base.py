@@ -302,6 +302,10 @@ class Feature(Estimator):
         """Return the mean bytes of a cell if cells are what is stored, else None."""
         return None
 
+    def carried_bytes(self, learned: Any) -> int:
+        """Return the mean bytes of a cell that a write carries to its parts, to be decoded there; 0 if none is."""
+        return 0
+
     def why_dropped(self, cell: Any) -> str:
         """Say why the row of a cell that is there, as a Python value, is left out."""
         text = repr(cell)

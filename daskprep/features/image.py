@@ -286,7 +286,8 @@ class Image(MediaFeature):
             height=height,
             width=width,
             num_channels=channels,
-            file_bytes=self.stored_bytes(summary, sample),
+            file_bytes=self.cell_size(summary, sample),
+            base_dir=self.absolute_base,
             mean_colour=self._mean_colour(sample, channels) if self._needs_colour else None,
             class_map=self._class_map(sample, channels) if self.is_mask else None,
         )
@@ -350,7 +351,7 @@ class Image(MediaFeature):
         fill = learned.fill_value or 0
         mask = learned.class_map is not None
         return ImageDecoder(
-            self.reader(base_dir),
+            self.reader(base_dir or learned.base_dir),
             "fill" if self.on_error == "fill" else "raise",
             self._recipe(learned.height, learned.width, channels),
             missing=(int(fill),) if mask else tuple(self._grey(fill, channels)),

@@ -46,9 +46,10 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedMedia(Learned):
-    """The mean bytes of what is stored of a cell, None if decoded media are."""
+    """The mean bytes of a cell, path or file, as a write carries it; and where relative paths begin."""
 
-    file_bytes: int | None = None
+    file_bytes: int = 0
+    base_dir: str | None = None
 
 
 class MediaFeature(Feature):
@@ -95,6 +96,13 @@ class MediaFeature(Feature):
             raise ConfigError(f'{name}: no medium is the most frequent: use "bfill", "ffill" or "drop_row"')
         if self.pack and self.mode == "eager":
             raise ConfigError(f'{name}: pack=True is for lazy modes, and mode="eager" stores what is decoded')
+        for place in ("base_dir", "lazy_cache_dir"):
+            given = getattr(self, place)
+            if given is not None and public_name(given) != given:
+                raise ConfigError(
+                    f"{name}: {place} holds a password or a signature, which would be written to the dataset: give it "
+                    "without, and credentials by the environment or fsspec's configuration"
+                )
         if self.prefetch_size is not None and self.prefetch_size < 0:
             raise ConfigError(f"{name}: prefetch_size must be at least 0, not {self.prefetch_size}")
 
@@ -130,6 +138,15 @@ class MediaFeature(Feature):
             except MediaError as error:
                 return str(error)
         return None
+
+    @property
+    def absolute_base(self) -> str | None:
+        """Where relative paths begin, whatever the current folder will be."""
+        return None if self.base_dir is None else _absolute(self.base_dir)
+
+    def fingerprint(self) -> str:
+        # Without a base, relative paths begin in the current folder.
+        return os.getcwd() if self.base_dir is None else ""  # noqa: PTH109 as above
 
     def reader(self, base_dir: str | None = None) -> MediaReader:
         """Return what reads the files that cells name."""
@@ -180,10 +197,8 @@ class MediaFeature(Feature):
             raise MediaError(f"there is no {self.kind} to learn from: give {remedy}")
         return found
 
-    def stored_bytes(self, summary: FileSample, sample: Iterable[Found]) -> int | None:
-        """Return the mean bytes of what is stored of a cell, about, or None if it is decoded."""
-        if self.mode == "eager":
-            return None
+    def cell_size(self, summary: FileSample, sample: Iterable[Found]) -> int:
+        """Return the mean bytes of what is carried of a cell, or stored of it, about."""
         sizes = [file.file_bytes for file in sample if file.file_bytes] if self.pack else []
         if sizes:
             return max(1, round(sum(sizes) / len(sizes)))
@@ -237,8 +252,10 @@ class MediaFeature(Feature):
         return {"": pa.StructArray.from_arrays(fields, fields=list(STORED_TYPE), mask=parsed.is_null())}
 
     def cell_bytes(self, learned: Any) -> int | None:
-        stored: int | None = learned.file_bytes
-        return stored
+        return None if self.mode == "eager" else int(learned.file_bytes)
+
+    def carried_bytes(self, learned: Any) -> int:
+        return int(learned.file_bytes) if self.mode == "eager" else 0
 
 
 def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:

@@ -88,6 +88,9 @@ class Blocks:
     def _permuted(self, block: int) -> Integers:
         """Return the permutation of a block's rows; of small blocks, neighbours in the sequence come in one go."""
         count = max(1, _PERMUTED_ROWS // max(1, self.block_rows))
+        if count == 1:
+            size = int(self.sizes[block])
+            return permute(np.arange(size), size, make_key(self.seed, "rows", self.epoch, block))
         group = int(self._place_of[block]) // count
         found = self._orders.get(group)
         if found is None:
@@ -96,8 +99,7 @@ class Blocks:
             keys = [make_key(self.seed, "rows", self.epoch, number) for number in numbers.tolist()]
             starts = np.concatenate(([0], np.cumsum(sizes)))
             index = np.arange(starts[-1]) - np.repeat(starts[:-1], sizes)
-            several = np.repeat(sizes, sizes), np.repeat(np.array(keys, np.uint64), sizes)
-            places = permute(index, *((int(sizes[0]), keys[0]) if len(keys) == 1 else several))
+            places = permute(index, np.repeat(sizes, sizes), np.repeat(np.array(keys, np.uint64), sizes))
             found = dict(zip(numbers.tolist(), np.split(places, starts[1:-1]), strict=True))
             # Streams go through the sequence side by side: few groups are in use at a time.
             if len(self._orders) >= _MOST_GROUPS:

@@ -89,9 +89,10 @@ class MediaDecoder(ABC):
     def pack(self, cells: pa.StructArray) -> tuple[pa.StructArray, list[Failure]]:
         """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
         failures: list[Failure] = []
-        contents: list[memoryview | None] = [None] * len(cells)
+        contents: list[bytes | None] = [None] * len(cells)
         for row, content in _each(cells, self._read, failures):
-            contents[row] = memoryview(content)
+            # pyarrow 26 never lets go of views that it makes arrays of.
+            contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
         path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), pc.struct_field(cells, "path"))
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures

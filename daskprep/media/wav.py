@@ -39,7 +39,14 @@ def plain_samples(data: memoryview) -> tuple[npt.NDArray[Any], int] | None:
         elif name == b"data" and form is not None:
             kind, channels, rate, _, frame_bytes, bits = form
             dtype = _TYPES.get((kind, bits))
-            if dtype is None or not channels or frame_bytes != channels * dtype.itemsize or len(content) % frame_bytes:
+            # Of a file that was never closed, the header tells of no samples.
+            if (
+                dtype is None
+                or not content.nbytes
+                or not channels
+                or frame_bytes != channels * dtype.itemsize
+                or len(content) % frame_bytes
+            ):
                 return None
             return np.frombuffer(content, dtype).reshape(-1, channels), rate
     return None

@@ -52,13 +52,22 @@ class Layout:
 
     @classmethod
     def choose(
-        cls, outputs: Iterable[Output], rows: Mapping[str, int], *, block_rows: int | None, compression: Compression
+        cls,
+        outputs: Iterable[Output],
+        rows: Mapping[str, int],
+        *,
+        block_rows: int | None,
+        compression: Compression,
+        carried_bytes: int = 0,
     ) -> Layout:
-        """Return the layout for some outputs; without `block_rows`, chunks hold up to 16 MB."""
+        """Return the layout for some outputs; without `block_rows`, chunks hold up to 16 MB.
+
+        `carried_bytes` are what a row brings to its part besides what is stored of it: files that are decoded there.
+        """
         outputs = tuple(outputs)
         if compression not in get_args(Compression):
             raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
-        widest = max([1, *(output.row_bytes for output in outputs)])
+        widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in outputs)])
         if block_rows is None:
             worth_it = min(_ROWS_WANTED, _BYTES_WANTED // widest)
             wanted = max(max(rows.values(), default=0) // _BLOCKS_WANTED, worth_it)
@@ -68,7 +77,7 @@ class Layout:
             block_rows = most // unit * unit
         _check_block_rows(block_rows, widest)
         block_rows = int(block_rows)
-        row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES
+        row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES + carried_bytes
         part_blocks = max(1, min(_MOST_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
         return cls(outputs, _in_order(rows), block_rows, part_blocks, compression)
 

@@ -124,6 +124,9 @@ class LocalFiles:
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
+            # A process that was forked meanwhile holds the descriptor, too.
+            with _where_supported():
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
             os.close(descriptor)
 
     def remove(self, paths: Sequence[str], url: str) -> None:

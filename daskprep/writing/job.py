@@ -187,7 +187,11 @@ class WriteJob:
             for suffix, array in feature.empty_outputs(learned[name]).items()
         )
         layout = Layout.choose(
-            outputs, placement.rows, block_rows=self.options.block_rows, compression=self.options.compression
+            outputs,
+            placement.rows,
+            block_rows=self.options.block_rows,
+            compression=self.options.compression,
+            carried_bytes=sum(feature.carried_bytes(learned[name]) for name, feature in recipe.features.items()),
         )
         plan = Plan(layout, placement, tuple(one.rejects for one in placed))
         if not around:

@@ -169,3 +169,40 @@ def test_an_output_that_is_not_decoded_later_is_refused(dataset, photos, tmp_pat
     assert not cache_of(eager).exists()
     with pytest.raises(ConfigError, match="Those are: none"):
         eager.cache_media(columns="photo")
+
+
+def pixels_of(level: int, folder: Path, count: int = 6) -> pd.DataFrame:
+    folder.mkdir()
+    for row in range(count):
+        (folder / f"{row}.png").write_bytes(encode_png(np.full((4, 4), level + row, np.uint8)))
+    return pd.DataFrame({"x": [f"{row}.png" for row in range(count)]})
+
+
+def test_datasets_of_one_version_share_no_cache(tmp_path):
+    found = []
+    for level in (0, 100):
+        frame = pixels_of(level, tmp_path / f"{level}")
+        frame["x"] = [str(tmp_path / f"{level}" / name) for name in frame["x"]]
+        image = dp.Image(height=4, width=4, num_channels=1, mode="lazy_cached")
+        dataset = dp.Preprocessor({"x": image}).fit_write(frame, tmp_path / f"{level}.dp", version="2024")
+        loader = dataset["train"].loader(6, shuffle=False, expand=False, cache_dir=tmp_path / "caches")
+        for _ in range(2):
+            [batch] = loader
+            found.append(batch["x"][:, 0, 0, 0].tolist())
+    assert found == [list(range(6))] * 2 + [list(range(100, 106))] * 2
+
+
+def test_files_of_another_base_have_a_cache_of_their_own(tmp_path):
+    frame, _ = pixels_of(0, tmp_path / "a"), pixels_of(100, tmp_path / "b")
+    image = dp.Image(height=4, width=4, num_channels=1, mode="lazy_cached", base_dir=str(tmp_path / "a"))
+    dp.Preprocessor({"x": image}).fit_write(frame, tmp_path / "c.dp")
+    for base, level in ((None, 0), (tmp_path / "b", 100)):
+        train = dp.open_dataset(tmp_path / "c.dp", base_dir=base)["train"]
+        [batch] = train.loader(6, shuffle=False, expand=False)
+        assert batch["x"][:, 0, 0, 0].tolist() == list(range(level, level + 6))
+
+
+def test_a_chunk_that_appears_while_it_is_looked_for_is_no_error(dataset, monkeypatch):
+    cache = dataset["train"].cache("photo")
+    monkeypatch.setattr(type(cache.folder), "size", lambda folder, name: 7)
+    assert cache.read(0) is None

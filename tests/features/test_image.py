@@ -449,3 +449,31 @@ def test_a_saved_preprocessor_encodes_alike(tmp_path):
 def test_columns_that_hold_no_images_are_refused():
     with pytest.raises(ColumnError, match='column "x".*holds no image'):
         fit(dp.Image(), 1, 2)
+
+
+@pytest.mark.parametrize("place", ["base_dir", "lazy_cache_dir"])
+def test_passwords_in_urls_are_refused(place):
+    with pytest.raises(ConfigError, match=f"{place} holds a password"):
+        fit(dp.Image(**SMALL, **{place: "https://user:hunter2@host/images"}), flat(1))
+
+
+def test_a_relative_base_is_kept_as_the_folder_that_it_was(tmp_path, monkeypatch):
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images" / "a.png").write_bytes(flat(7))
+    monkeypatch.chdir(tmp_path)
+    dp.Preprocessor({"x": dp.Image(**SMALL, base_dir="images")}).fit_write(column("a.png"), tmp_path / "a.dp")
+    monkeypatch.chdir("/")
+    assert dp.open_dataset(tmp_path / "a.dp")["train"].read("x")["x"].max() == 7
+
+
+def test_the_same_names_in_another_folder_are_another_version(tmp_path, monkeypatch):
+    found = []
+    for level in (1, 2):
+        folder = tmp_path / f"{level}"
+        folder.mkdir()
+        (folder / "a.png").write_bytes(flat(level))
+        monkeypatch.chdir(folder)
+        prep = dp.Preprocessor({"x": dp.Image(**SMALL, mode="eager")})
+        dataset = prep.fit_write(column("a.png"), tmp_path / "a.dp", version="1")
+        found.append(int(dataset["train"].read("x")["x"].max()))
+    assert found == [1, 2]

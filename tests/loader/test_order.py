@@ -177,3 +177,10 @@ def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
     for block, size in enumerate(sizes):
         alone = permute(np.arange(size), int(size), make_key(5, "rows", 2, block))
         np.testing.assert_array_equal(together.rows_within(block), alone)
+
+
+def test_orders_of_large_blocks_are_not_kept():
+    blocks = Blocks(np.full(5, 10_000), 10_000, seed=1, epoch=0, shuffle=True)
+    for block in range(5):
+        assert sorted(blocks.rows_within(block)) == list(range(10_000))
+    assert not blocks._orders

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import os
 import pickle
@@ -307,3 +308,22 @@ def test_public_names_hide_passwords_alone(url: str, shown: str) -> None:
 
 def test_public_names_hide_queries() -> None:
     assert "SECRET" not in public_name("abfs://c@account.net/x?sig=SECRET")
+
+
+def test_a_lock_that_a_forked_process_inherits_is_let_go(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    began, end = os.pipe()
+    with folder.locked():
+        child = os.fork()
+        if not child:
+            os.read(began, 1)
+            os._exit(0)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.close(descriptor)
+        os.write(end, b".")
+        os.waitpid(child, 0)
+        os.close(began)
+        os.close(end)

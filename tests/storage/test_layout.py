@@ -128,3 +128,20 @@ def test_layout_is_its_dict() -> None:
 def test_dict_of_no_layout_is_an_error(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"gzip|without rows|unknown splits"):
         Layout.from_dict({**layout({"train": 1}).to_dict(), **change})
+
+
+def test_heavy_files_make_small_blocks_and_parts() -> None:
+    outputs = [Output("photo", "uint8", (3, 32, 32), cell_bytes=500_000)]
+    made = Layout.choose(outputs, {"train": 10**6}, block_rows=None, compression="none")
+    assert made.block_rows * 500_000 <= 16_000_000
+    with pytest.raises(ConfigError, match="block_rows"):
+        Layout.choose(outputs, {"train": 10**6}, block_rows=10_000, compression="none")
+
+
+def test_files_that_are_decoded_in_parts_make_these_smaller() -> None:
+    outputs = [Output("photo", "uint8", (3, 4, 4))]
+    light, heavy = (
+        Layout.choose(outputs, {"train": 10**5}, block_rows=64, compression="none", carried_bytes=size)
+        for size in (0, 100_000)
+    )
+    assert heavy.part_blocks * 64 * 100_000 <= 32_000_000 < light.part_blocks * 64 * 100_000
