@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 import runpy
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import daskprep
+from daskprep.features import FEATURES
+from daskprep.tokenizers import TOKENIZERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -30,6 +34,18 @@ def run_blocks(text: str, filename: str) -> dict[str, object]:
     return namespace
 
 
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """Take out of the registries what a page puts into them, which other tests would find."""
+    registries: list[dict[str, Any]] = [FEATURES, TOKENIZERS]
+    kept = [dict(registry) for registry in registries]
+    yield
+    for registry, before in zip(registries, kept, strict=True):
+        registry.clear()
+        registry.update(before)
+
+
+@pytest.mark.usefixtures("registries")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
