@@ -103,6 +103,8 @@ def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
 
     # What they say of their own end is nothing that who gives a command has to know.
     logging.getLogger("distributed").setLevel(logging.ERROR)
+    # Ctrl-C may come before there is what distributed 2026.8 then cancels: a traceback of tornado's.
+    logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
     if scheduler is None:
         cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
         with cluster, Client(cluster) as client:
