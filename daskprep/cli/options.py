@@ -101,14 +101,11 @@ def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
         return
     from distributed import Client, LocalCluster
 
-    # What they say of their own end is nothing that who gives a command has to know.
-    logging.getLogger("distributed").setLevel(logging.ERROR)
-    # Ctrl-C may come before there is what distributed 2026.8 then cancels: a traceback of tornado's.
-    logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+    _hush()
     if scheduler is None:
         cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
         with cluster, Client(cluster) as client:
-            client.run(_ignore_interrupts)
+            client.run(_prepare_worker)
             yield
         return
     try:
@@ -121,7 +118,15 @@ def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
         yield
 
 
-def _ignore_interrupts() -> None:
+def _hush() -> None:
+    # What they say of their own end is nothing that who gives a command has to know.
+    logging.getLogger("distributed").setLevel(logging.ERROR)
+    # Ctrl-C may come before there is what distributed 2026.8 then cancels: a traceback of tornado's.
+    logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
+
+
+def _prepare_worker() -> None:
+    _hush()
     # A terminal sends Ctrl-C to workers as well; they are ended by who started them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
