@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -12,11 +11,9 @@ from daskprep.errors import ColumnError
 from daskprep.features import Feature
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import FileSource, Source
-from daskprep.storage import Layout, Output
+from daskprep.storage import Layout
 from daskprep.writing.memory import Ceiling
-
-if TYPE_CHECKING:
-    from daskprep.features import Learned
+from daskprep.writing.plan import choose_layout
 
 __all__ = ["Estimate"]
 
@@ -61,7 +58,6 @@ class Estimate:
         counts = source.row_counts
         rows = round(sample.num_rows * sum(sizes) / max(sizes[number], 1)) if counts is None else sum(counts)
         prep = Preprocessor(features).fit(_Sample(sample.slice(0, _SAMPLE_ROWS)))
-        outputs = _outputs(prep.features_, prep.learned_)
         ceiling = Ceiling.of(1)
         return cls(
             len(source.files),
@@ -71,7 +67,7 @@ class Estimate:
             counts is not None,
             sum(sizes),
             max(sizes),
-            Layout.choose(outputs, {"train": rows}, block_rows=None, compression="lz4"),
+            choose_layout(prep.features_, prep.learned_, {"train": rows}, None, "lz4"),
             ceiling.needed(max(sizes)),
             ceiling.processes,
             ceiling.threads,
@@ -124,14 +120,6 @@ def _first_rows(source: FileSource) -> tuple[int, pa.Table]:
         if table.num_rows:
             return number, table
     raise ColumnError("the data has no rows: there is nothing to write")
-
-
-def _outputs(features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> list[Output]:
-    return [
-        Output(name + suffix, str(array.dtype), array.shape[1:], feature.cell_bytes(learned[name]))
-        for name, feature in features.items()
-        for suffix, array in feature.empty_outputs(learned[name]).items()
-    ]
 
 
 def _count(number: int, noun: str, plural: str = "") -> str:

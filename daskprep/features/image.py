@@ -365,11 +365,12 @@ class Image(MediaFeature):
             return batch.long()
         if self.expand_to == "uint8":
             return batch
-        scaled = batch.float().div_(255)
+        # Floats come from an augmentation, which has scaled them already.
+        scaled = batch if batch.is_floating_point() else batch.float().div_(255)
         if self.standardize_image is None or learned.num_channels != 3:
             return scaled
         mean, deviation = (scaled.new_tensor(numbers).view(3, 1, 1) for numbers in _STANDARDS[self.standardize_image])
-        return scaled.sub_(mean).div_(deviation)
+        return scaled.sub(mean).div_(deviation)
 
     def decode(self, encoded: np.ndarray, learned: LearnedImage) -> pa.Array:
         if learned.class_map is None:

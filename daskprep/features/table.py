@@ -24,7 +24,6 @@ __all__ = [
     "RowChooser",
     "Surroundings",
     "Unreadable",
-    "carried_outputs",
     "census_columns",
     "census_table",
     "completed_columns",
@@ -258,34 +257,19 @@ def encoded_outputs(
     learned: Mapping[str, Any],
     columns: dict[str, pa.Array],
     keep: np.ndarray,
-) -> Iterator[tuple[str, np.ndarray]]:
-    """Encode the kept rows of completed columns, one feature after the other; `columns` is used up."""
-    for name, feature, column in _kept_columns(features, columns, keep):
+    *,
+    carried: bool = False,
+) -> Iterator[tuple[str, Any]]:
+    """Encode the kept rows of completed columns, one feature after the other; `columns` is used up.
+
+    With `carried`, they are what a write carries to its parts: the cells of media, which only parts decode.
+    """
+    rows = None if keep.all() else pa.array(keep)
+    for name, feature in features.items():
+        column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
         with naming(name):
-            encoded = feature.encode_column(column, learned[name])
+            encode = feature.carry_column if carried else feature.encode_column
+            encoded = encode(column, learned[name])
         del column
         for output, array in encoded.items():
             yield name + output, array
-
-
-def carried_outputs(
-    features: Mapping[str, Feature],
-    learned: Mapping[str, Any],
-    columns: dict[str, pa.Array],
-    keep: np.ndarray,
-) -> Iterator[tuple[str, np.ndarray | pa.Array]]:
-    """Give what a write carries to its parts of the kept rows; `columns` is used up."""
-    for name, feature, column in _kept_columns(features, columns, keep):
-        with naming(name):
-            carried = feature.carry_column(column, learned[name])
-        del column
-        for output, array in carried.items():
-            yield name + output, array
-
-
-def _kept_columns(
-    features: Mapping[str, Feature], columns: dict[str, pa.Array], keep: np.ndarray
-) -> Iterator[tuple[str, Feature, pa.Array]]:
-    rows = None if keep.all() else pa.array(keep)
-    for name, feature in features.items():
-        yield name, feature, columns.pop(name) if rows is None else columns.pop(name).filter(rows)

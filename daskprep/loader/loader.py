@@ -173,9 +173,7 @@ class Loader(IterableDataset[Any]):
         self.names += [target for target in wanted if target not in self.names]
         self._form = Form(tuple(wanted), isinstance(targets, str), transform)
         self._caching = Caching.of(cache, cache_dir, cache_limit)
-        for name in self.names:
-            if split.output(name).is_cells:
-                split.dataset.decoder(name).prepare()
+        self._caching.prepare(split, map(split.output, self.names))
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
         self._augment = check_augment(augment, shapes)
         self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)

@@ -74,6 +74,14 @@ class Caching:
         """Return the cache of an output."""
         return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
 
+    def prepare(self, split: Split, outputs: Iterable[Output]) -> None:
+        """Import what decoding needs, if anything is to be decoded: a machine with whole caches may lack it."""
+        media = [output for output in outputs if output.is_cells]
+        cached = self.names(split, media)
+        for name in [output.name for output in media]:
+            if name not in cached or not self.cache(split, name).complete:
+                split.dataset.decoder(name).prepare()
+
     def threads(self, split: Split, groups: Iterable[Group]) -> int:
         """Return how many threads keep decoding busy; 0 if nothing is to be decoded."""
         media = [group for group in groups if group.is_cells]

@@ -20,10 +20,8 @@ from daskprep.inline import InlineExecutor
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
 from daskprep.state import state_files
-from daskprep.storage.arrays import Output
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
-from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
@@ -43,7 +41,7 @@ from daskprep.writing.passes import (
     summarize,
 )
 from daskprep.writing.placement import Placement
-from daskprep.writing.plan import CHECKPOINT, Plan
+from daskprep.writing.plan import CHECKPOINT, Plan, choose_layout
 from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.rejects import RejectsWriter, rejects_name
 from daskprep.writing.scratch import ScratchSource, intact, parsed_name, read_checked, write_checked
@@ -181,17 +179,8 @@ class WriteJob:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
             )
-        outputs = tuple(
-            Output(name + suffix, str(array.dtype), array.shape[1:], feature.cell_bytes(learned[name]))
-            for name, feature in recipe.features.items()
-            for suffix, array in feature.empty_outputs(learned[name]).items()
-        )
-        layout = Layout.choose(
-            outputs,
-            placement.rows,
-            block_rows=self.options.block_rows,
-            compression=self.options.compression,
-            carried_bytes=sum(feature.carried_bytes(learned[name]) for name, feature in recipe.features.items()),
+        layout = choose_layout(
+            recipe.features, learned, placement.rows, self.options.block_rows, self.options.compression
         )
         plan = Plan(layout, placement, tuple(one.rejects for one in placed))
         if not around:

@@ -14,9 +14,9 @@ from daskprep.features.table import (
     Parsed,
     PartitionCensus,
     Surroundings,
-    carried_outputs,
     census_columns,
     completed_columns,
+    encoded_outputs,
     kept_rows,
     read_columns,
     summarize_columns,
@@ -183,7 +183,8 @@ class Encode:
         around = Surroundings(number, placement.carries[number] if placement.carries else {})
         columns = completed_columns(self.features, learned, around, parsed)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
-        return row_ids, splits[keep], repeats[keep], carried_outputs(self.features, learned, columns, keep)
+        outputs = encoded_outputs(self.features, learned, columns, keep, carried=True)
+        return row_ids, splits[keep], repeats[keep], outputs
 
     def _placed(self, number: int) -> tuple[np.ndarray, np.ndarray]:
         data = self.scratch.mapped(placed_name(number))

@@ -5,14 +5,36 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from daskprep.storage.arrays import Compression, Output
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry
 from daskprep.writing.placement import Placement
 
-__all__ = ["CHECKPOINT", "Plan"]
+if TYPE_CHECKING:
+    from daskprep.features import Feature, Learned
+
+__all__ = ["CHECKPOINT", "Plan", "choose_layout"]
 
 CHECKPOINT = "checkpoint.json"
+
+
+def choose_layout(
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Learned],
+    rows: Mapping[str, int],
+    block_rows: int | None,
+    compression: Compression,
+) -> Layout:
+    """Return how so many rows of each split lie on disk, by what features learned."""
+    outputs = [
+        Output(name + suffix, str(array.dtype), array.shape[1:], feature.cell_bytes(learned[name]))
+        for name, feature in features.items()
+        for suffix, array in feature.empty_outputs(learned[name]).items()
+    ]
+    carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in features.items())
+    return Layout.choose(outputs, rows, block_rows=block_rows, compression=compression, carried_bytes=carried_bytes)
 
 
 @dataclass(frozen=True)

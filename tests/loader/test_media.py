@@ -23,6 +23,7 @@ from daskprep.loader.blocks import Pool, groups_of
 from daskprep.loader.media import Caching, Media
 from daskprep.loader.pipeline import Times
 from daskprep.media.audio import encode_wav
+from daskprep.media.decoding import ImageDecoder
 from daskprep.media.images import encode_png
 from daskprep.media.reader import MediaReader
 
@@ -405,3 +406,22 @@ def test_augmentation_follows_the_row_on_any_number_of_ranks(lazy):
 def test_options_that_make_no_sense_are_refused(lazy, options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         lazy.loader(48, **options)
+
+
+def test_floats_of_an_augmentation_are_not_scaled_again(photos, tmp_path):
+    split = write(tmp_path / "means.dp", photos[:60])["train"]
+    options = {"row_ids": True, "shuffle": False}
+    plain, moved = (
+        next(iter(split.loader(16, **options, **more)))["photo"]
+        for more in ({}, {"augment": {"photo": dp.MeanSubtraction(mean=(0.5, 0.5, 0.5))}})
+    )
+    np.testing.assert_allclose(moved, plain - 0.5, atol=1e-6)
+
+
+def test_whole_caches_need_no_decoder(train, monkeypatch):
+    for _ in range(2):
+        list(train.loader(48, expand=False))
+    monkeypatch.setattr(ImageDecoder, "prepare", lambda self: pytest.fail("a decoder was imported"))
+    assert sum(len(batch["photo"]) for batch in train.loader(48, expand=False)) == ROWS
+    with pytest.raises(pytest.fail.Exception):
+        train.loader(48, cache=False)
