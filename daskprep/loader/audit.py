@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskprep.errors import CorruptDatasetError
 from daskprep.loader.order import Schedule
 
-__all__ = ["Tally", "expected", "tallies"]
+__all__ = ["Tally", "expected", "proven", "tallies"]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _WINDOW_BATCHES = 64
@@ -47,11 +48,21 @@ def expected(schedule: Schedule, batches: range) -> Tally:
         share = schedule.window(batches[start : start + _WINDOW_BATCHES])
         orders = {place: orders[place] for place in share.places if place in orders}
         for piece in share.pieces:
-            block = int(blocks.order[piece.place])
             if piece.place not in orders:
-                orders[piece.place] = blocks.rows_within(block)
-            tally.add(orders[piece.place][piece.within] + block * blocks.block_rows)
+                orders[piece.place] = blocks.numbers(piece.place)
+            tally.add(orders[piece.place][piece.within])
     return tally
+
+
+def proven(schedule: Schedule, batches: range, tally: Tally) -> dict[str, int]:
+    """Return what was given in some batches, or raise CorruptDatasetError if it is not what the order says."""
+    due = expected(schedule, batches)
+    if due != tally:
+        raise CorruptDatasetError(
+            f"epoch {schedule.blocks.epoch}, rank {schedule.rank}: the {tally.rows:,} rows that were given are not "
+            f"the {due.rows:,} of {len(batches):,} batches that the order says: batches were lost or repeated"
+        )
+    return {"rows": due.rows, "batches": len(batches)}
 
 
 def _hashes(rows: np.ndarray) -> np.ndarray:

@@ -3,20 +3,36 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from daskprep.loader.audit import Tally
+from daskprep.loader.augment import Step, augmented
 from daskprep.loader.blocks import Group
 from daskprep.loader.pipeline import Window
 from daskprep.permutation import Integers
 
-__all__ = ["Expander", "Form", "cut"]
+if TYPE_CHECKING:
+    from daskprep.features import Feature, Learned
+
+__all__ = ["Expander", "Finish", "Form", "chosen_names", "cut"]
 
 Batch = dict[str, torch.Tensor]
+
+
+def chosen_names(
+    columns: Iterable[str] | str | None, every: Sequence[str], check: Callable[[str], object]
+) -> list[str]:
+    """Return the names of the outputs asked for, each once; `check` raises for one that is not there."""
+    if columns is None:
+        return list(every)
+    names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
+    for name in names:
+        check(name)
+    return names
 
 
 def cut(
@@ -43,6 +59,19 @@ class Expander:
 
     by_output: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]
 
+    @classmethod
+    def of(cls, features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str]) -> Expander:
+        """Return what expands the outputs of these names."""
+        wanted = set(names)
+        return cls(
+            {
+                name + suffix: _bound(feature.expand, learned[name])
+                for name, feature in features.items()
+                for suffix in feature.outputs
+                if name + suffix in wanted
+            }
+        )
+
     def __call__(self, batch: Batch) -> Batch:
         return {
             name: self.by_output[name](tensor) if name in self.by_output else tensor for name, tensor in batch.items()
@@ -63,3 +92,20 @@ class Form:
             chosen = {name: batch.pop(name) for name in self.targets}
             given = (batch, chosen[self.targets[0]] if self.one_target else chosen)
         return given if self.transform is None else self.transform(given)
+
+
+@dataclass(frozen=True)
+class Finish:
+    """What is done to a batch that was cut, of rows by their numbers: augmented, expanded, put in form."""
+
+    seed: int
+    augment: Mapping[str, Sequence[Step]]
+    expander: Expander
+    form: Form
+
+    def __call__(self, batch: Batch, rows: Integers, epoch: int) -> Any:
+        return self.form(self.expander(augmented(batch, rows, self.seed, epoch, self.augment)))
+
+
+def _bound(expand: Callable[[Any, Any], Any], learned: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda tensor: expand(tensor, learned)

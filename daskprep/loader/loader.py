@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-import torch.distributed
 from torch.utils.data import IterableDataset, get_worker_info
 
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
-from daskprep.loader.audit import Tally, expected
-from daskprep.loader.augment import augmented, check_augment
-from daskprep.loader.batches import Expander, Form, cut
+from daskprep.errors import ConfigError, CorruptDatasetError
+from daskprep.loader.audit import Tally, proven
+from daskprep.loader.augment import check_augment
+from daskprep.loader.batches import Expander, Finish, Form, chosen_names, cut
 from daskprep.loader.blocks import BlockFiles, Buffers, groups_of
 from daskprep.loader.describing import describe_html
 from daskprep.loader.device import Mover
 from daskprep.loader.joining import Documents, Place
 from daskprep.loader.media import Caching, most_ahead, prefetch_of
 from daskprep.loader.order import Blocks, Schedule, default_streams
-from daskprep.loader.packing import Packer, Packing, check_options, check_state, rows_read
+from daskprep.loader.packing import Packer, Packing, check_options, rows_read
+from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings, Times
 from daskprep.loader.sampling import Sampling, sampling_of
+from daskprep.loader.standing import Ranks, check_count, check_left, check_rows, check_same, check_state
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
@@ -153,7 +154,7 @@ class Loader(IterableDataset[Any]):
             ("overfit_batches", overfit_batches, 1),
             ("cache_limit", cache_limit, 1),
         ):
-            _check_count(name, value, least)
+            check_count(name, value, least)
         self.split = split
         self.batch_size = batch_size
         self.shuffle = shuffle and overfit_batches is None
@@ -168,8 +169,8 @@ class Loader(IterableDataset[Any]):
         self.prefetch_bytes = prefetch_bytes
         self.threads = threads
         self.overfit_batches = overfit_batches
-        self.names = _names(split, columns)
-        wanted = _names(split, targets or ())
+        self.names = chosen_names(columns, split.columns, split.shape)
+        wanted = chosen_names(targets or (), split.columns, split.shape)
         self.names += [target for target in wanted if target not in self.names]
         self._form = Form(tuple(wanted), isinstance(targets, str), transform)
         self._caching = Caching.of(cache, cache_dir, cache_limit)
@@ -177,7 +178,7 @@ class Loader(IterableDataset[Any]):
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
         self._augment = check_augment(augment, shapes)
         self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)
-        self._given_rank, self._given_world = rank, world_size
+        self._ranks = Ranks(rank, world_size)
         if self._read_rows % self.streams:
             raise ConfigError(
                 f"batch_size={batch_size} is not divisible by streams={self.streams}, so that streams would give "
@@ -216,42 +217,22 @@ class Loader(IterableDataset[Any]):
         return self._position()[1]
 
     def _position(self) -> tuple[int, int]:
-        rank, world = self._given_rank, self._given_world
-        if rank is None and world is None:
-            distributed = torch.distributed
-            rank, world = (distributed.get_rank(), distributed.get_world_size()) if _is_distributed() else (0, 1)
-        if rank is None or world is None:
-            raise ConfigError("give both rank and world_size, or neither")
-        _check_count("world_size", world, 1)
-        if not isinstance(rank, int) or not 0 <= rank < world:
-            raise ConfigError(f"rank={rank!r} of world_size={world}: ranks are 0 to {world - 1}")
-        if self.batch_size % world:
-            raise ConfigError(
-                f"batch_size={self.batch_size} is for all ranks together and not divisible by {world} ranks; give "
-                f"batch_size={-(-self.batch_size // world) * world}"
-            )
+        rank, world = self._ranks.position(self.batch_size)
         if self.shuffle and self.streams % world:
             raise ConfigError(
                 f"world_size={world} does not divide streams={self.streams}, so that ranks would own unequal numbers "
                 f"of streams; give streams={_streams_for(world, self.streams, self._read_rows)}"
             )
-        if self._rows < world:
-            raise ConfigError(
-                f"{self._rows} rows are too few for {world} ranks: some would have none; give world_size={self._rows} "
-                "or less"
-            )
+        check_rows(self._rows, world)
         return rank, world
 
     def __getstate__(self) -> dict[str, Any]:
-        # A spawned worker process of a DataLoader knows nothing of torch.distributed.
-        given = {}
-        if _is_distributed():
-            given["_given_rank"], given["_given_world"] = self._position()
-        return {**self.__dict__, "_current": None, "_buffers": Buffers(), **given}
+        ranks = self._ranks.fixed(self.batch_size)
+        return {**self.__dict__, "_current": None, "_buffers": Buffers(), "_ranks": ranks}
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
-        _check_count("epoch", epoch, 0)
+        check_count("epoch", epoch, 0)
         if epoch != self.epoch or self._begun:
             self._go_to(epoch)
 
@@ -301,7 +282,8 @@ class Loader(IterableDataset[Any]):
             return self._packed(self._packer, self._schedule(), step, offset)
         base = 0 if self.overfit_batches is not None else self._rows_given
         schedule = self._schedule(base)
-        self._check_left(self._rows - base, schedule.world_size)
+        if not self.drop_last:
+            check_left(self._rows - base, schedule.world_size, self.epoch)
         total = len(schedule) if self.overfit_batches is None else min(len(schedule), self.overfit_batches)
         first = self._first_batch + (offset - self._first_batch) % step
         batches = range(first, total, step)
@@ -309,13 +291,6 @@ class Loader(IterableDataset[Any]):
         # StatefulDataLoader makes iterators that it asks for nothing: they leave the epoch to the next one.
         self._begun = not batches
         return self._batches(schedule, batches, base)
-
-    def _check_left(self, rows: int, world: int) -> None:
-        if 0 < rows < world and not self.drop_last:
-            raise ConfigError(
-                f"{rows} rows are left of epoch {self.epoch}, too few for {world} ranks: some would have none; go on "
-                f"with world_size={rows} or less, or with set_epoch({self.epoch + 1})"
-            )
 
     def _batches(self, schedule: Schedule, batches: range, base: int) -> Iterator[Any]:
         outputs = [self.split.output(name) for name in dict.fromkeys([*self.names, *self._extra])]
@@ -332,7 +307,7 @@ class Loader(IterableDataset[Any]):
         )
         self._times = pipeline.times
         tally = Tally()
-        expander = self._expander()
+        finish = Finish(self.seed, self._augment, self._expander(), self._form)
         names = [output.name for output in outputs]
         given = 0
         try:
@@ -341,8 +316,7 @@ class Loader(IterableDataset[Any]):
                 tally.join(part)
                 self._audited = (schedule, batches[:given], tally)
                 self._advance(schedule, batches[:given], base)
-                changed = augmented(batch, rows, self.seed, schedule.blocks.epoch, self._augment)
-                yield self._form(expander(changed))
+                yield finish(batch, rows, schedule.blocks.epoch)
             self._audited = (schedule, batches, tally)
         finally:
             pipeline.close()
@@ -418,12 +392,7 @@ class Loader(IterableDataset[Any]):
         if not self.expand:
             return Expander({})
         dataset = self.split.dataset
-        by_output = {}
-        for name, feature in dataset.features.items():
-            for suffix in feature.outputs:
-                if name + suffix in self.names:
-                    by_output[name + suffix] = _bound(feature.expand, dataset.learned[name])
-        return Expander(by_output)
+        return Expander.of(dataset.features, dataset.learned, self.names)
 
     # -- state
 
@@ -461,12 +430,8 @@ class Loader(IterableDataset[Any]):
             self._go_to(epoch, given, state["first_batch"])
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        if not isinstance(state, Mapping) or not self.state_dict().keys() - {"packing"} <= state.keys():
-            raise ConfigError(f"this is no state of a loader: {str(state)[:200]}")
-        for name in ("format", "epoch", "rows_given", "first_batch"):
-            _check_count(f"state: {name}", "nothing" if state[name] is None else state[name], 0)
-        if state["format"] > FORMAT:
-            raise FormatVersionError(f"the state has format {state['format']}, and this daskprep reads up to {FORMAT}")
+        names = self.state_dict().keys() - {"packing"}
+        check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)
         version = self.split.dataset.version
         if (state["version"], state["split"]) != (version, self.split.name):
             raise CorruptDatasetError(
@@ -474,13 +439,8 @@ class Loader(IterableDataset[Any]):
                 f'"{self.split.name}" of version {version}: rows would be missed or given twice; open the dataset that '
                 "it was taken from, or begin the epoch anew"
             )
-        check_state(self._packer, state.get("packing"), self._schedule())
-        for name in ("streams", "seed", "shuffle"):
-            if state[name] != getattr(self, name):
-                raise ConfigError(
-                    f"the state was taken with {name}={state[name]!r}, and this loader has {getattr(self, name)!r}: "
-                    f"make the loader with {name}={state[name]!r}"
-                )
+        check_packed(self._packer, state.get("packing"), self._schedule())
+        check_same(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
         if state["sampling"] != self.state_dict()["sampling"]:
             raise ConfigError(
                 "the state was taken with another balance= or weights=, which give other rows: make the loader with "
@@ -502,14 +462,7 @@ class Loader(IterableDataset[Any]):
         """
         if self._audited is None:
             return {"rows": 0, "batches": 0}
-        schedule, batches, tally = self._audited
-        due = expected(schedule, batches)
-        if due != tally:
-            raise CorruptDatasetError(
-                f"epoch {schedule.blocks.epoch}, rank {schedule.rank}: the {tally.rows:,} rows that were given are not "
-                f"the {due.rows:,} of {len(batches):,} batches that the order says: batches were lost or repeated"
-            )
-        return {"rows": due.rows, "batches": len(batches)}
+        return proven(*self._audited)
 
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its seconds; reading and gathering are summed over threads."""
@@ -522,28 +475,6 @@ class Loader(IterableDataset[Any]):
         return describe_html(self, self._rows_given)
 
 
-def _bound(expand: Callable[[Any, Any], Any], learned: Any) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda tensor: expand(tensor, learned)
-
-
-def _names(split: Split, columns: Iterable[str] | None) -> list[str]:
-    if columns is None:
-        return list(split.columns)
-    names = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
-    for name in names:
-        split.shape(name)
-    return names
-
-
-def _check_count(name: str, value: object, least: int) -> None:
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
-        raise ConfigError(f"{name}={value!r}: expected a whole number from {least}")
-
-
 def _streams_for(world: int, streams: int, batch_size: int) -> int:
     """Return the next number of streams that the ranks divide and that divides the batch, which they divide too."""
     return next(n for n in range(streams, batch_size + 1) if n % world == 0 and batch_size % n == 0)
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

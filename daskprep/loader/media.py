@@ -31,8 +31,9 @@ _MOST_THREADS = 16
 _REMOTE_THREADS = 32
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
+_TASK_ROWS = 32
 # Cells are small, and are read long before the rows of their blocks can be decoded.
-_MOST_AHEAD = 4
+_MOST_AHEAD = 2
 _LARGE_ROW_BYTES = 4096
 
 
@@ -233,9 +234,9 @@ class Medium:
         return MediaBlock(self, number, rows)
 
     def tasks(self, rows: int, threads: int) -> int:
-        """Return in how many tasks some rows are best decoded."""
+        """Return in how many tasks some rows are best decoded: small ones, so that threads end an epoch together."""
         least = _LEAST_SOUNDS if isinstance(self.blocks.decoder, AudioDecoder) else 1
-        return max(1, min(threads, rows // least))
+        return max(1, min(max(threads, rows // _TASK_ROWS), rows // least))
 
     def fill(self, rows: np.ndarray, out: np.ndarray, resident: Mapping[int, MediaBlock]) -> None:
         """Bring rows of a split, by their numbers, to `out`: those that are decoded already, or by decoding them."""

@@ -80,6 +80,11 @@ class Blocks:
         """Where the block at each place begins in the sequence, and where the last one ends."""
         return np.concatenate(([0], np.cumsum(self.sizes[self.order])))
 
+    def numbers(self, place: int) -> Integers:
+        """Return the numbers of the rows of the block at a place, in the order in which they are given."""
+        block = int(self.order[place])
+        return self.rows_within(block) + block * self.block_rows
+
     def rows_within(self, block: int) -> Integers:
         """Return the order of the rows that a block gives."""
         places = self._permuted(block) if self.shuffle else np.arange(self.sizes[block])
@@ -116,13 +121,6 @@ class Blocks:
         places = np.empty_like(self.order)
         places[self.order] = np.arange(len(self.order))
         return places
-
-    def places(self, first: int, stop: int) -> range:
-        """Return the places of the blocks that hold a range of the sequence."""
-        if first >= stop:
-            return range(0)
-        begin = int(np.searchsorted(self.starts, first, side="right")) - 1
-        return range(begin, int(np.searchsorted(self.starts, stop, side="left")))
 
 
 @dataclass(frozen=True)
@@ -180,14 +178,14 @@ class Schedule:
         return self.given // self.streams
 
     @cached_property
-    def _full(self) -> int:
+    def full(self) -> int:
         """Batches that all streams can still fill."""
         return (self.blocks.rows // self.streams - self._begun) // self.share
 
     @cached_property
     def _rest(self) -> int:
         """Rows that are left behind the full batches."""
-        return self.blocks.rows - self.streams * (self._begun + self._full * self.share)
+        return self.blocks.rows - self.streams * (self._begun + self.full * self.share)
 
     @cached_property
     def _tail_alone(self) -> bool:
@@ -196,13 +194,13 @@ class Schedule:
         Fewer rows than could be shared out to as many ranks as there may be would leave some with none.
         """
         least = self.streams if self.streams > 1 else self.world_size
-        return self._rest >= least or not self._full
+        return self._rest >= least or not self.full
 
     def __len__(self) -> int:
         """Return the number of batches that are left, the same on every rank."""
         if self.drop_last or not self._rest:
-            return self._full
-        return self._full + self._tail_alone
+            return self.full
+        return self.full + self._tail_alone
 
     def rows_given(self, batches: int) -> int:
         """Return the rows of the epoch that were given after some more batches, on all ranks together."""
@@ -213,37 +211,50 @@ class Schedule:
 
     def window(self, batches: range) -> Share:
         """Return this rank's share of some batches, batch after batch."""
-        full = batches[: len(range(batches.start, min(batches.stop, self._full), batches.step))]
+        full = self._full_of(batches)
         pieces: list[Piece] = []
-        sizes = [self.batch_size // self.world_size] * len(full)
         if full:
             pieces += self._of_full(full)
-        if batches[-1] == len(self) - 1 and self._rest and not self.drop_last:
-            tail = self._tail()
-            pieces += self._of_positions(tail, sum(sizes))
+        if self._has_tail(batches):
+            pieces += self._of_positions(self.tail(), len(full) * (self.batch_size // self.world_size))
+        return Share(batches, self.sizes(batches), tuple(pieces))
+
+    def sizes(self, batches: range) -> tuple[int, ...]:
+        """Return the rows that this rank has in each of some batches."""
+        sizes = [self.batch_size // self.world_size] * len(self._full_of(batches))
+        if self._has_tail(batches):
+            rows = len(self.tail())
             if self._tail_alone:
-                sizes.append(len(tail))
+                sizes.append(rows)
             else:
-                sizes[-1] += len(tail)
-        return Share(batches, tuple(sizes), tuple(pieces))
+                sizes[-1] += rows
+        return tuple(sizes)
+
+    def _full_of(self, batches: range) -> range:
+        """Return those of some batches that are full."""
+        return batches[: len(range(batches.start, min(batches.stop, self.full), batches.step))]
+
+    def _has_tail(self, batches: range) -> bool:
+        """Tell whether what is left behind the full batches is given with the last of some batches."""
+        return batches[-1] == len(self) - 1 and self._rest > 0 and not self.drop_last
 
     def places(self, batches: range) -> list[int]:
         """Return the places of the blocks that hold this rank's share of some batches: those of `window`, sooner."""
-        full = batches[: len(range(batches.start, min(batches.stop, self._full), batches.step))]
+        full = self._full_of(batches)
         places: dict[int, None] = {}
         if full:
             starts, lane_rows = self._lanes(full)
             step = full.step * self.share
             stops = starts + (len(full) - 1) * step + lane_rows
-            begin = np.searchsorted(self.blocks.starts, starts, side="right") - 1
-            end = np.searchsorted(self.blocks.starts, stops, side="left")
-            for start, *near in zip(starts.tolist(), begin.tolist(), end.tolist(), strict=True):
+            for start, *near in zip(starts.tolist(), *self._places_of(starts, stops), strict=True):
+                if lane_rows == step:
+                    places.update(dict.fromkeys(range(*near)))
+                    continue
                 near_places = np.arange(*near)
-                if lane_rows < step:
-                    near_places = near_places[self._reached(near_places, start, step, lane_rows, len(full))]
-                places.update(dict.fromkeys(near_places.tolist()))
-        if batches[-1] == len(self) - 1 and self._rest and not self.drop_last:
-            tail = np.searchsorted(self.blocks.starts, self._tail(), side="right") - 1
+                reached = self._reached(near_places, start, step, lane_rows, len(full))
+                places.update(dict.fromkeys(near_places[reached].tolist()))
+        if self._has_tail(batches):
+            tail = np.searchsorted(self.blocks.starts, self.tail(), side="right") - 1
             places.update(dict.fromkeys(np.unique(tail).tolist()))
         return list(places)
 
@@ -257,8 +268,19 @@ class Schedule:
 
     def _of_full(self, batches: range) -> Iterator[Piece]:
         starts, lane_rows = self._lanes(batches)
-        for lane, start in enumerate(starts.tolist()):
-            yield from self._of_lane(len(batches), start, batches.step * self.share, lane_rows, lane * lane_rows)
+        own = self.batch_size // self.world_size
+        # Where in the window the rows of the first lane go.
+        target = (np.arange(len(batches))[:, None] * own + np.arange(lane_rows)).ravel()
+        step = batches.step * self.share
+        first, last = self._places_of(starts, starts + (len(batches) - 1) * step + lane_rows)
+        for lane, (start, *places) in enumerate(zip(starts.tolist(), first, last, strict=True)):
+            yield from self._of_lane(range(*places), start, step, lane_rows, target + lane * lane_rows)
+
+    def _places_of(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
+        """Return between which places the blocks of each of some ranges of the sequence are."""
+        first: list[int] = (np.searchsorted(self.blocks.starts, starts, side="right") - 1).tolist()
+        last: list[int] = np.searchsorted(self.blocks.starts, stops, side="left").tolist()
+        return first, last
 
     def _lanes(self, batches: range) -> tuple[Integers, int]:
         """Return where each lane begins in the sequence, and how many rows it has in a batch.
@@ -270,27 +292,24 @@ class Schedule:
         streams, offsets = np.divmod(self.rank * own + np.arange(0, own, lane_rows), self.share)
         return self.borders[streams] + self._begun + batches.start * self.share + offsets, lane_rows
 
-    def _of_lane(self, batches: int, start: int, step: int, lane_rows: int, at: int) -> Iterator[Piece]:
-        own = self.batch_size // self.world_size
-        stop = start + (batches - 1) * step + lane_rows
-        # Where in the window the rows of the lane go.
-        target = (np.arange(batches)[:, None] * own + (at + np.arange(lane_rows))).ravel()
+    def _of_lane(self, places: range, start: int, step: int, lane_rows: int, target: Integers) -> Iterator[Piece]:
+        starts = self.blocks.starts[places.start : places.stop + 1].tolist()
         if lane_rows == step:
-            for place in self.blocks.places(start, stop):
-                begin, end = self.blocks.starts[place : place + 2].tolist()
+            stop = start + len(target)
+            for place, (begin, end) in zip(places, pairwise(starts), strict=True):
                 low, high = max(begin, start), min(end, stop)
                 yield Piece(place, target[low - start : high - start], slice(low - begin, high - begin))
             return
+        batches = len(target) // lane_rows
         positions = (start + np.arange(batches)[:, None] * step + np.arange(lane_rows)).ravel()
-        for place in self.blocks.places(start, stop):
-            begin, end = self.blocks.starts[place : place + 2].tolist()
-            low, high = np.searchsorted(positions, (begin, end)).tolist()
+        edges = np.searchsorted(positions, starts).tolist()
+        for place, begin, (low, high) in zip(places, starts, pairwise(edges), strict=False):
             if low < high:
                 yield Piece(place, target[low:high], positions[low:high] - begin)
 
-    def _tail(self) -> Integers:
-        """Return where this rank's share of what is left lies in the sequence."""
-        first = self._begun + self._full * self.share
+    def tail(self) -> Integers:
+        """Return where this rank's share of what is left behind the full batches lies in the sequence."""
+        first = self._begun + self.full * self.share
         positions = np.concatenate([np.arange(a + first, b) for a, b in pairwise(self.borders.tolist())])
         low, high = (rank * len(positions) // self.world_size for rank in (self.rank, self.rank + 1))
         return positions[low:high]
@@ -306,7 +325,7 @@ class Schedule:
         own = self.batch_size // self.world_size
         lane_rows = min(self.share, own)
         streams = np.unique((self.rank * own + np.arange(0, own, lane_rows)) // self.share)
-        first = self.borders[streams] + self._begun + min(batch, self._full) * self.share
+        first = self.borders[streams] + self._begun + min(batch, self.full) * self.share
         begin, end = self.blocks.starts[places], self.blocks.starts[places + 1]
         found: np.ndarray = np.any((begin[:, None] < self.borders[streams + 1]) & (end[:, None] > first), axis=1)
         return found

@@ -25,9 +25,9 @@ __all__ = ["Pipeline", "Settings", "Times", "Window"]
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 32
-_WINDOW_BYTES = 16_000_000
+_WINDOW_BYTES = 32_000_000
 _MOST_BATCHES = 64
-_WINDOWS_AHEAD = 4
+_WINDOWS_AHEAD = 2
 _TURN_SECONDS = 0.0005
 
 
@@ -122,6 +122,15 @@ class _Resident:
     order: np.ndarray
     media: dict[Group, MediaBlock]
     loaded: list[Future[Any]] = field(default_factory=list)
+    is_there: bool = False
+
+    def wait(self) -> None:
+        """Wait until it is loaded; raise what went wrong."""
+        # Every window asks, and a future takes locks to answer.
+        if not self.is_there:
+            for future in self.loaded:
+                future.result()
+            self.is_there = True
 
 
 class _Coming(NamedTuple):
@@ -361,8 +370,7 @@ class Pipeline:
     def _gather(self, planned: _Planned, resident: dict[int, _Resident]) -> Window:
         for place in planned.places:
             # Asked for before this task, so that threads have begun them all: waiting cannot lock up.
-            for future in resident[place].loaded:
-                future.result()
+            resident[place].wait()
         began = time.perf_counter()
         share = self.schedule.window(planned.batches)
         count = sum(share.sizes)

@@ -12,18 +12,20 @@ from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage import Compression, FileEntry, Folder, Output
 from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk
 from daskprep.storage.checksum import crc32c, flat
-from daskprep.storage.tables import CELL_TYPE, decode_table
+from daskprep.storage.tables import CELL_TYPE, decode_table, read_footer
 
 __all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads", "read_block", "read_table"]
 
 REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
 
 _REMOTE_THREADS = 16
+_FOOTER_BYTES = 8_000_000
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -175,7 +177,8 @@ def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> 
     }
     data = sized(folder, piece.file, piece.entry.bytes)
     with _naming(folder, piece.file):
-        table = decode_table(data, list(wanted), piece.groups)
+        footer = _footers.of((folder.url, piece.file, piece.entry), data)
+        table = decode_table(data, list(wanted), piece.groups, footer)
     found = {field.name: field.type for field in table.schema}
     # Parquet keeps no checksum of its footer, which says what the columns are.
     if found != wanted or table.num_rows != piece.rows:
@@ -196,6 +199,28 @@ def column_array(table: pa.Table, output: Output) -> np.ndarray:
     """Return a column of scalars as NumPy."""
     values: np.ndarray = table[output.name].to_numpy()
     return values
+
+
+class _Footers:
+    """The footers of the tables that were read last: parsing one takes longer than reading a small block."""
+
+    def __init__(self) -> None:
+        self._kept: dict[object, pq.FileMetaData] = {}
+        self._bytes = 0
+
+    def of(self, key: object, data: pa.Buffer) -> pq.FileMetaData:
+        """Return the footer of a file, by what tells it from all others."""
+        footer = self._kept.get(key)
+        if footer is None:
+            footer = read_footer(data)
+            if self._bytes + footer.serialized_size > _FOOTER_BYTES:
+                self._kept, self._bytes = {}, 0
+            self._kept[key] = footer
+            self._bytes += footer.serialized_size
+        return footer
+
+
+_footers = _Footers()
 
 
 @contextmanager

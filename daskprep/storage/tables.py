@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import numpy as np
@@ -13,7 +14,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import Buffer
 
-__all__ = ["CELL_TYPE", "REJECTS", "REJECTS_SCHEMA", "Columns", "decode_table", "encode_table"]
+__all__ = ["CELL_TYPE", "REJECTS", "REJECTS_SCHEMA", "Columns", "decode_table", "encode_table", "read_footer"]
 
 Columns: TypeAlias = Mapping[str, "np.ndarray | pa.Array"]
 
@@ -71,23 +72,28 @@ def _table(columns: Columns) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
 
 
+def read_footer(data: Buffer) -> pq.FileMetaData:
+    """Return what the end of a Parquet file says of all its parts; CorruptDatasetError if the bytes are damaged."""
+    with _telling():
+        return pq.read_metadata(pa.BufferReader(pa.py_buffer(data)))
+
+
 def decode_table(
-    data: Buffer, columns: Sequence[str] | None = None, row_groups: Sequence[int] | None = None
+    data: Buffer,
+    columns: Sequence[str] | None = None,
+    row_groups: Sequence[int] | None = None,
+    footer: pq.FileMetaData | None = None,
 ) -> pa.Table:
     """Return columns of some row groups, in the order asked for; CorruptDatasetError if the bytes are damaged.
 
-    It runs on the thread that calls it: callers have threads of their own.
+    It runs on the thread that calls it: callers have threads of their own. Who reads a file again may give its footer.
     """
-    try:
+    with _telling():
         # The bytes are in memory: there is nothing to fetch ahead.
         source = pa.BufferReader(pa.py_buffer(data))
-        file = pq.ParquetFile(source, page_checksum_verification=True, pre_buffer=False)
+        file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=False)
         groups = range(file.num_row_groups) if row_groups is None else row_groups
         table = file.read_row_groups(list(groups), columns=columns, use_threads=False)
-    except MemoryError:  # Arrow's own is an ArrowException too
-        raise
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise CorruptDatasetError(f"a table cannot be read: {error}") from error
     if columns is None:
         return table
     found = set(table.column_names)
@@ -95,3 +101,13 @@ def decode_table(
         raise CorruptDatasetError(f"a table lacks the columns {missing}; it has {file.schema_arrow.names}")
     # Asked for "a", Arrow gives "a.b" as well.
     return table.select(list(columns))
+
+
+@contextmanager
+def _telling() -> Iterator[None]:
+    try:
+        yield
+    except MemoryError:  # Arrow's own is an ArrowException too
+        raise
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise CorruptDatasetError(f"a table cannot be read: {error}") from error

@@ -1,0 +1,92 @@
+"""Where a process stands: its rank among others, and the state that says what it was given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed
+
+from daskprep.errors import ConfigError, FormatVersionError
+
+__all__ = ["Ranks", "check_count", "check_left", "check_rows", "check_same", "check_state", "is_distributed"]
+
+
+def check_count(name: str, value: object, least: int) -> None:
+    """Raise ConfigError for what is neither None nor a whole number from `least`."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+        raise ConfigError(f"{name}={value!r}: expected a whole number from {least}")
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """Which of how many ranks this process is: as it was told, or as torch.distributed says where it runs."""
+
+    rank: int | None
+    world_size: int | None
+
+    def position(self, batch_size: int) -> tuple[int, int]:
+        """Return rank and number of ranks, which share a batch evenly, or raise ConfigError."""
+        rank, world = self.rank, self.world_size
+        if rank is None and world is None:
+            distributed = torch.distributed
+            rank, world = (distributed.get_rank(), distributed.get_world_size()) if is_distributed() else (0, 1)
+        if rank is None or world is None:
+            raise ConfigError("give both rank and world_size, or neither")
+        check_count("world_size", world, 1)
+        if not isinstance(rank, int) or not 0 <= rank < world:
+            raise ConfigError(f"rank={rank!r} of world_size={world}: ranks are 0 to {world - 1}")
+        if batch_size % world:
+            raise ConfigError(
+                f"batch_size={batch_size} is for all ranks together and not divisible by {world} ranks; give "
+                f"batch_size={-(-batch_size // world) * world}"
+            )
+        return rank, world
+
+    def fixed(self, batch_size: int) -> Ranks:
+        """Return ranks that also a spawned process has, which knows nothing of torch.distributed."""
+        return Ranks(*self.position(batch_size)) if is_distributed() else self
+
+
+def check_rows(rows: int, world: int) -> None:
+    """Raise ConfigError if there are too few rows for all ranks to have some."""
+    if rows < world:
+        raise ConfigError(
+            f"{rows} rows are too few for {world} ranks: some would have none; give world_size={rows} or less"
+        )
+
+
+def check_left(rows: int, world: int, epoch: int) -> None:
+    """Raise ConfigError if too few rows are left of an epoch."""
+    if 0 < rows < world:
+        raise ConfigError(
+            f"{rows} rows are left of epoch {epoch}, too few for {world} ranks: some would have none; go on "
+            f"with world_size={rows} or less, or with set_epoch({epoch + 1})"
+        )
+
+
+def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest: int, kind: str = "loader") -> None:
+    """Raise unless a state has these names, whole numbers where it counts, and a format that can be read."""
+    if not isinstance(state, Mapping) or not set(names) <= state.keys():
+        raise ConfigError(f"this is no state of a {kind}: {str(state)[:200]}")
+    for name in ("format", *counts):
+        check_count(f"state: {name}", "nothing" if state[name] is None else state[name], 0)
+    if state["format"] > newest:
+        raise FormatVersionError(f"the state has format {state['format']}, and this daskprep reads up to {newest}")
+
+
+def check_same(state: Mapping[str, Any], own: Mapping[str, Any], kind: str = "loader") -> None:
+    """Raise ConfigError for the first option that a state was taken with another value of."""
+    for name, value in own.items():
+        if state[name] != value:
+            raise ConfigError(
+                f"the state was taken with {name}={state[name]!r}, and this {kind} has {value!r}: "
+                f"make the {kind} with {name}={state[name]!r}"
+            )
+
+
+def is_distributed() -> bool:
+    """Tell whether torch.distributed runs."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
