@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,16 +28,18 @@ from daskprep.storage.arrays import (
     folder_name,
     group_metadata,
 )
-from daskprep.storage.checksum import crc32c
+from daskprep.storage.checksum import crc32c, flat
 
 if TYPE_CHECKING:
     from daskprep.storage import Folder
+    from daskprep.storage.local_files import GrowingFile
 
-__all__ = ["BlockCache", "cache_name"]
+__all__ = ["BlockCache", "GrowingBlock", "cache_name"]
 
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
 _CACHED = re.compile(r"[0-9a-f]{32}/")
 _CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
+_LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
 _FAMILY = 8  # digits of a name that tell of which dataset a cache is
 # Chunks that this process has compared with their checksums, and need not compare again in every epoch.
 _checked: set[tuple[str, int, int] | None] = set()
@@ -156,7 +159,7 @@ class BlockCache:
             The folder cannot be written to.
         """
         files = self._missing_metadata()
-        with self._explained():
+        with self.explained():
             if files and self.limit is None:
                 self._put(files)
             elif files:
@@ -173,7 +176,7 @@ class BlockCache:
             The folder cannot be written to.
         """
         chunk = chunk_buffers(rows, self.block_rows, self.compression)
-        with self._explained():
+        with self.explained():
             if self.limit is None:
                 self._put(self._missing_metadata())
                 self.folder.write(self._chunk(block), *chunk, durable=False)
@@ -187,12 +190,30 @@ class BlockCache:
                     self.folder.write(self._chunk(block), *chunk, durable=False)
                 return has_room
 
+    def begin(self, block: int) -> GrowingBlock | None:
+        """Return a block that rows can be written to one by one; None where only whole ones can be.
+
+        Raises
+        ------
+        ConfigError
+            The folder cannot be written to.
+        """
+        is_plain = self.compression == "none" and sys.byteorder == "little" and self.limit is None
+        if not is_plain or self.output.row_bytes < _LEAST_PART:
+            return None
+        nbytes = self.block_rows * self.output.row_bytes
+        with self.explained():
+            self._put(self._missing_metadata())
+            file = self.folder.growing(self._chunk(block), nbytes + CHECKSUM_BYTES)
+        return None if file is None else GrowingBlock(self, file)
+
     def _put(self, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
             self.folder.write(name, data, durable=False)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def explained(self) -> Iterator[None]:
+        """Say of errors of the folder what to do about them."""
         try:
             yield
         except StorageFullError as error:
@@ -230,6 +251,35 @@ class BlockCache:
             self.parent.remove(name)
             excess -= sizes[name]
         return True
+
+
+class GrowingBlock:
+    """A block of a cache whose rows come one by one, in any order, and need no memory meanwhile.
+
+    Attributes
+    ----------
+    rows : ndarray
+        Those that were kept so far.
+    """
+
+    def __init__(self, cache: BlockCache, file: GrowingFile) -> None:
+        self._cache = cache
+        self._file = file
+        self._row_bytes = cache.output.row_bytes
+        self._inner = file.view[:-CHECKSUM_BYTES]
+        self.rows = np.frombuffer(self._inner, cache.output.dtype).reshape(cache.block_rows, *cache.output.shape)
+
+    def keep(self, row: int, values: np.ndarray) -> None:
+        """Write a row."""
+        with self._cache.explained():
+            self._file.write(row * self._row_bytes, flat(values))
+
+    def finish(self) -> None:
+        """Let the block be there: all its rows were kept."""
+        with self._cache.explained():
+            checksum = crc32c(self._inner).to_bytes(CHECKSUM_BYTES, "little")
+            self._file.write(len(self._inner), memoryview(checksum))
+            self._file.finish()
 
 
 @functools.lru_cache(maxsize=64)

@@ -20,7 +20,7 @@ from daskprep.storage import Folder
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
-    from daskprep.dataset.cache import BlockCache
+    from daskprep.dataset.cache import BlockCache, GrowingBlock
     from daskprep.features.media import MediaFeature
     from daskprep.loader.pipeline import Times
     from daskprep.storage import Output
@@ -148,6 +148,7 @@ class MediaBlock:
         self._rows = slot  # those that are decoded; not the slot's if they are read from the cache
         self._where = medium.split.block(medium.group.name, number)
         self._cells: pa.StructArray | None = None
+        self._growing: GrowingBlock | None = None  # takes the rows, and no memory, where it is possible
         self._done = np.zeros(self._where.rows, bool)
         self._is_filled = False
         self._is_settled = medium.cache is None  # nothing is to be written any more
@@ -162,6 +163,9 @@ class MediaBlock:
                 self._rows = found
                 self._done[:] = self._is_settled = True
                 return
+            self._growing = cache.begin(self.number)
+            if self._growing is not None:
+                self._rows = self._growing.rows
         self._cells = self._medium.blocks.cells(self._where)
 
     def look(self, within: np.ndarray) -> tuple[pa.StructArray | None, np.ndarray]:
@@ -175,12 +179,16 @@ class MediaBlock:
         _copy_rows(self._rows, within, out, at)
 
     def keep(self, within: np.ndarray, rows: np.ndarray, at: np.ndarray, *, filled: bool) -> None:
-        """Put decoded rows into the slot; whoever brings the last one writes the block to the cache."""
+        """Keep decoded rows; whoever brings the last one lets the block be in the cache."""
         cache, slot = self._medium.cache, self._slot
         if cache is None or slot is None:
             return
         # Another thread may have brought a row before: it was the same.
-        _copy_rows(rows, at, slot, within)
+        if self._growing is None:
+            _copy_rows(rows, at, slot, within)
+        else:
+            for row, place in zip(within.tolist(), at.tolist(), strict=True):
+                self._growing.keep(row, rows[place])
         with self._lock:
             self._done[within] = True
             self._is_filled |= filled
@@ -188,8 +196,13 @@ class MediaBlock:
                 return
             self._is_settled, self._cells = True, None
         # What stands for a broken file is no data, and the file may be mended.
-        if not self._is_filled and not self._medium.is_full:
+        if self._is_filled or self._medium.is_full:
+            return
+        if self._growing is None:
             self._medium.wrote(is_kept=cache.write(self.number, slot[: self._where.rows]))
+        else:
+            self._growing.finish()
+            self._medium.wrote(is_kept=True)
 
     def check(self, failures: Sequence[Any], within: np.ndarray) -> None:
         """Raise MediaError for the first failure, unless failures are filled."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -36,6 +35,7 @@ _CELL_ERRORS = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EISDIR: "it is a folder",
+    errno.ENXIO: "it is no file",
     errno.ELOOP: "its links lead in a circle",
     errno.ENAMETOOLONG: "no file can have a name this long",
 }
@@ -133,15 +133,17 @@ class MediaReader:
             raise MediaError(str(error)) from error
 
     def _local(self, found: Folder) -> bytes:
-        path = Path(found.path)
         try:
-            status = path.stat()
-            # To open a pipe would wait for who writes it.
-            if not stat.S_ISREG(status.st_mode):
-                raise MediaError(f"{found.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'no file'}")
-            self._check_size(status.st_size, found.path)
-            with path.open("rb") as file:
-                return file.read(status.st_size)
+            # To open a pipe would else wait for who writes it.
+            descriptor = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                status = os.fstat(descriptor)
+                if not stat.S_ISREG(status.st_mode):
+                    raise MediaError(f"{found.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'no file'}")
+                self._check_size(status.st_size, found.path)
+                return os.read(descriptor, status.st_size)
+            finally:
+                os.close(descriptor)
         except OSError as error:
             if error.errno not in _CELL_ERRORS:
                 raise

@@ -13,7 +13,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError
 from daskprep.storage.checksum import Buffer, flat
-from daskprep.storage.local_files import LocalFiles
+from daskprep.storage.local_files import GrowingFile, LocalFiles
 from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.urls import filesystem_of, public_name
 
@@ -113,6 +113,13 @@ class Folder:
                 return len(view)
 
             yield append
+
+    def growing(self, name: str, size: int) -> GrowingFile | None:
+        """Return a file whose parts come in any order, which is there once it is finished; None where there is no such.
+
+        The folder that it lies in must be there.
+        """
+        return self.files.growing(f"{self.path}/{name}", size) if isinstance(self.files, LocalFiles) else None
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
         """Return the bytes of a file from `start` to `stop`, fewer where it ends before."""

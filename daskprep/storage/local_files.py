@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import mmap
 import os
 import shutil
 import stat
 import uuid
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,11 +19,14 @@ import pyarrow as pa
 
 from daskprep.errors import StorageFullError
 
-__all__ = ["FULL", "LocalFiles"]
+__all__ = ["FULL", "GrowingFile", "LocalFiles"]
 
 # No room on the disk, in the quota, or below the largest size that the process may write.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_BYTES = 1 << 30
+_OPEN_FILES = "/proc/self/fd"
+# The file system, or an old system, has no files without names; the folder is gone; too many files are open.
+_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EMFILE, errno.ENFILE})
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class LocalFiles:
             written += len(view)
             _write_all(descriptor, view)
 
-        try:
+        with _telling_of_room(target, lambda: written):
             descriptor = _create(temporary)
             try:
                 with open(descriptor, "wb", buffering=0):  # noqa: PTH123 it takes a descriptor
@@ -54,13 +59,6 @@ class LocalFiles:
                 raise
             if durable:
                 _sync(target.parent)
-        except OSError as error:
-            if error.errno not in FULL or isinstance(error, StorageFullError):
-                raise
-            raise StorageFullError(
-                f"{target}: no room for this file of {written:,} bytes or more ({error.strerror}); "
-                + _remedy(error, target.parent)
-            ) from error
 
     @contextmanager
     def opened(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
@@ -74,6 +72,9 @@ class LocalFiles:
                 return filled
 
             yield read_into
+
+    def growing(self, path: str, size: int) -> GrowingFile | None:
+        return GrowingFile.begin(path, size)
 
     def sync(self, paths: Sequence[str], root: str) -> None:
         """Flush files, and the folders from theirs up to `root`, each once."""
@@ -141,6 +142,55 @@ class LocalFiles:
                 shutil.rmtree(path)
 
 
+class GrowingFile:
+    """A file of a known size whose parts come in any order; until it is whole it has no name: nothing is left behind.
+
+    Attributes
+    ----------
+    view : memoryview
+        What was written so far; zeros elsewhere.
+    """
+
+    def __init__(self, descriptor: int, path: str, size: int) -> None:
+        self._descriptor = descriptor
+        self._path = path
+        self._size = size
+        weakref.finalize(self, os.close, descriptor)
+        with self._telling():
+            os.ftruncate(descriptor, size)
+        self.view = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
+
+    @classmethod
+    def begin(cls, path: str, size: int) -> GrowingFile | None:
+        """Return a new file; None where the system has no files without names, or no more room for open ones."""
+        flags = getattr(os, "O_TMPFILE", None)
+        if flags is None or not os.path.isdir(_OPEN_FILES):  # noqa: PTH112
+            return None
+        try:
+            descriptor = os.open(os.path.dirname(path), flags | os.O_RDWR | os.O_CLOEXEC, 0o666)  # noqa: PTH120
+        except OSError as error:
+            if error.errno in _NO_UNNAMED:
+                return None
+            raise
+        return cls(descriptor, path, size)
+
+    def write(self, start: int, data: memoryview) -> None:
+        """Write a part."""
+        with self._telling():
+            while data:
+                written = os.pwrite(self._descriptor, data, start)
+                data, start = data[written:], start + written
+
+    def finish(self) -> None:
+        """Give the file its name, unless there is one of that name by now."""
+        with self._telling(), suppress(FileExistsError):
+            # Python follows links only if it is given a folder, which an absolute path makes no use of.
+            os.link(f"{_OPEN_FILES}/{self._descriptor}", self._path, src_dir_fd=self._descriptor, follow_symlinks=True)
+
+    def _telling(self) -> AbstractContextManager[None]:
+        return _telling_of_room(Path(self._path), lambda: self._size)
+
+
 def _files_below(folder: str, prefix: str) -> Iterator[tuple[str, int]]:
     # Other processes write and rename meanwhile: what is gone when its turn comes is left out.
     try:
@@ -153,6 +203,20 @@ def _files_below(folder: str, prefix: str) -> Iterator[tuple[str, int]]:
                 yield from _files_below(entry.path, f"{prefix}{entry.name}/")
             else:
                 yield f"{prefix}{entry.name}", entry.stat().st_size
+
+
+@contextmanager
+def _telling_of_room(target: Path, size: Callable[[], int]) -> Iterator[None]:
+    """Turn the errors of a full disk into one that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL or isinstance(error, StorageFullError):
+            raise
+        raise StorageFullError(
+            f"{target}: no room for this file of {size():,} bytes or more ({error.strerror}); "
+            + _remedy(error, target.parent)
+        ) from error
 
 
 @contextmanager

@@ -48,9 +48,11 @@ def write(path: Path, photos: list, *, split=None, **options) -> Dataset:
     return dp.Preprocessor(features, split=split).fit_write(table, path, block_rows=BLOCK_ROWS)
 
 
-@pytest.fixture
-def train(photos: list[str], tmp_path: Path) -> Split:
-    """A split that caches, its cache empty."""
+@pytest.fixture(params=["rows", "blocks"])
+def train(photos: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Split:
+    """A split that caches, its cache empty: rows by themselves, as large ones are, or whole blocks."""
+    if request.param == "rows":
+        monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
     return write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
 
 
@@ -425,3 +427,22 @@ def test_whole_caches_need_no_decoder(train, monkeypatch):
     assert sum(len(batch["photo"]) for batch in train.loader(48, expand=False)) == ROWS
     with pytest.raises(pytest.fail.Exception):
         train.loader(48, cache=False)
+
+
+def test_rows_that_are_cached_by_themselves_need_no_slots_and_leave_no_file_open(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
+    monkeypatch.setattr("daskprep.loader.media._copy_rows", lambda *_: pytest.fail("rows were copied"))
+    train = write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    list(train.loader(48, expand=False))
+    assert train.cache("photo").complete
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_blocks_are_cached_whole_where_files_must_have_names(train, tmp_path, photos, monkeypatch):
+    monkeypatch.setattr("daskprep.storage.local_files._OPEN_FILES", "/no/such/folder")
+    other = write(tmp_path / "whole.dp", photos, mode="lazy_cached")["train"]
+    for split in (train, other):
+        list(split.loader(48, expand=False))
+    whole, grown = chunks(other), chunks(train)
+    assert sorted(whole.values()) == sorted(grown.values())

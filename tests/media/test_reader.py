@@ -166,7 +166,7 @@ def test_what_is_wrong_with_a_local_file_is_told(base: Path) -> None:
 def test_unreadable_file_is_told(base: Path) -> None:
     # The superuser may read anything, so that the system has to be stood in for.
     with (
-        mock.patch.object(Path, "open", side_effect=PermissionError(errno.EACCES, "denied")),
+        mock.patch("os.open", side_effect=PermissionError(errno.EACCES, "denied")),
         pytest.raises(MediaError, match="permission denied"),
     ):
         MediaReader(str(base)).read("deep/a.png")
@@ -175,7 +175,7 @@ def test_unreadable_file_is_told(base: Path) -> None:
 @pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.ESTALE])
 def test_failing_storage_is_no_fault_of_a_file(base: Path, number: int) -> None:
     with (
-        mock.patch.object(Path, "open", side_effect=OSError(number, "failure")),
+        mock.patch("os.open", side_effect=OSError(number, "failure")),
         pytest.raises(OSError, match="failure"),
     ):
         MediaReader(str(base)).read("deep/a.png")

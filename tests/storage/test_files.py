@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import gc
 import multiprocessing
 import os
 import pickle
@@ -24,6 +26,7 @@ from fsspec.implementations.dirfs import DirFileSystem
 from daskprep.errors import ConfigError, StorageFullError
 from daskprep.storage import Folder
 from daskprep.storage.checksum import crc32c
+from daskprep.storage.local_files import GrowingFile
 from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.urls import public_name
 
@@ -170,6 +173,56 @@ def test_full_disk_names_the_file_and_the_bytes(tmp_path: Path) -> None:
     assert f"{tmp_path}/data.dp/large: no room for this file of 5,000 bytes" in done.stdout
     assert "ulimit -f" in done.stdout
     assert [path.name for path in (tmp_path / "data.dp").iterdir()] == ["small"]
+
+
+def growing(folder: Folder) -> GrowingFile:
+    file = folder.growing("a", 5)
+    assert file is not None
+    return file
+
+
+def test_parts_of_a_growing_file_come_in_any_order(tmp_path: Path) -> None:
+    folder, pwrite = Folder.open(tmp_path), os.pwrite
+    file = growing(folder)
+    with mock.patch("os.pwrite", lambda descriptor, data, start: pwrite(descriptor, data[:1], start)):
+        file.write(3, memoryview(b"45"))
+        file.write(0, memoryview(b"123"))
+    assert bytes(file.view) == b"12345"
+    assert folder.children() == []
+    file.finish()
+    assert folder.read("a") == b"12345"
+
+
+def test_growing_file_that_comes_second_is_dropped(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    files = [growing(folder), growing(folder)]
+    files[0].write(0, memoryview(b"first"))
+    for file in files:
+        file.finish()
+    assert folder.sizes() == {"a": 5}
+    assert folder.read("a") == b"first"
+
+
+def test_growing_file_that_nobody_finishes_leaves_nothing(tmp_path: Path) -> None:
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    growing(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
+    gc.collect()
+    assert list(tmp_path.iterdir()) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == open_files
+
+
+@pytest.mark.parametrize("call", ["os.pwrite", "os.ftruncate"])
+def test_growing_file_without_room_is_told(tmp_path: Path, call: str) -> None:
+    full = mock.patch(call, side_effect=OSError(28, "No space left on device"))
+    with full, pytest.raises(StorageFullError, match="a: no room for this file of 5 bytes or more"):
+        growing(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
+
+
+@pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EMFILE])
+def test_no_growing_file_where_the_system_has_none(tmp_path: Path, number: int) -> None:
+    with mock.patch("os.open", side_effect=OSError(number, "none here")):
+        assert Folder.open(tmp_path).growing("a", 5) is None
+    assert Folder.open("memory://nowhere").growing("a", 5) is None
 
 
 def test_full_remote_is_the_same_error(folder: Folder) -> None:

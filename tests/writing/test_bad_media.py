@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import struct
 import zlib
 from collections.abc import Callable
@@ -168,13 +169,13 @@ def test_a_sound_that_lasts_too_long_is_refused(tmp_path):
 
 def test_a_file_that_may_not_be_read_is_named(tmp_path, monkeypatch):
     frame = column(tmp_path, PNG, "photo.png", PNG)
-    opened = Path.open
+    opened = os.open
 
-    def refuse(path: Path, *arguments: object, **options: object) -> object:
-        if path.name == "photo.png":
+    def refuse(path: object, *arguments: object, **options: object) -> int:
+        if str(path).endswith("photo.png"):
             raise PermissionError(13, "Permission denied")
         return opened(path, *arguments, **options)
 
-    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(MediaError, match=r"row 2: .*photo\.png: permission denied"):
         dp.Preprocessor({"media": image(mode="eager")}).fit_write(frame, tmp_path / "a.dp")
