@@ -191,7 +191,7 @@ class BlockCache:
                 return has_room
 
     def begin(self, block: int) -> GrowingBlock | None:
-        """Return a block that rows can be written to one by one; None where only whole ones can be.
+        """Return a block that rows can be written to one by one, after `prepare`; None where only whole ones can be.
 
         Raises
         ------
@@ -203,7 +203,6 @@ class BlockCache:
             return None
         nbytes = self.block_rows * self.output.row_bytes
         with self.explained():
-            self._put(self._missing_metadata())
             file = self.folder.growing(self._chunk(block), nbytes + CHECKSUM_BYTES)
         return None if file is None else GrowingBlock(self, file)
 

@@ -32,6 +32,7 @@ _REMOTE_THREADS = 32
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
 _TASK_ROWS = 32
+_LAST_ROWS = 8
 # Cells are small, and are read long before the rows of their blocks can be decoded.
 _MOST_AHEAD = 2
 _LARGE_ROW_BYTES = 4096
@@ -246,10 +247,11 @@ class Medium:
         rows = pool.targets(slot)[self.group] if self.cache is not None else None
         return MediaBlock(self, number, rows)
 
-    def tasks(self, rows: int, threads: int) -> int:
-        """Return in how many tasks some rows are best decoded: small ones, so that threads end an epoch together."""
+    def tasks(self, rows: int, threads: int, *, is_last: bool) -> int:
+        """Return in how many tasks some rows are best decoded: small ones at the end, so that threads end together."""
         least = _LEAST_SOUNDS if isinstance(self.blocks.decoder, AudioDecoder) else 1
-        return max(1, min(max(threads, rows // _TASK_ROWS), rows // least))
+        count = max(threads, rows // (_LAST_ROWS if is_last else _TASK_ROWS))
+        return max(1, min(count, rows // least))
 
     def fill(self, rows: np.ndarray, out: np.ndarray, resident: Mapping[int, MediaBlock]) -> None:
         """Bring rows of a split, by their numbers, to `out`: those that are decoded already, or by decoding them."""

@@ -274,7 +274,7 @@ class Pipeline:
         for medium in self._media.members:
             found = [self._resident[place] for place in planned.places]
             blocks = {resident.block: resident.media[medium.group] for resident in found}
-            count = medium.tasks(len(planned.batches) * self._own, self.settings.threads)
+            count = medium.tasks(len(planned.batches) * self._own, self.settings.threads, is_last=not self._left)
             tasks += [self._executor.submit(self._fill, medium, blocks, gathered, part, count) for part in range(count)]
         return tasks
 
