@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from typing import Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -22,12 +22,16 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.table import naming, source_columns
+from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.split import FixedSplit, Split, split_from_dict
 from daskprep.state import FORMAT, feature_params, read_state, restore, state_from_files, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
 from daskprep.writing import Options, Recipe, plan_source, write_source
+
+if TYPE_CHECKING:
+    from daskprep.streaming.stream import Stream
 
 __all__ = ["Preprocessor"]
 
@@ -136,7 +140,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     # -- learn and apply
 
-    def fit(self, frame: Any, y: Any = None) -> Self:
+    def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
         """Learn every feature from the training rows of a frame.
 
         Parameters
@@ -145,13 +149,18 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             Parquet, CSV, TSV, JSON-lines and Feather files are read where they are, partition by partition.
         y : ignored
             For scikit-learn's pipelines.
+        progress : bool or None
+            Whether to show progress bars; None: on terminals and in notebooks. A search may fit a thousand times, so
+            that none are shown unless asked for.
         """
         if self.features == _AUTO:
             frame = as_source(frame)
-        features = self._features_for(frame)
+        features = self._features_for(frame, progress=progress)
         split = self.split if self.fit_on == "train" else None
         source = as_source(frame, columns=self._columns(features))
-        self._set_learned(features, learn_source(features, source, split=split, scratch=self.scratch))
+        with Progress(progress) as shown:
+            learned = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
+        self._set_learned(features, learned)
         return self
 
     def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None:
@@ -244,7 +253,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             The dataset at `path`.
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
-        features = self._features_for(frame, memory, storage_options)
+        features = self._features_for(frame, memory, storage_options, progress=progress)
         return self._write(features, None, frame, path, options, memory, storage_options)
 
     def write(
@@ -266,6 +275,41 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         check_is_fitted(self)
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
         return self._write(self.features_, self.learned_, frame, path, options, memory, storage_options)
+
+    def stream(
+        self,
+        frame: Any,
+        batch_size: int = 1024,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Stream:
+        """Return batches of tensors for torch, encoded while a model trains; nothing is written.
+
+        Parameters
+        ----------
+        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+            As for `fit`.
+        batch_size : int
+            Rows of a batch over all ranks together.
+        storage_options : mapping or None
+            What fsspec needs to open `frame` if it is a path, such as credentials.
+        **options
+            Those of `Stream`.
+
+        Returns
+        -------
+        Stream
+            What gives the batches.
+        """
+        from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
+
+        check_is_fitted(self)
+        columns = self._columns(self.features_)
+        describe = functools.partial(self._state, self.features_)
+        recipe = Recipe(self.features_, self.split, self.balance, self.fit_on, self.learned_, describe)
+        source = as_source(frame, columns=columns, storage_options=storage_options)
+        return Stream(recipe, source, batch_size, **options)
 
     @property
     def _scratch(self) -> Any:
@@ -312,7 +356,12 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return {} if self.features == _AUTO else dict(self.features)
 
     def _features_for(
-        self, frame: Any, memory: str | int | None = None, storage_options: Mapping[str, Any] | None = None
+        self,
+        frame: Any,
+        memory: str | int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        progress: bool | None,
     ) -> dict[str, Feature]:
         """Return the features to learn from a frame: those given, or what its columns look like."""
         if self.features != _AUTO:
@@ -322,9 +371,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         leave = {}
         if isinstance(self.split, FixedSplit):
             leave[self.split.column] = "says the split of each row"
-        self.inferred_: InferredFeatures = infer_source(
-            plan_source(frame, columns, memory, storage_options), leave=leave
-        )
+        source = plan_source(frame, columns, memory, storage_options)
+        with Progress(progress) as shown:
+            self.inferred_: InferredFeatures = infer_source(source, leave=leave, progress=shown)
         return self._checked(self.inferred_)
 
     def _checked_features(self) -> dict[str, Feature]:

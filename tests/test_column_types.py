@@ -350,6 +350,16 @@ def test_a_large_identifier_is_unique_as_far_as_its_kept_values_tell():
     assert guess([f"{i // 3:08x}-" for i in range(rows)]) == "category"
 
 
+def test_what_spells_a_missing_value_in_a_category_is_said_to_stay_a_class():
+    work = several(*["Private", "Local", "State"] * 30, " ?", "?", None)
+    inferred = dp.infer_features(pd.DataFrame({"work": work, "age": several("31", "42", "?", "53")}))
+    reason = inferred.reasons["work"]
+    assert "3.2 % missing; what spells a missing value, such as '?', stays a class of its own" in reason
+    assert "class" not in inferred.reasons["age"]
+    fitted = dp.Preprocessor({"work": inferred["work"]}).fit(pd.DataFrame({"work": work}))
+    assert "?" in fitted.learned_["work"].vocabulary.tokens.to_pylist()
+
+
 def test_columns_without_a_value_are_skipped():
     frame = pd.DataFrame({"marks": several("?", "N/A"), "lists": several([], []), "x": np.linspace(0, 1, ROWS)})
     inferred = dp.infer_features(frame)

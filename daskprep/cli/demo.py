@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import csv
 import random
+import shutil
 import tempfile
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import click
 
 import daskprep as dp
 from daskprep.cli.console import printable
+from daskprep.cli.decoding import decoded_tables
 
 __all__ = ["demo"]
 
@@ -45,20 +47,40 @@ def demo(folder: Path | None) -> None:
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{printable(str(folder))} is not empty: give a new folder")
-    with tempfile.TemporaryDirectory() if folder is None else nullcontext(folder) as place:
-        _show(Path(place))
+    with _place(folder) as place:
+        _show(place)
+
+
+@contextmanager
+def _place(folder: Path | None) -> Iterator[Path]:
+    """Give a folder that stays if one was named, and the demo comes to its end."""
+    if folder is None:
+        with tempfile.TemporaryDirectory() as temporary:
+            yield Path(temporary)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield folder
+    except BaseException:
+        # Else the same command would find a folder that is not empty.
+        shutil.rmtree(folder)
+        raise
 
 
 def _show(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    from daskprep.cli.row_files import write_rows
+    from daskprep.storage import Folder
+
     data, config, path = folder / "listings.csv", folder / "listings.yaml", folder / "listings.dp"
-    _write_rows(data)
-    config.write_text(_CONFIG, encoding="utf-8")
+    made = Folder.open(folder)
+    made.write(data.name, _rows().encode())
+    made.write(config.name, _CONFIG.encode())
     click.echo(f"{_ROWS} rows in {data}, and what its columns are in {config}:\n\n{_CONFIG}")
     click.echo(f"$ daskprep preprocess {config} {data} -o {path}")
     dataset = dp.Preprocessor.from_config(config).fit_write(data, path)
     click.echo(f"{dataset!r}\n\n$ daskprep decode {path} --rows 3")
-    click.echo(dataset["train"].head(3).to_csv(index=False))
+    write_rows(decoded_tables(dataset["train"], rows=3), "csv", None)
+    click.echo()
     click.echo(f'>>> loader = daskprep.open_dataset("{path}")["train"].loader(batch_size=64)')
     click.echo(">>> batch = next(iter(loader))")
     # The loader's threads end with its iterator.
@@ -68,15 +90,14 @@ def _show(folder: Path) -> None:
         break
 
 
-def _write_rows(path: Path) -> None:
-    """Write rows with missing cells, the same each time."""
+def _rows() -> str:
+    """Return rows with missing cells as CSV, the same each time."""
     chance = random.Random(0)  # noqa: S311 made-up rows are no secret
-    with path.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["price", "city", "review", "listed", "sold"])
-        for _ in range(_ROWS):
-            price = "" if chance.random() < 0.1 else f"{chance.lognormvariate(4, 0.5):.2f}"
-            review = " ".join(chance.choices(_WORDS, k=chance.randint(0, 12))).capitalize()
-            day = f"2024-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}"
-            sold = "yes" if chance.random() < 0.3 else "no"
-            writer.writerow([price, chance.choice(_CITIES), review, day, sold])
+    lines = ["price,city,review,listed,sold"]
+    for _ in range(_ROWS):
+        price = "" if chance.random() < 0.1 else f"{chance.lognormvariate(4, 0.5):.2f}"
+        review = " ".join(chance.choices(_WORDS, k=chance.randint(0, 12))).capitalize()
+        day = f"2024-{chance.randint(1, 12):02}-{chance.randint(1, 28):02}"
+        sold = "yes" if chance.random() < 0.3 else "no"
+        lines.append(",".join([price, chance.choice(_CITIES), review, day, sold]))
+    return "\n".join([*lines, ""])

@@ -10,7 +10,14 @@ import click
 
 import daskprep as dp
 from daskprep.cli.console import line_of
-from daskprep.cli.options import data_argument, on_workers, one_or_list, storage_options, worker_options
+from daskprep.cli.options import (
+    data_argument,
+    on_workers,
+    one_or_list,
+    quiet_option,
+    storage_options,
+    worker_options,
+)
 
 if TYPE_CHECKING:
     from daskprep.column_types import InferredFeatures
@@ -25,6 +32,7 @@ __all__ = ["infer", "inferred_features"]
 )
 @worker_options
 @storage_options
+@quiet_option
 def infer(
     data: Sequence[str],
     *,
@@ -32,6 +40,7 @@ def infer(
     scheduler: str | None,
     workers: int | None,
     storage_options: Mapping[str, Any] | None,
+    quiet: bool,
 ) -> None:
     """Guess what the columns of DATA are, from all rows, and print a configuration.
 
@@ -42,17 +51,22 @@ def infer(
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     """
     with on_workers(scheduler, workers):
-        found = inferred_features(data, storage_options, targets)
+        found = inferred_features(data, storage_options, targets, progress=False if quiet else None)
     click.echo(_as_yaml(found, targets), nl=False)
 
 
 def inferred_features(
-    data: Sequence[str], storage_options: Mapping[str, Any] | None, targets: Sequence[str] = ()
+    data: Sequence[str],
+    storage_options: Mapping[str, Any] | None,
+    targets: Sequence[str] = (),
+    *,
+    progress: bool | None,
 ) -> InferredFeatures:
     """Return what was guessed of each column."""
     from daskprep.sources import as_source
 
-    return dp.infer_features(as_source(one_or_list(data), storage_options=storage_options), targets=targets)
+    source = as_source(one_or_list(data), storage_options=storage_options)
+    return dp.infer_features(source, targets=targets, progress=progress)
 
 
 def _as_yaml(found: InferredFeatures, targets: Sequence[str]) -> str:

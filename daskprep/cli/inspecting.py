@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 import json
 import math
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import daskprep as dp
-from daskprep.cli.console import printable
 from daskprep.cli.options import dataset_argument, storage_options
 
 if TYPE_CHECKING:
@@ -24,31 +21,13 @@ __all__ = ["inspect"]
 
 _HEAD_TOKENS = 10
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width">
-<meta name="color-scheme" content="light dark">
-<title>{title}</title>
-<style>body {{ font: 15px/1.5 system-ui, sans-serif; margin: 2em; }} table {{ margin: 1em 0; }}</style>
-</head>
-<body>
-<h1>{title}</h1>
-{body}
-</body>
-</html>
-"""
-
 
 @click.command(short_help="Say what a dataset holds.")
 @dataset_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-@click.option(
-    "--html", "page", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write a page instead."
-)
+@click.option("--html", "page", metavar="FILE", type=click.Path(dir_okay=False), help="Write a page with charts.")
 @storage_options
-def inspect(dataset: str, as_json: bool, page: Path | None, storage_options: Mapping[str, Any] | None) -> None:
+def inspect(dataset: str, as_json: bool, page: str | None, storage_options: Mapping[str, Any] | None) -> None:
     """Say what a DATASET holds: rows, splits, outputs, vocabularies, and how much was missing.
 
     \b
@@ -56,13 +35,17 @@ def inspect(dataset: str, as_json: bool, page: Path | None, storage_options: Map
     daskprep inspect listings.dp --json | jq .splits
     daskprep inspect listings.dp --html listings.html
 
-    The page needs no other file and no network. Rows are not read: see decode.
+    The page is that of Dataset.report: one file with the distribution of each feature, which needs no network. For it
+    all rows are read; else none are, for which see decode.
     """
     if as_json and page is not None:
         raise click.UsageError("give --json or --html, not both")
+    from daskprep.cli import output_files
+
     opened = dp.open_dataset(dataset, storage_options=storage_options)
     if page is not None:
-        page.write_text(_as_page(opened), encoding="utf-8")
+        with output_files.opened(page, storage_options) as file:
+            file.write(opened.report().html.encode())
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -75,24 +58,6 @@ def _as_text(dataset: dp.Dataset) -> str:
     prep = dp.Preprocessor.from_dataset(dataset)
     learned = describe_text(dataset.features, dataset.learned, prep.split, prep.balance)
     return f"{dataset!r}\n\n{learned}"
-
-
-def _as_page(dataset: dp.Dataset) -> str:
-    body = dataset._repr_html_() + dp.Preprocessor.from_dataset(dataset)._repr_html_()
-    return _PAGE.format(title=html.escape(printable(dataset.url)), body=body + "".join(_vocabulary_tables(dataset)))
-
-
-def _vocabulary_tables(dataset: dp.Dataset) -> Iterator[str]:
-    for output, vocabulary in _vocabularies(dataset):
-        rows = "".join(
-            f"<tr><td>{html.escape(printable(one['token']))}</td><td>{one['id']:,}</td>"
-            f"<td>{one['frequency']:,}</td></tr>"
-            for one in _head(vocabulary)
-        )
-        yield (
-            f"<h2>{html.escape(printable(output))}: vocabulary of {len(vocabulary):,}</h2>"
-            f"<table><tr><th>token</th><th>id</th><th>frequency</th></tr>{rows}</table>"
-        )
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:

@@ -103,7 +103,9 @@ def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
 
     _hush()
     if scheduler is None:
-        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None)
+        # Without an address, distributed 2026.8 takes port 8787, and warns if another cluster has it.
+        dashboard = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
+        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **dashboard)
         with cluster, Client(cluster) as client:
             client.run(_prepare_worker)
             yield
@@ -118,15 +120,16 @@ def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
         yield
 
 
-def _hush() -> None:
+def _hush(level: int = logging.ERROR) -> None:
     # What they say of their own end is nothing that who gives a command has to know.
-    logging.getLogger("distributed").setLevel(logging.ERROR)
+    logging.getLogger("distributed").setLevel(level)
     # Ctrl-C may come before there is what distributed 2026.8 then cancels: a traceback of tornado's.
     logging.getLogger("tornado.application").setLevel(logging.CRITICAL)
 
 
 def _prepare_worker() -> None:
-    _hush()
+    # An error where a scheduler that was stopped misses a heartbeat; errors of tasks are raised, not logged.
+    _hush(logging.CRITICAL)
     # A terminal sends Ctrl-C to workers as well; they are ended by who started them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 

@@ -75,31 +75,36 @@ def preprocess(
     """
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("say with -o DATASET where to write, or give --skip-save or --dry-run")
-    with on_workers(scheduler, workers), resumable():
-        prep = _preprocessor(config, data, storage_options)
+    with on_workers(scheduler, workers):
+        progress = False if quiet else None
+        prep = _preprocessor(config, data, storage_options, progress)
         source = _source(prep, data, memory, storage_options)
         if dry_run:
             _print_plan(prep, source, output)
         elif output is None or skip_save:
-            prep.fit(source)
+            prep.fit(source, progress=progress)
             _print_learned(prep)
         else:
-            dataset = prep.fit_write(
-                source,
-                output,
-                shuffle=shuffle,
-                seed=seed,
-                overwrite=overwrite,
-                progress=False if quiet else None,
-                storage_options=storage_options,
-            )
+            with resumable():
+                dataset = prep.fit_write(
+                    source,
+                    output,
+                    shuffle=shuffle,
+                    seed=seed,
+                    overwrite=overwrite,
+                    progress=progress,
+                    storage_options=storage_options,
+                )
             if not quiet:
                 click.echo(repr(dataset))
 
 
-def _preprocessor(config: str, data: Sequence[str], storage_options: Mapping[str, Any] | None) -> dp.Preprocessor:
+def _preprocessor(
+    config: str, data: Sequence[str], storage_options: Mapping[str, Any] | None, progress: bool | None
+) -> dp.Preprocessor:
     if config == "auto":
-        return dp.Preprocessor(inferred_features(data, storage_options), split=dp.RandomSplit())
+        features = inferred_features(data, storage_options, progress=progress)
+        return dp.Preprocessor(features, split=dp.RandomSplit())
     if config == "-":
         return dp.Preprocessor.from_config(sys.stdin.read())
     # A text would be taken for YAML where its end is not that of a file's name.

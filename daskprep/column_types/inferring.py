@@ -18,6 +18,7 @@ from daskprep.column_types.inferred import InferredFeatures
 from daskprep.column_types.rules import guess_feature
 from daskprep.errors import ColumnError
 from daskprep.features import Number
+from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.summaries import Summary
 
@@ -26,7 +27,9 @@ __all__ = ["infer_features", "infer_source"]
 _SHOWN = 5
 
 
-def infer_features(frame: Any, *, targets: str | Iterable[str] | None = None) -> InferredFeatures:
+def infer_features(
+    frame: Any, *, targets: str | Iterable[str] | None = None, progress: bool | None = None
+) -> InferredFeatures:
     """Guess a feature for every column of a frame, from all of its rows.
 
     Parameters
@@ -35,6 +38,8 @@ def infer_features(frame: Any, *, targets: str | Iterable[str] | None = None) ->
         As for `Preprocessor.fit`. It is read once, partition by partition.
     targets : str or iterable of str, optional
         Columns that a model is to predict: rows without their value are dropped, their numbers are not normalized.
+    progress : bool or None
+        Whether to show a progress bar; None: on terminals and in notebooks.
 
     Returns
     -------
@@ -53,18 +58,19 @@ def infer_features(frame: Any, *, targets: str | Iterable[str] | None = None) ->
     shop    skipped  constant: 'Oslo' in every row
     """
     wanted = [targets] if isinstance(targets, str) else list(targets or ())
-    return infer_source(as_source(frame), wanted)
+    with Progress(progress) as shown:
+        return infer_source(as_source(frame), wanted, progress=shown)
 
 
 def infer_source(
-    source: Source, targets: Sequence[str] = (), leave: Mapping[str, str] | None = None
+    source: Source, targets: Sequence[str] = (), leave: Mapping[str, str] | None = None, *, progress: Progress
 ) -> InferredFeatures:
     """Guess a feature for every column of a source but those to leave, which are skipped for the reasons given."""
     source.require(targets)
     skipped = {name: why for name, why in (leave or {}).items() if name in source.columns}
     skipped |= _unreadable(source, [name for name in source.columns if name not in skipped])
     columns = [name for name in source.columns if name not in skipped]
-    facts = _facts(source, columns)
+    facts = _facts(source, columns, progress)
     guesses = {name: guess_feature(name, facts[name]) for name in columns}
     guesses |= {name: _as_target(name, guesses.get(name), skipped) for name in targets}
     features = {name: one.feature for name, one in guesses.items() if one.feature is not None}
@@ -88,9 +94,10 @@ class _FrameFacts(Summary):
         return _FrameFacts({name: facts + other.columns[name] for name, facts in self.columns.items()})
 
 
-def _facts(source: Source, columns: Sequence[str]) -> dict[str, ColumnFacts]:
+def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:
     if not columns:
         return {}
+    advance = progress.stage("guessing types", total=source.npartitions, unit="partitions")
     found: dict[str, ColumnFacts] = partitions.fold(
         source,
         "types",
@@ -101,6 +108,9 @@ def _facts(source: Source, columns: Sequence[str]) -> dict[str, ColumnFacts]:
         merge=_merge,
         finish=_finish,
         keys=list(columns),
+        measure=_rows,
+        # Without bars, nothing of a partition has to come here.
+        advance=(lambda rows: advance(rows=rows)) if progress.enabled else None,
     )
     return found
 
@@ -108,6 +118,10 @@ def _facts(source: Source, columns: Sequence[str]) -> dict[str, ColumnFacts]:
 def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> _FrameFacts:
     del number
     return _FrameFacts({name: column_facts(table[name]) for name in columns})
+
+
+def _rows(facts: _FrameFacts) -> int:
+    return max(column.rows for column in facts.columns.values())
 
 
 def _merge(parts: Sequence[_FrameFacts]) -> _FrameFacts:

@@ -10,6 +10,7 @@ import numpy as np
 from daskprep.column_types.dates import guess_date
 from daskprep.column_types.facts import ColumnFacts
 from daskprep.column_types.guess import Guess, counted, quoted, rows, share, skip, unique
+from daskprep.column_types.text_facts import is_mark
 from daskprep.column_types.tokens import guess_tokens
 from daskprep.errors import ColumnError
 from daskprep.features import H3, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
@@ -44,7 +45,17 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
         return skip(f"no values: what is in the {facts.rows:,} rows only spells missing ones")
     snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace(" ", "_").replace("-", "_")
     guesses = (guess for rule in _RULES if (guess := rule(snake, facts)) is not None)
-    return next(guesses, None) or _guess_text(snake, facts)
+    return _with_marks(next(guesses, None) or _guess_text(snake, facts), facts)
+
+
+def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
+    """Say of text that spells a missing value where it stays a value, since the feature takes any text."""
+    if not facts.marked or not isinstance(guess.feature, Category | Text):
+        return guess
+    found = next((text for text in facts.distinct.texts.to_pylist() if is_mark(text)), None)
+    such = f", such as {quoted(found)}," if found is not None else ""
+    kind = "class" if isinstance(guess.feature, Category) else "text"
+    return guess._replace(reason=f"{guess.reason}; what spells a missing value{such} stays a {kind} of its own")
 
 
 def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:

@@ -15,7 +15,7 @@ from daskprep.kernels import string_views
 from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.multiset import merged
 
-__all__ = ["CLOCK", "IMAGE_SUFFIXES", "SOUND_SUFFIXES", "number_facts", "text_facts"]
+__all__ = ["CLOCK", "IMAGE_SUFFIXES", "SOUND_SUFFIXES", "is_mark", "number_facts", "text_facts"]
 
 _MARKS = ("?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "<na>", "nat", "-", "--", ".", "missing")
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
@@ -103,6 +103,11 @@ def _is_day(values: np.ndarray) -> np.ndarray:
         return near
     month, day = values // 100 % 100, values % 100
     return near & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
+
+
+def is_mark(text: str) -> bool:
+    """Return whether a text spells a missing value."""
+    return text.lower() in _MARKS
 
 
 def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:

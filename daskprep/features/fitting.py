@@ -34,6 +34,7 @@ from daskprep.summaries import FrameSummary
 
 if TYPE_CHECKING:
     from daskprep.features.base import Feature, Learned
+    from daskprep.progress import Advance, Progress
     from daskprep.sources import Source
 
 __all__ = [
@@ -65,7 +66,9 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def survey(features: Mapping[str, Feature], source: Source, split: Any = None) -> list[Surroundings]:
+def survey(
+    features: Mapping[str, Feature], source: Source, split: Any = None, progress: Progress | None = None
+) -> list[Surroundings]:
     """Take the census, if one is needed, and return what each partition must know of the others."""
     if (told := told_ahead(features, source, split)) is not None:
         return told
@@ -73,7 +76,16 @@ def survey(features: Mapping[str, Feature], source: Source, split: Any = None) -
     columns = list(dict.fromkeys([*source_columns(around), *(split.columns if split is not None else ())]))
     source.require(columns)
     function, numbers = functools.partial(_census, around), range(source.npartitions)
-    census = partitions.each(source, "census", function, columns or source.columns[:1], split, numbers)
+    tell = _advance(progress, "counting", source)
+    census = partitions.each(
+        source,
+        "census",
+        function,
+        columns or source.columns[:1],
+        split,
+        numbers,
+        advance=None if tell is None else lambda one: tell(rows=one.rows),
+    )
     return surroundings(around, census, split, functools.partial(_read_again, source, around, columns))
 
 
@@ -134,14 +146,21 @@ def _tell(around: Mapping[str, Feature], census: Sequence[PartitionCensus]) -> l
 
 
 def learn_source(
-    features: Mapping[str, Feature], source: Source, *, split: Any = None, scratch: str | None = None
+    features: Mapping[str, Feature],
+    source: Source,
+    *,
+    split: Any = None,
+    scratch: str | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Learned]:
     """Learn every feature from the training rows of a source, in one pass over its partitions."""
     check_columns(features, source)
-    told = survey(features, source, split)
+    told = survey(features, source, split, progress)
     columns = list(dict.fromkeys([*source_columns(features), *(split.assign_columns if split is not None else ())]))
     source.require(columns)
-    return learn_partitions(features, source, columns, _scan, dict(features), told, scratch=scratch)
+    tell = _advance(progress, "learning", source)
+    advance = None if tell is None else lambda rows: tell(rows=rows)
+    return learn_partitions(features, source, columns, _scan, dict(features), told, scratch=scratch, advance=advance)
 
 
 def learn_partitions(
@@ -177,6 +196,13 @@ def learn_partitions(
     for name, one in learned.items():
         _warn(name, features[name], one)
     return learned
+
+
+def _advance(progress: Progress | None, stage: str, source: Source) -> Advance | None:
+    """Begin a stage, if it is to be shown: then, results of partitions travel one by one."""
+    if progress is None or not progress.enabled:
+        return None
+    return progress.stage(stage, total=source.npartitions, unit="partitions")
 
 
 def _rows_learned(summary: FrameSummary) -> int:

@@ -155,14 +155,15 @@ def _choose(values: Mapping[str, Values], whole: Quantiles, center: float) -> _A
         half = max(0.5 if len(shown) < 2 else 0.0, finest)
         return _Axis(np.array([low - half, high + half]), *outside)
     # Prices in cents, rooms, years: where values lie on a grid, a bin holds as many places of it as its neighbours.
-    gap = float(np.diff(shown).min())
-    steps = float(shown[-1] - shown[0]) / gap
+    span = float(shown[-1] - shown[0])
+    steps = span / float(np.diff(shown).min())
     if steps > _MOST_STEPS:
         return _Axis(np.linspace(low, high, _BINS + 1), *outside)
-    width = max(1, math.ceil((round(steps) + 1) / _BINS)) * gap
-    return _Axis(
-        shown[0] - gap / 2 + width * np.arange(math.ceil((shown[-1] - shown[0] + gap) / width - 1e-6) + 1), *outside
-    )
+    # The smallest gap is a little less than that of the grid, as float32 has its noise.
+    gap, places = span / round(steps), round(steps) + 1
+    together = math.ceil(places / _BINS)
+    edges = shown[0] - gap / 2 + together * gap * np.arange(math.ceil(places / together) + 1)
+    return _Axis(edges, *outside)
 
 
 def _binned(values: Values, edges: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ import numpy as np
 
 from daskprep.features.date_numbers import count_days
 from daskprep.summaries import Quantiles, Summary
-from daskprep.summaries.quantiles import BUCKET_SHIFT, MAGNITUDE
 from daskprep.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -64,12 +63,7 @@ class Spread(Summary):
 
     def values(self) -> tuple[np.ndarray, np.ndarray]:
         """Return distances in order, and how often each was seen; those of a bucket become its middle."""
-        keys, counts = self.distances.keys, self.distances.counts
-        if not self.distances.exact:
-            # Zeros are many, and what else is in their bucket is as good as zero.
-            keys = (keys << BUCKET_SHIFT) + np.where(keys == 0, 0, np.int64(1) << (BUCKET_SHIFT - 1))
-        bits: np.ndarray = keys ^ ((keys >> 63) & MAGNITUDE)
-        return bits.view(np.float64), counts
+        return self.distances.values(), self.distances.counts
 
 
 @dataclass(frozen=True)

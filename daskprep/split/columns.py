@@ -34,6 +34,11 @@ class FixedSplit(Split):
 
     Any other value, and a missing one, is a `RejectedValueError` that names values and rows.
 
+    Parameters
+    ----------
+    column : str
+        Says the split of each row.
+
     Examples
     --------
     >>> import pyarrow as pa
@@ -83,6 +88,15 @@ class HashSplit(Split):
 
     Rows of one value (of one customer, say) stay together. The value counts in its string form: 1, 1.0 and
     "1" go the same way, and so do all missing values. Shares are met on average over values, not exactly.
+
+    Parameters
+    ----------
+    column : str
+        Its values say the split, of any flat type.
+    probabilities : sequence of float
+        Shares of train, validation and test, or of train and test; they add up to 1.
+    seed : int
+        Another one gives another choice.
 
     Examples
     --------

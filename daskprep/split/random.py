@@ -35,6 +35,13 @@ OnSmall = Literal["error", "train"]
 class RandomSplit(Split):
     """Rows fall to train, validation and test at random, in exact numbers.
 
+    Parameters
+    ----------
+    probabilities : sequence of float
+        Shares of train, validation and test, or of train and test; they add up to 1.
+    seed : int
+        Another one gives another choice.
+
     Examples
     --------
     >>> import pyarrow as pa
@@ -78,9 +85,13 @@ class StratifiedSplit(Split):
 
     Parameters
     ----------
-    column
+    column : str
         Holds the classes, of any flat type; 1, 1.0 and "1" are one class, and so are all missing values.
-    on_small
+    probabilities : sequence of float
+        Shares of train, validation and test, or of train and test; they add up to 1. They hold for each class.
+    seed : int
+        Another one gives another choice.
+    on_small : {"error", "train"}
         If a class is too small for its splits: "error", or "train" to warn and train on all its rows.
 
     Examples

@@ -31,9 +31,11 @@ class DatetimeSplit(Split):
 
     Parameters
     ----------
-    column
+    column : str
         Holds timestamps, dates, or strings. Times without a zone are UTC; strings count to the microsecond.
-    datetime_format
+    probabilities : sequence of float
+        Shares of train, validation and test, or of train and test; they add up to 1.
+    datetime_format : str or None
         Format of strings in the codes of `strptime`; None reads ISO 8601.
 
     Examples

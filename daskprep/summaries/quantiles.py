@@ -104,7 +104,12 @@ class Quantiles(Summary):
         if not len(self.keys):
             return math.nan
         lower, upper, weight = kth(self.counts, fraction)
-        return between(self._value(lower), self._value(upper), weight)
+        low, high = self._values(self.keys[[lower, upper]]).tolist()
+        return between(low, high, weight)
+
+    def values(self) -> np.ndarray:
+        """Return the values in order, each bucket's as its middle; `counts` says how often each was seen."""
+        return self._values(self.keys)
 
     def __add__(self, other: Quantiles) -> Quantiles:
         left, right = (self, other) if self.exact == other.exact else (self._coarse(), other._coarse())
@@ -133,14 +138,12 @@ class Quantiles(Summary):
             return self
         return Quantiles(*merged(self.keys >> BUCKET_SHIFT, self.counts), exact=False)
 
-    def _value(self, index: int) -> float:
-        key = int(self.keys[index])
+    def _values(self, keys: np.ndarray) -> np.ndarray:
         if self.exact:
-            return float(_doubles(np.array([key]))[0])
-        if key in (-1, 0):
-            return 0.0
-        middle = (key << BUCKET_SHIFT) + (1 << (BUCKET_SHIFT - 1))
-        return float(_doubles(np.array([middle]))[0])
+            return _doubles(keys)
+        middles = (keys << BUCKET_SHIFT) + (np.int64(1) << (BUCKET_SHIFT - 1))
+        # Zeros are many, and what else is in the buckets around them is as good as zero.
+        return np.where((keys == 0) | (keys == -1), 0.0, _doubles(middles))
 
 
 def _keys(doubles: np.ndarray) -> np.ndarray:

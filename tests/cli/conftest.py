@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
+import daskprep as dp
 from daskprep.cli import main
 
 ROWS = 300
@@ -78,6 +80,19 @@ def files(tmp_path_factory) -> Path:
     (folder / "rows.yaml").write_text(CONFIG)
     assert main(["preprocess", f"{folder}/rows.yaml", f"{folder}/rows.csv", "-o", f"{folder}/rows.dp", "-q"]) == 0
     return folder
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    """Give the dataset of a few photos that are decoded when they are loaded."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number in range(6):
+        Image.new("RGB", (8, 8), (number, 0, 0)).save(folder / f"{number}.png")
+    frame = pd.DataFrame({"photo": [f"{number}.png" for number in range(6)], "sold": [0, 1] * 3})
+    photo = dp.Image(mode="lazy_cached", height=8, width=8, num_channels=3, base_dir=str(folder))
+    dp.Preprocessor({"photo": photo, "sold": "binary"}).fit_write(frame, tmp_path / "photos.dp")
+    return tmp_path / "photos.dp"
 
 
 @pytest.fixture

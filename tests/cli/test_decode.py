@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -50,6 +52,20 @@ def test_decode_writes_parquet_by_the_name_of_the_file(call, files, tmp_path, as
     assert call("decode", files / "rows.dp", "-o", tmp_path / "a.parquet") == (0, "", "")
     table = pq.read_table(tmp_path / "a.parquet")
     assert table["city"].to_pylist() == as_read()["city"].tolist()
+
+
+def test_decode_writes_through_links_and_pipes(call, files, tmp_path):
+    expected = call("decode", files / "rows.dp", "--rows", 3).out
+    (tmp_path / "link.csv").symlink_to(tmp_path / "there.csv")
+    os.mkfifo(tmp_path / "pipe.csv")
+    with ThreadPoolExecutor(1) as pool:
+        read = pool.submit((tmp_path / "pipe.csv").read_text)
+        for name in ("link.csv", "pipe.csv", "new/folder/file.csv"):
+            assert call("decode", files / "rows.dp", "--rows", 3, "-o", tmp_path / name) == (0, "", "")
+    assert call("decode", files / "rows.dp", "--rows", 3, "-o", "-").out == expected
+    assert read.result() == (tmp_path / "there.csv").read_text() == expected
+    assert (tmp_path / "new/folder/file.csv").read_text() == expected
+    assert (tmp_path / "link.csv").is_symlink()
 
 
 def test_decode_of_no_rows_is_empty(call, files, rows):

@@ -6,6 +6,8 @@ import io
 import json
 import re
 import shutil
+import socket
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,18 +20,19 @@ import daskprep as dp
 # -- wrong data
 
 
-@pytest.mark.parametrize("command", ["inspect", "decode", "verify", "repair", "cache"])
-def test_a_path_without_a_dataset_is_one_line_and_status_1(call, tmp_path, command):
-    ended = call(command, tmp_path / "none.dp")
-    assert ended.status == 1
-    ended.check_line("none.dp", "check the path")
-
-
-def test_a_path_without_data_is_one_line(run_process, files, tmp_path):
-    ended = run_process("preprocess", files / "rows.yaml", files / "row.csv", "-o", tmp_path / "a.dp")
-    assert ended.status == 1
-    ended.check_line("row.csv")
-    assert not (tmp_path / "a.dp").exists()
+def test_a_wrong_path_is_one_line_and_status_1_for_every_command(run_process, files, tmp_path):
+    config, data = files / "rows.yaml", files / "rows.csv"
+    commands = [
+        f"{name} none.dp" for name in ("inspect", "inspect --html a.html", "decode", "verify", "repair", "cache")
+    ]
+    commands += ["infer none.csv", "preprocess auto none.csv -o a.dp", f"preprocess {config} none.csv -o a.dp"]
+    commands += [f"preprocess none.yaml {data} -o a.dp", f"demo {data}/none"]
+    code = "import sys; from daskprep.cli import main\nfor line in sys.argv[1:]: print(main(line.split()))"
+    ended = run_process(*commands, code=code, cwd=tmp_path)
+    lines = ended.error.splitlines()
+    assert ended.out.split() == ["1"] * len(commands) == ["1"] * len(lines)
+    assert all(re.match("error: .*none", line) for line in lines), lines
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_wrong_key_of_a_configuration_is_named_with_the_right_one(call, files, tmp_path, config):
@@ -76,6 +79,28 @@ def test_a_scheduler_that_does_not_answer_is_one_line(call, files, monkeypatch):
     ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "--skip-save", "--scheduler", where)
     assert ended.status == 1
     ended.check_line(where)
+
+
+# -- progress
+
+
+@pytest.mark.parametrize(
+    ("command", "stages"),
+    [
+        (["infer", "rows.csv"], ["guessing types"]),
+        (["preprocess", "rows.yaml", "rows.csv", "--skip-save"], ["learning"]),
+        (["preprocess", "auto", "rows.csv", "--skip-save"], ["guessing types", "learning"]),
+    ],
+)
+def test_progress_is_for_terminals_unless_quiet(call, files, tmp_path, monkeypatch, command, stages):
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    quiet = call(*command, "-q")
+    monkeypatch.setattr("daskprep.progress._is_watched", lambda: True)
+    said = call(*command)
+    assert said.out.startswith(quiet.out)
+    assert not quiet.error
+    assert all(f"{stage}: 100%" in said.error for stage in stages), said.error
 
 
 # -- infer and preprocess
@@ -201,6 +226,11 @@ def test_storage_options_open_data_and_dataset(call, files, tmp_path, s3, rows):
 @pytest.mark.cluster
 def test_workers_write_the_same_bytes(call, files, tmp_path, tree):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--workers", 2]
-    ended = call(*command)
+    with socket.socket() as taken:
+        with suppress(OSError):  # the port of Dask's dashboard: some other process may have it as well
+            taken.bind(("127.0.0.1", 8787))
+            taken.listen()
+        ended = call(*command)
     assert ended.status == 0, ended.error
+    assert not ended.error
     assert tree(tmp_path / "a.dp") == tree(files / "rows.dp")

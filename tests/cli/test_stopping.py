@@ -6,12 +6,39 @@ import functools
 import gzip
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+
+# Sends Ctrl-C to itself in the midst of a command, once it does something of which Python tells audit hooks.
+INTERRUPTED = """
+import os, signal, sys
+from daskprep.cli import main
+
+MOMENTS = {
+    "reading": lambda event, about: event == "open" and str(about[0]).endswith(".parquet"),
+    "writing": lambda event, about: event == "open" and isinstance(about[0], int) and about[1] == "w",
+    "learning": lambda event, about: event == "tempfile.mkdtemp",
+    "printing": lambda event, about: event == "import" and about[0] == "yaml",
+}
+
+def interrupt(event, about):
+    global moment
+    if moment and MOMENTS[moment](event, about):
+        moment = ""
+        os.kill(os.getpid(), signal.SIGINT)
+
+moment, *arguments = sys.argv[1:]
+sys.addaudithook(interrupt)
+sys.exit(main(arguments))
+"""
+INSPECT, DECODE = ["inspect", "rows.dp", "--html", "new.html"], ["decode", "rows.dp", "-o", "new.json"]
+REPAIR, CACHE, DEMO = ["repair", "damaged.dp", "rows.csv"], ["cache", "photos.dp"], ["demo", "new"]
+WRITE = ["preprocess", "rows.yaml", "rows.csv", "-o", "new.dp"]
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +85,64 @@ def test_a_full_disk_is_one_line_and_the_write_goes_on_when_there_is_room(run_pr
     ended.check_line("error: ", "no room", "run the same again")
     assert call(*command) == (0, "", "")
     assert tree(tmp_path / "a.dp") == tree(files / "rows.dp")
+
+
+@pytest.fixture
+def folder(files, photos, tmp_path) -> Path:
+    """Give a folder with rows.csv, rows.yaml, rows.dp, damaged.dp, of which a file is gone, and photos.dp."""
+    shutil.copytree(files, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(files / "rows.dp", tmp_path / "damaged.dp")
+    next((tmp_path / "damaged.dp").glob("*/train/table/*.parquet")).unlink()
+    return tmp_path
+
+
+def check_clean(before: dict[str, bytes], after: dict[str, bytes]) -> None:
+    """Check that nothing was altered, and that nothing is new but whole files within datasets."""
+    new = after.keys() - before.keys()
+    assert before.items() <= after.items()
+    assert not [name for name in new if ".dp/" not in name or name.endswith(("manifest.json", ".tmp"))]
+
+
+@pytest.mark.parametrize(
+    ("moment", "command"),
+    [
+        ("printing", ["infer", "rows.csv"]),
+        ("learning", ["preprocess", "auto", "rows.csv", "--skip-save"]),
+        ("writing", WRITE),
+        ("writing", INSPECT),
+        ("writing", DECODE),
+        ("reading", ["verify", "rows.dp"]),
+        ("writing", REPAIR),
+        ("writing", CACHE),
+        ("writing", DEMO),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else value,
+)
+def test_ctrl_c_leaves_nothing_half_done_and_the_same_command_ends_well(
+    run_process, call, folder, tree, monkeypatch, moment, command
+):
+    before = tree(folder)
+    ended = run_process(moment, *command, code=INTERRUPTED, cwd=folder)
+    assert ended.status == 130, ended.error
+    kept = {"preprocess": "-o" in command, "repair": True, "cache": True}.get(command[0], False)
+    ended.check_line("interrupted: ", "run the same again" if kept else "stopped by Ctrl-C")
+    check_clean(before, tree(folder))
+    monkeypatch.chdir(folder)
+    assert call(*command).status == 0
+
+
+@pytest.mark.parametrize("command", [INSPECT, DECODE, REPAIR, CACHE, DEMO], ids=lambda command: command[0])
+def test_a_full_disk_is_one_line_and_leaves_nothing_half_done(run_process, call, folder, tree, monkeypatch, command):
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+
+    before = tree(folder)
+    ended = run_process(*command, preexec_fn=limit, cwd=folder)
+    assert ended.status == 1
+    ended.check_line("error: ", "no room")
+    check_clean(before, tree(folder))
+    monkeypatch.chdir(folder)
+    assert call(*command).status == 0
 
 
 def test_a_reader_that_goes_away_is_no_error(run_process, files):

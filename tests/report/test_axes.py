@@ -35,6 +35,13 @@ def test_whole_numbers_are_in_the_middle_of_their_bins():
     assert chart.counts["train"].tolist() == [1, 2, 1, 0, 1]
 
 
+def test_whole_numbers_with_the_noise_of_float32_have_no_empty_bin_at_the_end():
+    scaled = (np.arange(1994, 2001) / 7).astype(np.float32)
+    chart = histogram(scaled.astype(np.float64) * 7)
+    assert chart.edges.tolist() == pytest.approx(np.arange(1993.5, 2001), abs=1e-3)
+    assert chart.counts["train"].tolist() == [1] * 7
+
+
 def test_bins_of_many_whole_numbers_hold_equally_many():
     chart = histogram(np.repeat(np.arange(1, 121), 3))
     assert set(chart.counts["train"].tolist()) == {9}

@@ -49,6 +49,22 @@ def test_quantiles_of_many_distinct_values_are_close(scale: float) -> None:
         assert abs(nearest - true) <= 2.0**-13 * abs(true)
 
 
+@given(st.lists(finite, min_size=1))
+def test_values_of_few_are_the_distinct_ones_in_order(values: list[float]) -> None:
+    summary = Quantiles.of(np.array(values))
+    assert summary.values().tolist() == sorted(set(values))
+    assert len(summary.counts) == len(set(values))
+
+
+def test_values_of_many_are_the_middles_of_their_buckets() -> None:
+    values = np.random.default_rng(0).normal(size=2 * DISTINCT_LIMIT)
+    values[:10] = 0.0
+    summary = Quantiles.of(values)
+    assert summary.counts[summary.values() == 0].tolist() == [10]
+    total = float(summary.values() @ summary.counts)
+    assert abs(total - values.sum()) <= 2.0**-13 * np.abs(values).sum()
+
+
 def test_zeros_among_many_distinct_values_stay_zero() -> None:
     values = np.concatenate([np.arange(1.0, DISTINCT_LIMIT + 1), np.zeros(DISTINCT_LIMIT * 2), [-0.0, -5e-324]])
     summary = Quantiles.of(values)
