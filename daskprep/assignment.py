@@ -18,15 +18,34 @@ from daskprep.features.table import Parsed, Surroundings, kept_rows, naming, rea
 from daskprep.sources import Source
 from daskprep.split import DROPPED, TRAIN, Split
 
-__all__ = ["assign_source", "row_repeats", "row_splits"]
+__all__ = ["Planned", "Told", "assign_source", "plan_assignment", "row_repeats", "row_splits"]
 
 
 @dataclass(frozen=True)
-class _Told:
+class Told:
     """What one partition must know to assign its rows."""
 
     around: Surroundings
     repeats: Any = None
+
+
+@dataclass(frozen=True)
+class Planned:
+    """How the rows of a source are assigned.
+
+    Attributes
+    ----------
+    dropping : dict
+        The features that may leave rows out.
+    columns : list of str
+        What must be read to assign rows; maybe nothing, where their numbers are enough.
+    told : list of Told
+        What each partition must know.
+    """
+
+    dropping: Mapping[str, Feature]
+    columns: list[str]
+    told: list[Told]
 
 
 def assign_source(
@@ -41,6 +60,21 @@ def assign_source(
     The split is that of learning, over the rows whose cells can be read. With `learned`, rows that encoding leaves
     out besides (outliers, labels that were not seen) are then taken from their splits.
     """
+    planned = plan_assignment(features, source, split, balance, learned)
+    like: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
+    columns = planned.columns or source.columns[:1]
+    shared = (planned.dropping, learned)
+    return partitions.arrays(source, _assign, columns, shared, planned.told, like=like, rows=source.row_counts)
+
+
+def plan_assignment(
+    features: Mapping[str, Feature],
+    source: Source,
+    split: Split | None,
+    balance: Balance | None,
+    learned: Mapping[str, Any] | None = None,
+) -> Planned:
+    """Find out what each partition must know to assign its rows, in as few passes over as few columns as will do."""
     check_columns(features, source)
     dropping = {
         name: feature
@@ -53,17 +87,13 @@ def assign_source(
             wanted = owner.assign_columns if isinstance(owner, Split) else owner.columns
             source.require(wanted)
             columns += [column for column in wanted if column not in columns]
-    columns = columns or source.columns[:1]
-    told = [
-        _Told(around) for around in survey({name: f for name, f in dropping.items() if f.drops_rows}, source, split)
-    ]
+    surveyed = {name: feature for name, feature in dropping.items() if feature.drops_rows}
+    told = [Told(around) for around in survey(surveyed, source, split)]
     if balance is not None:
         function = functools.partial(_balance_census, dropping, learned)
         counted = partitions.each(source, "balance", function, columns, balance, told)
-        plans = balance.plan(counted)
-        told = [_Told(one.around, repeats) for one, repeats in zip(told, plans, strict=True)]
-    like: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
-    return partitions.arrays(source, _assign, columns, (dropping, learned), told, like=like, rows=source.row_counts)
+        told = [Told(one.around, repeats) for one, repeats in zip(told, balance.plan(counted), strict=True)]
+    return Planned(dropping, columns, told)
 
 
 def row_splits(
@@ -111,12 +141,12 @@ def _balance_census(
     features: Mapping[str, Feature],
     learned: Mapping[str, Any] | None,
     balance: Balance,
-    told: _Told,
+    told: Told,
     table: pa.Table,
 ) -> Any:
     return balance.census(table, _splits(features, learned, told.around, table) == TRAIN)
 
 
-def _assign(state: tuple[Any, Any], told: _Told, table: pa.Table) -> dict[str, np.ndarray]:
+def _assign(state: tuple[Any, Any], told: Told, table: pa.Table) -> dict[str, np.ndarray]:
     splits = _splits(*state, told.around, table)
     return {"split": splits, "repeats": row_repeats(splits, told.repeats, table)}

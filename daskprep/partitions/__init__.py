@@ -1,13 +1,17 @@
 """The only builder of Dask graphs: run a function over every partition of a source, and merge what it gives."""
 
 from daskprep.partitions.block_arrays import blocks
+from daskprep.partitions.feeding import Asked, Feed, Job, open_feed
 from daskprep.partitions.graphs import Told
 from daskprep.partitions.passes import Arguments, Function, arrays, chained, each, exchanged, fold, run
-from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, worker_threads
+from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, scheduled_on, worker_threads
 
 __all__ = [
     "Arguments",
+    "Asked",
+    "Feed",
     "Function",
+    "Job",
     "Told",
     "arrays",
     "blocks",
@@ -18,6 +22,8 @@ __all__ = [
     "is_distributed",
     "is_in_process",
     "on_every_worker",
+    "open_feed",
     "run",
+    "scheduled_on",
     "worker_threads",
 ]

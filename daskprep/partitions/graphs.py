@@ -13,7 +13,7 @@ from dask._task_spec import DataNode, List, Task, TaskRef
 
 from daskprep.sources import Source, table_from_pandas
 
-__all__ = ["Layer", "Told", "partition_layer", "references", "unique"]
+__all__ = ["Layer", "Told", "on_frame", "on_piece", "partition_layer", "references", "unique"]
 
 Layer = dict[Any, Any]
 
@@ -47,10 +47,10 @@ def partition_layer(
         frame = source.frame[wanted]
         frame = (frame.map_partitions(_same) if apart else frame).optimize()
         layer.update(frame.__dask_graph__())
-        run: Callable[..., Any] = _on_frame
+        run: Callable[..., Any] = on_frame
         parts: Sequence[Any] = [TaskRef(key) for key in frame.__dask_keys__()]
     else:
-        run, parts = _on_piece, source.pieces
+        run, parts = on_piece, source.pieces
     if isinstance(arguments, Told):
         layer.update(arguments.layer)
         told = [(unique(f"tell-{name}"), i) for i in range(len(parts))]
@@ -78,9 +78,11 @@ def _same(frame: Any) -> Any:
     return frame
 
 
-def _on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
+def on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
+    """Run a function on a partition of a Dask frame."""
     return function(shared, argument, table_from_pandas(frame, columns))
 
 
-def _on_piece(function: Callable[..., Any], shared: Any, argument: Any, piece: Any, columns: list[str]) -> Any:
+def on_piece(function: Callable[..., Any], shared: Any, argument: Any, piece: Any, columns: list[str]) -> Any:
+    """Run a function on a piece of files."""
     return function(shared, argument, piece.read(columns))

@@ -7,7 +7,7 @@ import multiprocessing.pool
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import dask
@@ -19,15 +19,35 @@ from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.system import CPU_COUNT
 
-__all__ = ["Advance", "compute", "is_distributed", "is_in_process", "on_every_worker", "on_threads", "worker_threads"]
+__all__ = [
+    "Advance",
+    "active_client",
+    "compute",
+    "is_distributed",
+    "is_in_process",
+    "on_every_worker",
+    "on_threads",
+    "scheduled_on",
+    "worker_threads",
+]
 
 Advance = Callable[[Any], object]
 _Scheduler = Callable[..., Any]
 
 
+def active_client() -> Any:
+    """Return the ``distributed.Client`` whose workers run the tasks, or None."""
+    return _client(_scheduler())
+
+
+def scheduled_on(client: Any) -> AbstractContextManager[Any]:
+    """Let the workers of a client run the tasks; None: those that do so anyway."""
+    return nullcontext() if client is None else dask.config.set(scheduler=client)
+
+
 def is_distributed() -> bool:
     """Return whether the workers of an active ``distributed.Client`` run the tasks."""
-    return _client(_scheduler()) is not None
+    return active_client() is not None
 
 
 def on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.file_source import PARTITION_BYTES
 
-__all__ = ["Ceiling", "plan_source"]
+__all__ = ["Ceiling", "bytes_of", "plan_source"]
 
 # Resident memory of a process that has imported what a write needs and done nothing yet, measured.
 PROCESS_BYTES = 250_000_000
@@ -100,13 +100,13 @@ def _largest_partition(source: Source) -> int:
     return max((piece.nbytes for piece in source.pieces), default=0)
 
 
-def bytes_of(memory: str | int) -> int:
-    """Return the number of bytes that "2GB", "500 MiB" or a whole number means."""
+def bytes_of(memory: str | int, option: str = "memory") -> int:
+    """Return the number of bytes that "2GB", "500 MiB" or a whole number means; `option` is what errors call it."""
     if isinstance(memory, int) and not isinstance(memory, bool) and memory > 0:
         return memory
     found = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]?i?)b?\s*", str(memory).lower())
     if not isinstance(memory, str) or found is None or found[2] not in _UNITS:
-        raise ConfigError(f'memory={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
+        raise ConfigError(f'{option}={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
     return int(float(found[1]) * _UNITS[found[2]])
 
 

@@ -151,9 +151,9 @@ def test_ranks_share_blocks_at_their_borders_alone():
 def test_no_block_is_let_go_that_is_needed(shuffle):
     schedule = make_schedule(1003, 32, 48, 24, rank=1, world=3, shuffle=shuffle)
     all_places = np.arange(len(schedule.blocks.sizes))
-    for batch in range(schedule._full):
+    for batch in range(schedule.full):
         needed = set(all_places[schedule.needed(all_places, batch)].tolist())
-        assert set(schedule.places(range(batch, schedule._full))) <= needed
+        assert set(schedule.places(range(batch, schedule.full))) <= needed
 
 
 def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):

@@ -1,0 +1,97 @@
+"""Streams of daskprep: does encoding hide behind training, is memory bounded, and how fast is it beside Ray Data.
+
+    python benchmarks/stream.py --data bench-data/stream
+    python benchmarks/stream.py --data bench-data/stream --python peers/bin/python --rounds 3
+
+Each run is a fresh process, one at a time. With --python, an interpreter that has ray and torch, Ray Data reads the
+same file with the same preprocessing, in turn with ours, shuffled within a buffer of as many rows as half our window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Run = dict[str, Any]
+
+HERE = Path(__file__).parent
+# Of a row of the table, encoded: 8 floats, 4 ids of 2 bytes, a label, and what a stream keeps besides.
+ROW_BYTES = 8 * 4 + 4 * 2 + 1 + 24
+# 20 ids of 2 bytes.
+TEXT_BYTES = 40
+
+
+def run_once(python: str | Path, script: str, *options: object) -> Run:
+    """Run a script in a fresh process and read its JSON line."""
+    command = [str(part) for part in (python, HERE / script, *options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith('{"tool"')]
+    if done.returncode or not lines:
+        raise SystemExit(f"{script} failed with exit {done.returncode}:\n{done.stderr[-2000:]}")
+    run: Run = lines[-1]
+    print(f"{script}: { {key: run[key] for key in list(run)[:8]} }", file=sys.stderr, flush=True)
+    return run
+
+
+def middle(runs: list[Run], key: str) -> float:
+    return float(median(run[key] for run in runs))
+
+
+def overlap(arguments: argparse.Namespace) -> None:
+    """Print how long encoding and training take apart and together."""
+    # Twenty windows: training on the last one cannot hide behind encoding.
+    window = arguments.rows * (ROW_BYTES + TEXT_BYTES) // 10
+    options = ("overlap", "--data", arguments.data, "--rows", arguments.rows, "--window", window)
+    runs = [run_once(sys.executable, "ours_stream.py", *options) for _ in range(arguments.rounds)]
+    print("| encoding, s | training, s | both, s | both, times the longer | first batch, s |\n|---|---|---|---|---|")
+    names = ("encoding_s", "training_s", "both_s", "to_the_longer", "first_batch_s")
+    print(f"| {' | '.join(f'{middle(runs, name):.2f}' for name in names)} |")
+
+
+def memory(arguments: argparse.Namespace) -> None:
+    """Print what a trainer and the workers hold over ten windows."""
+    window = arguments.rows * ROW_BYTES // 10
+    options = ("memory", "--data", arguments.data, "--rows", arguments.rows, "--window", window)
+    print("| model | window, MB | trainer grew, MB | a worker grew, MB |\n|---|---|---|---|")
+    for name, step in (("fast", 0.0), ("slow", 0.01)):
+        run = run_once(sys.executable, "ours_stream.py", *options, "--step", step, "--epochs", 1)
+        workers = max(run["workers_grew_mb"])
+        print(f"| {name} | {window / 1e6:.0f} | {run['trainer_grew_mb']:.0f} | {workers:.0f} |")
+
+
+def beside_ray(arguments: argparse.Namespace) -> None:
+    """Print how fast batches come, in turn with Ray Data."""
+    window = 2 * arguments.buffer * ROW_BYTES
+    shared = ("--data", arguments.data, "--rows", arguments.rows)
+    runs: dict[str, list[Run]] = {"daskprep": [], "Ray Data": []}
+    for _ in range(arguments.rounds):
+        runs["daskprep"].append(run_once(sys.executable, "ours_stream.py", "load", *shared, "--window", window))
+        options = (*shared, "--buffer", arguments.buffer)
+        runs["Ray Data"].append(run_once(arguments.python, "peer_ray_stream.py", *options))
+    print("| tool | rows/s | first batch, s | peak anonymous memory, MB |\n|---|---|---|---|")
+    for name, found in runs.items():
+        cells = (middle(found, "rows_per_s"), middle(found, "first_batch_s"), middle(found, "peak_mb"))
+        print(f"| {name} | {cells[0]:,.0f} | {cells[1]:.2f} | {cells[2]:,.0f} |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="folder for the table, which is made on the first run")
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--python", type=Path, help="an interpreter that has ray and torch")
+    parser.add_argument("--buffer", type=int, default=250_000, help="rows that are shuffled together")
+    arguments = parser.parse_args()
+    overlap(arguments)
+    memory(arguments)
+    if arguments.python is not None:
+        beside_ray(arguments)
+
+
+if __name__ == "__main__":
+    main()

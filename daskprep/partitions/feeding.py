@@ -1,0 +1,220 @@
+"""Run a function over partitions that are chosen one by one, and hand each result over as soon as it is there."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from dask._task_spec import DataNode, Task, TaskRef
+from dask.local import get_sync
+from dask.optimization import cull
+from dask.system import CPU_COUNT
+
+from daskprep.partitions.graphs import Layer, on_frame, on_piece, unique
+from daskprep.partitions.passes import Function
+from daskprep.partitions.schedulers import active_client
+from daskprep.sources import Source
+
+__all__ = ["Asked", "ClusterFeed", "Feed", "Job", "ThreadFeed", "open_feed"]
+
+# Results that travel from workers at a time; more would only share the same network.
+_FETCHING_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is done with partitions: ``function(shared, argument, table)``, and then maybe ``then(result, argument)``.
+
+    Attributes
+    ----------
+    digest : str
+        The same for the same source, function and `shared` in any process: clients that ask a scheduler for the same
+        share its tasks.
+    """
+
+    source: Source
+    columns: Sequence[str]
+    function: Function
+    shared: Any
+    then: Callable[[Any, Any], Any]
+    digest: str
+
+
+class Asked(NamedTuple):
+    """One partition of a job: the arguments of its functions.
+
+    `then` is None where nothing is to be done with the result. `turn` tells apart the same partition asked for again,
+    `place` says which partitions are wanted first.
+    """
+
+    number: int
+    argument: Any
+    then: Any
+    turn: int
+    place: int
+
+
+class Feed(ABC):
+    """Does a job for one partition after the other."""
+
+    @abstractmethod
+    def width(self) -> int:
+        """Return how many partitions are worked on at a time, as things are now."""
+
+    @abstractmethod
+    def begin(self, asked: Asked) -> Future[Any]:
+        """Put a partition to work."""
+
+    @abstractmethod
+    def forget(self, asked: Asked) -> None:
+        """Let go of a partition: nobody else will ask for it."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop; what is being worked on in this process is waited for."""
+
+
+def open_feed(job: Job, client: Any = None, threads: int | None = None) -> Feed:
+    """Return a feed of a cluster, if its client is given or active, or else of threads of this process."""
+    client = None if job.source.in_memory else client or active_client()
+    return ThreadFeed(job, threads or CPU_COUNT) if client is None else ClusterFeed(job, client)
+
+
+class ThreadFeed(Feed):
+    """Works on threads of this process; of a Dask frame a thread computes all that a partition is made of."""
+
+    def __init__(self, job: Job, threads: int) -> None:
+        self.job = job
+        self._threads = threads
+        self._graph = _Graph(job) if job.source.is_dask else None
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="daskprep-stream")
+
+    def width(self) -> int:
+        return self._threads
+
+    def begin(self, asked: Asked) -> Future[Any]:
+        return self._pool.submit(self._run, asked)
+
+    def forget(self, asked: Asked) -> None:
+        pass
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _run(self, asked: Asked) -> Any:
+        job = self.job
+        if self._graph is None:
+            table = job.source.read(asked.number, job.columns)
+            result = job.function(job.shared, asked.argument, table)
+        else:
+            layer, key = self._graph.part(asked.number)
+            result = on_frame(job.function, job.shared, asked.argument, get_sync(layer, key), list(job.columns))
+        return result if asked.then is None else job.then(result, asked.then)
+
+
+class ClusterFeed(Feed):
+    """Works on the workers of a cluster, and fetches results from them without a detour.
+
+    What `shared` holds travels once. A partition that another client asked for too is encoded once, as long as one of
+    them still holds it: hence one with `then` is held until it is forgotten.
+    """
+
+    def __init__(self, job: Job, client: Any) -> None:
+        self.job = job
+        self._client = client
+        self._graph = _Graph(job) if job.source.is_dask else None
+        self._lock = threading.Lock()
+        self._closed = False
+        self._held: dict[Any, list[Any]] = {}
+        self._pool = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="daskprep-fetch")
+        self._encoded, self._own = f"stream-{job.digest}", unique("own")
+        self._shared = f"stream-shared-{job.digest}"
+        # A node of a graph, which the scheduler can send again if the worker that has it is lost.
+        self._keeps = client.get({self._shared: DataNode(self._shared, job.shared)}, [self._shared], sync=False)
+
+    def width(self) -> int:
+        threads: dict[str, int] = self._client.nthreads()
+        return max(1, sum(threads.values()))
+
+    def begin(self, asked: Asked) -> Future[Any]:
+        outer: Future[Any] = Future()
+        keys, layer = self._layer(asked)
+        futures = self._client.get(layer, keys, sync=False, priority=-asked.place)
+        with self._lock:
+            self._held[self._key(asked)] = futures
+        futures[-1].add_done_callback(functools.partial(self._fetch_soon, asked, outer))
+        return outer
+
+    def _layer(self, asked: Asked) -> tuple[list[Any], Layer]:
+        """Return the graph of one partition, and the keys of what is to be held, the result last."""
+        job, key = self.job, self._key(asked)
+        layer: Layer = {}
+        run: Callable[..., Any] = on_piece
+        part: Any
+        if self._graph is None:
+            part = job.source.pieces[asked.number]
+        else:
+            layer, part_key = self._graph.part(asked.number)
+            run, part = on_frame, TaskRef(part_key)
+        layer[key] = Task(key, run, job.function, TaskRef(self._shared), asked.argument, part, list(job.columns))
+        if asked.then is None:
+            return [key], layer
+        # Only this feed asks for it.
+        then = (self._own, asked.turn, asked.number)
+        layer[then] = Task(then, job.then, TaskRef(key), asked.then)
+        return [key, then], layer
+
+    def _key(self, asked: Asked) -> tuple[str, int, int]:
+        return self._encoded, asked.turn, asked.number
+
+    def _fetch_soon(self, asked: Asked, outer: Future[Any], future: Any) -> None:
+        with self._lock:
+            if not self._closed:
+                self._pool.submit(self._fetch, asked, outer, future)
+
+    def _fetch(self, asked: Asked, outer: Future[Any], future: Any) -> None:
+        try:
+            result = self._client.gather(future, direct=True)
+        except BaseException as error:
+            outer.set_exception(error)
+            return
+        with self._lock:
+            held = self._held.get(self._key(asked), [])
+            if held:
+                held.pop().release()
+        outer.set_result(result)
+
+    def forget(self, asked: Asked) -> None:
+        with self._lock:
+            held = self._held.pop(self._key(asked), [])
+        for future in held:
+            future.release()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            futures = [one for held in self._held.values() for one in held]
+            self._held.clear()
+        self._pool.shutdown(cancel_futures=True)
+        for future in [*futures, *self._keeps]:
+            future.release()
+
+
+class _Graph:
+    """The graph of a Dask frame, cut to what one partition is made of."""
+
+    def __init__(self, job: Job) -> None:
+        frame = job.source.frame[list(job.columns)].optimize()
+        self._graph = dict(frame.__dask_graph__())
+        self._keys = frame.__dask_keys__()
+
+    def part(self, number: int) -> tuple[Layer, Any]:
+        """Return the graph of a partition, and its key."""
+        key = self._keys[number]
+        layer, _ = cull(self._graph, [key])
+        return dict(layer), key

@@ -1,0 +1,151 @@
+"""What the batches of a stream hold: which outputs, how they lie in memory, and what makes them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from daskprep import partitions
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.features.table import source_columns
+from daskprep.loader.batches import chosen_names
+from daskprep.loader.blocks import Group, groups_of
+from daskprep.sources import FileSource, Source
+from daskprep.state import state_files
+from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.streaming.encoding import Encoding, encode_partition, own_rows
+from daskprep.writing.placement import SPLITS
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature
+    from daskprep.features.media import MediaFeature
+    from daskprep.media.decoding import MediaDecoder
+    from daskprep.streaming.plan import Plan
+    from daskprep.writing.recipe import Recipe
+
+__all__ = ["Contents", "digest_of_stream", "names_of"]
+
+# Of each row, besides its outputs: its numbers in the split and in the source, and its place in the window.
+_ROW_BYTES = 24
+
+
+@dataclass(frozen=True)
+class Contents:
+    """The outputs of a stream.
+
+    Attributes
+    ----------
+    columns, targets : list of str
+        The outputs asked for; targets are given also if they are not among `columns`.
+    decode_on : {"trainer", "workers"}
+        Where images and sounds are decoded.
+    """
+
+    recipe: Recipe
+    source: Source
+    split: str
+    columns: tuple[str, ...]
+    targets: tuple[str, ...]
+    decode_on: Literal["trainer", "workers"]
+    row_ids: bool
+
+    @property
+    def learned(self) -> Mapping[str, Any]:
+        return cast("Mapping[str, Any]", self.recipe.learned)
+
+    @cached_property
+    def outputs(self) -> list[Output]:
+        """The outputs as they are in memory; of media to be decoded here, what is known of their cells."""
+        found = {}
+        for name, feature in self.recipe.features.items():
+            learned = self.learned[name]
+            cells = max(1, learned.file_bytes) if feature.is_media and self.decode_on == "trainer" else None
+            for suffix, array in feature.empty_outputs(learned).items():
+                found[name + suffix] = Output(name + suffix, str(array.dtype), array.shape[1:], cells)
+        return [found[name] for name in dict.fromkeys([*self.columns, *self.targets])]
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The features of the outputs."""
+        names = {output.name for output in self.outputs}
+        return {
+            name: feature
+            for name, feature in self.recipe.features.items()
+            if any(name + suffix in names for suffix in feature.outputs)
+        }
+
+    @property
+    def names(self) -> list[str]:
+        """What batches hold."""
+        names = [output.name for output in self.outputs]
+        return [*names, ROW_ID.name] if self.row_ids else names
+
+    @cached_property
+    def groups(self) -> list[Group]:
+        """The arrays that outputs lie in."""
+        groups = groups_of(self.outputs)
+        # Numbers in the source also tell which image cannot be decoded.
+        return [Group((ROW_ID,)), *groups] if self.row_ids or any(group.is_cells for group in groups) else groups
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row in a window."""
+        return _ROW_BYTES + sum(output.stored_bytes for output in self.outputs)
+
+    def job(self, plan: Plan, digest: str) -> partitions.Job:
+        """Return what is done with partitions; `digest` is that of the stream."""
+        wanted = self.features
+        groups = [tuple(output.name for output in group.outputs) for group in self.groups]
+        learned = {name: self.learned[name] for name in {**wanted, **plan.dropping}}
+        decodes = self.decode_on == "workers"
+        encoding = Encoding(wanted, dict(plan.dropping), learned, SPLITS[self.split], groups, decodes)
+        columns = list(dict.fromkeys([*source_columns(wanted), *plan.columns]))
+        facts = [digest, self.split, groups, decodes, columns, _identity(self.source)]
+        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        return partitions.Job(self.source, columns, encode_partition, encoding, own_rows, key)
+
+    def decoders(self) -> dict[str, MediaDecoder]:
+        """Return what decodes images and sounds in this process."""
+        decoders = {}
+        for group in self.groups:
+            if group.is_cells:
+                feature = cast("MediaFeature", self.recipe.features[group.name])
+                decoders[group.name] = feature.decoder(self.learned[group.name])
+                decoders[group.name].prepare()
+        return decoders
+
+
+def names_of(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return the names of the outputs asked for, or raise ConfigError for one that is not there."""
+    known = [name + suffix for name, feature in recipe.features.items() for suffix in feature.outputs]
+
+    def check(name: str) -> None:
+        if name not in known:
+            raise ConfigError(
+                f'there is no output "{name}".{did_you_mean(name, known)} Outputs are: {", ".join(known)}'
+            )
+
+    return tuple(chosen_names(columns, known, check))
+
+
+def digest_of_stream(recipe: Recipe, plan: Plan) -> str:
+    """Return a digest of the rows of a stream and of what is made of them, the same in every process."""
+    digest = hashlib.sha256()
+    for name, data in sorted(state_files(recipe.describe(recipe.learned)).items()):
+        digest.update(f"{name} {len(data)} ".encode())
+        digest.update(data)
+    digest.update(plan.source_rows.tobytes())
+    digest.update(plan.counts.tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _identity(source: Source) -> Any:
+    """Return JSON values that are the same for the same source in every process, where that can be told."""
+    if isinstance(source, FileSource):
+        return [source.fingerprint(), str(source.settings)]
+    return source.frame._name if source.is_dask else uuid.uuid4().hex

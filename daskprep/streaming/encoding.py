@@ -1,0 +1,167 @@
+"""What a task of a stream does: a partition becomes the encoded rows of one split, or those that one rank is given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.assignment import Told, row_repeats, row_splits
+from daskprep.features.table import completed_columns, encoded_outputs, read_columns
+from daskprep.media.failures import check_failures
+from daskprep.permutation import Integers, permute
+from daskprep.storage.arrays import ROW_ID
+from daskprep.writing.carried import Carried, take
+
+if TYPE_CHECKING:
+    from daskprep.features import Feature
+    from daskprep.features.media import MediaFeature
+
+__all__ = ["Encoding", "RankShare", "Rows", "Stretch", "encode_partition", "own_rows"]
+
+Rows: TypeAlias = Sequence[Carried]
+"""One array for each group of outputs."""
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How partitions are encoded, for all of them.
+
+    Attributes
+    ----------
+    features, learned : mapping
+        Those of the outputs that are given.
+    dropping : mapping
+        The features that may leave rows out.
+    code : int
+        The split whose rows are given.
+    groups : sequence of (str, ...)
+        The outputs of each array; several are scalars of one type, side by side.
+    decodes : bool
+        Whether images and sounds are decoded, and not given as cells.
+    """
+
+    features: Mapping[str, Feature]
+    dropping: Mapping[str, Feature]
+    learned: Mapping[str, Any]
+    code: int
+    groups: Sequence[tuple[str, ...]]
+    decodes: bool
+
+    def __call__(self, told: Told, first_row: int, table: pa.Table) -> Rows:
+        """Return the rows of the split; `first_row` is the number that the first row has in the source."""
+        parsed = read_columns({**self.dropping, **self.features}, table)
+        splits = row_splits(self.dropping, self.learned, told.around, parsed, table)
+        repeats = row_repeats(splits, told.repeats, table)
+        keep = splits == self.code
+        row_ids = first_row + np.flatnonzero(keep)
+        columns = completed_columns(self.features, self.learned, told.around, parsed, table)
+        rows: dict[str, Carried] = {ROW_ID.name: row_ids}
+        for name, column in encoded_outputs(self.features, self.learned, columns, keep, carried=True):
+            is_cells = not isinstance(column, np.ndarray)
+            rows[name] = self._decoded(name, column, row_ids) if is_cells and self.decodes else column
+        order = np.repeat(np.arange(len(row_ids)), repeats[keep])
+        as_is = np.array_equal(order, np.arange(len(row_ids)))
+        joined = [_side_by_side([rows.pop(name) for name in names]) for names in self.groups]
+        return joined if as_is else [take(column, order) for column in joined]
+
+    def _decoded(self, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
+        feature = cast("MediaFeature", self.features[name])
+        decoder = feature.decoder(self.learned[name])
+        rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
+        check_failures(decoder.decode(cells, rows), feature.on_error, name, row_ids)
+        return rows
+
+
+def _side_by_side(columns: list[Carried]) -> Carried:
+    if len(columns) > 1 or (isinstance(columns[0], np.ndarray) and columns[0].ndim == 1):
+        return np.stack(columns, axis=1)
+    return columns[0]
+
+
+def encode_partition(encoding: Encoding, told: tuple[Told, int], table: pa.Table) -> Rows:
+    """Encode a partition, given what it must know and the number of its first row."""
+    return encoding(*told, table)
+
+
+@dataclass(frozen=True)
+class RankShare:
+    """Which positions of an epoch's sequence a rank is given: a piece of each full batch, and one of what is left.
+
+    Attributes
+    ----------
+    first : int
+        The position from which on rows are given; those before were given earlier.
+    full : int
+        Number of full batches.
+    tail : range
+        The rank's positions behind the full batches.
+    """
+
+    first: int
+    full: int
+    batch_size: int
+    rank: int
+    world_size: int
+    tail: range
+
+    @property
+    def _own(self) -> int:
+        return self.batch_size // self.world_size
+
+    def places(self, positions: Integers) -> Integers:
+        """Return the place of each position among the rank's own, and -1 for those of others."""
+        own = self._own
+        batches, within = np.divmod(positions - self.first, self.batch_size)
+        within -= self.rank * own
+        places = batches * own + within
+        places[(batches < 0) | (batches >= self.full) | (within < 0) | (within >= own)] = -1
+        if self.tail:
+            last = (positions >= self.tail.start) & (positions < self.tail.stop)
+            places[last] = positions[last] - self.tail.start + self.full * own
+        return places
+
+    def before(self, position: int) -> int:
+        """Return how many of the rank's own positions lie before a position."""
+        own = self._own
+        batches, within = divmod(max(0, position - self.first), self.batch_size)
+        rows = self.full * own if batches >= self.full else batches * own + min(max(within - self.rank * own, 0), own)
+        return rows + min(max(position - self.tail.start, 0), len(self.tail)) if self.tail else rows
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Where the rows of a partition lie in an epoch's sequence: strewn over a window, or one after the other.
+
+    Attributes
+    ----------
+    start : int
+        Where the window begins.
+    first, rows : int
+        Which of the rows of the window the partition has.
+    window_rows : int
+        Rows of the window.
+    key : int or None
+        Chooses how the rows of the window are permuted; None: they are not.
+    """
+
+    start: int
+    first: int
+    rows: int
+    window_rows: int
+    key: int | None
+
+    def positions(self) -> Integers:
+        """Return the position of each row."""
+        index = np.arange(self.first, self.first + self.rows)
+        return self.start + (index if self.key is None else permute(index, self.window_rows, self.key))
+
+
+def own_rows(rows: Rows, where: tuple[Stretch, RankShare]) -> Rows:
+    """Return those rows of a partition that a rank is given."""
+    stretch, share = where
+    own = np.flatnonzero(share.places(stretch.positions()) >= 0)
+    return [take(column, own) for column in rows]

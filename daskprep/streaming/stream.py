@@ -1,0 +1,371 @@
+"""Batches for torch straight from a source, encoded while a model trains."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from daskprep import partitions
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.loader.audit import Tally, proven
+from daskprep.loader.augment import check_augment
+from daskprep.loader.batches import Expander, Finish, Form, cut
+from daskprep.loader.device import Mover
+from daskprep.loader.order import Schedule
+from daskprep.loader.standing import Ranks, check_count, check_left, check_rows, check_same, check_state
+from daskprep.sources import Source
+from daskprep.streaming.contents import Contents, digest_of_stream, names_of
+from daskprep.streaming.describing import describe_html
+from daskprep.streaming.order import Order, check_window, share_of
+from daskprep.streaming.plan import plan_stream
+from daskprep.streaming.reading import Reader
+from daskprep.streaming.windows import Supply, Times, Upcoming
+from daskprep.writing.memory import bytes_of
+from daskprep.writing.placement import SPLITS
+
+if TYPE_CHECKING:
+    from daskprep.writing.recipe import Recipe
+
+__all__ = ["Stream"]
+
+FORMAT = 1
+_MOST_THREADS = 16
+
+
+class Stream(IterableDataset[Any]):
+    """Batches of the rows of a split as dicts of tensors, read and encoded from their source while a model trains.
+
+    Made by `Preprocessor.stream`. An epoch gives every row exactly once, in an order that follows from seed, epoch,
+    window and the rows of the partitions: the same global batches for any number of ranks that divides the batch, on
+    threads or a cluster, however partitions come. Iterating gives `epochs` epochs, and iterating again the next ones.
+
+    Parameters
+    ----------
+    recipe, source
+        What is done to the rows, and where these are.
+    batch_size : int
+        Rows of a batch over all ranks together; a rank gets ``batch_size / world_size`` of them.
+    split : {"train", "validation", "test"}
+        Which rows are given, balanced as the Preprocessor says.
+    epochs : int or None
+        How many epochs one iteration gives, one after the other without a pause; None: no end.
+    shuffle : bool
+        Whether partitions come in another order in each epoch, and the rows of a window in any; else all as they lie
+        in the source.
+    window : str or int
+        Bytes of encoded rows, such as "2GB", that are held at most: rows are shuffled within half of them while the
+        other half is made.
+    seed : int
+        Chooses the order.
+    drop_last : bool
+        Whether rows that do not fill a batch are left out. Else they are a batch of their own, shared out evenly, or,
+        if there are fewer than ranks, part of the last one.
+    columns : iterable of str or None
+        The outputs that batches hold; None for all.
+    targets : str, iterable of str or None
+        Outputs that come apart: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+    expand : bool
+        Whether compact rows become what a model reads, or stay as a dataset would hold them.
+    row_ids : bool
+        Whether batches hold "row_id", the number of each row in the source.
+    transform : callable or None
+        Applied to every batch, last.
+    augment : mapping or None
+        What is done to images by chance, by output, as in a loader.
+    rank, world_size : int or None
+        Which share of each batch is given; None: those of torch.distributed if it runs, else 0 of 1.
+    device : str, torch.device or None
+        Where tensors are put, copied while the batch before is worked on; None leaves them in memory.
+    client : distributed.Client or None
+        Whose workers read and encode; None: those of the active client, or threads of this process. Frames in memory
+        are always encoded here.
+    threads : int or None
+        Threads of this process that encode, and that decode images and sounds; None: as many as there are cores.
+    decode_on : {"trainer", "workers"}
+        Where images and sounds are decoded: here, for the batches that come next, or where they are read.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import daskprep as dp
+    >>> frame = pd.DataFrame({"price": [1.0, 2.0, 3.0], "sold": [True, False, True]})
+    >>> prep = dp.Preprocessor({"price": dp.Number(normalization=None), "sold": "binary"}).fit(frame)
+    >>> for inputs, sold in prep.stream(frame, batch_size=2, shuffle=False, targets="sold"):
+    ...     print(inputs["price"].tolist(), sold.tolist())
+    [1.0, 2.0] [True, False]
+    [3.0] [True]
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        source: Source,
+        batch_size: int = 1024,
+        *,
+        split: str = "train",
+        epochs: int | None = 1,
+        shuffle: bool = True,
+        window: str | int = "2GB",
+        seed: int = 0,
+        drop_last: bool = False,
+        columns: Iterable[str] | None = None,
+        targets: str | Iterable[str] | None = None,
+        expand: bool = True,
+        row_ids: bool = False,
+        transform: Callable[[Any], Any] | None = None,
+        augment: Mapping[str, Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        device: str | torch.device | None = None,
+        client: Any = None,
+        threads: int | None = None,
+        decode_on: Literal["trainer", "workers"] = "trainer",
+    ) -> None:
+        for name, value in (("batch_size", batch_size), ("epochs", epochs), ("threads", threads)):
+            check_count(name, value, 1)
+        if split not in SPLITS:
+            raise ConfigError(f"split={split!r}: expected one of {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
+        if decode_on not in ("trainer", "workers"):
+            raise ConfigError(f'decode_on={decode_on!r}: expected "trainer" or "workers"')
+        self.window_bytes = bytes_of(window, "window")
+        self.source = source
+        self.batch_size = batch_size
+        self.split = split
+        self.epochs = epochs
+        self.shuffle = shuffle
+        self.window = window
+        self.seed = int(seed)
+        self.drop_last = drop_last
+        self.device = None if device is None else torch.device(device)
+        self.threads = threads
+        self._client = client
+        chosen, wanted = names_of(recipe, columns), names_of(recipe, targets or ())
+        self._contents = contents = Contents(recipe, source, split, chosen, wanted, decode_on, row_ids)
+        form = Form(contents.targets, isinstance(targets, str), transform)
+        shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
+        expander = Expander.of(recipe.features, contents.learned, shapes if expand else ())
+        self._finish = Finish(self.seed, check_augment(augment, shapes), expander, form)
+        self._ranks = Ranks(rank, world_size)
+        with partitions.scheduled_on(client):
+            self._plan = plan_stream(
+                recipe.features, contents.learned, source, recipe.split, recipe.balance, contents.features
+            )
+        sizes = self._plan.sizes(split)
+        window_rows = check_window(sizes, contents.row_bytes, self.window_bytes, window)
+        self._order = Order(sizes, window_rows, self.seed, shuffle)
+        self._digest = digest_of_stream(recipe, self._plan)
+        self._position()
+        if epochs is None and drop_last and self._order.rows < batch_size:
+            raise ConfigError(
+                f"{self._order.rows:,} rows do not fill a batch of {batch_size:,}, and drop_last leaves them out: "
+                "give a smaller batch_size"
+            )
+        self.epoch = 0
+        self._first_epoch = 0
+        self._rows_given = 0
+        self._begun = False
+        self._running: object = None
+        self._audited: tuple[Schedule, range, Tally] | None = None
+        self._times = Times()
+
+    # -- where this process stands
+
+    @property
+    def rank(self) -> int:
+        return self._position()[0]
+
+    @property
+    def world_size(self) -> int:
+        return self._position()[1]
+
+    def _position(self) -> tuple[int, int]:
+        rank, world = self._ranks.position(self.batch_size)
+        check_rows(self._order.rows, world)
+        return rank, world
+
+    @property
+    def columns(self) -> list[str]:
+        """Names of the outputs that batches hold."""
+        return self._contents.names
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration begin with this epoch, or go on in it where a state was loaded."""
+        check_count("epoch", epoch, 0)
+        if epoch != self.epoch or self._begun:
+            self._go_to(epoch, epoch)
+
+    def _go_to(self, epoch: int, first_epoch: int, rows_given: int = 0) -> None:
+        self.epoch, self._first_epoch, self._rows_given = epoch, first_epoch, rows_given
+        self._begun, self._running = False, None
+
+    def _schedule(self, epoch: int, given: int = 0) -> Schedule:
+        rank, world = self._position()
+        return Schedule(self._order.epoch(epoch), self.batch_size, 1, rank, world, self.drop_last, given)
+
+    def __len__(self) -> int:
+        """Return the number of batches of an iteration, the same on every rank."""
+        if self.epochs is None:
+            raise TypeError("a stream with epochs=None has no end, and so no length")
+        return self.epochs * len(self._schedule(0))
+
+    # -- batches
+
+    def __iter__(self) -> Iterator[Any]:
+        if get_worker_info() is not None:
+            raise ConfigError(
+                "a stream cannot be iterated over in the worker processes of a DataLoader, which would each read all "
+                "of the source: iterate over the stream itself, or give num_workers=0"
+            )
+        if self._begun:
+            self._go_to(self.epoch + 1, self.epoch + 1)
+        if not self.drop_last:
+            check_left(self._order.rows - self._rows_given, self.world_size, self.epoch)
+        self._running = running = object()
+        return self._batches(self.epoch, self._rows_given, running)
+
+    def _schedules(self, epoch: int, given: int) -> Iterator[Schedule]:
+        """Give the epochs of an iteration from one on, of which some rows were given."""
+        # A state may be of a stream that gives more epochs.
+        stop = None if self.epochs is None else max(epoch + 1, self._first_epoch + self.epochs)
+        while stop is None or epoch < stop:
+            yield self._schedule(epoch, given)
+            epoch, given = epoch + 1, 0
+
+    def _batches(self, epoch: int, given: int, running: object) -> Iterator[Any]:
+        self._times = times = Times()
+        contents = self._contents
+        # At the end of the interpreter, modules may have gone before an iterator that was left.
+        getpid = os.getpid
+        process = getpid()
+        told = list(zip(self._plan.told, self._plan.first_rows.tolist(), strict=True))
+        mover = Mover(self.device)
+        feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
+        reader = None
+        try:
+            upcoming = _upcoming(self._schedules(epoch, given))
+            supply = Supply(
+                feed,
+                upcoming,
+                told,
+                contents.groups,
+                row_bytes=contents.row_bytes,
+                window_bytes=self.window_bytes,
+                times=times,
+            )
+            reader = Reader(
+                supply,
+                self._schedules(epoch, given),
+                contents.groups,
+                contents.decoders(),
+                own=self.batch_size // self.world_size,
+                threads=self.threads or max(2, min(_MOST_THREADS, os.cpu_count() or 1)),
+                make_array=mover.make_array,
+                times=times,
+            )
+            yield from self._finished(reader, mover, running)
+        finally:
+            # A forked process has none of these threads.
+            if getpid() == process:
+                if reader is not None:
+                    reader.close()
+                feed.close()
+
+    def _finished(self, reader: Reader, mover: Mover, running: object) -> Iterator[Any]:
+        schedule, tally, given = None, Tally(), 0
+        for window, tensors in mover.moved(reader):
+            if window.schedule is not schedule:
+                schedule, tally, given = window.schedule, Tally(), 0
+            for batch, part, numbers in cut(window, tensors, self._contents.names):
+                given += 1
+                tally.join(part)
+                self._audited = schedule, range(given), tally
+                if self._running is running:
+                    self._begun = True
+                    self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(given)
+                yield self._finish(batch, numbers, schedule.blocks.epoch)
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the stream stands, as JSON values: what was given, not what was made ahead."""
+        return {
+            "format": FORMAT,
+            "digest": self._digest,
+            "split": self.split,
+            "seed": self.seed,
+            "shuffle": self.shuffle,
+            "window_rows": self._order.window_rows,
+            "epoch": self.epoch,
+            "first_epoch": self._first_epoch,
+            "rows_given": self._rows_given,
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on where a state was taken, on as many ranks as now; the window that it lies in is made again.
+
+        A state that was taken behind the last batch of an epoch goes on with the next one, and one taken behind the
+        last batch of all with as many epochs more.
+        """
+        self._check_state(state)
+        epoch, first, given = state["epoch"], state["first_epoch"], state["rows_given"]
+        if given == self._order.rows or not len(self._schedule(epoch, given)):
+            epoch, given = epoch + 1, 0
+            if self.epochs is not None and epoch >= first + self.epochs:
+                first = epoch
+        self._go_to(epoch, first, given)
+
+    def _check_state(self, state: Mapping[str, Any]) -> None:
+        own = self.state_dict()
+        check_state(state, own, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
+        if (state["digest"], state["split"]) != (self._digest, self.split):
+            raise CorruptDatasetError(
+                f'the state is of split "{state["split"]}" of a stream {state["digest"]}, and this is "{self.split}" '
+                f"of {self._digest}: another Preprocessor, or other rows in partitions, so that rows would be missed "
+                "or given twice; stream what it was taken from, or begin the epoch anew"
+            )
+        check_same(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")
+        if state["window_rows"] != own["window_rows"]:
+            raise ConfigError(
+                f"the state was taken with windows of {state['window_rows']:,} rows, and this stream has "
+                f"{own['window_rows']:,}: give the same window=, columns= and decode_on="
+            )
+        if state["rows_given"] > self._order.rows:
+            raise ConfigError(f"state: rows_given={state['rows_given']}: an epoch has {self._order.rows} rows")
+
+    # -- what happened
+
+    def audit(self) -> dict[str, int]:
+        """Prove that the batches of the epoch that was last begun were what the order says.
+
+        Raises
+        ------
+        CorruptDatasetError
+            A row was missed, or given too often.
+        """
+        return {"rows": 0, "batches": 0} if self._audited is None else proven(*self._audited)
+
+    def stats(self) -> dict[str, float]:
+        """Return what the last iteration did: seconds waited, partitions and windows, the most bytes of windows."""
+        return {key: round(value, 4) for key, value in dataclasses.asdict(self._times).items()}
+
+    def __repr__(self) -> str:
+        return f"Stream({self.source!r}, split={self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
+
+    def _repr_html_(self) -> str:
+        return describe_html(self, self._order.rows, self._rows_given)
+
+
+def _upcoming(schedules: Iterable[Schedule]) -> Iterator[Upcoming]:
+    """Give the windows of some epochs that the rank is given rows of."""
+    for schedule in schedules:
+        windows = cast("Any", schedule.blocks)
+        share = share_of(schedule)
+        for number in range(len(windows.sizes)):
+            one = Upcoming(windows, number, share)
+            if one.rows:
+                yield one

@@ -1,0 +1,135 @@
+"""What is read, held and left over has bounds, whoever is slow."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+ROW_BYTES = 4 + 1 + 24  # price, city, and what is kept of each row
+
+
+def threads_of_streams():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("daskprep")]
+
+
+def test_the_first_batch_waits_for_one_partition(simple, gated):
+    gated.allow(1)
+    batches = iter(simple.stream(gated, 50, threads=1))
+    assert len(next(batches)["price"]) == 50
+    gated.allow(np.inf)
+    batches.close()
+
+
+def test_a_consumer_that_stops_asking_stops_what_is_read(simple, gated):
+    # Two partitions are a half. What is gathered ahead are all batches of one window; two more are held.
+    stream = simple.stream(gated, 50, window=4 * 100 * ROW_BYTES, threads=2, epochs=None)
+    stream.set_epoch(1)
+    batches = iter(stream)
+    next(batches)
+    with gated.changed:
+        gated.changed.wait_for(lambda: len(gated.read_partitions) >= 6, timeout=60)
+        # Longer than reading takes: more would be read by now.
+        assert not gated.changed.wait_for(lambda: len(gated.read_partitions) > 6, timeout=0.5)
+    assert stream.stats()["peak_bytes"] <= 4 * 100 * ROW_BYTES
+    for _ in range(4):
+        next(batches)
+    with gated.changed:
+        assert gated.changed.wait_for(lambda: len(gated.read_partitions) > 6, timeout=60)
+    batches.close()
+
+
+def test_a_slow_source_is_asked_for_two_partitions_a_thread(simple, gated):
+    gated.allow(0)
+    batches = iter(simple.stream(gated, 50, threads=2))
+    consumer = threading.Thread(target=lambda: next(batches))
+    consumer.start()
+    with gated.changed:
+        assert gated.changed.wait_for(lambda: len(gated.read_partitions) == 2, timeout=60)
+        assert not gated.changed.wait_for(lambda: len(gated.read_partitions) > 2, timeout=0.2)
+    gated.allow(np.inf)
+    consumer.join(60)
+    assert gated.most_at_once <= 2
+    batches.close()
+
+
+def test_windows_never_take_more_than_they_may(simple, gated):
+    stream = simple.stream(gated, 70, window=5 * 100 * ROW_BYTES, threads=3, epochs=4)
+    assert sum(len(batch["price"]) for batch in stream) == 4 * 1003
+    assert stream.stats()["peak_bytes"] <= 5 * 100 * ROW_BYTES
+
+
+def test_a_partition_of_more_than_half_a_window_is_one_alone(simple, gated, numbers):
+    stream = simple.stream(gated, 70, window=int(1.5 * 100 * ROW_BYTES), row_ids=False, epochs=2)
+    assert sum(len(batch["price"]) for batch in stream) == 2 * 1003
+    assert stream.stats()["windows"] == 22
+
+
+@pytest.mark.parametrize("way", ["exhaust", "break", "error", "interrupt", "close", "broken"])
+def test_no_thread_is_left_however_it_ends(simple, gated, way):
+    gated.broken = {5} if way == "broken" else set()
+    stream = simple.stream(gated, 48, window=4 * 100 * ROW_BYTES)
+
+    def consume():
+        for number, _ in enumerate(stream):
+            if number == 2 and way in ("error", "interrupt"):
+                raise {"error": ZeroDivisionError, "interrupt": KeyboardInterrupt}[way]
+            if number == 2 and way == "break":
+                break
+
+    if way == "close":
+        batches = iter(stream)
+        next(batches)
+        batches.close()
+    elif way in ("error", "interrupt", "broken"):
+        with pytest.raises((ZeroDivisionError, KeyboardInterrupt, OSError)):
+            consume()
+    else:
+        consume()
+    assert threads_of_streams() == []
+
+
+def test_an_iterator_that_never_begins_starts_nothing(simple, gated):
+    iter(simple.stream(gated, 48))
+    assert (threads_of_streams(), gated.read_partitions) == ([], [])
+
+
+def test_an_iterator_that_is_left_does_not_keep_the_interpreter_from_ending(path):
+    code = f"""
+import pandas as pd
+import daskprep as dp
+from daskprep.sources import read_files
+
+rows = read_files({str(path)!r}, partition_bytes=1)
+batches = iter(dp.Preprocessor({{"price": "number"}}).fit(rows).stream(rows, 50, window=10_000, epochs=None))
+next(batches)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_forked_process_is_told_to_begin_anew(simple, gated):
+    batches = iter(simple.stream(gated, 48, window=4 * 100 * ROW_BYTES))
+    next(batches)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            list(batches)
+        except RuntimeError as error:
+            code = 0 if "another process" in str(error) else 2
+        os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert sum(len(batch["price"]) for batch in batches) == 1003 - 48
+
+
+def test_batches_that_are_kept_stay_as_they_are(simple, gated):
+    stream = simple.stream(gated, 50, row_ids=True, window=4 * 100 * ROW_BYTES * 2)
+    kept = list(stream)
+    for batch in kept:
+        np.testing.assert_array_equal(batch["price"].numpy(), batch["row_id"].numpy())

@@ -1,0 +1,218 @@
+"""On a cluster everything is as on threads, for several trainers too, and when some of it is killed or slow."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster, get_worker
+
+import daskprep as dp
+from daskprep.media.images import encode_png
+from daskprep.sources import read_files
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+# Those of the trainers in processes of their own.
+BATCH_SIZE, WINDOW = 60, 30_000
+OPTIONS = {"row_ids": True, "window": WINDOW}
+
+
+def counted_frame(table, log: Path, kill: Path | None = None):
+    """Make a frame that notes each partition that is read; the worker that reads the fifth is killed, once."""
+
+    def read(piece):
+        if piece == 4 and kill is not None and get_worker():
+            try:
+                os.close(os.open(kill, os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                pass
+            else:
+                os.kill(os.getpid(), signal.SIGKILL)
+        with log.open("a") as file:
+            file.write(f"{piece}\n")
+        return table.iloc[piece * 100 : (piece + 1) * 100]
+
+    return dd.from_map(read, range(11), meta=table.iloc[:0])
+
+
+def equal(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def wait_for(condition):
+    """Wait until something is so that comes about on other threads."""
+    pause, deadline = threading.Event(), time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        pause.wait(0.02)
+
+
+@pytest.fixture(scope="module")
+def expected(simple, path):
+    """What one trainer gives on threads: global batches of two epochs."""
+    source = read_files(path, partition_bytes=1)
+    return [batch["row_id"].numpy().copy() for batch in simple.stream(source, BATCH_SIZE, epochs=2, **OPTIONS)]
+
+
+def test_a_cluster_gives_the_same_batches_as_threads(cluster, prep, parts, table, numbers, joined):
+    frame = dd.from_pandas(table, npartitions=7, sort=False)
+    for source in (parts, frame):
+        stream = prep.stream(source, 48, client=cluster, epochs=2, **OPTIONS)
+        found = list(stream)
+        assert stream._client is cluster
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("daskprep.partitions.feeding.active_client", lambda: None)
+            on_threads = list(prep.stream(source, 48, epochs=2, **OPTIONS))
+        equal(numbers(found), numbers(on_threads))
+        values, wanted = joined(found), joined(on_threads)
+        assert all(np.array_equal(values[name], wanted[name], equal_nan=True) for name in wanted)
+
+
+@pytest.mark.parametrize("decode_on", ["trainer", "workers"])
+def test_images_of_a_cluster_are_those_of_threads(cluster, tmp_path, joined, decode_on):
+    rng = np.random.default_rng(0)
+    photos = [encode_png(rng.integers(0, 255, (8, 8, 3), np.uint8)) for _ in range(60)]
+    frame = pd.DataFrame({"photo": photos})
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=9)
+    source = read_files(tmp_path / "rows.parquet", partition_bytes=1)
+    prep = dp.Preprocessor({"photo": dp.Image(height=8, width=8, num_channels=3)}).fit(frame)
+    options = {"row_ids": True, "window": "1MB"}
+    streams = [
+        prep.stream(source, 8, client=cluster, decode_on=decode_on, rank=rank, world_size=2, **options)
+        for rank in range(2)
+    ]
+    found = joined([batch for stream in streams for batch in stream])
+    assert np.array_equal(found["photo"], joined(prep.stream(frame, 8, **options))["photo"])
+    assert sum(stream.stats()["decoded"] for stream in streams) == (60 if decode_on == "trainer" else 0)
+
+
+def test_workers_import_no_torch(cluster, prep, parts):
+    list(prep.stream(parts, 48, window="1MB"))
+    assert set(cluster.run(lambda: "torch" in sys.modules).values()) == {False}
+
+
+def test_no_future_is_left_however_it_ends(cluster, simple, parts):
+    list(simple.stream(parts, 48, **OPTIONS))
+    for _ in simple.stream(parts, 48, **OPTIONS):
+        break
+    for rank in range(2):
+        next(iter(simple.stream(parts, 48, rank=rank, world_size=2, **OPTIONS)))
+    wait_for(lambda: not cluster.futures)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("daskprep")]
+
+
+def test_an_error_of_a_task_names_the_partition(cluster, simple, table):
+    def read(piece):
+        if piece == 3:
+            raise OSError("the disk is broken")
+        return table.iloc[piece * 100 : (piece + 1) * 100]
+
+    frame = dd.from_map(read, range(11), meta=table.iloc[:0])
+    # What counts rows must not read it.
+    stream = simple.stream(dd.from_map(lambda piece: table.iloc[piece * 100 :][:100], range(11), meta=table[:0]), 48)
+    stream.source._frame = frame
+    with pytest.raises(OSError, match="disk is broken") as caught:
+        list(stream)
+    assert "while partition 3 was read and encoded" in caught.value.__notes__
+
+
+def test_trainers_share_what_is_encoded(cluster, simple, table, tmp_path, expected):
+    log = tmp_path / "log"
+    frame = counted_frame(table, log)
+    address = cluster.scheduler.address
+    with Client(address, set_as_default=False) as one, Client(address, set_as_default=False) as other:
+        streams = [
+            simple.stream(frame, BATCH_SIZE, client=client, rank=rank, world_size=2, epochs=2, **OPTIONS)
+            for rank, client in enumerate((one, other))
+        ]
+        log.write_text("")
+        with ThreadPoolExecutor(2) as pool:
+            # In step, as trainers that share gradients are.
+            step = threading.Barrier(2)
+
+            def train(stream):
+                given = []
+                for batch in stream:
+                    given.append(batch["row_id"].numpy().copy())
+                    step.wait(60)
+                return given
+
+            ranks = list(pool.map(train, streams))
+        wait_for(lambda: not one.futures and not other.futures)
+    equal([np.concatenate(shares) for shares in zip(*ranks, strict=True)], expected)
+    # Not once for each trainer; and what ends one epoch may be there still when it begins the next.
+    reads = np.bincount([int(line) for line in log.read_text().split()], minlength=11)
+    assert ((reads == 1) | (reads == 2)).all()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_worker_that_is_killed_changes_nothing(simple, table, tmp_path, numbers, expected):
+    kill = tmp_path / "killed"
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
+        Client(workers),
+    ):
+        frame = counted_frame(table, tmp_path / "log")
+        stream = simple.stream(frame, BATCH_SIZE, epochs=2, **OPTIONS)
+        stream.source._frame = counted_frame(table, tmp_path / "log", kill)
+        found = numbers(stream)
+    assert kill.exists()
+    equal(found, expected)
+
+
+def start(cluster, simple, path, folder, rank, world, stop=0):
+    """Start a trainer; it hangs after some batches, or goes on to the end."""
+    simple.save(folder / "prep.json")
+    script = str(Path(__file__).with_name("trainer_process.py"))
+    code = f"import runpy; runpy.run_path({script!r}, run_name='__main__')"
+    arguments = [cluster.scheduler.address, folder / "prep.json", path, folder / f"{rank}.jsonl", rank, world, stop]
+    command = [str(part) for part in (sys.executable, "-c", code, *arguments)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_a_trainer_that_is_killed_goes_on_from_its_state(cluster, simple, path, tmp_path, expected):
+    trainers = [start(cluster, simple, path, tmp_path, rank, 2, stop=9 * (1 - rank)) for rank in range(2)]
+    assert trainers[0].stdout.readline() == "stopped\n"
+    trainers[0].kill()
+    trainers[0].wait()
+    # The other needs nothing of it, and goes on meanwhile.
+    again = start(cluster, simple, path, tmp_path, 0, 2)
+    for trainer in (again, trainers[1]):
+        out, _ = trainer.communicate(timeout=100)
+        assert (trainer.returncode, out) == (0, "done\n")
+    trainers[0].communicate()
+    notes = [[json.loads(one) for one in (tmp_path / f"{rank}.jsonl").read_text().splitlines()] for rank in range(2)]
+    pairs = zip(*notes, strict=True)
+    equal([np.concatenate([one["rows"], other["rows"]]) for one, other in pairs], expected)
+
+
+def test_a_trainer_that_stalls_stops_the_cluster_and_goes_on(cluster, simple, table, tmp_path, numbers):
+    log = tmp_path / "log"
+    stream = simple.stream(counted_frame(table, log), 50, window=12_000, row_ids=True, epochs=3)
+    log.write_text("")
+    stream.set_epoch(1)
+    batches = iter(stream)
+    given = numbers([next(batches)])
+    seen = -1
+    while seen != (seen := len(log.read_text().split())):
+        # Longer than reading takes.
+        threading.Event().wait(1)
+    # Windows of two partitions: one that was gathered, two that wait.
+    assert seen == 6
+    wait_for(lambda: len(cluster.futures) == 1)  # what tasks share
+    given += numbers(batches)
+    np.testing.assert_array_equal(np.sort(np.concatenate(given)), np.repeat(np.arange(1003), 3))

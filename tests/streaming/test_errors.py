@@ -1,0 +1,79 @@
+"""What is wrong is said before rows are read, or where batches are asked for."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from torch.utils.data import DataLoader
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"split": "trian"}, 'Did you mean "train"'),
+        ({"split": "test"}, r"no rows; those with rows are: train \(1,003\)"),
+        ({"columns": ["prise"]}, 'Did you mean "price"'),
+        ({"targets": "prise"}, 'Did you mean "price"'),
+        ({"window": "much"}, "window='much'"),
+        ({"window": 100}, "too small: partition 0 has 100 rows"),
+        ({"batch_size": 0}, "batch_size=0"),
+        ({"epochs": 0}, "epochs=0"),
+        ({"threads": 0}, "threads=0"),
+        ({"batch_size": 50, "rank": 0, "world_size": 3}, "not divisible by 3 ranks; give batch_size=51"),
+        ({"rank": 0}, "give both rank and world_size"),
+        ({"rank": 2, "world_size": 2}, "ranks are 0 to 1"),
+        ({"batch_size": 2000, "rank": 0, "world_size": 2000}, "too few for 2000 ranks"),
+        ({"decode_on": "gpu"}, "decode_on='gpu'"),
+        ({"augment": {"city": dp.Mirror()}}, "expected images"),
+        ({"epochs": None, "drop_last": True, "batch_size": 2000}, "give a smaller batch_size"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_refused(simple, parts, options, words):
+    with pytest.raises(ConfigError, match=words):
+        simple.stream(parts, **options)
+
+
+def test_a_preprocessor_that_learned_nothing_is_refused(parts):
+    with pytest.raises(ValueError, match="not fitted"):
+        dp.Preprocessor({"price": "number"}).stream(parts)
+
+
+def test_a_column_that_is_missing_is_refused(simple, table):
+    with pytest.raises(ColumnError, match="city"):
+        simple.stream(table.drop(columns="city"))
+
+
+def test_data_without_rows_are_refused(simple, table):
+    with pytest.raises(ColumnError, match="no rows"):
+        simple.stream(table.iloc[:0])
+
+
+def test_workers_of_a_data_loader_are_refused(simple, parts):
+    loader = DataLoader(simple.stream(parts, 48), batch_size=None, num_workers=1)
+    with pytest.raises(ConfigError, match="num_workers=0"):
+        list(loader)
+
+
+def test_a_partition_that_cannot_be_read_is_named(simple, gated):
+    gated.broken = {7}
+    stream = simple.stream(gated, 100)
+    with pytest.raises(OSError, match="disk is broken") as caught:
+        list(stream)
+    assert caught.value.__notes__ == ["while partition 7 was read and encoded"]
+
+
+def test_a_cell_that_is_refused_is_named_with_its_column(tmp_path):
+    prep = dp.Preprocessor({"n": dp.Number(invalid="raise")}).fit(pd.DataFrame({"n": ["1", "2"]}))
+    with pytest.raises(RejectedValueError, match="column \"n\": 'x' cannot be read"):
+        list(prep.stream(pd.DataFrame({"n": ["1", "x"]})))
+
+
+def test_too_few_rows_left_for_all_ranks_are_refused(simple, table):
+    stream = simple.stream(table, 1002, window="1MB")
+    next(iter(stream))
+    ranks = simple.stream(table, 1002, window="1MB", rank=0, world_size=2)
+    with pytest.raises(ConfigError, match="1 rows are left of epoch 0"):
+        ranks.load_state_dict(stream.state_dict()) or iter(ranks)

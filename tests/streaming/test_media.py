@@ -1,0 +1,81 @@
+"""Images and sounds come as a loader gives them, wherever they are decoded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import MediaError
+from daskprep.media.audio import encode_wav
+from daskprep.media.images import encode_png
+from daskprep.sources import read_files
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def frame(tmp_path_factory):
+    """Images in files, sounds as bytes, some of both missing."""
+    folder = tmp_path_factory.mktemp("media")
+    rng = np.random.default_rng(0)
+    photos, sounds = [], []
+    for i in range(ROWS):
+        path = folder / f"{i}.png"
+        path.write_bytes(encode_png(rng.integers(0, 255, (8, 8, 3), np.uint8)))
+        photos.append(None if i % 13 == 5 else str(path))
+        sounds.append(None if i % 11 == 3 else encode_wav(rng.uniform(-1, 1, 200), 100))
+    return pd.DataFrame({"photo": photos, "sound": sounds, "n": range(ROWS)})
+
+
+def preprocessor(**options):
+    photo = dp.Image(height=8, width=8, num_channels=3, missing_value_strategy="bfill", **options)
+    sound = dp.Audio(type="raw", sampling_rate=100, audio_file_length_limit_in_s=1.0, missing_value_strategy="ffill")
+    return dp.Preprocessor({"photo": photo, "sound": sound, "n": "number"}, split=dp.RandomSplit((0.8, 0.2)))
+
+
+@pytest.mark.parametrize("decode_on", ["trainer", "workers"])
+@pytest.mark.parametrize("mode", ["lazy", "eager"])
+def test_media_are_those_of_the_loader(frame, tmp_path, joined, mode, decode_on):
+    prep = preprocessor(mode=mode)
+    train = prep.fit_write(frame, tmp_path / "media.dp")["train"]
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=9)
+    source = read_files(tmp_path / "rows.parquet", partition_bytes=1)
+    stream = prep.stream(source, 7, row_ids=True, decode_on=decode_on, window="1MB")
+    found, expected = joined(stream), joined(train.loader(7, row_ids=True))
+    for name, column in expected.items():
+        assert torch.equal(found[name], column), name
+    assert stream.stats()["decoded"] == (2 * len(train) if decode_on == "trainer" else 0)
+
+
+def test_ranks_share_what_is_decoded(frame, tmp_path, joined):
+    prep = preprocessor().fit(frame)
+    whole = joined(prep.stream(frame, 8, row_ids=True, window="1MB"))
+    # Of some partitions a rank has no row.
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=3)
+    source = read_files(tmp_path / "rows.parquet", partition_bytes=1)
+    streams = [prep.stream(source, 8, row_ids=True, window="1MB", rank=rank, world_size=4) for rank in range(4)]
+    ranks = joined([batch for stream in streams for batch in stream])
+    assert all(torch.equal(ranks[name], column) for name, column in whole.items())
+    assert sum(stream.stats()["decoded"] for stream in streams) == 2 * len(whole["n"])
+
+
+@pytest.mark.parametrize("decode_on", ["trainer", "workers"])
+@pytest.mark.parametrize("on_error", ["raise", "fill", "drop"])
+def test_what_cannot_be_decoded_is_as_the_feature_says(frame, tmp_path, decode_on, on_error):
+    broken = frame.copy()
+    bad = tmp_path / "bad.png"
+    bad.write_bytes(b"no image")
+    broken.loc[20, "photo"] = str(bad)
+    prep = preprocessor(on_error=on_error).fit(frame)
+    prep.split = None
+    stream = prep.stream(broken, 8, row_ids=True, decode_on=decode_on, window="1MB")
+    if on_error == "raise":
+        with pytest.raises(MediaError, match=r'column "photo", row 20: .*bad.png'):
+            list(stream)
+        return
+    given = np.concatenate([batch["row_id"].numpy() for batch in stream])
+    assert (20 in given) == (on_error == "fill")
+    assert stream.stats()["filled"] == (on_error == "fill" and decode_on == "trainer")

@@ -1,0 +1,69 @@
+"""Windows are a pure function of sizes, seed and epoch, and ranks share them out exactly."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from daskprep.errors import ConfigError
+from daskprep.loader.order import Schedule
+from daskprep.streaming.order import Order, check_window, share_of
+
+
+def windows_of(sizes, rows, epoch=1, *, shuffle=True):
+    return Order(np.array(sizes), rows, 0, shuffle).epoch(epoch)
+
+
+@given(
+    st.lists(st.integers(0, 50), min_size=1, max_size=30).filter(any),
+    st.integers(1, 100),
+    st.integers(0, 3),
+    st.booleans(),
+)
+def test_windows_hold_every_row_once(sizes, rows, epoch, shuffle):
+    windows = windows_of(sizes, rows, epoch, shuffle=shuffle)
+    numbers = np.concatenate([windows.numbers(place) for place in range(len(windows.sizes))])
+    np.testing.assert_array_equal(np.sort(numbers), np.arange(sum(sizes)))
+    assert all(size <= rows or len(list(windows.members(place))) == 1 for place, size in enumerate(windows.sizes))
+    if not shuffle:
+        np.testing.assert_array_equal(numbers, np.arange(sum(sizes)))
+
+
+def test_the_first_windows_of_all_grow_from_one_partition():
+    counts = [len(list(windows_of([10] * 20, 1000, 0).members(place))) for place in range(5)]
+    assert counts == [1, 2, 4, 8, 5]
+    assert len(windows_of([10] * 20, 1000, 1).sizes) == 1
+
+
+def test_epochs_differ_in_windows_and_within_them():
+    one, other = windows_of([10] * 20, 50, 1), windows_of([10] * 20, 50, 2)
+    assert not np.array_equal(one.partitions, other.partitions)
+    assert not np.array_equal(one.numbers(0) % 10, other.numbers(0) % 10)
+
+
+@given(st.integers(1, 200), st.integers(1, 12), st.sampled_from([1, 2, 3, 4]), st.integers(0, 3), st.booleans())
+def test_shares_of_ranks_are_those_of_the_schedule(rows, own, world, before, drop_last):
+    windows = windows_of([rows], rows)
+    given_rows = min(rows, before * own)
+    schedules = [Schedule(windows, own * world, 1, rank, world, drop_last, given_rows) for rank in range(world)]
+    positions = np.arange(rows)
+    owners = np.zeros(rows, np.int64)
+    for schedule in schedules:
+        share = share_of(schedule)
+        places = share.places(positions)
+        owned = positions[places >= 0]
+        owners[owned] += 1
+        expected = schedule.sizes(range(len(schedule))) if len(schedule) else ()
+        np.testing.assert_array_equal(np.sort(places[owned]), np.arange(sum(expected)))
+        assert [share.before(position) for position in range(rows + 1)] == [(owned < p).sum() for p in range(rows + 1)]
+    # What is left may have fewer rows than there are ranks and belong to no batch before: then it has none at all.
+    last = schedules[0].given + schedules[0].full * own * world if drop_last else rows
+    np.testing.assert_array_equal(owners, (positions >= given_rows) & (positions < last))
+
+
+def test_a_partition_that_does_not_fit_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r'window="1KB".*partition 1 has 200 rows.*2,000 bytes'.replace('"', "'")):
+        check_window(np.array([10, 200, 3]), 10, 1000, "1KB")
+    assert check_window(np.array([10, 100, 3]), 10, 1000, "1KB") == 50

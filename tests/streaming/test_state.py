@@ -1,0 +1,145 @@
+"""A state is small, tells what was given, and goes on anywhere."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+
+OPTIONS = {"row_ids": True, "window": 30_000}
+
+
+def resumed(prep, source, state, numbers, world=1, **options):
+    """Return what is left after a state, batch by batch over all ranks together."""
+    ranks = []
+    for rank in range(world):
+        stream = prep.stream(source, **{"batch_size": 60, **OPTIONS, **options}, rank=rank, world_size=world)
+        stream.load_state_dict(json.loads(json.dumps(state)))
+        ranks.append(numbers(stream))
+        stream.audit()
+    return [np.concatenate(shares) for shares in zip(*ranks, strict=True)]
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": False}, {"drop_last": True}])
+def test_going_on_after_any_batch_loses_and_repeats_no_row(simple, parts, numbers, options):
+    stream = simple.stream(parts, 60, epochs=2, **OPTIONS, **options)
+    whole = numbers(stream)
+    stream.set_epoch(0)
+    for stop, _ in enumerate(stream, start=1):
+        if stop == len(whole):
+            break
+        left = resumed(simple, parts, stream.state_dict(), numbers, 1 + stop % 3, epochs=2, **options)
+        for one, other in zip(left, whole[stop:], strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("batch_size", [20, 120, 300])
+def test_another_batch_size_goes_on_as_well(simple, parts, numbers, batch_size):
+    stream = simple.stream(parts, 60, **OPTIONS)
+    batches = iter(stream)
+    given = numbers(next(batches) for _ in range(7))
+    left = resumed(simple, parts, stream.state_dict(), numbers, 2, batch_size=batch_size)
+    np.testing.assert_array_equal(np.sort(np.concatenate(given + left)), np.arange(1003))
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_a_state_of_the_end_goes_on_with_the_next_epochs(simple, parts, numbers, is_left):
+    stream = simple.stream(parts, 60, epochs=2, **OPTIONS)
+    batches = iter(stream)
+    for _ in range(len(stream)):
+        next(batches)
+    if is_left:
+        assert next(batches, None) is None
+    left = resumed(simple, parts, stream.state_dict(), numbers, epochs=2)
+    expected = numbers(stream)
+    assert len(left) == len(expected) == len(stream)
+    np.testing.assert_array_equal(np.concatenate(left), np.concatenate(expected))
+
+
+def test_set_epoch_of_the_epoch_of_a_state_keeps_the_place(simple, parts, numbers):
+    stream = simple.stream(parts, 60, **OPTIONS)
+    stream.set_epoch(2)
+    next(iter(stream))
+    other = simple.stream(parts, 60, **OPTIONS)
+    other.load_state_dict(stream.state_dict())
+    other.set_epoch(2)
+    assert len(numbers(other)) == len(stream) - 1
+    other.set_epoch(2)
+    assert len(numbers(other)) == len(stream)
+
+
+def test_an_iterator_that_was_left_does_not_move_the_state(simple, parts):
+    stream = simple.stream(parts, 60, **OPTIONS)
+    old = iter(stream)
+    next(old)
+    new = iter(stream)
+    next(new)
+    next(old)
+    assert (stream.epoch, stream.state_dict()["rows_given"]) == (1, 60)
+
+
+def test_going_on_reads_the_windows_that_are_left_alone(simple, gated, numbers):
+    stream = simple.stream(gated, 50, shuffle=False, row_ids=True, window=4 * 100 * 30)
+    batches = iter(stream)
+    for _ in range(14):
+        next(batches)
+    state = stream.state_dict()
+    batches.close()
+    gated.read_partitions.clear()
+    stream.load_state_dict(state)
+    np.testing.assert_array_equal(np.concatenate(numbers(stream)), np.arange(700, 1003))
+    assert min(gated.read_partitions) >= 5
+
+
+def test_a_state_is_small_and_json(prep, parts):
+    stream = prep.stream(parts, 60, window="1MB")
+    list(stream)
+    assert len(json.dumps(stream.state_dict())) < 1000
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"digest": "0123456789abcdef"}, CorruptDatasetError, "stream 0123456789abcdef"),
+        ({"split": "test"}, CorruptDatasetError, 'of split "test"'),
+        ({"seed": 7}, ConfigError, "make the stream with seed=7"),
+        ({"shuffle": False}, ConfigError, "make the stream with shuffle=False"),
+        ({"window_rows": 7}, ConfigError, "windows of 7 rows"),
+        ({"format": 2}, FormatVersionError, "format 2"),
+        ({"rows_given": 1004}, ConfigError, "rows_given=1004"),
+        ({"rows_given": -1}, ConfigError, "rows_given=-1"),
+        ({"epoch": "1"}, ConfigError, "epoch='1'"),
+    ],
+)
+def test_a_state_of_something_else_is_refused(simple, parts, changed, error, words):
+    stream = simple.stream(parts, 60, **OPTIONS)
+    with pytest.raises(error, match=words):
+        stream.load_state_dict({**stream.state_dict(), **changed})
+
+
+def test_what_is_no_state_is_refused(simple, parts):
+    with pytest.raises(ConfigError, match="no state of a stream"):
+        simple.stream(parts, 60).load_state_dict({"epoch": 1})
+
+
+def test_a_state_of_another_preprocessor_or_other_rows_is_refused(simple, table, parts):
+    state = simple.stream(parts, 60).state_dict()
+    other = dp.Preprocessor({"price": dp.Number(normalization="zscore"), "city": "category"}).fit(table)
+    for stream in (other.stream(parts, 60), simple.stream(table.iloc[1:], 60)):
+        with pytest.raises(CorruptDatasetError, match="another Preprocessor"):
+            stream.load_state_dict(state)
+
+
+def test_the_audit_finds_a_batch_that_was_lost(simple, parts):
+    stream = simple.stream(parts, 60, **OPTIONS)
+    assert stream.audit() == {"rows": 0, "batches": 0}
+    list(stream)
+    assert stream.audit() == {"rows": 1003, "batches": 17}
+    schedule, batches, tally = stream._audited
+    stream._audited = schedule, batches[1:], tally
+    with pytest.raises(CorruptDatasetError, match="lost or repeated"):
+        stream.audit()
