@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import read_files
     from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
+    from daskprep.training import DataModule, Manager
     from daskprep.writing import repair
 
 __version__ = "0.1.0"
@@ -60,6 +61,7 @@ _HOMES = {
     "daskprep.preprocessor": ("Preprocessor",),
     "daskprep.sources": ("read_files",),
     "daskprep.split": ("DatetimeSplit", "FixedSplit", "HashSplit", "RandomSplit", "StratifiedSplit"),
+    "daskprep.training": ("DataModule", "Manager"),
     "daskprep.writing": ("repair",),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -69,6 +71,7 @@ __all__ = [
     "Bag",
     "Binary",
     "Category",
+    "DataModule",
     "Dataset",
     "Date",
     "DatetimeSplit",
@@ -77,6 +80,7 @@ __all__ = [
     "H3",
     "HashSplit",
     "Image",
+    "Manager",
     "MeanSubtraction",
     "Mirror",
     "Number",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import runpy
 from collections.abc import Iterator
@@ -19,6 +20,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
+PARAMETERS = re.compile(r"^Parameters\n-{10}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
+OPENED = {"Dataset"}  # by `open_dataset`, never by its own name
 
 
 def python_blocks(text: str) -> list[tuple[int, str]]:
@@ -46,6 +49,8 @@ def registries() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("registries")
+# Lightning 2.6 with torch 2.13.
+@pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -76,3 +81,39 @@ def test_an_error_in_a_block_names_the_line_of_the_page():
 def test_every_public_name_is_in_the_reference_once():
     names = REFERENCE_NAME.findall((ROOT / "docs" / "reference.md").read_text(encoding="utf-8"))
     assert sorted(names) == sorted(daskprep.__all__)
+
+
+def documented(thing: Any) -> list[str] | None:
+    """Return the names that the section of parameters has, sorted; None without such a section."""
+    section = PARAMETERS.search(inspect.getdoc(thing) or "")
+    if section is None:
+        return None
+    heads = re.findall(r"^(\S.*?)(?: : .*)?$", section[1], re.MULTILINE)
+    return sorted(re.findall(r"\w+", " ".join(heads)))
+
+
+def taken(thing: Any) -> list[str]:
+    """Return the names of the parameters that a class or function takes, sorted."""
+    return sorted(name for name in inspect.signature(thing).parameters if name != "self")
+
+
+@pytest.mark.parametrize("name", sorted(set(daskprep.__all__) - OPENED))
+def test_a_public_name_documents_all_of_its_parameters(name):
+    thing = getattr(daskprep, name)
+    assert (documented(thing) or []) == taken(thing)
+
+
+def test_a_method_that_documents_parameters_documents_all_of_them():
+    things = [getattr(daskprep, name) for name in daskprep.__all__]
+    members = [member for thing in things if isinstance(thing, type) for member in vars(thing).values()]
+    told = {one: documented(one) for one in members if inspect.isfunction(one)}
+    assert len([names for names in told.values() if names]) >= 5
+    assert not [one.__qualname__ for one, names in told.items() if names is not None and names != taken(one)]
+
+
+@pytest.mark.parametrize(("given", "names"), [("a, b : int\n    c : no", ["a", "b"]), ("*x\n    d", ["x"])])
+def test_names_are_told_from_what_is_said_of_them(given, names):
+    def function() -> None: ...
+
+    function.__doc__ = f"Do.\n\nParameters\n----------\n{given}\n\nExamples\n--------\n>>> 1"
+    assert documented(function) == names

@@ -1,0 +1,143 @@
+"""The data of a training run for Lightning's Trainer: `daskprep.DataModule` as a LightningDataModule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import MethodType
+from typing import Any
+
+from daskprep import training
+from daskprep.errors import ConfigError
+from daskprep.training.stages import ROLES, default_stages
+
+try:
+    from lightning.pytorch import LightningDataModule, Trainer
+    from lightning.pytorch.trainer.states import TrainerFn
+except ImportError as error:
+    raise ImportError('daskprep.lightning needs a package: pip install "daskprep[lightning]"') from error
+
+__all__ = ["DataModule"]
+
+
+class _Train:
+    """The loader that trains, as Lightning sees it.
+
+    Lightning keeps the states of loaders too, but with the batch that a model has not yet seen, and loads them neither
+    behind the end of an epoch, nor if `estimated_stepping_batches` was asked for. The DataModule's state is right, so
+    there is none here. The methods are, or else Lightning warns that the loader cannot go on.
+    """
+
+    def __init__(self, batches: training.Batches, module: DataModule) -> None:
+        self.batches = batches
+        self.module = module
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        # Called when a run goes on within an epoch. Lightning looks for the state of a DataModule by its class.
+        if not self.module._was_told:
+            raise ConfigError(
+                f"the checkpoint has no state of a DataModule of the class {type(self.module).__qualname__}, so that "
+                "the run would begin its epoch anew: use the class that it was saved with"
+            )
+
+
+class DataModule(training.DataModule, LightningDataModule):
+    """The same as `daskprep.DataModule`, for Lightning's Trainer.
+
+    Its checkpoints hold the state of the loader that trains: behind the batches that the model was trained on. Ranks
+    are those of the Trainer, and so is `overfit_batches`.
+
+    Parameters
+    ----------
+    managers, allowed, overfit_batches, rank, world_size
+        As those of `daskprep.DataModule`.
+
+    Examples
+    --------
+    >>> from daskprep.lightning import DataModule
+    >>> data = DataModule({"train": {"lm": "listings.dp"}, "val": {"lm": "listings.dp"}})
+    >>> trainer.fit(model, data)  # doctest: +SKIP
+    """
+
+    # The Trainer that the kept state is of.
+    _left_by: Trainer | None = None
+    # Whether a state was loaded since the loaders were opened.
+    _was_told = False
+
+    def __init__(
+        self,
+        managers: Mapping[str, Mapping[str, Any]],
+        *,
+        allowed: str | Iterable[str] = (),
+        overfit_batches: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        super().__init__(managers, allowed=allowed, overfit_batches=overfit_batches, rank=rank, world_size=world_size)
+        for role in ROLES:
+            if role != "train" and not any(self._in_stage(stage) for stage in default_stages(role)):
+                # Lightning asks whether the method is its own, and knows what to do then.
+                name = f"{role}_dataloader"
+                setattr(self, name, MethodType(getattr(LightningDataModule, name), self))
+
+    def prepare_data(self) -> None:
+        # Lightning calls this where it is to be called, and waits elsewhere.
+        self._prepare()
+
+    def setup(self, stage: str = "fit") -> None:
+        if self._left_by is not None and self._left_by is not self.trainer:
+            # A Trainer counts epochs from where its last fit ended, a new one from the start.
+            self._state = self._left_by = None
+        self._was_told = False
+        super().setup(stage)
+
+    def teardown(self, stage: str = "fit") -> None:
+        if "train" in self._opened:
+            self._left_by = self.trainer
+        super().teardown(stage)
+
+    def train_dataloader(self) -> Any:
+        return _Train(self._train, self)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        # Weights of a checkpoint are tested, too, which says nothing of where training goes on.
+        if self.trainer is None or self.trainer.state.fn == TrainerFn.FITTING:
+            self._left_by = None
+            self._was_told = True
+            super().load_state_dict(state_dict)
+
+    # -- what the Trainer knows
+
+    def _ranks(self) -> tuple[int | None, int | None]:
+        if self.trainer is None or self._given_ranks != (None, None):
+            return super()._ranks()
+        # Processes that share a model in parts are one rank here.
+        share = self.trainer.distributed_sampler_kwargs
+        return (0, 1) if share is None else (share["rank"], share["num_replicas"])
+
+    def _is_overfitting(self) -> bool:
+        # The Trainer itself takes no more than so many batches. It sets the attribute where mypy does not see it.
+        return super()._is_overfitting() or bool(getattr(self.trainer, "overfit_batches", 0))
+
+    def _counter(self) -> Callable[[], int] | None:
+        return None if self.trainer is None else self._trained
+
+    def _trained(self) -> int:
+        assert self.trainer is not None
+        progress: Any = self.trainer.fit_loop.epoch_loop.batch_progress
+        return int(progress.total.processed)
+
+    def _progress(self) -> dict[str, Any]:
+        if self.trainer is None:
+            return {}
+        progress, batches = self.trainer.fit_loop.epoch_loop.batch_progress, self.trainer.num_training_batches
+        # To see which batch is the last of an unknown number, one is fetched ahead.
+        return {"ended": progress.is_last_batch, "ahead": int(batches == float("inf"))}

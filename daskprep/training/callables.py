@@ -1,0 +1,60 @@
+"""Functions that a configuration names, found among those that a program allows."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from daskprep.errors import ConfigError
+
+__all__ = ["check_callables", "resolve"]
+
+
+def check_callables(option: str, given: Any, allowed: Iterable[str]) -> None:
+    """Refuse what can neither be called nor is the name of something that is allowed; nothing is imported."""
+    for one in [given] if isinstance(given, str) or not isinstance(given, Iterable) else given:
+        if isinstance(one, str):
+            _check_name(option, one, tuple(allowed))
+        elif not callable(one):
+            raise ConfigError(f"{option}={one!r}: expected something that can be called, or its dotted name")
+
+
+def resolve(option: str, given: Any, allowed: Iterable[str]) -> Callable[..., Any]:
+    """Return what a dotted name stands for: an attribute of a module, of one that is allowed. Others stay as they are.
+
+    Parameters
+    ----------
+    option : str
+        What errors call it.
+    given : callable or str
+        A callable, or a name such as ``"mypackage.steps.lower"``.
+    allowed : iterable of str
+        Names, or, with a dot at the end, beginnings of names, that may be imported.
+    """
+    if not isinstance(given, str):
+        check_callables(option, [given], allowed)
+        found: Callable[..., Any] = given
+        return found
+    _check_name(option, given, tuple(allowed))
+    module, _, attribute = given.rpartition(".")
+    try:
+        named = getattr(importlib.import_module(module), attribute)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise ConfigError(f'{option}: there is no "{given}": {error}') from error
+    if not callable(named):
+        raise ConfigError(f'{option}: "{given}" is {named!r}, which cannot be called')
+    resolved: Callable[..., Any] = named
+    return resolved
+
+
+def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
+    if not all(part.isidentifier() for part in name.split(".")) or "." not in name:
+        raise ConfigError(f'{option}: "{name}" is no dotted name of a function, such as "mypackage.steps.lower"')
+    if not any(name.startswith(one) if one.endswith(".") else name == one for one in allowed):
+        kept = f"those that begin with or are {', '.join(map(repr, allowed))}" if allowed else "none"
+        root = name.partition(".")[0]
+        raise ConfigError(
+            f'{option}: "{name}" is not among the names that may be imported ({kept}): give the function itself, or '
+            f'allow it, as in DataModule(..., allowed=["{root}."])'
+        )

@@ -1,0 +1,299 @@
+"""The loaders of a training run by name, opened for each stage, and the state of the one that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.training.batches import Batches
+from daskprep.training.callables import resolve
+from daskprep.training.manager import Manager
+from daskprep.training.prepared import Prepared, from_first_rank
+from daskprep.training.stages import ROLES, STAGES, Names, default_stages, role_of, roles_in, stage_of
+
+__all__ = ["DataModule"]
+
+Ranks = tuple[int | None, int | None]
+
+
+class DataModule:
+    """The loaders of a training run: one to train, and any number, each with a name, to validate, test and predict.
+
+    This one is for loops of one's own; `daskprep.lightning.DataModule` is the same for Lightning's Trainer.
+
+    Attributes
+    ----------
+    managers : dict of str to dict of str to Manager
+        By where they stand, and by name.
+
+    Parameters
+    ----------
+    managers : mapping
+        ``{"train": {"lm": manager}, "val": {"lm": ..., "other": ...}, "test": ..., "predict": ...}``: a `Manager`, a
+        dict of its parameters, or only its data.
+    allowed : str or iterable of str
+        Which functions may be given by name: dotted names, or their beginnings with a dot at the end, ``"mypackage."``.
+        Nothing else is imported.
+    overfit_batches : int or None
+        To see whether a model can learn them by heart: give the same first so many batches in each epoch, unshuffled,
+        to train and to validate.
+    rank, world_size : int or None
+        Which share of each batch this process is given; None: those of torch.distributed if it runs, else 0 of 1.
+
+    Examples
+    --------
+    >>> import tempfile, pandas as pd
+    >>> import daskprep as dp
+    >>> frame = pd.DataFrame({"price": [float(i) for i in range(10)]})
+    >>> prep = dp.Preprocessor({"price": "number"}, split=dp.RandomSplit((0.8, 0.2, 0.0)))
+    >>> path = tempfile.mkdtemp() + "/listings.dp"
+    >>> data = dp.DataModule({"train": {"price": lambda: prep.fit_write(frame, path)}, "val": {"price": path}})
+    >>> data.prepare_data()
+    >>> data.setup("fit")
+    >>> [len(batch["price"]) for batch in data.train_dataloader()]
+    [8]
+    >>> data.dataloader_names["val"]
+    ['price']
+    """
+
+    def __init__(
+        self,
+        managers: Mapping[str, Mapping[str, Any]],
+        *,
+        allowed: str | Iterable[str] = (),
+        overfit_batches: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+    ) -> None:
+        super().__init__()
+        self.allowed = (allowed,) if isinstance(allowed, str) else tuple(allowed)
+        self.overfit_batches = overfit_batches
+        self.managers = _managers(managers)
+        self._given_ranks: Ranks = rank, world_size
+        if (rank is None) != (world_size is None):
+            raise ConfigError("give both rank and world_size, or neither")
+        if overfit_batches is not None and (type(overfit_batches) is not int or overfit_batches < 1):
+            raise ConfigError(f"overfit_batches={overfit_batches!r}: expected a whole number from 1")
+        for place, name, manager in self._all():
+            with _naming(place, name):
+                _check_stages(place, manager)
+                manager.check(place, self.allowed)
+        for stage in STAGES:
+            self._in_stage(stage)
+        self._prepared = Prepared()
+        self._opened: dict[str, dict[str, Batches]] = {}
+        self._stage_of: dict[str, str] = {}
+        self._state: dict[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({ {place: list(named) for place, named in self.managers.items()} })"
+
+    # -- which ones there are
+
+    def _all(self) -> Iterator[tuple[str, str, Manager]]:
+        for place, named in self.managers.items():
+            for name, manager in named.items():
+                yield place, name, manager
+
+    def _by_name(self, role: str) -> dict[str, Manager]:
+        """Return what the loaders of a role are made of, in the stage that it was set up for."""
+        return (
+            self.managers["train"]
+            if role == "train"
+            else self._in_stage(self._stage_of.get(role, default_stages(role)[0]))
+        )
+
+    def _in_stage(self, stage: str) -> dict[str, Manager]:
+        """Return what is not for training, and opened in a stage, wherever it stands."""
+        found: dict[str, Manager] = {}
+        for place, name, manager in self._all():
+            if place == "train" or stage not in (manager.stages or default_stages(place)):
+                continue
+            if name in found:
+                raise ConfigError(
+                    f'two managers with the name "{name}" are opened for stage "{stage}": give one another name, or '
+                    "other stages"
+                )
+            found[name] = manager
+        return found
+
+    @property
+    def dataloader_names(self) -> Names:
+        """The names of loaders by role, in order: ``dataloader_names["val"][dataloader_idx]``."""
+        return Names({role: list(self._by_name(role)) for role in ROLES})
+
+    # -- what happens before they are used
+
+    def prepare_data(self) -> None:
+        """Call the functions that write or find datasets, on the first rank alone; the others wait for it."""
+        from_first_rank(self._prepare)
+
+    def _prepare(self) -> None:
+        self._prepared.call(manager.data for _, _, manager in self._all())
+
+    def setup(self, stage: str = "fit") -> None:
+        """Open the datasets of a stage on this rank, and make its loaders.
+
+        Parameters
+        ----------
+        stage : str
+            "fit", "validate", "test" or "predict".
+        """
+        stage = stage_of(stage)
+        for role in roles_in(stage):
+            self._stage_of[role] = stage
+            self._opened[role] = {
+                name: self._open(role, name, manager) for name, manager in self._by_name(role).items()
+            }
+        if "train" in roles_in(stage) and self._state is not None:
+            self._train.load_state_dict(self._state)
+            self._state = None
+
+    def _open(self, role: str, name: str, manager: Manager) -> Batches:
+        overfit = role in {"train", "val"} and self._is_overfitting()
+        ranks = self._ranks()
+        with _naming(role, name):
+            source, left = manager.open(role, self._prepared, ranks, overfit=overfit)
+            processors = [resolve("processors", one, self.allowed) for one in manager.processors]
+            groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping()]
+            collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
+            world_size = getattr(source, "world_size", ranks[1])
+        return Batches(
+            source,
+            [_Without(left), *processors] if left else processors,
+            groups,
+            collate,
+            epoch=None if role == "train" and not overfit else 0,
+            limit=self.overfit_batches if overfit else None,
+            # What a group of one rank holds is of no use to the others.
+            keep_groups=world_size in {None, 1},
+            counter=self._counter() if role == "train" else None,
+        )
+
+    def teardown(self, stage: str = "fit") -> None:
+        """Let go of the loaders of a stage; the state of the one that trained is kept, and gone on from."""
+        stage = stage_of(stage)
+        if stage == "fit" and "train" in self._opened:
+            self._state = self._train.state_dict(**self._progress())
+        for role in [role for role in self._opened if self._stage_of[role] == stage]:
+            del self._opened[role]
+
+    # -- what is told by those who know more: Lightning's Trainer
+
+    def _ranks(self) -> Ranks:
+        return self._given_ranks
+
+    def _is_overfitting(self) -> bool:
+        return self.overfit_batches is not None
+
+    def _counter(self) -> Callable[[], int] | None:
+        return None
+
+    def _progress(self) -> dict[str, Any]:
+        return {}
+
+    # -- the loaders
+
+    @property
+    def _train(self) -> Batches:
+        return next(iter(self._of("train").values()))
+
+    def _of(self, role: str) -> dict[str, Batches]:
+        if role not in self._opened:
+            stages = " or ".join(f'setup("{stage}")' for stage in default_stages(role))
+            raise ConfigError(f'the loaders of "{role}" are not open: call {stages} first')
+        return self._opened[role]
+
+    def train_dataloader(self) -> Any:
+        """Return the loader to train with."""
+        return self._train
+
+    def val_dataloader(self) -> list[Any]:
+        """Return the loaders to validate with, in the order of their names."""
+        return list(self._of("val").values())
+
+    def test_dataloader(self) -> list[Any]:
+        """Return the loaders to test with, in the order of their names."""
+        return list(self._of("test").values())
+
+    def predict_dataloader(self) -> list[Any]:
+        """Return the loaders to predict with, in the order of their names."""
+        return list(self._of("predict").values())
+
+    # -- state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader that trains stands; the state of one rank is good for all, however many there are."""
+        state = self._train.state_dict(**self._progress()) if "train" in self._opened else self._state
+        return {} if state is None else {"train": {next(iter(self.managers["train"])): state}}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the loader that trains go on where a state was taken, now or when it is opened."""
+        train = state_dict.get("train", {})
+        name = next(iter(self.managers["train"]))
+        if name not in train:
+            raise ConfigError(
+                f"the state is of a DataModule that trains with {', '.join(train) or 'nothing'}, and this one has "
+                f'"{name}": give the manager that name'
+            )
+        if "train" in self._opened:
+            self._train.load_state_dict(train[name])
+        else:
+            self._state = train[name]
+
+
+class _Without:
+    """Takes columns out of batches that are not known by name before there is one."""
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+
+    def __call__(self, batch: Any) -> Any:
+        if isinstance(batch, tuple):
+            return (self(batch[0]), *batch[1:])
+        for name in self.names:
+            if name not in batch:
+                raise ConfigError(f'columns_to_remove: batches hold no "{name}".{did_you_mean(name, batch)}')
+        return {name: value for name, value in batch.items() if name not in self.names}
+
+
+def _managers(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:
+    found: dict[str, dict[str, Manager]] = {role: {} for role in ROLES}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f'managers={given!r}: expected {{"train": {{"lm": Manager(...)}}, "val": ...}}')
+    for spelled, named in given.items():
+        place = role_of(spelled)
+        if not isinstance(named, Mapping):
+            raise ConfigError(
+                f'"{spelled}": {named!r}: expected managers by name, as in {{"{spelled}": {{"lm": ...}}}}'
+            )
+        if found[place]:
+            raise ConfigError(
+                f'"{spelled}" is "{place}", which is given already: put all its managers into one of them'
+            )
+        for name, one in named.items():
+            with _naming(place, name):
+                found[place][name] = Manager.of(one)
+    if len(found["train"]) != 1:
+        names = ", ".join(found["train"]) or "none"
+        raise ConfigError(f'"train" has {len(found["train"])} managers ({names}): give exactly one')
+    return found
+
+
+def _check_stages(place: str, manager: Manager) -> None:
+    if place == "train" and manager.stages not in (None, ("fit",)):
+        raise ConfigError(
+            f'stages={manager.stages!r}: "train" is for "fit" alone; give "val" a Manager of its rows to evaluate on'
+        )
+
+
+@contextmanager
+def _naming(place: str, name: str) -> Iterator[None]:
+    """Say of which manager an error is."""
+    try:
+        yield
+    except Exception as error:
+        error.add_note(f'of manager "{name}" of "{place}"')
+        raise

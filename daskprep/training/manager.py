@@ -1,0 +1,235 @@
+"""What one loader of a training run is made of."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from daskprep.dataset import Dataset, Split, open_dataset
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.loader import Loader, Packing
+from daskprep.training.batches import Source
+from daskprep.training.callables import check_callables
+from daskprep.training.stages import stages_of
+
+if TYPE_CHECKING:
+    from daskprep.training.prepared import Prepared
+
+__all__ = ["Manager"]
+
+# Where rows for a role are, if nothing is said; rows to predict are in no split by nature.
+_SPLIT = {"train": "train", "val": "validation", "test": "test"}
+_NOT_OURS = {
+    "rank": "DataModule(rank=..., world_size=...)",
+    "world_size": "DataModule(rank=..., world_size=...)",
+    "overfit_batches": "DataModule(overfit_batches=...), which is for all loaders",
+}
+
+
+class Manager:
+    """What one loader of a run is made of: where its rows are, and what is done to their batches.
+
+    A batch goes through `processors`, then over `group_processors`, then through `collate`.
+
+    Parameters
+    ----------
+    data : Split, Dataset, str, path, callable or stream
+        Where rows are: a split; a dataset, or its path or URL, and `split`; a function without arguments that writes or
+        finds a dataset, and returns it or its path; or a stream, or a function that makes one, which is told `rank` and
+        `world_size` if it has such parameters. Anything with the methods of a loader is a stream.
+    batch_size : int or None
+        Rows of a batch over all ranks together; None: 1024.
+    split : str or None
+        Which split of a dataset; None: "train", "validation" or "test", by where the manager stands, and to predict the
+        only one that there is.
+    stages : str, iterable of str or None
+        When it is opened: "fit", "validate", "test", "predict"; None: by where it stands. One of "val" stands for "fit"
+        and "validate".
+    columns_to_remove : iterable of str
+        Outputs that batches do not hold. Those of a dataset are not read.
+    processors : iterable of callable or str
+        Each from a batch to a batch, or the dotted name of one that the DataModule allows.
+    group_processors : iterable of Packing, callable or str
+        Each from an iterator of batches to an iterator of batches. `Packing` works on documents, and comes first.
+    collate : callable, str or None
+        From a finished batch to what a model is given.
+    **options : Any
+        Options of a loader: `seed`, `targets`, `device`, `prefetch_size`, `balance`, `augment`, and so on.
+
+    Examples
+    --------
+    >>> import daskprep as dp
+    >>> dp.Manager("listings.dp", batch_size=256, split="validation", columns_to_remove=["review"], seed=1)
+    Manager('listings.dp', batch_size=256, split='validation', columns_to_remove=('review',), seed=1)
+    """
+
+    def __init__(
+        self,
+        data: Any,
+        batch_size: int | None = None,
+        *,
+        split: str | None = None,
+        stages: str | Iterable[str] | None = None,
+        columns_to_remove: str | Iterable[str] = (),
+        processors: Iterable[Callable[[Any], Any] | str] = (),
+        group_processors: Iterable[Packing | Callable[..., Any] | str] = (),
+        collate: Callable[[Any], Any] | str | None = None,
+        **options: Any,
+    ) -> None:
+        self.data = data
+        self.batch_size = batch_size
+        self.split = split
+        self.stages = None if stages is None else stages_of(stages)
+        self.columns_to_remove = _tuple(columns_to_remove)
+        self.processors = _tuple(processors)
+        self.group_processors = _tuple(group_processors)
+        self.collate = collate
+        self.options = options
+        _check_data(data, split)
+        _check_options(options)
+        self._packing()
+
+    @classmethod
+    def of(cls, given: Any) -> Manager:
+        """Return a manager of what one may be given as: itself, its parameters, or its data."""
+        if isinstance(given, Manager):
+            return given
+        if not isinstance(given, Mapping):
+            return cls(given)
+        known = [name for name in inspect.signature(cls).parameters if name != "options"]
+        if "data" not in given:
+            raise ConfigError(f'{dict(given)!r} says no "data"; the parameters of a Manager are {", ".join(known)}')
+        return cls(**given)
+
+    def __repr__(self) -> str:
+        named = ("batch_size", "split", "stages", "columns_to_remove", "processors", "group_processors", "collate")
+        given = {name: getattr(self, name) for name in named if getattr(self, name) not in (None, ())} | self.options
+        return f"Manager({', '.join([repr(self.data), *(f'{name}={value!r}' for name, value in given.items())])})"
+
+    def check(self, role: str, allowed: Collection[str]) -> None:
+        """Refuse what makes no sense for a role, before anything is opened or imported."""
+        if role != "train" and self.options.get("shuffle"):
+            raise ConfigError("shuffle=True is for training alone: leave it out")
+        _, groups = self._packing()
+        check_callables("processors", self.processors, allowed)
+        check_callables("group_processors", groups, allowed)
+        if self.collate is not None:
+            check_callables("collate", self.collate, allowed)
+
+    def grouping(self) -> tuple[Any, ...]:
+        """Return the group processors that work on batches."""
+        return self._packing()[1]
+
+    def _packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
+        """Return what packs documents, and the other group processors."""
+        first, rest = self.group_processors[:1], self.group_processors[1:]
+        if any(isinstance(one, Packing) for one in rest):
+            raise ConfigError("group_processors: Packing works on documents, before all others: put it first, once")
+        if not first or not isinstance(first[0], Packing):
+            return None, self.group_processors
+        if self.options.get("pack") is not None:
+            raise ConfigError("pack and a Packing among group_processors were both given: leave one out")
+        return first[0], rest
+
+    # -- opened
+
+    def open(
+        self, role: str, prepared: Prepared, ranks: tuple[int | None, int | None], *, overfit: bool
+    ) -> tuple[Source, tuple[str, ...]]:
+        """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
+        found = prepared.result(self.data, ranks)
+        if isinstance(found, Source):
+            self._check_stream(found, role, ranks, overfit=overfit)
+            return found, self.columns_to_remove
+        return self._loader(self._split(role, found), role, ranks, overfit=overfit)
+
+    def _split(self, role: str, found: Any) -> Split:
+        if isinstance(found, Split):
+            if self.split not in (None, found.name):
+                raise ConfigError(f'split="{self.split}", and data is the split "{found.name}": leave split out')
+            return found
+        dataset = found if isinstance(found, Dataset) else open_dataset(found)
+        name = self.split or _SPLIT.get(role)
+        if name is None and len(dataset.splits) == 1:
+            name = next(iter(dataset.splits))
+        if name not in dataset.splits:
+            had = ", ".join(dataset.splits)
+            reason = "split is needed" if name is None else f'there is no split "{name}"'
+            raise ConfigError(f"{reason}: {dataset.url} has {had}.{did_you_mean(name, dataset.splits)} Give split=...")
+        return dataset.splits[name]
+
+    def _loader(
+        self, split: Split, role: str, ranks: tuple[int | None, int | None], *, overfit: bool
+    ) -> tuple[Source, tuple[str, ...]]:
+        options = dict(self.options)
+        options.setdefault("shuffle", role == "train")
+        options["shuffle"] = options["shuffle"] and not overfit
+        packing, _ = self._packing()
+        if packing is not None:
+            options["pack"] = packing
+        removed = dict.fromkeys(self.columns_to_remove)
+        if removed and options.get("pack") is None:
+            options["columns"] = self._columns(split, removed)
+        if self.batch_size is not None:
+            options["batch_size"] = self.batch_size
+        rank, world_size = ranks
+        loader = split.loader(**options, rank=rank, world_size=world_size)
+        return loader, tuple(removed) if options.get("pack") is not None else ()
+
+    def _columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
+        """Return the outputs that are read."""
+        if self.options.get("columns") is not None:
+            raise ConfigError("columns and columns_to_remove were both given: leave one out")
+        targets = _tuple(self.options.get("targets") or ())
+        for name in removed:
+            if name not in split.columns:
+                raise ConfigError(
+                    f'columns_to_remove: there is no output "{name}" in {split.dataset.url}.'
+                    f"{did_you_mean(name, split.columns)}"
+                )
+            if name in targets:
+                raise ConfigError(
+                    f'columns_to_remove: "{name}" is one of targets, which are given: leave it out of one'
+                )
+        return [name for name in split.columns if name not in removed]
+
+    def _check_stream(self, stream: Source, role: str, ranks: tuple[int | None, int | None], *, overfit: bool) -> None:
+        given = {"batch_size": self.batch_size, "split": self.split, **self.options}
+        packing, _ = self._packing()
+        useless = [name for name, value in given.items() if value is not None] + ["Packing"] * (packing is not None)
+        if useless:
+            raise ConfigError(f"{useless[0]} is said where the stream is made, not to its Manager: data={stream!r}")
+        if role != "train" and getattr(stream, "shuffle", False):
+            raise ConfigError(f"{stream!r} is shuffled, which is for training alone: make it with shuffle=False")
+        world_size = ranks[1]
+        has = getattr(stream, "world_size", world_size)
+        if world_size is not None and has != world_size:
+            raise ConfigError(
+                f"{stream!r} is for world_size={has}, and there are {world_size} ranks: give a function with the "
+                "parameters rank and world_size, which makes the stream"
+            )
+
+
+def _tuple(given: Any) -> tuple[Any, ...]:
+    return (given,) if isinstance(given, str) or callable(given) or isinstance(given, Packing) else tuple(given)
+
+
+def _check_data(data: Any, split: str | None) -> None:
+    if split is not None and not isinstance(split, str):
+        raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
+    if not isinstance(data, Dataset | Split | str | os.PathLike | Source) and not callable(data):
+        raise ConfigError(
+            f"data={data!r}: expected a split, a dataset or its path, a function that returns one of these, or a stream"
+        )
+
+
+def _check_options(options: Mapping[str, Any]) -> None:
+    known = list(inspect.signature(Loader).parameters)
+    own = [name for name in inspect.signature(Manager).parameters if name != "options"]
+    for name in options:
+        if name in _NOT_OURS:
+            raise ConfigError(f"{name} is not an option of a Manager: give {_NOT_OURS[name]}")
+        if name not in known:
+            raise ConfigError(f'there is no option "{name}" of a loader.{did_you_mean(name, [*known, *own])}')

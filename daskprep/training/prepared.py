@@ -1,0 +1,94 @@
+"""What the functions return that find, write or stream the rows of managers."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch.distributed
+
+from daskprep.dataset import Dataset, Split
+from daskprep.errors import ConfigError, DaskprepError
+from daskprep.training.batches import Source
+
+__all__ = ["Prepared", "from_first_rank"]
+
+Ranks = tuple[int | None, int | None]
+
+
+class Prepared:
+    """Calls each function that writes or finds rows once, however many managers share it, on the first rank alone.
+
+    A frame in memory is written anew by each call, and a dataset that is written anew takes the place of the one that
+    other ranks have open.
+    """
+
+    def __init__(self) -> None:
+        # By id; the function is kept, so that no other one gets its id. None instead of a stream: each manager of each
+        # rank goes through one of its own.
+        self._results: dict[int, tuple[Any, Any]] = {}
+
+    def call(self, all_data: Iterable[Any]) -> None:
+        """Call the functions among the data of managers, on whichever rank this is."""
+        for data in all_data:
+            if _is_function(data) and not _told(data):
+                self._result(data)
+
+    def result(self, data: Any, ranks: Ranks) -> Any:
+        """Return what a manager's data stands for: what it returns, if it is a function, or itself."""
+        if not _is_function(data):
+            return data
+        told = _told(data)
+        if told:
+            given = dict(zip(("rank", "world_size"), ranks, strict=True))
+            return _checked(data, data(**{name: given[name] for name in told}))
+        found = from_first_rank(lambda: self._result(data))
+        return _checked(data, data()) if found is None else found
+
+    def _result(self, function: Callable[[], Any]) -> Any:
+        if id(function) not in self._results:
+            found = _checked(function, function())
+            self._results[id(function)] = function, None if isinstance(found, Source) else found
+        return self._results[id(function)][1]
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Another process has other ids.
+        return {"_results": {}}
+
+
+def from_first_rank(make: Callable[[], Any]) -> Any:
+    """Return what the first rank makes, on all of them if torch.distributed runs; an error there is one everywhere."""
+    distributed = torch.distributed
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return make()
+    sent: list[Any] = [None, None]
+    try:
+        if distributed.get_rank() == 0:
+            sent[0] = make()
+    except BaseException as error:
+        sent[1] = f"{type(error).__name__}: {error}"
+        raise
+    finally:
+        # Those who wait are told, rather than left waiting.
+        distributed.broadcast_object_list(sent, src=0)
+    if sent[1] is not None:
+        raise DaskprepError(f"the first rank could not prepare the data, as it says, too: {sent[1]}")
+    return sent[0]
+
+
+def _is_function(data: Any) -> bool:
+    return callable(data) and not isinstance(data, Dataset | Split | str | os.PathLike | Source)
+
+
+def _told(function: Callable[..., Any]) -> list[str]:
+    """Return which of rank and world_size a function asks for: then what it makes is for one rank."""
+    parameters = inspect.signature(function).parameters
+    return [name for name in ("rank", "world_size") if name in parameters]
+
+
+def _checked(function: Callable[..., Any], found: Any) -> Any:
+    if isinstance(found, Dataset | Split | str | os.PathLike | Source):
+        return found
+    raise ConfigError(f"data: {function!r} returned {found!r}: expected a dataset, its path, a split, or a stream")

@@ -1,0 +1,61 @@
+"""The names of stages, of the roles that loaders have in them, and of the loaders of each role."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from daskprep.errors import ConfigError, did_you_mean
+
+__all__ = ["ROLES", "STAGES", "Names", "default_stages", "role_of", "roles_in", "stage_of", "stages_of"]
+
+ROLES = ("train", "val", "test", "predict")
+STAGES = ("fit", "validate", "test", "predict")
+
+# Lightning calls a hook `val_dataloader`, its stage "validate", and the look at it before training "sanity_check".
+_ROLE = {"fit": "train", "validate": "val", "validation": "val", "sanity_check": "val"}
+_STAGE = {"train": "fit", "val": "validate", "validation": "validate", "sanity_check": "validate"}
+_ROLES_IN = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+_STAGES_OF = {"train": ("fit",), "val": ("fit", "validate"), "test": ("test",), "predict": ("predict",)}
+
+
+def role_of(name: str) -> str:
+    """Return the role that a name, in either spelling, stands for."""
+    return _known(name, _ROLE, ROLES, "role")
+
+
+def stage_of(name: str) -> str:
+    """Return the stage that a name, in either spelling, stands for."""
+    return _known(name, _STAGE, STAGES, "stage")
+
+
+def stages_of(names: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the stages that some names stand for."""
+    return tuple(dict.fromkeys(stage_of(name) for name in ([names] if isinstance(names, str) else names)))
+
+
+def roles_in(stage: str) -> tuple[str, ...]:
+    """Return the roles of the loaders that a stage needs."""
+    return _ROLES_IN[stage]
+
+
+def default_stages(place: str) -> tuple[str, ...]:
+    """Return the stages that a manager is opened for, by where it stands."""
+    return _STAGES_OF[place]
+
+
+class Names(dict[str, list[str]]):
+    """Names of loaders by role, in the order in which they are given; roles may be spelled as Lightning's stages."""
+
+    def __missing__(self, name: str) -> list[str]:
+        return self[role_of(name)]
+
+
+def _known(name: object, spellings: Mapping[str, str], options: tuple[str, ...], kind: str) -> str:
+    # Stages of Lightning are members of an enumeration.
+    text = str(getattr(name, "value", name))
+    known = spellings.get(text, text)
+    if known not in options:
+        raise ConfigError(
+            f'there is no {kind} "{text}".{did_you_mean(text, options)} It is one of {", ".join(options)}'
+        )
+    return known

@@ -1,0 +1,48 @@
+"""One of two ranks of torch.distributed, without a trainer: prepares, gives its rows, and sees a failure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import pandas as pd
+import torch.distributed
+
+import daskprep as dp
+from daskprep.errors import DaskprepError
+
+FOLDER, RANK = Path(sys.argv[1]), int(sys.argv[2])
+CALLS: list[int] = []
+
+
+def prepare() -> Path:
+    CALLS.append(1)
+    table = pd.DataFrame({"area": np.random.default_rng(0).normal(size=100)})
+    dp.Preprocessor({"area": "number"}).fit_write(table, FOLDER / "listings.dp", block_rows=8)
+    return FOLDER / "listings.dp"
+
+
+def fail() -> NoReturn:
+    raise OSError("no room")
+
+
+def main() -> None:
+    torch.distributed.init_process_group("gloo", f"file://{FOLDER}/meeting", rank=RANK, world_size=2)
+    data = dp.DataModule({"train": {"lm": dp.Manager(prepare, 16, row_ids=True)}})
+    data.prepare_data()
+    data.setup("fit")
+    rows = [row for batch in data.train_dataloader() for row in batch["row_id"].tolist()]
+    try:
+        dp.DataModule({"train": {"lm": fail}}).prepare_data()
+    except (OSError, DaskprepError) as error:
+        failed = str(error)
+    told = {"calls": len(CALLS), "rows": rows, "failed": failed}
+    (FOLDER / f"rank-{RANK}.json").write_text(json.dumps(told))
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

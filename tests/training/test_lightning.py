@@ -1,0 +1,372 @@
+"""Under Lightning's Trainer: named loaders in every stage, and checkpoints that go on with exactly the rest."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import MisconfigurationException
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.lightning import DataModule
+
+pytestmark = [
+    # Lightning 2.6 with torch 2.13.
+    pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning"),
+    # The checkpoints are made by a callback, which the run that goes on does without.
+    pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`, callbacks:UserWarning"),
+]
+
+BATCH = 16
+STEPS = 10  # of an epoch: 160 rows
+
+
+class Recorder(LightningModule):
+    """Notes the rows of each batch that it was trained on, and of those it has seen otherwise, by name."""
+
+    def __init__(self, *, fail_at=None, one_cycle=False):
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.fail_at, self.one_cycle = fail_at, one_cycle
+        self.trained, self.seen = [], []
+
+    def training_step(self, batch, batch_idx):
+        if len(self.trained) == self.fail_at:
+            raise RuntimeError("a step failed")
+        self.trained.append(batch["row_id"].tolist())
+        return self.layer(batch["area"][:, None]).pow(2).mean()
+
+    def _see(self, batch, dataloader_idx):
+        name = self.trainer.datamodule.dataloader_names[self.trainer.state.stage][dataloader_idx]
+        self.seen.append((name, batch["row_id"].tolist()))
+        return name
+
+    def validation_step(self, batch, batch_idx, dataloader_idx=0):
+        name = self._see(batch, dataloader_idx)
+        self.log(f"{name}_rows", len(batch["row_id"]), add_dataloader_idx=False, reduce_fx=torch.sum, batch_size=1)
+
+    def test_step(self, batch, batch_idx, dataloader_idx=0):
+        self._see(batch, dataloader_idx)
+
+    def predict_step(self, batch, batch_idx, dataloader_idx=0):
+        return self._see(batch, dataloader_idx)
+
+    def configure_optimizers(self):
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.01)
+        if not self.one_cycle:
+            return optimizer
+        steps = int(self.trainer.estimated_stepping_batches)
+        return [optimizer], [torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps)]
+
+
+def as_they_are(batches):
+    """Be a group processor: no one knows how many batches it makes, so that Lightning fetches one ahead."""
+    yield from batches
+
+
+def flat(batches):
+    return list(chain.from_iterable(batches))
+
+
+def data_of(dataset, **options):
+    manager = dp.Manager(dataset, BATCH, row_ids=True, **options)
+    return DataModule({"train": {"lm": manager}, "val": {"lm": dp.Manager(dataset, BATCH, row_ids=True)}})
+
+
+def trainer_of(**options):
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    given = {"max_epochs": 2, "enable_checkpointing": "callbacks" in options, **options}
+    return Trainer(accelerator="cpu", **quiet, **given)
+
+
+def fitted(data, ckpt=None, model=None, **options):
+    model = model or Recorder()
+    trainer_of(**options).fit(model, data, ckpt_path=ckpt)
+    return model.trained
+
+
+def keeping(folder, **options):
+    return [ModelCheckpoint(folder, save_top_k=-1, **options)]
+
+
+def checkpoints(folder):
+    """Give the checkpoints by how many batches had been trained on."""
+    for path in folder.glob("*.ckpt"):
+        loops = torch.load(path, weights_only=True)["loops"]
+        yield path, loops["fit_loop"]["epoch_loop.batch_progress"]["total"]["processed"]
+
+
+def test_without_lightning_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
+    monkeypatch.delitem(sys.modules, "daskprep.lightning")
+
+    with pytest.raises(ImportError, match=r'pip install "daskprep\[lightning\]"'):
+        importlib.import_module("daskprep.lightning")
+
+
+# -- stages
+
+
+def test_loaders_of_each_stage_have_their_names(dataset):
+    two = {name: {"data": dataset["test"], "batch_size": 8, "row_ids": True} for name in ("lm", "other")}
+    data = DataModule({"train": {"lm": {"data": dataset, "row_ids": True}}, "val": two, "test": two, "predict": two})
+    model, trainer = Recorder(), trainer_of(max_epochs=1)
+    rows = sorted(dataset["test"].read("row_id")["row_id"].tolist())
+
+    trainer.fit(model, data)
+    fit = model.seen[4:]  # Lightning looks at two batches of each before it trains.
+    assert trainer.callback_metrics["other_rows"] == len(rows)
+    for run in (trainer.validate, trainer.test):
+        model.seen = []
+        run(model, data, verbose=False)
+        assert model.seen == fit
+    predicted = trainer.predict(model, data)
+
+    assert predicted == [["lm"] * 3, ["other"] * 3]
+    assert sorted(flat(ids for name, ids in fit if name == "other")) == rows
+
+
+def test_stages_without_loaders_are_what_lightning_knows(dataset):
+    data = DataModule({"train": {"lm": {"data": dataset, "row_ids": True}}})
+    model, trainer = Recorder(), trainer_of(max_epochs=1)
+
+    with pytest.warns(UserWarning, match="have no `val_dataloader`. Skipping val loop"):
+        trainer.fit(model, data)
+    assert len(model.trained) == 1
+    with pytest.raises(MisconfigurationException, match="`test_dataloader` must be implemented"):
+        trainer.test(model, data)
+
+
+def test_stages_say_when_a_loader_is_used(dataset):
+    val = {
+        "quick": {"data": dataset, "row_ids": True},
+        "slow": {"data": dataset, "row_ids": True, "stages": ["validate", "test"]},
+    }
+    data = DataModule({"train": {"lm": {"data": dataset, "row_ids": True}}, "val": val})
+    model, trainer = Recorder(), trainer_of(max_epochs=1)
+    said = []
+    for run in (trainer.fit, trainer.validate, trainer.test):
+        model.seen = []
+        run(model, data)
+        said.append({name for name, _ in model.seen})
+
+    assert said == [{"quick"}, {"quick", "slow"}, {"slow"}]
+
+
+# -- going on
+
+
+WAYS = {
+    "every other step": ({"every_n_train_steps": 2}, {}),
+    "at the end of an epoch": ({"save_on_train_epoch_end": True}, {}),
+    "after validation": ({}, {"val_check_interval": 4}),
+    "while gradients are accumulated": ({"every_n_train_steps": 2}, {"accumulate_grad_batches": 4}),
+    "in shortened epochs": ({"every_n_train_steps": 2}, {"limit_train_batches": 5, "max_epochs": 3}),
+    "with loaders asked for anew": ({"every_n_train_steps": 3}, {"reload_dataloaders_every_n_epochs": 1}),
+    "by steps": ({"every_n_train_steps": 3}, {"max_steps": 20, "max_epochs": None}),
+}
+
+
+@pytest.mark.parametrize("groups", [[], [as_they_are]], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_checkpoint_goes_on_with_exactly_the_rest(dataset, tmp_path, way, groups):
+    saving, options = WAYS[way]
+    whole = fitted(data_of(dataset, group_processors=groups), callbacks=keeping(tmp_path, **saving), **options)
+    found = dict(checkpoints(tmp_path))
+
+    assert len(found) >= 2
+    assert len({tuple(batch) for batch in whole}) == len(whole)
+    for path, trained in found.items():
+        rest = fitted(data_of(dataset, group_processors=groups), path, **options)
+        assert rest == whole[trained:], f"{way}, after {trained} batches"
+
+
+def test_an_epoch_that_is_gone_on_with_gives_each_row_once(dataset, tmp_path):
+    first = fitted(data_of(dataset), callbacks=keeping(tmp_path, every_n_train_steps=7), max_epochs=1)
+    rest = fitted(data_of(dataset), next(tmp_path.glob("*.ckpt")), max_epochs=1)
+
+    assert len(rest) == 3
+    assert sorted(flat(first[:7] + rest)) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
+
+
+def test_a_run_goes_on_twice(dataset, tmp_path):
+    whole = fitted(data_of(dataset))
+    seen, ckpt = [], None
+    for part, stop in enumerate((6, 13, 20)):
+        trainer, model = trainer_of(max_steps=stop, max_epochs=None), Recorder()
+        trainer.fit(model, data_of(dataset), ckpt_path=ckpt)
+        ckpt = tmp_path / f"{part}.ckpt"
+        trainer.save_checkpoint(ckpt)
+        seen += model.trained
+
+    assert seen == whole
+
+
+@pytest.mark.parametrize("groups", [[], [as_they_are]], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("failing", [0, 9, 10, 13])
+def test_a_batch_that_failed_is_given_again(dataset, tmp_path, failing, groups):
+    whole = fitted(data_of(dataset, group_processors=groups))
+    trainer, model = trainer_of(), Recorder(fail_at=failing)
+    with pytest.raises(RuntimeError, match="a step failed"):
+        trainer.fit(model, data_of(dataset, group_processors=groups))
+    trainer.save_checkpoint(tmp_path / "failed.ckpt")
+
+    rest = fitted(data_of(dataset, group_processors=groups), tmp_path / "failed.ckpt")
+
+    # Lightning takes the last batch of an epoch for done, though it failed: then it comes first in the next.
+    assert rest[:5] == whole[failing : failing + 5]
+
+
+def test_estimated_steps_do_not_make_a_run_begin_anew(dataset, tmp_path):
+    options = {"callbacks": keeping(tmp_path, every_n_train_steps=7), "max_epochs": 1}
+    whole = fitted(data_of(dataset), model=Recorder(one_cycle=True), **options)
+    rest = fitted(data_of(dataset), next(tmp_path.glob("*.ckpt")), Recorder(one_cycle=True), max_epochs=1)
+
+    assert rest == whole[7:]
+
+
+@pytest.mark.parametrize("groups", [[], [as_they_are]], ids=["known length", "unknown length"])
+@pytest.mark.parametrize("stop", [7, STEPS])
+def test_a_fit_that_is_stopped_goes_on_there(dataset, tmp_path, stop, groups):
+    whole = fitted(data_of(dataset, group_processors=groups))
+    trainer, model = trainer_of(max_steps=stop, max_epochs=None), Recorder()
+    trainer.fit(model, data_of(dataset, group_processors=groups))
+    trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+
+    def rest(**options):
+        return fitted(data_of(dataset, group_processors=groups), tmp_path / "stopped.ckpt", **options)
+
+    assert rest(max_steps=20, max_epochs=None) == whole[stop:]
+    # Without max_steps, the Trainer counts the epoch that it stopped in as a whole one.
+    assert rest(max_epochs=3)[: 20 - stop] == whole[stop:]
+
+
+def test_one_trainer_that_fits_again_goes_on_and_another_one_begins(dataset):
+    whole = fitted(data_of(dataset))
+    data, trainer, model = data_of(dataset), trainer_of(max_epochs=1), Recorder()
+    trainer.fit(model, data)
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(model, data)
+
+    assert model.trained == whole
+    assert fitted(data) == whole
+
+
+def test_a_checkpoint_without_the_state_of_the_data_is_refused(dataset, tmp_path):
+    class Other(DataModule):
+        pass
+
+    fitted(data_of(dataset), callbacks=keeping(tmp_path, every_n_train_steps=7), max_epochs=1)
+    data = Other(data_of(dataset).managers)
+
+    with pytest.raises(ConfigError, match="no state of a DataModule of the class .*Other, so that the run would begin"):
+        fitted(data, next(tmp_path.glob("*.ckpt")), max_epochs=1)
+
+
+def test_a_run_that_failed_leaves_the_next_fit_alone(dataset, tmp_path):
+    whole = fitted(data_of(dataset), callbacks=keeping(tmp_path, every_n_train_steps=7), max_epochs=1)
+    data = data_of(dataset)
+    with pytest.raises(RuntimeError, match="a step failed"):
+        trainer_of().fit(Recorder(fail_at=1), data, ckpt_path=next(tmp_path.glob("*.ckpt")))
+
+    assert fitted(data, max_epochs=1) == whole
+
+
+def test_weights_that_are_tested_leave_the_next_fit_alone(dataset, tmp_path):
+    whole = fitted(data_of(dataset), callbacks=keeping(tmp_path, every_n_train_steps=7), max_epochs=1)
+    data = data_of(dataset)
+    trainer_of().validate(Recorder(), data, next(tmp_path.glob("*.ckpt")), verbose=False)
+
+    assert fitted(data, max_epochs=1) == whole
+
+
+def test_packed_documents_go_on(dataset, tmp_path):
+    class Tokens(Recorder):
+        def training_step(self, batch, batch_idx):
+            self.trained.append(batch["steps"].tolist())
+            return self.layer(batch["steps"][:, :1].float()).pow(2).mean()
+
+    def data():
+        packed = dp.Manager(dataset, 4, group_processors=[dp.Packing(block_size=16, columns="steps")])
+        return DataModule({"train": {"lm": packed}, "val": {"lm": dp.Manager(dataset, row_ids=True)}})
+
+    whole = fitted(data(), model=Tokens(), callbacks=keeping(tmp_path, every_n_train_steps=5), max_epochs=1)
+    found = dict(checkpoints(tmp_path))
+
+    assert found
+    for path, trained in found.items():
+        assert fitted(data(), path, Tokens(), max_epochs=1) == whole[trained:]
+
+
+def test_an_endless_stream_goes_on(dataset, tmp_path):
+    table = pd.DataFrame({"area": np.random.default_rng(0).normal(size=100)})
+    prep = dp.Preprocessor({"area": "number"}).fit(table)
+    frame = dd.from_pandas(table, npartitions=4)
+
+    def data():
+        val = {"lm": dp.Manager(dataset, row_ids=True)}
+        return DataModule({"train": {"lm": lambda: prep.stream(frame, BATCH, epochs=None, row_ids=True)}, "val": val})
+
+    options = {"max_steps": 18, "max_epochs": None}  # An epoch has 7 batches.
+    whole = fitted(data(), callbacks=keeping(tmp_path, every_n_train_steps=5), **options)
+    found = dict(checkpoints(tmp_path))
+
+    assert sorted(flat(whole[:7])) == list(range(100))
+    assert sorted(found.values()) == [5, 10, 15]
+    for path, trained in found.items():
+        assert fitted(data(), path, **options) == whole[trained:]
+
+
+# -- overfitting
+
+
+@pytest.mark.parametrize("way", ["Trainer", "DataModule"])
+def test_overfitting_gives_the_same_batches_again(dataset, way):
+    data, options = data_of(dataset), {"num_sanity_val_steps": 0}
+    if way == "Trainer":
+        options["overfit_batches"] = 2
+    else:
+        manager = dp.Manager(dataset, BATCH, row_ids=True)
+        data = DataModule({"train": {"lm": manager}, "val": {"lm": manager}}, overfit_batches=2)
+    model = Recorder()
+    trained = fitted(data, model=model, **options)
+
+    assert flat(trained[:2]) == dataset["train"].read("row_id", stop=2 * BATCH)["row_id"].tolist()
+    assert trained == trained[:2] * 2
+    assert model.seen[:2] == model.seen[2:]
+
+
+# -- ranks
+
+
+@pytest.mark.timeout(120)
+def test_two_ranks_share_rows_and_one_goes_on(tmp_path):
+    script = Path(__file__).parent / "ddp_process.py"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, script, tmp_path]
+    ran = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=110)
+    assert ran.returncode == 0, ran.stderr
+    told = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in range(2)]
+    dataset = dp.open_dataset(tmp_path / "listings.dp")
+
+    assert [one["calls"] for one in told] == [1, 0]  # The first rank writes, and both open what it wrote.
+    assert len(told[0]["trained"]) == len(told[1]["trained"]) == 20
+    for split, rows in (("train", "trained"), ("validation", "val"), ("test", "test")):
+        given = flat(batch for one in told for batch in one[rows][:STEPS])
+        assert sorted(given) == sorted(dataset[split].read("row_id")["row_id"].tolist())
+    alone = fitted(data_of(dataset), tmp_path / "step=13.ckpt")
+    both = [sorted(one + other) for one, other in zip(*(one["trained"] for one in told), strict=True)]
+    assert [sorted(batch) for batch in alone] == both[13:]

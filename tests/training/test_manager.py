@@ -1,0 +1,185 @@
+"""What a manager reads, changes, and refuses."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.loader import Loader
+
+
+def opened(manager, place="val", **options):
+    """Return the loader of a manager that stands in a place."""
+    managers = (
+        {"train": {"lm": manager}} if place == "train" else {"train": {"lm": "nowhere.dp"}, place: {"lm": manager}}
+    )
+    data = dp.DataModule(managers, **options)
+    stage = "validate" if place == "val" else "fit" if place == "train" else place
+    data.setup(stage)
+    return data.train_dataloader() if place == "train" else getattr(data, f"{place}_dataloader")()[0]
+
+
+@pytest.mark.parametrize(("place", "split"), [("train", "train"), ("val", "validation"), ("test", "test")])
+def test_rows_are_those_of_the_split_of_the_place(dataset, path, place, split):
+    for data in (dataset, path, str(path), lambda: dataset, lambda: path, dataset[split], lambda: dataset[split]):
+        loader = opened(dp.Manager(data, 16), place).source
+        assert loader.split.name == split
+        assert loader.shuffle == (place == "train")
+    assert opened(dp.Manager(dataset, split="test"), place).source.split.name == "test"
+
+
+def test_what_is_predicted_has_no_split_of_its_own(dataset):
+    with pytest.raises(ConfigError, match=r"split is needed: .* has train, validation, test. Give split="):
+        opened(dp.Manager(dataset), "predict")
+    assert opened(dp.Manager(dataset, split="test"), "predict").source.split.name == "test"
+
+
+def test_columns_that_are_removed_are_not_read(dataset):
+    batches = opened(dp.Manager(dataset, columns_to_remove=["steps", "sold"], row_ids=True))
+
+    assert batches.source.names == ["price", "area"]
+    assert set(next(iter(batches))) == {"price", "area", "row_id"}
+
+
+def test_columns_that_no_dataset_has_are_taken_out_of_batches(dataset):
+    packing = dp.Packing(block_size=16, columns="steps")
+    packed = dp.Manager(dataset, 4, group_processors=[packing], columns_to_remove="position_ids")
+    assert set(next(iter(opened(packed)))) == {"steps", "document_ids"}
+
+    loader = dataset["test"].loader(4, shuffle=False, targets="sold", row_ids=True)
+    inputs, sold = next(iter(opened(dp.Manager(loader, columns_to_remove=["price", "area", "steps"]))))
+    assert set(inputs) == {"row_id"}
+    assert sold.dtype == torch.bool
+    with pytest.raises(ConfigError, match='batches hold no "prise".* Did you mean "price"'):
+        next(iter(opened(dp.Manager(loader, columns_to_remove=["prise"]))))
+
+
+def test_options_are_those_of_the_loader(dataset):
+    manager = dp.Manager(dataset, 8, seed=5, targets="sold", prefetch_size=0, drop_last=True)
+    loader = opened(manager).source
+
+    assert (loader.seed, loader.prefetch_size, loader.drop_last, loader.batch_size) == (5, 0, True, 8)
+    assert isinstance(next(iter(loader)), tuple)
+
+
+def test_processors_are_found_by_name_among_those_that_are_allowed(dataset, tmp_path, monkeypatch):
+    (tmp_path / "own_steps.py").write_text("def shifted(batch):\n    return {'price': batch['price'] + 1000}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    manager = {"data": dataset, "processors": ["own_steps.shifted"], "collate": "own_steps.shifted"}
+
+    for allowed in ("own_steps.", ["own_steps.shifted"]):
+        batch = next(iter(opened(manager, allowed=allowed)))
+        assert (batch["price"] > 1900).all()
+    with pytest.raises(ConfigError, match='there is no "own_steps.shifter"'):
+        opened({"data": dataset, "processors": "own_steps.shifter"}, allowed="own_steps.")
+
+
+@pytest.mark.parametrize(
+    ("name", "allowed"),
+    [
+        ("antigravity.geohash", ()),
+        ("antigravity.geohash", ("mine.", "anti.")),
+        ("antigravity.geohash", ("antigravity",)),
+        ("os.system", ("posix.",)),
+        ("mine.__import__('os').system", ("mine.",)),
+        ("mine", ("mine.",)),
+    ],
+)
+def test_nothing_is_imported_that_is_not_allowed(dataset, name, allowed):
+    with pytest.raises(ConfigError, match="processors: "):
+        opened({"data": dataset, "processors": [name]}, allowed=allowed)
+    assert "antigravity" not in sys.modules
+
+
+REFUSED = [
+    ({"data": 3}, "data=3: expected a split, a dataset"),
+    ({"batch_size": 8}, 'says no "data"'),
+    ({"data": "a.dp", "batchsize": 8}, 'no option "batchsize" of a loader. Did you mean "batch_size"'),
+    ({"data": "a.dp", "rank": 1}, "rank is not an option of a Manager"),
+    ({"data": "a.dp", "overfit_batches": 1}, "overfit_batches is not an option of a Manager"),
+    ({"data": "a.dp", "stages": "vali"}, 'no stage "vali". Did you mean "validate"'),
+    ({"data": "a.dp", "split": 3}, "split=3"),
+    ({"data": "a.dp", "shuffle": True}, "shuffle=True is for training alone"),
+    ({"data": "a.dp", "processors": [3]}, "processors=3: expected something that can be called"),
+    ({"data": "a.dp", "pack": 1, "group_processors": dp.Packing(4, "a")}, "pack and a Packing"),
+    ({"data": "a.dp", "group_processors": [iter, dp.Packing(4, "a")]}, "put it first"),
+]
+
+
+@pytest.mark.parametrize(("manager", "message"), REFUSED)
+def test_what_makes_no_sense_is_refused_at_once(manager, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        dp.DataModule({"train": {"lm": "a.dp"}, "val": {"other": manager}})
+    assert caught.value.__notes__ == ['of manager "other" of "val"']
+
+
+REFUSED_OPENING = [
+    ({"split": "valid"}, 'no split "valid".*Did you mean "validation"'),
+    ({"columns_to_remove": ["prise"]}, 'no output "prise".*Did you mean "price"'),
+    ({"columns_to_remove": ["sold"], "targets": "sold"}, '"sold" is one of targets'),
+    ({"columns_to_remove": ["sold"], "columns": ["price"]}, "columns and columns_to_remove were both given"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), REFUSED_OPENING)
+def test_what_a_dataset_has_not_is_refused_when_it_is_opened(dataset, options, message):
+    with pytest.raises(ConfigError, match=message) as caught:
+        opened(dp.Manager(dataset, **options))
+    assert 'of manager "lm" of "val"' in caught.value.__notes__
+
+
+def test_a_split_that_is_another_is_refused(dataset):
+    with pytest.raises(ConfigError, match='split="test", and data is the split "train"'):
+        opened(dp.Manager(dataset["train"], split="test"))
+
+
+def test_a_function_has_to_return_rows(dataset):
+    with pytest.raises(ConfigError, match="returned None: expected a dataset"):
+        opened(dp.Manager(lambda: os.environ.get("NO_SUCH_PLACE")))
+
+
+# -- streams
+
+
+def test_a_stream_is_made_for_the_rank(dataset):
+    made = []
+
+    def stream(rank, world_size):
+        made.append((rank, world_size))
+        return dataset["train"].loader(16, rank=rank, world_size=world_size, row_ids=True)
+
+    data = dp.DataModule({"train": {"lm": stream}}, rank=1, world_size=2)
+    data.prepare_data()
+    assert made == []
+    data.setup("fit")
+
+    assert made == [(1, 2)]
+    assert [len(batch["row_id"]) for batch in data.train_dataloader()] == [8] * 10
+
+
+def test_each_manager_goes_through_a_stream_of_its_own(dataset):
+    def stream():
+        return dataset["test"].loader(16, shuffle=False)
+
+    data = dp.DataModule({"train": {"lm": stream}, "val": {"one": stream, "other": stream}})
+    data.prepare_data()
+    data.setup("fit")
+    loaders = [data.train_dataloader(), *data.val_dataloader()]
+
+    assert all(isinstance(one.source, Loader) for one in loaders)
+    assert len({id(one.source) for one in loaders}) == 3
+
+
+def test_streams_that_do_not_fit_are_refused(dataset):
+    shuffled = dataset["test"].loader(16)
+    with pytest.raises(ConfigError, match="is shuffled, which is for training alone"):
+        opened(dp.Manager(shuffled))
+    with pytest.raises(ConfigError, match="batch_size is said where the stream is made"):
+        opened(dp.Manager(shuffled, 16), "train")
+    with pytest.raises(ConfigError, match="is for world_size=1, and there are 2 ranks"):
+        opened(dp.Manager(shuffled), "train", rank=0, world_size=2)
