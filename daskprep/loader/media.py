@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -31,6 +32,7 @@ _MOST_THREADS = 16
 _REMOTE_THREADS = 32
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
+_QUICK_SECONDS = 0.00006
 _TASK_ROWS = 32
 _LAST_ROWS = 8
 # Cells are small, and are read long before the rows of their blocks can be decoded.
@@ -240,6 +242,9 @@ class Medium:
             cache.prepare()
         self._media = media
         self._output = group.outputs[0]
+        self._turns = threading.Lock()
+        # To be seen with the first rows; images never are.
+        self._is_quick = isinstance(self.blocks.decoder, AudioDecoder)
         self._block_rows = self.split.layout.block_rows
 
     def block(self, number: int, pool: Pool, slot: int) -> MediaBlock:
@@ -286,7 +291,8 @@ class Medium:
         order = np.concatenate([piece.at for piece in pieces])
         out = self._output.empty(len(order)) if out is None else out
         cells = pa.concat_arrays([piece.cells.take(pa.array(piece.within)) for piece in pieces])
-        failures = self.blocks.decoder.decode(cells.take(pa.array(np.argsort(order))), out)
+        with self._turn(len(cells)):
+            failures = self.blocks.decoder.decode(cells.take(pa.array(np.argsort(order))), out)
         for block, _, within, at in pieces:
             places = {row: i for i, row in enumerate(at.tolist())} if failures else {}
             failed = [one._replace(row=places[one.row]) for one in failures if one.row in places]
@@ -295,6 +301,17 @@ class Medium:
                 block.keep(within, out, at, filled=bool(failed))
         self._media.count(decoding=time.perf_counter() - began, decoded=len(order), filled=len(failures))
         return out
+
+    @contextmanager
+    def _turn(self, rows: int) -> Iterator[None]:
+        """Let one thread at a time decode what takes less time than to hand the interpreter from thread to thread."""
+        if not self._is_quick:
+            yield
+            return
+        with self._turns:
+            began = time.perf_counter()
+            yield
+            self._is_quick = time.perf_counter() - began < _QUICK_SECONDS * rows
 
     def wrote(self, *, is_kept: bool) -> None:
         """Note that a block was written to the cache, or that there was no room for it."""

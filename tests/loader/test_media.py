@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import fsspec
@@ -23,7 +24,7 @@ from daskprep.loader.blocks import Pool, groups_of
 from daskprep.loader.media import Caching, Media
 from daskprep.loader.pipeline import Times
 from daskprep.media.audio import encode_wav
-from daskprep.media.decoding import ImageDecoder
+from daskprep.media.decoding import AudioDecoder, ImageDecoder
 from daskprep.media.images import encode_png
 from daskprep.media.reader import MediaReader
 
@@ -446,3 +447,27 @@ def test_blocks_are_cached_whole_where_files_must_have_names(train, tmp_path, ph
         list(split.loader(48, expand=False))
     whole, grown = chunks(other), chunks(train)
     assert sorted(whole.values()) == sorted(grown.values())
+
+
+@pytest.mark.parametrize(("quick", "at_once"), [(10.0, 1), (0.0, 2)])
+def test_sounds_that_take_no_time_are_decoded_by_one_thread_at_a_time(tmp_path, monkeypatch, quick, at_once):
+    names = [str(tmp_path / f"{number}.wav") for number in range(400)]
+    for number, name in enumerate(names):
+        Path(name).write_bytes(encode_wav(np.full(50, number / 1000), 1_000))
+    sound = dp.Audio(type="raw", audio_file_length_limit_in_s=0.05)
+    split = dp.Preprocessor({"sound": sound}).fit_write(pd.DataFrame({"sound": names}), tmp_path / "a.dp")["train"]
+    decode, running, seen, lock = AudioDecoder.decode, [], [], threading.Lock()
+
+    def watched(self, cells, out):
+        with lock:
+            running.append(1)
+            seen.append(len(running))
+        time.sleep(0.01)
+        failures = decode(self, cells, out)
+        running.pop()
+        return failures
+
+    monkeypatch.setattr("daskprep.loader.media._QUICK_SECONDS", quick)
+    monkeypatch.setattr(AudioDecoder, "decode", watched)
+    assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=2)) == 400
+    assert max(seen) == at_once
