@@ -138,6 +138,6 @@ def check_window(sizes: Integers, row_bytes: int, window_bytes: int, given: obje
     if nbytes > window_bytes:
         raise ConfigError(
             f"window={given!r} is too small: partition {largest} has {sizes[largest]:,} rows, which take {nbytes:,} "
-            f"bytes encoded; give a window of twice as much, or smaller partitions"
+            "bytes encoded; give a window of twice as much, or smaller partitions: read_files(..., partition_bytes=...)"
         )
     return max(1, window_bytes // 2 // row_bytes)
