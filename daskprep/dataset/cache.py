@@ -39,6 +39,7 @@ __all__ = ["BlockCache", "GrowingBlock", "cache_name"]
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
 _CACHED = re.compile(r"[0-9a-f]{32}/")
 _CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
+_PIECE_BYTES = 1 << 18  # as much as a core keeps at hand
 _LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
 _FAMILY = 8  # digits of a name that tell of which dataset a cache is
 # Chunks that this process has compared with their checksums, and need not compare again in every epoch.
@@ -104,6 +105,10 @@ class BlockCache:
         """Whether every block is there."""
         return len(self.present()) == self.blocks
 
+    def rows_of(self, block: int) -> int:
+        """Return how many rows a block has."""
+        return min(self.block_rows, self.rows - block * self.block_rows)
+
     def has(self, block: int) -> bool:
         """Tell whether a block is there."""
         return self.folder.size(self._chunk(block)) is not None
@@ -123,7 +128,7 @@ class BlockCache:
         except FileNotFoundError:
             # It may be there by now.
             return None
-        return found[: min(self.block_rows, self.rows - block * self.block_rows)]
+        return found[: self.rows_of(block)]
 
     def _decoded(self, name: str, out: np.ndarray | None) -> np.ndarray:
         data = self.folder.mapped(name)
@@ -204,7 +209,7 @@ class BlockCache:
         nbytes = self.block_rows * self.output.row_bytes
         with self.explained():
             file = self.folder.growing(self._chunk(block), nbytes + CHECKSUM_BYTES)
-        return None if file is None else GrowingBlock(self, file)
+        return None if file is None else GrowingBlock(self, block, file)
 
     def _put(self, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
@@ -253,32 +258,44 @@ class BlockCache:
 
 
 class GrowingBlock:
-    """A block of a cache whose rows come one by one, in any order, and need no memory meanwhile.
+    """A block of a cache whose rows come one by one, in any order, and need no memory meanwhile."""
 
-    Attributes
-    ----------
-    rows : ndarray
-        Those that were kept so far.
-    """
-
-    def __init__(self, cache: BlockCache, file: GrowingFile) -> None:
+    def __init__(self, cache: BlockCache, block: int, file: GrowingFile) -> None:
         self._cache = cache
+        self._block = block
         self._file = file
         self._row_bytes = cache.output.row_bytes
-        self._inner = file.view[:-CHECKSUM_BYTES]
-        self.rows = np.frombuffer(self._inner, cache.output.dtype).reshape(cache.block_rows, *cache.output.shape)
 
     def keep(self, row: int, values: np.ndarray) -> None:
         """Write a row."""
         with self._cache.explained():
             self._file.write(row * self._row_bytes, flat(values))
 
+    def read_into(self, row: int, values: np.ndarray) -> None:
+        """Read a row that was kept."""
+        self._file.read_into(row * self._row_bytes, flat(values))
+
     def finish(self) -> None:
         """Let the block be there: all its rows were kept."""
+        nbytes = self._cache.block_rows * self._row_bytes
+        piece, checksum = memoryview(bytearray(_PIECE_BYTES)), 0
+        for start in range(0, nbytes, _PIECE_BYTES):
+            part = piece[: min(_PIECE_BYTES, nbytes - start)]
+            self._file.read_into(start, part)
+            checksum = crc32c(part, start=checksum)
         with self._cache.explained():
-            checksum = crc32c(self._inner).to_bytes(CHECKSUM_BYTES, "little")
-            self._file.write(len(self._inner), memoryview(checksum))
-            self._file.finish()
+            self._file.write(nbytes, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")))
+            try:
+                self._file.finish()
+            except FileNotFoundError:
+                # The cache was removed meanwhile.
+                rows = self._cache.output.empty(self._cache.rows_of(self._block))
+                self._file.read_into(0, flat(rows))
+                self._cache.write(self._block, rows)
+
+    def close(self) -> None:
+        """Let go of the block, whether it is there or not."""
+        self._file.close()
 
 
 @functools.lru_cache(maxsize=64)

@@ -312,11 +312,12 @@ class Loader(IterableDataset[Any]):
         given = 0
         try:
             for batch, part, rows in (one for moved in mover.moved(pipeline) for one in cut(*moved, names)):
+                finished = finish(batch, rows, schedule.blocks.epoch)
                 given += 1
                 tally.join(part)
                 self._audited = (schedule, batches[:given], tally)
                 self._advance(schedule, batches[:given], base)
-                yield finish(batch, rows, schedule.blocks.epoch)
+                yield finished
             self._audited = (schedule, batches, tally)
         finally:
             pipeline.close()

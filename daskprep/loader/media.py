@@ -167,8 +167,6 @@ class MediaBlock:
                 self._done[:] = self._is_settled = True
                 return
             self._growing = cache.begin(self.number)
-            if self._growing is not None:
-                self._rows = self._growing.rows
         self._cells = self._medium.blocks.cells(self._where)
 
     def look(self, within: np.ndarray) -> tuple[pa.StructArray | None, np.ndarray]:
@@ -178,6 +176,10 @@ class MediaBlock:
 
     def copy(self, within: np.ndarray, out: np.ndarray, at: np.ndarray) -> None:
         """Copy rows that are decoded already."""
+        if self._growing is not None:
+            for row, place in zip(within.tolist(), at.tolist(), strict=True):
+                self._growing.read_into(row, out[place])
+            return
         assert self._rows is not None
         _copy_rows(self._rows, within, out, at)
 
@@ -206,6 +208,11 @@ class MediaBlock:
         else:
             self._growing.finish()
             self._medium.wrote(is_kept=True)
+
+    def close(self) -> None:
+        """Let go of what is open."""
+        if self._growing is not None:
+            self._growing.close()
 
     def check(self, failures: Sequence[Any], within: np.ndarray) -> None:
         """Raise MediaError for the first failure, unless failures are filled."""

@@ -244,6 +244,9 @@ class Pipeline:
             self._buffers.leave(self._shape, self._windows)
         self._executor = None
         self._queue.clear()
+        for resident in self._resident.values():
+            for one in resident.media.values():
+                one.close()
         self._resident.clear()
         self._leaving.clear()
 

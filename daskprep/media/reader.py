@@ -141,7 +141,13 @@ class MediaReader:
                 if not stat.S_ISREG(status.st_mode):
                     raise MediaError(f"{found.path}: it is {'a folder' if stat.S_ISDIR(status.st_mode) else 'no file'}")
                 self._check_size(status.st_size, found.path)
-                return os.read(descriptor, status.st_size)
+                pieces = []
+                left = status.st_size
+                # A call may give less than it was asked for.
+                while left and (piece := os.read(descriptor, left)):
+                    pieces.append(piece)
+                    left -= len(piece)
+                return pieces[0] if len(pieces) == 1 else b"".join(pieces)
             finally:
                 os.close(descriptor)
         except OSError as error:

@@ -1,7 +1,7 @@
 """The only builder of Dask graphs: run a function over every partition of a source, and merge what it gives."""
 
 from daskprep.partitions.block_arrays import blocks
-from daskprep.partitions.feeding import Asked, Feed, Job, open_feed
+from daskprep.partitions.feeding import Asked, Feed, Job, check_apart, open_feed
 from daskprep.partitions.graphs import Told
 from daskprep.partitions.passes import Arguments, Function, arrays, chained, each, exchanged, fold, run
 from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, scheduled_on, worker_threads
@@ -16,6 +16,7 @@ __all__ = [
     "arrays",
     "blocks",
     "chained",
+    "check_apart",
     "each",
     "exchanged",
     "fold",

@@ -10,17 +10,18 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dask._task_spec import DataNode, Task, TaskRef
+from dask._task_spec import DataNode, Task, TaskRef, convert_legacy_graph
 from dask.local import get_sync
 from dask.optimization import cull
 from dask.system import CPU_COUNT
 
+from daskprep.errors import ConfigError
 from daskprep.partitions.graphs import Layer, on_frame, on_piece, unique
 from daskprep.partitions.passes import Function
 from daskprep.partitions.schedulers import active_client
 from daskprep.sources import Source
 
-__all__ = ["Asked", "ClusterFeed", "Feed", "Job", "ThreadFeed", "open_feed"]
+__all__ = ["Asked", "ClusterFeed", "Feed", "Job", "ThreadFeed", "check_apart", "open_feed"]
 
 # Results that travel from workers at a time; more would only share the same network.
 _FETCHING_THREADS = 4
@@ -203,6 +204,30 @@ class ClusterFeed(Feed):
         self._pool.shutdown(cancel_futures=True)
         for future in [*futures, *self._keeps]:
             future.release()
+
+
+def check_apart(source: Source, columns: Sequence[str]) -> None:
+    """Raise ConfigError if partitions of a Dask frame are computed from one another.
+
+    One by one they would be computed several times, and a join or a shuffle gives rows in another order each time.
+    """
+    frame = source.frame[list(columns)].optimize()
+    graph = convert_legacy_graph(frame.__dask_graph__())
+    owners: dict[Any, Any] = {}
+    for key in frame.__dask_keys__():
+        found = [key]
+        while found:
+            one = found.pop()
+            node = graph.get(one)
+            if node is None or isinstance(node, DataNode) or owners.get(one) == key:
+                continue
+            if one in owners:
+                raise ConfigError(
+                    "the partitions of this Dask frame are computed from one another, as after a join or a shuffle: "
+                    "call persist() on it, or write it to files, and stream that"
+                )
+            owners[one] = key
+            found += node.dependencies
 
 
 class _Graph:

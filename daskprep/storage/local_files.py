@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import mmap
 import os
+import resource
 import shutil
 import stat
 import uuid
@@ -25,6 +25,7 @@ __all__ = ["FULL", "GrowingFile", "LocalFiles"]
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_BYTES = 1 << 30
 _OPEN_FILES = "/proc/self/fd"
+_GROWING_SHARE = 8  # of the files that a process may have open
 # The file system, or an old system, has no files without names; the folder is gone; too many files are open.
 _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EMFILE, errno.ENFILE})
 
@@ -143,28 +144,21 @@ class LocalFiles:
 
 
 class GrowingFile:
-    """A file of a known size whose parts come in any order; until it is whole it has no name: nothing is left behind.
-
-    Attributes
-    ----------
-    view : memoryview
-        What was written so far; zeros elsewhere.
-    """
+    """A file of a known size whose parts come in any order; until it is whole it has no name, and leaves nothing."""
 
     def __init__(self, descriptor: int, path: str, size: int) -> None:
         self._descriptor = descriptor
         self._path = path
         self._size = size
-        weakref.finalize(self, os.close, descriptor)
-        with self._telling():
-            os.ftruncate(descriptor, size)
-        self.view = memoryview(mmap.mmap(descriptor, size, prot=mmap.PROT_READ))
+        _growing.add(descriptor)
+        self._close = weakref.finalize(self, _close_growing, descriptor)
 
     @classmethod
     def begin(cls, path: str, size: int) -> GrowingFile | None:
-        """Return a new file; None where the system has no files without names, or no more room for open ones."""
+        """Return a new file; None where the system has no files without names, or many are open."""
         flags = getattr(os, "O_TMPFILE", None)
-        if flags is None or not os.path.isdir(_OPEN_FILES):  # noqa: PTH112
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _GROWING_SHARE
+        if flags is None or not os.path.isdir(_OPEN_FILES) or len(_growing) >= most:  # noqa: PTH112
             return None
         try:
             descriptor = os.open(os.path.dirname(path), flags | os.O_RDWR | os.O_CLOEXEC, 0o666)  # noqa: PTH120
@@ -172,7 +166,17 @@ class GrowingFile:
             if error.errno in _NO_UNNAMED:
                 return None
             raise
-        return cls(descriptor, path, size)
+        file = cls(descriptor, path, size)
+        try:
+            # A disk that is full is to be told of here, and not where a hole in the file is read.
+            with file._telling():
+                os.posix_fallocate(descriptor, 0, size)
+        except BaseException as error:
+            file.close()
+            if isinstance(error, OSError) and error.errno in _NO_UNNAMED:
+                return None
+            raise
+        return file
 
     def write(self, start: int, data: memoryview) -> None:
         """Write a part."""
@@ -181,14 +185,33 @@ class GrowingFile:
                 written = os.pwrite(self._descriptor, data, start)
                 data, start = data[written:], start + written
 
+    def read_into(self, start: int, target: memoryview) -> None:
+        """Fill `target` with what was written; with zeros where nothing was."""
+        while target:
+            read = os.preadv(self._descriptor, [target], start)
+            target, start = target[read:], start + read
+
     def finish(self) -> None:
-        """Give the file its name, unless there is one of that name by now."""
+        """Give the file its name, unless there is one of that name by now; FileNotFoundError if its folder is gone."""
         with self._telling(), suppress(FileExistsError):
             # Python follows links only if it is given a folder, which an absolute path makes no use of.
             os.link(f"{_OPEN_FILES}/{self._descriptor}", self._path, src_dir_fd=self._descriptor, follow_symlinks=True)
 
+    def close(self) -> None:
+        """Let go of the file, which is no more if it has no name."""
+        self._close()
+
     def _telling(self) -> AbstractContextManager[None]:
         return _telling_of_room(Path(self._path), lambda: self._size)
+
+
+# Descriptors, of which a process has only so many.
+_growing: set[int] = set()
+
+
+def _close_growing(descriptor: int) -> None:
+    _growing.discard(descriptor)
+    os.close(descriptor)
 
 
 def _files_below(folder: str, prefix: str) -> Iterator[tuple[str, int]]:

@@ -25,7 +25,7 @@ __all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads"
 REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
 
 _REMOTE_THREADS = 16
-_FOOTER_BYTES = 8_000_000
+_FOOTER_BYTES = 1_000_000  # as stored; in memory they take eight times as much
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -177,7 +177,8 @@ def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> 
     }
     data = sized(folder, piece.file, piece.entry.bytes)
     with _naming(folder, piece.file):
-        footer = _footers.of((folder.url, piece.file, piece.entry), data)
+        key = folder.url, piece.file, piece.entry
+        footer = _footers.find(key, data)
         table = decode_table(data, list(wanted), piece.groups, footer)
     found = {field.name: field.type for field in table.schema}
     # Parquet keeps no checksum of its footer, which says what the columns are.
@@ -186,6 +187,7 @@ def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> 
             f"{folder.url}/{piece.file} was altered: {table.num_rows:,} rows of {found} are not the {piece.rows:,} of "
             f"{wanted} that were written; {REMEDY}"
         )
+    _footers.keep(key, footer)
     return table
 
 
@@ -208,16 +210,18 @@ class _Footers:
         self._kept: dict[object, pq.FileMetaData] = {}
         self._bytes = 0
 
-    def of(self, key: object, data: pa.Buffer) -> pq.FileMetaData:
+    def find(self, key: object, data: pa.Buffer) -> pq.FileMetaData:
         """Return the footer of a file, by what tells it from all others."""
-        footer = self._kept.get(key)
-        if footer is None:
-            footer = read_footer(data)
-            if self._bytes + footer.serialized_size > _FOOTER_BYTES:
-                self._kept, self._bytes = {}, 0
-            self._kept[key] = footer
-            self._bytes += footer.serialized_size
-        return footer
+        return self._kept.get(key) or read_footer(data)
+
+    def keep(self, key: object, footer: pq.FileMetaData) -> None:
+        """Keep a footer that was proven right by reading with it."""
+        if key in self._kept or footer.serialized_size > _FOOTER_BYTES:
+            return
+        if self._bytes + footer.serialized_size > _FOOTER_BYTES:
+            self._kept, self._bytes = {}, 0
+        self._kept[key] = footer
+        self._bytes += footer.serialized_size
 
 
 _footers = _Footers()

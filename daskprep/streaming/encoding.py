@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.assignment import Told, row_repeats, row_splits
+from daskprep.errors import CorruptDatasetError
 from daskprep.features.table import completed_columns, encoded_outputs, read_columns
 from daskprep.media.failures import check_failures
 from daskprep.permutation import Integers, permute
@@ -159,9 +160,18 @@ class Stretch:
         index = np.arange(self.first, self.first + self.rows)
         return self.start + (index if self.key is None else permute(index, self.window_rows, self.key))
 
+    def check(self, rows: Rows) -> None:
+        """Raise CorruptDatasetError if a partition does not give the rows that were counted."""
+        if len(rows[0]) != self.rows:
+            raise CorruptDatasetError(
+                f"it gave {len(rows[0]):,} rows, and {self.rows:,} when they were counted: the source has changed, or "
+                "is computed differently each time; persist it, or write it to files first"
+            )
+
 
 def own_rows(rows: Rows, where: tuple[Stretch, RankShare]) -> Rows:
     """Return those rows of a partition that a rank is given."""
     stretch, share = where
+    stretch.check(rows)
     own = np.flatnonzero(share.places(stretch.positions()) >= 0)
     return [take(column, own) for column in rows]

@@ -88,6 +88,8 @@ def plan_stream(
 
     `given` names the features whose outputs are given: only these are told what lies in other partitions.
     """
+    if source.is_dask:
+        partitions.check_apart(source, source.columns)
     planned = plan_assignment(features, source, split, balance, learned)
     around = {name: feature for name, feature in features.items() if feature.looks_around and name in given}
     counted = _count(planned, around, learned, source)

@@ -71,7 +71,8 @@ class Reader:
         self._groups = list(groups)
         self._decoders = decoders
         self._times = times
-        row_bytes = max(1, sum(group.row_bytes for group in groups))
+        # Cells may take more than what they are decoded to.
+        row_bytes = max(1, sum(max(one.row_bytes, sum(out.stored_bytes for out in one.outputs)) for one in groups))
         self._most = max(1, min(_MOST_BATCHES, _WINDOW_BYTES // (own * row_bytes)))
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + own

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
 
@@ -226,28 +227,28 @@ class Stream(IterableDataset[Any]):
         if not self.drop_last:
             check_left(self._order.rows - self._rows_given, self.world_size, self.epoch)
         self._running = running = object()
-        return self._batches(self.epoch, self._rows_given, running)
-
-    def _schedules(self, epoch: int, given: int) -> Iterator[Schedule]:
-        """Give the epochs of an iteration from one on, of which some rows were given."""
         # A state may be of a stream that gives more epochs.
-        stop = None if self.epochs is None else max(epoch + 1, self._first_epoch + self.epochs)
+        stop = None if self.epochs is None else max(self.epoch + 1, self._first_epoch + self.epochs)
+        return self._batches(self.epoch, stop, self._rows_given, running)
+
+    def _schedules(self, epoch: int, stop: int | None, given: int) -> Iterator[Schedule]:
+        """Give the epochs of an iteration, the first of which some rows were given of."""
         while stop is None or epoch < stop:
             yield self._schedule(epoch, given)
             epoch, given = epoch + 1, 0
 
-    def _batches(self, epoch: int, given: int, running: object) -> Iterator[Any]:
+    def _batches(self, epoch: int, stop: int | None, given: int, running: object) -> Iterator[Any]:
         self._times = times = Times()
         contents = self._contents
         # At the end of the interpreter, modules may have gone before an iterator that was left.
-        getpid = os.getpid
+        getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
         told = list(zip(self._plan.told, self._plan.first_rows.tolist(), strict=True))
         mover = Mover(self.device)
         feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
         reader = None
         try:
-            upcoming = _upcoming(self._schedules(epoch, given))
+            upcoming = _upcoming(self._schedules(epoch, stop, given))
             supply = Supply(
                 feed,
                 upcoming,
@@ -259,7 +260,7 @@ class Stream(IterableDataset[Any]):
             )
             reader = Reader(
                 supply,
-                self._schedules(epoch, given),
+                self._schedules(epoch, stop, given),
                 contents.groups,
                 contents.decoders(),
                 own=self.batch_size // self.world_size,
@@ -269,8 +270,8 @@ class Stream(IterableDataset[Any]):
             )
             yield from self._finished(reader, mover, running)
         finally:
-            # A forked process has none of these threads.
-            if getpid() == process:
+            # A forked process has none of these threads, and at the end of Python nobody answers any more.
+            if getpid() == process and not is_finalizing():
                 if reader is not None:
                     reader.close()
                 feed.close()
@@ -281,13 +282,14 @@ class Stream(IterableDataset[Any]):
             if window.schedule is not schedule:
                 schedule, tally, given = window.schedule, Tally(), 0
             for batch, part, numbers in cut(window, tensors, self._contents.names):
+                finished = self._finish(batch, numbers, schedule.blocks.epoch)
                 given += 1
                 tally.join(part)
                 self._audited = schedule, range(given), tally
                 if self._running is running:
                     self._begun = True
                     self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(given)
-                yield self._finish(batch, numbers, schedule.blocks.epoch)
+                yield finished
 
     # -- state
 

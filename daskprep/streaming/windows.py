@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import CancelledError, Future
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.assignment import Told
+from daskprep.errors import ConfigError
 from daskprep.loader.blocks import Group
 from daskprep.partitions import Asked, Feed
 from daskprep.streaming.encoding import RankShare, Rows, Stretch
@@ -23,6 +25,7 @@ __all__ = ["Supply", "Times", "Upcoming", "WindowRows"]
 
 # What each thread works on, and what it finds when it is done with that.
 _PARTITIONS_PER_THREAD = 2
+_LOOK_SECONDS = 1.0
 
 
 @dataclass
@@ -85,7 +88,7 @@ class WindowRows:
 
     def __init__(self, upcoming: Upcoming, groups: Sequence[Group], nbytes: int) -> None:
         self.upcoming = upcoming
-        self.planned_bytes = nbytes
+        self.charged_bytes = nbytes
         self.rows = len(upcoming.rows)
         self.numbers = np.empty(self.rows, np.int64)
         self._order = np.empty(self.rows, np.uint32)
@@ -103,6 +106,8 @@ class WindowRows:
 
     def add(self, stretch: Stretch, first_number: int, rows: Rows, *, chosen: bool) -> None:
         """Copy in the rows of a partition: all of them, or, if they were `chosen`, the rank's own alone."""
+        if not chosen:
+            stretch.check(rows)
         places = self.upcoming.share.places(stretch.positions())
         own = np.flatnonzero(places >= 0)
         if not len(own):
@@ -160,7 +165,7 @@ class Supply:
         self._told = told
         self._groups = list(groups)
         self._row_bytes = row_bytes
-        self._room = window_bytes
+        self._room = self._window_bytes = window_bytes
         self._times = times
         self._windows: deque[WindowRows] = deque()  # given, made, or being made
         self._missing: dict[WindowRows, int] = {}
@@ -174,16 +179,18 @@ class Supply:
         self._changed = threading.Condition(threading.RLock())
         self._is_asking = False
         self._most = _PARTITIONS_PER_THREAD * feed.width()
+        self._looked_at = time.monotonic()
         with self._changed:
             self._ask()
 
     def take(self) -> WindowRows:
         """Wait for the next window; the caller gives it back with `drop`."""
         with self._changed:
-            self._most = _PARTITIONS_PER_THREAD * self._feed.width()
             self._ask()
             while not self._is_over and self._missing.get(self._windows[self._given], 0):
-                self._changed.wait()
+                # At its end, Python waits for threads before anybody can close this.
+                if not self._changed.wait(_LOOK_SECONDS) and not threading.main_thread().is_alive():
+                    raise CancelledError
             if self._error is not None:
                 raise self._error
             if self._is_closed:
@@ -201,7 +208,7 @@ class Supply:
         with self._changed:
             self._windows.remove(window)
             self._given -= 1
-            self._room += window.planned_bytes
+            self._room += window.charged_bytes
             del self._missing[window]
             for asked in self._asked.pop(window):
                 self._feed.forget(asked)
@@ -252,13 +259,34 @@ class Supply:
         self._missing[window] = len(self._asked[window])
         return True
 
+    def _look_at_width(self) -> None:
+        """Ask now and then how many workers there are: to ask a scheduler takes a while."""
+        now = time.monotonic()
+        if now - self._looked_at > _LOOK_SECONDS:
+            self._looked_at = now
+            self._most = _PARTITIONS_PER_THREAD * self._feed.width()
+
+    def _charge(self, window: WindowRows) -> None:
+        """Take more room if cells of media are larger than those that were learned from."""
+        nbytes = window.nbytes
+        if nbytes > self._window_bytes:
+            raise ConfigError(
+                f"a window takes {nbytes:,} bytes, more than window={self._window_bytes:,}: its images or sounds are "
+                'stored in more bytes than those that were learned from; give a larger window, or decode_on="workers"'
+            )
+        excess = max(0, nbytes - window.charged_bytes)
+        window.charged_bytes += excess
+        self._room -= excess
+
     def _arrived(self, window: WindowRows, asked: Asked, stretch: Stretch, future: Future[Any]) -> None:
         if future.cancelled():
             return
         try:
             first_number = int(window.upcoming.epoch.first_numbers[asked.number])
             window.add(stretch, first_number, future.result(), chosen=asked.then is not None)
+            self._look_at_width()
             with self._changed:
+                self._charge(window)
                 self._working -= 1
                 self._missing[window] -= 1
                 self._times.partitions += 1

@@ -102,6 +102,7 @@ class Batches:
     def _begin(self, given: int) -> None:
         # Batches given of this iteration: in all, and since it began or went on.
         self._given, self._fresh = given, 0
+        self._is_over = False
         self._marks: deque[_Mark] = deque(maxlen=_MARKS)
 
     @property
@@ -133,6 +134,9 @@ class Batches:
                 self._given, self._fresh = self._given + 1, self._fresh + 1
                 marks.append(self._mark())
             yield batch if self._collate is None else self._collate(batch)
+        if marks is self._marks:
+            # Groups may have left out what came last.
+            self._is_over = True
 
     def _changed(self, batches: Iterator[Any]) -> Iterator[Any]:
         for processor in self._processors:
@@ -172,6 +176,7 @@ class Batches:
             return self._mark().state
         left = self._not_worked_on(ahead)
         state = self._marks[-1 - left].state
+        ended = ended or self._is_over
         return {**state, "next_epoch": self.epoch + 1} if ended and not left else state
 
     def _not_worked_on(self, ahead: int) -> int:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.training.batches import Batches
+from daskprep.training.batches import Batches, Source
 from daskprep.training.callables import resolve
 from daskprep.training.manager import Manager
 from daskprep.training.prepared import Prepared, from_first_rank
@@ -80,12 +80,21 @@ class DataModule:
             with _naming(place, name):
                 _check_stages(place, manager)
                 manager.check(place, self.allowed)
+                self._check_shared(place, manager)
         for stage in STAGES:
             self._in_stage(stage)
         self._prepared = Prepared()
         self._opened: dict[str, dict[str, Batches]] = {}
         self._stage_of: dict[str, str] = {}
         self._state: dict[str, Any] | None = None
+
+    def _check_shared(self, place: str, manager: Manager) -> None:
+        trained = next(iter(self.managers["train"].values())).data
+        if place != "train" and isinstance(trained, Source) and manager.data is trained:
+            raise ConfigError(
+                f"{trained!r} is what trains, too, and would be gone on from where evaluation left it: give a function "
+                "that makes one"
+            )
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({ {place: list(named) for place, named in self.managers.items()} })"

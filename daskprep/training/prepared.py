@@ -26,9 +26,9 @@ class Prepared:
     """
 
     def __init__(self) -> None:
-        # By id; the function is kept, so that no other one gets its id. None instead of a stream: each manager of each
-        # rank goes through one of its own.
-        self._results: dict[int, tuple[Any, Any]] = {}
+        # The function is kept, so that no other one gets its id. None instead of a stream: each manager of each rank
+        # goes through one of its own.
+        self._results: dict[tuple[int, int], tuple[Any, Any]] = {}
 
     def call(self, all_data: Iterable[Any]) -> None:
         """Call the functions among the data of managers, on whichever rank this is."""
@@ -48,10 +48,12 @@ class Prepared:
         return _checked(data, data()) if found is None else found
 
     def _result(self, function: Callable[[], Any]) -> Any:
-        if id(function) not in self._results:
+        # Each look at a method of an object makes another one.
+        key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
+        if key not in self._results:
             found = _checked(function, function())
-            self._results[id(function)] = function, None if isinstance(found, Source) else found
-        return self._results[id(function)][1]
+            self._results[key] = function, None if isinstance(found, Source) else found
+        return self._results[key][1]
 
     def __getstate__(self) -> dict[str, Any]:
         # Another process has other ids.

@@ -471,3 +471,25 @@ def test_sounds_that_take_no_time_are_decoded_by_one_thread_at_a_time(tmp_path, 
     monkeypatch.setattr(AudioDecoder, "decode", watched)
     assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=2)) == 400
     assert max(seen) == at_once
+
+
+def test_rows_that_come_twice_are_read_again_while_their_block_grows(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
+    table = pd.DataFrame({"photo": photos, "rare": np.arange(ROWS) % 10 == 0})
+    features = {"photo": dp.Image(height=6, width=5, num_channels=3, mode="lazy_cached"), "rare": dp.Binary()}
+    split = dp.Preprocessor(features).fit_write(table, tmp_path / "rare.dp", block_rows=BLOCK_ROWS)["train"]
+    twice = split.loader(48, expand=False, row_ids=True, balance=dp.Oversample("rare", ratio=1.0))
+    expected = by_row(split)
+    rows = given(twice)
+    for row, value in rows:
+        np.testing.assert_array_equal(value, expected[row])
+    assert twice.stats()["decoded"] < len(rows) - ROWS // 2  # some come twice to one batch
+
+
+def test_a_cache_that_is_removed_in_the_middle_is_made_again(train):
+    expected = by_row(train)
+    batches = iter(train.loader(48, expand=False, row_ids=True, prefetch_size=1))
+    first = [next(batches)]
+    train.dataset.clear_cache()
+    check(given([*first, *batches]), expected)
+    assert any(name.endswith(".0.0.0") for name in chunks(train))

@@ -187,7 +187,9 @@ def test_parts_of_a_growing_file_come_in_any_order(tmp_path: Path) -> None:
     with mock.patch("os.pwrite", lambda descriptor, data, start: pwrite(descriptor, data[:1], start)):
         file.write(3, memoryview(b"45"))
         file.write(0, memoryview(b"123"))
-    assert bytes(file.view) == b"12345"
+    found = bytearray(5)
+    file.read_into(0, memoryview(found))
+    assert found == b"12345"
     assert folder.children() == []
     file.finish()
     assert folder.read("a") == b"12345"
@@ -211,18 +213,28 @@ def test_growing_file_that_nobody_finishes_leaves_nothing(tmp_path: Path) -> Non
     assert len(list(Path("/proc/self/fd").iterdir())) == open_files
 
 
-@pytest.mark.parametrize("call", ["os.pwrite", "os.ftruncate"])
+@pytest.mark.parametrize("call", ["os.pwrite", "os.posix_fallocate"])
 def test_growing_file_without_room_is_told(tmp_path: Path, call: str) -> None:
     full = mock.patch(call, side_effect=OSError(28, "No space left on device"))
     with full, pytest.raises(StorageFullError, match="a: no room for this file of 5 bytes or more"):
         growing(Folder.open(tmp_path)).write(0, memoryview(b"12345"))
 
 
+@pytest.mark.parametrize("call", ["os.open", "os.posix_fallocate"])
 @pytest.mark.parametrize("number", [errno.EOPNOTSUPP, errno.EMFILE])
-def test_no_growing_file_where_the_system_has_none(tmp_path: Path, number: int) -> None:
-    with mock.patch("os.open", side_effect=OSError(number, "none here")):
+def test_no_growing_file_where_the_system_has_none(tmp_path: Path, call: str, number: int) -> None:
+    with mock.patch(call, side_effect=OSError(number, "none here")):
         assert Folder.open(tmp_path).growing("a", 5) is None
     assert Folder.open("memory://nowhere").growing("a", 5) is None
+
+
+def test_growing_files_are_a_part_of_the_files_that_may_be_open(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    with mock.patch("resource.getrlimit", return_value=(80, 80)):
+        files = [folder.growing("a", 5) for _ in range(12)]
+        assert [file is not None for file in files] == [True] * 10 + [False] * 2
+        files[0].close()
+        assert folder.growing("a", 5) is not None
 
 
 def test_full_remote_is_the_same_error(folder: Folder) -> None:

@@ -98,12 +98,16 @@ def test_an_iterator_that_never_begins_starts_nothing(simple, gated):
     assert (threads_of_streams(), gated.read_partitions) == ([], [])
 
 
-def test_an_iterator_that_is_left_does_not_keep_the_interpreter_from_ending(path):
+@pytest.mark.parametrize("client", ["None", "Client(processes=False, n_workers=1, dashboard_address=None)"])
+def test_an_iterator_that_is_left_does_not_keep_the_interpreter_from_ending(path, client):
     code = f"""
-import pandas as pd
+import logging
 import daskprep as dp
 from daskprep.sources import read_files
+from distributed import Client
 
+logging.disable()
+client = {client}
 rows = read_files({str(path)!r}, partition_bytes=1)
 batches = iter(dp.Preprocessor({{"price": "number"}}).fit(rows).stream(rows, 50, window=10_000, epochs=None))
 next(batches)

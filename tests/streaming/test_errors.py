@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dask.dataframe as dd
 import pandas as pd
+import pyarrow as pa
 import pytest
 from torch.utils.data import DataLoader
 
 import daskprep as dp
-from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, RejectedValueError
 
 
 @pytest.mark.parametrize(
@@ -77,3 +79,39 @@ def test_too_few_rows_left_for_all_ranks_are_refused(simple, table):
     ranks = simple.stream(table, 1002, window="1MB", rank=0, world_size=2)
     with pytest.raises(ConfigError, match="1 rows are left of epoch 0"):
         ranks.load_state_dict(stream.state_dict()) or iter(ranks)
+
+
+@pytest.mark.parametrize(("world", "rows"), [(1, 99), (1, 1), (2, 99), (2, 101)])
+def test_a_source_that_changes_while_it_is_streamed_is_told(simple, gated, world, rows):
+    stream = simple.stream(gated, 100, rank=0 if world > 1 else None, world_size=world if world > 1 else None)
+    read = gated.read
+    gated.read = lambda partition, columns: pa.concat_tables([read(partition, columns)] * 2).slice(0, rows)
+    with pytest.raises(CorruptDatasetError, match=f"it gave {rows} rows, and (100|3) when they were counted"):
+        list(stream)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_partitions_that_depend_on_others_are_to_be_kept(simple, table, is_kept):
+    frame = dd.from_pandas(table[["price", "city"]], npartitions=4)
+    joined = frame.merge(frame[["price"]], on="price")
+    if is_kept:
+        joined = joined.persist()
+        assert sum(len(batch["price"]) for batch in simple.stream(joined, 100)) == len(table)
+        return
+    with pytest.raises(ConfigError, match=r"computed from one another.*persist\(\)"):
+        simple.stream(joined, 100)
+
+
+def test_a_batch_that_a_transform_cannot_take_is_not_given(simple, parts):
+    def check(batch):
+        taken.append(len(batch["price"]))
+        if len(taken) == 3:
+            raise ValueError("no more")
+        return batch
+
+    taken = []
+    stream = simple.stream(parts, 50, transform=check)
+    with pytest.raises(ValueError, match="no more"):
+        list(stream)
+    assert stream.state_dict()["rows_given"] == 100
+    assert stream.audit() == {"rows": 100, "batches": 2}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import daskprep as dp
-from daskprep.errors import MediaError
+from daskprep.errors import ConfigError, MediaError
 from daskprep.media.audio import encode_wav
 from daskprep.media.images import encode_png
 from daskprep.sources import read_files
@@ -79,3 +79,14 @@ def test_what_cannot_be_decoded_is_as_the_feature_says(frame, tmp_path, decode_o
     given = np.concatenate([batch["row_id"].numpy() for batch in stream])
     assert (20 in given) == (on_error == "fill")
     assert stream.stats()["filled"] == (on_error == "fill" and decode_on == "trainer")
+
+
+def test_cells_that_are_much_larger_than_those_learned_from_are_refused(tmp_path):
+    small = pd.DataFrame({"photo": [encode_png(np.zeros((8, 8, 3), np.uint8))] * 40})
+    rng = np.random.default_rng(0)
+    large = pd.DataFrame({"photo": [encode_png(rng.integers(0, 255, (200, 200, 3), np.uint8)) for _ in range(40)]})
+    prep = dp.Preprocessor({"photo": dp.Image(height=8, width=8, num_channels=3)}).fit(small)
+    assert sum(len(batch["photo"]) for batch in prep.stream(large, 8, window="20MB")) == 40
+    with pytest.raises(ConfigError, match=r'a window takes .* bytes, more than window=500,000.*decode_on="workers"'):
+        list(prep.stream(large, 8, window=500_000))
+    assert len(list(prep.stream(large, 8, window=500_000, decode_on="workers"))) == 5

@@ -143,3 +143,10 @@ def test_the_audit_finds_a_batch_that_was_lost(simple, parts):
     stream._audited = schedule, batches[1:], tally
     with pytest.raises(CorruptDatasetError, match="lost or repeated"):
         stream.audit()
+
+
+def test_an_iterator_that_has_not_begun_gives_the_epochs_that_it_was_made_for(simple, parts, numbers):
+    stream = simple.stream(parts, 100, row_ids=True)
+    batches = iter(stream)
+    stream.set_epoch(5)
+    assert len(numbers(batches)) == len(stream)

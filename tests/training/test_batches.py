@@ -255,3 +255,16 @@ def test_a_loader_is_a_source(dataset, rows):
 
     assert first + rows(other) == whole
     assert isinstance(dp.Manager(loader).data, type(loader))
+
+
+def test_a_state_of_the_end_does_not_go_on_with_what_a_group_left_out():
+    def by_twos(batches):
+        yield from zip(batches, batches, strict=False)
+
+    whole = Batches(Numbers(5), groups=[by_twos])
+    first, second = list(whole), list(whole)
+    batches = Batches(Numbers(5), groups=[by_twos])
+    assert list(batches) == first
+    again = Batches(Numbers(5), groups=[by_twos])
+    again.load_state_dict(batches.state_dict())
+    assert list(again) == second

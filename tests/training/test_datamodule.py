@@ -214,3 +214,25 @@ def test_ranks_of_torch_wait_for_the_first_and_share_rows(tmp_path):
         "no room",
         "the first rank could not prepare the data, as it says, too: OSError: no room",
     ]
+
+
+def test_a_method_is_called_once_for_all_managers_that_share_it(dataset):
+    class Data:
+        calls = 0
+
+        def prepare(self):
+            self.calls += 1
+            return dataset
+
+    mine = Data()
+    data = dp.DataModule({"train": {"a": mine.prepare}, "val": {"a": mine.prepare}})
+    data.prepare_data()
+    data.setup("fit")
+    assert mine.calls == 1
+
+
+def test_what_trains_is_not_evaluated_on_in_between(dataset):
+    loader = dataset["train"].loader(16, shuffle=False)
+    with pytest.raises(ConfigError, match="is what trains, too.*give a function") as caught:
+        dp.DataModule({"train": {"a": loader}, "val": {"b": loader}})
+    assert caught.value.__notes__ == ['of manager "b" of "val"']

@@ -264,3 +264,15 @@ def test_a_damaged_dataset_is_written_anew(path, made):
         dp.Preprocessor(features).fit_write(table(), path, progress=False)
     dp.Preprocessor(features).fit_write(table(), path, progress=False, overwrite=True).verify()
     assert len(list(path.iterdir())) == 2
+
+
+def test_a_damaged_footer_is_forgotten_once_the_file_is_restored(tmp_path):
+    frame = pd.DataFrame({"price_of_all": np.arange(100.0)})
+    path = dp.Preprocessor({"price_of_all": dp.Number(normalization=None)}).fit_write(frame, tmp_path / "a.dp").url
+    (table,) = Path(path).glob("*/train/table/*.parquet")
+    whole = table.read_bytes()
+    table.write_bytes(whole.replace(b"price_of_all", b"price_of_one"))
+    with pytest.raises(CorruptDatasetError):
+        dp.open_dataset(path)["train"].read("price_of_all")
+    table.write_bytes(whole)
+    assert dp.open_dataset(path)["train"].read("price_of_all")["price_of_all"].tolist() == list(range(100))
