@@ -330,10 +330,12 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         source = plan_source(frame, columns, memory, storage_options)
         describe = functools.partial(self._state, features)
         recipe = Recipe(features, self.split, self.balance, self.fit_on, learned, describe)
-        fresh = write_source(recipe, source, Folder.open(path, storage_options), options)
+        written = write_source(recipe, source, Folder.open(path, storage_options), options)
         dataset = open_dataset(path, storage_options=storage_options)
+        if written is not None:
+            dataset.timings = written.seconds
         if learned is None:
-            self._set_learned(features, dataset.learned if fresh is None else fresh)
+            self._set_learned(features, dataset.learned if written is None else written.learned)
         return dataset
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

@@ -28,6 +28,11 @@ class Progress:
         True always shows bars, False never does; None shows them on terminals and in notebooks only. Without bars
         nothing is written and tqdm is not imported.
 
+    Attributes
+    ----------
+    seconds : dict of str to float
+        How long each stage took, those of one name together; shown or not.
+
     Examples
     --------
     >>> with Progress(enabled=False) as progress:
@@ -40,12 +45,15 @@ class Progress:
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
         self.enabled = sys.stderr is not None and (_is_watched() if enabled is None else enabled)
+        self.seconds: dict[str, float] = {}
+        self._stage: tuple[str, float] | None = None
         self._bar: Any = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._end_stage()
         self._close(leave=True)
 
     def stage(self, name: str, *, total: int, unit: str = "tasks") -> Advance:
@@ -53,6 +61,8 @@ class Progress:
 
         `advance` is called by one thread at a time.
         """
+        self._end_stage()
+        self._stage = name, time.monotonic()
         if not self.enabled:
             return _ignore
         self._close(leave=False)
@@ -68,6 +78,12 @@ class Progress:
             bar.update()
 
         return advance
+
+    def _end_stage(self) -> None:
+        if self._stage is not None:
+            name, began = self._stage
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - began
+            self._stage = None
 
     def _close(self, *, leave: bool) -> None:
         if self._bar is not None:

@@ -86,3 +86,12 @@ def test_a_stage_that_was_left_early_stays_where_it_was(capsys):
 def test_enabled_is_checked():
     with pytest.raises(ConfigError, match="'yes'"):
         Progress("yes")
+
+
+def test_the_seconds_of_stages_are_told_also_without_bars(monkeypatch):
+    clock = iter([1.0, 3.0, 3.0, 4.0, 4.0, 9.0])
+    monkeypatch.setattr("daskprep.progress.time.monotonic", lambda: next(clock))
+    with Progress(enabled=False) as progress:
+        for name in ("reading", "writing", "reading"):
+            progress.stage(name, total=1)
+    assert progress.seconds == {"reading": 7.0, "writing": 1.0}

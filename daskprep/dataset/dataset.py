@@ -121,6 +121,9 @@ class Dataset:
         Those that have rows.
     layout : Layout
         How rows lie in blocks, and blocks in files.
+    timings : mapping or None
+        Seconds of each stage of the write that has just made it; None if it was there before, or opened. They lie in
+        no file: the same rows give the same bytes.
 
     Examples
     --------
@@ -136,6 +139,7 @@ class Dataset:
         self.base_dir = base_dir
         self.files = Files(root / manifest.version, manifest.files)
         self.splits = {name: Split(self, name) for name in manifest.layout.rows}
+        self.timings: Mapping[str, float] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _reopen, (self.root, self.version, self.base_dir)

@@ -57,6 +57,7 @@ def page(dataset: Dataset) -> str:
         *(_feature(place, dataset, list(of_name), found) for place, (_, of_name) in enumerate(by_name)),
         element("h2", "Sizes on disk"),
         _sizes(dataset),
+        *([] if dataset.timings is None else [element("h2", "Time of the write"), _times(dataset.timings)]),
         _footer(columns),
     )
     head = element(
@@ -249,6 +250,17 @@ def _sizes(dataset: Dataset) -> Markup:
 def _size_row(name: str, held: int, said: str, most: int) -> Markup:
     figure = element("td", element("b", size(held)), element("span", said))
     return element("tr", element("th", name, scope="row"), element("td", bar(held / most), class_="bar"), figure)
+
+
+def _times(timings: Mapping[str, float]) -> Markup:
+    """Return how long each stage of the write took."""
+    most = max([*timings.values(), 1e-9])
+    rows = []
+    for stage, seconds in timings.items():
+        figure = element("td", element("b", f"{seconds:,.2f} s"), element("span", ""))
+        length = element("td", bar(seconds / most), class_="bar")
+        rows.append(element("tr", element("th", stage, scope="row"), length, figure))
+    return element("div", element("table", element("tbody", *rows), class_="bars of1 sizes"), class_="card")
 
 
 def _footer(columns: Sequence[Column]) -> Markup:

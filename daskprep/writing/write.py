@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.fitting import check_columns
@@ -22,11 +22,18 @@ from daskprep.writing.versions import check_committed, choose_version, clean, ti
 if TYPE_CHECKING:
     from daskprep.features import Learned
 
-__all__ = ["rewrite", "write_source"]
+__all__ = ["Written", "rewrite", "write_source"]
 
 
-def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> dict[str, Learned] | None:
-    """Write a dataset to `root`; return what was learned, or None if the very version was there already."""
+class Written(NamedTuple):
+    """What a write learned, and how many seconds each of its stages took."""
+
+    learned: dict[str, Learned]
+    seconds: dict[str, float]
+
+
+def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> Written | None:
+    """Write a dataset to `root`; return what came of it, or None if the very version was there already."""
     check_columns(recipe.features, source)
     source.require(recipe.assigning)
     for name, feature in recipe.features.items():
@@ -60,7 +67,7 @@ def _write_version(
     options: Options,
     fingerprint: Mapping[str, Any] | None,
     digest: str,
-) -> dict[str, Learned] | None:
+) -> Written | None:
     repeatable = fingerprint is not None
     name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
     if committed is not None:
@@ -74,13 +81,14 @@ def _write_version(
         if not repeatable:
             scratch.remove_all()
         try:
-            return WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
+            learned = WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
         except (ColumnError, ConfigError, RejectedValueError):
             # The same would happen again: nothing is worth keeping.
             scratch.remove_all()
             if not (version / RECEIPTS).children():
                 version.remove_all()
             raise
+    return Written(learned, progress.seconds)
 
 
 def rewrite(

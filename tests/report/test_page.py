@@ -217,3 +217,12 @@ def test_large_images_are_made_small(tmp_path):
     with Image.open(io.BytesIO(base64.b64decode(source))) as image:
         assert image.size == (125, 75)
         assert image.getpixel((7, 7)) == (40, 40, 40)
+
+
+def test_the_page_of_a_dataset_just_written_says_how_long_that_took(frame, tmp_path):
+    written = dp.Preprocessor({"price": "number"}).fit_write(frame[["price"]], tmp_path / "a.dp")
+    assert list(written.timings)
+    page = written.report().html
+    assert "Time of the write" in page
+    assert all(stage in page for stage in written.timings)
+    assert "Time of the write" not in dp.open_dataset(tmp_path / "a.dp").report().html
