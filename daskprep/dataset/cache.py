@@ -10,7 +10,7 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -41,6 +41,7 @@ _CACHED = re.compile(r"[0-9a-f]{32}/")
 _CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
 _PIECE_BYTES = 1 << 18  # as much as a core keeps at hand
 _LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
+_TRIES = 10  # to write to a cache that others remove
 _FAMILY = 8  # digits of a name that tell of which dataset a cache is
 # Chunks that this process has compared with their checksums, and need not compare again in every epoch.
 _checked: set[tuple[str, int, int] | None] = set()
@@ -166,11 +167,11 @@ class BlockCache:
         files = self._missing_metadata()
         with self.explained():
             if files and self.limit is None:
-                self._put(files)
+                self._put()
             elif files:
                 with self.parent.locked():
                     if self._make_room(sum(map(len, files.values()))):
-                        self._put(files)
+                        self._put()
 
     def write(self, block: int, rows: np.ndarray) -> bool:
         """Keep the rows of a block; return whether there was room for them.
@@ -183,16 +184,14 @@ class BlockCache:
         chunk = chunk_buffers(rows, self.block_rows, self.compression)
         with self.explained():
             if self.limit is None:
-                self._put(self._missing_metadata())
-                self.folder.write(self._chunk(block), *chunk, durable=False)
+                self._put(self._chunk(block), chunk)
                 return True
             # So that no other takes the room that was found.
             with self.parent.locked():
                 files = self._missing_metadata()
                 has_room = self._make_room(sum(map(len, [*files.values(), *chunk])))
                 if has_room:
-                    self._put(files)
-                    self.folder.write(self._chunk(block), *chunk, durable=False)
+                    self._put(self._chunk(block), chunk)
                 return has_room
 
     def begin(self, block: int) -> GrowingBlock | None:
@@ -211,9 +210,20 @@ class BlockCache:
             file = self.folder.growing(self._chunk(block), nbytes + CHECKSUM_BYTES)
         return None if file is None else GrowingBlock(self, block, file)
 
-    def _put(self, files: Mapping[str, bytes]) -> None:
-        for name, data in files.items():
-            self.folder.write(name, data, durable=False)
+    def _put(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
+        """Write what metadata there are not yet, and a chunk."""
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                for name, data in self._missing_metadata().items():
+                    self.folder.write(name, data, durable=False)
+                if chunk_name is not None:
+                    self.folder.write(chunk_name, *chunk, durable=False)
+            except FileNotFoundError:
+                # The cache was removed, with the file that was being written to.
+                if not tries_left:
+                    raise
+            else:
+                return
 
     @contextmanager
     def explained(self) -> Iterator[None]:

@@ -119,8 +119,7 @@ class LocalFiles:
     @contextmanager
     def locked(self, path: str, url: str) -> Iterator[None]:
         """Wait until no other process or thread holds the folder, then hold it; death lets go of it."""
-        _make_folder(Path(path))
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = _open_folder(Path(path))
         try:
             with _where_supported():
                 fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -138,9 +137,14 @@ class LocalFiles:
 
     def remove_all(self, path: str, url: str) -> None:
         while os.path.lexists(path):
-            # Another process may remove the same folder: what it was faster with is no error.
-            with suppress(FileNotFoundError):
+            # Others may remove the same folder, or write to it: what they were faster with is no error.
+            try:
                 shutil.rmtree(path)
+            except FileNotFoundError:
+                pass
+            except OSError as error:
+                if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+                    raise
 
 
 class GrowingFile:
@@ -259,6 +263,14 @@ def _create(path: Path) -> int:
     except FileNotFoundError:
         _make_folder(path.parent)
         return os.open(path, flags, 0o666)
+
+
+def _open_folder(path: Path) -> int:
+    while True:
+        _make_folder(path)
+        # Others may remove it again.
+        with suppress(FileNotFoundError):
+            return os.open(path, os.O_RDONLY)
 
 
 def _make_folder(folder: Path) -> None:

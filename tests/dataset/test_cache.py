@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -206,3 +209,27 @@ def test_a_chunk_that_appears_while_it_is_looked_for_is_no_error(dataset, monkey
     cache = dataset["train"].cache("photo")
     monkeypatch.setattr(type(cache.folder), "size", lambda folder, name: 7)
     assert cache.read(0) is None
+
+
+@pytest.mark.parametrize("limit", [None, 10**9])
+def test_a_cache_is_removed_while_blocks_are_written(dataset, limit):
+    train = dataset["train"]
+    cache = dataclasses.replace(train.cache("photo"), limit=limit)
+    rows, stop = train.read("photo")["photo"][:8], threading.Event()
+
+    def clear() -> int:
+        cleared = 0
+        while not stop.wait(0.005):
+            dataset.clear_cache()
+            cleared += 1
+        return cleared
+
+    with ThreadPoolExecutor(1) as pool:
+        clearing = pool.submit(clear)
+        try:
+            assert all(cache.write(0, rows) for _ in range(300))
+        finally:
+            stop.set()
+    assert clearing.result()
+    assert cache.write(0, rows)
+    np.testing.assert_array_equal(cache.read(0), rows)

@@ -287,6 +287,21 @@ def test_folder_is_removed_by_two_at_once(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_folder_is_removed_while_others_write_to_it(tmp_path: Path) -> None:
+    folder, rmdir, left = Folder.open(tmp_path / "data"), os.rmdir, [1, 2, 3]
+
+    def one_more_before(name: str, *, dir_fd: int | None = None) -> None:
+        if left:
+            folder.write(f"a/{left.pop()}", b"1", durable=False)
+        rmdir(name, dir_fd=dir_fd)
+
+    folder.write("a/b", b"1")
+    with mock.patch("os.rmdir", one_more_before):
+        folder.remove_all()
+    assert not left
+    assert not (tmp_path / "data").exists()
+
+
 def test_folder_is_pickled(folder: Folder) -> None:
     folder.write("a", b"1")
     again = pickle.loads(pickle.dumps(folder / "b"))
