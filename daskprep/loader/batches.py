@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from daskprep.features import Feature
 from daskprep.loader.audit import Tally
 from daskprep.loader.augment import Step, augmented
 from daskprep.loader.blocks import Group
@@ -16,11 +17,14 @@ from daskprep.loader.pipeline import Window
 from daskprep.permutation import Integers
 
 if TYPE_CHECKING:
-    from daskprep.features import Feature, Learned
+    from daskprep.features import Learned
 
-__all__ = ["Expander", "Finish", "Form", "chosen_names", "cut"]
+__all__ = ["Expand", "Finish", "Form", "chosen_names", "expansions"]
 
-Batch = dict[str, torch.Tensor]
+Batch: TypeAlias = dict[str, torch.Tensor]
+Expand: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
+
+_EXPANDED_BYTES = 1 << 21  # that batches are expanded to at a time
 
 
 def chosen_names(
@@ -35,47 +39,18 @@ def chosen_names(
     return names
 
 
-def cut(
-    window: Window, tensors: Mapping[Group, torch.Tensor], names: Sequence[str]
-) -> Iterator[tuple[Batch, Tally, Integers]]:
-    """Give the batches of a window as slices, without a copy, each with the tally and the numbers of its rows."""
-    sizes = list(window.share.sizes)
-    columns: dict[str, Sequence[torch.Tensor]] = {}
-    # Each call of torch lets go of the interpreter, and may have to wait for it: a few that cut a whole window into
-    # columns, and these into batches, take a fifth of the time of some for every batch.
-    for group, tensor in tensors.items():
-        apart = tensor.unbind(1) if group.is_packed else [tensor]
-        for output, column in zip(group.outputs, apart, strict=True):
-            columns[output.name] = column.split(sizes)  # type: ignore[no-untyped-call]
-    ordered = [columns[name] for name in names]
-    stops = itertools.accumulate(sizes)
-    for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):
-        yield dict(zip(names, parts, strict=True)), tally, window.rows[stop - size : stop]
-
-
-@dataclass(frozen=True)
-class Expander:
-    """Turns compact rows into what a model reads, output by output."""
-
-    by_output: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]
-
-    @classmethod
-    def of(cls, features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str]) -> Expander:
-        """Return what expands the outputs of these names."""
-        wanted = set(names)
-        return cls(
-            {
-                name + suffix: _bound(feature.expand, learned[name])
-                for name, feature in features.items()
-                for suffix in feature.outputs
-                if name + suffix in wanted
-            }
-        )
-
-    def __call__(self, batch: Batch) -> Batch:
-        return {
-            name: self.by_output[name](tensor) if name in self.by_output else tensor for name, tensor in batch.items()
-        }
+def expansions(
+    features: Mapping[str, Feature], learned: Mapping[str, Learned], names: Iterable[str]
+) -> dict[str, Expand]:
+    """Return what turns compact rows into what a model reads, for those of the outputs that it changes."""
+    wanted = set(names)
+    return {
+        name + suffix: _bound(feature.expand, learned[name])
+        for name, feature in features.items()
+        if type(feature).expand is not Feature.expand
+        for suffix in feature.outputs
+        if name + suffix in wanted
+    }
 
 
 @dataclass(frozen=True)
@@ -96,16 +71,59 @@ class Form:
 
 @dataclass(frozen=True)
 class Finish:
-    """What is done to a batch that was cut, of rows by their numbers: augmented, expanded, put in form."""
+    """Makes batches of the rows of a window: cut, augmented, expanded, put in form."""
 
+    names: Sequence[str]
     seed: int
     augment: Mapping[str, Sequence[Step]]
-    expander: Expander
+    expand: Mapping[str, Expand]
     form: Form
 
-    def __call__(self, batch: Batch, rows: Integers, epoch: int) -> Any:
-        return self.form(self.expander(augmented(batch, rows, self.seed, epoch, self.augment)))
+    def __call__(
+        self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
+    ) -> Iterator[tuple[Any, Tally]]:
+        """Give the batches of a window, each with the tally of its rows."""
+        sizes = list(window.share.sizes)
+        columns: dict[str, Iterable[torch.Tensor]] = {}
+        # Each call of torch lets go of the interpreter, and may have to wait for it: a few that cut a whole window into
+        # columns, and these into batches, take a fifth of the time of some for every batch.
+        for group, tensor in tensors.items():
+            apart = tensor.unbind(1) if group.is_packed else [tensor]
+            for output, column in zip(group.outputs, apart, strict=True):
+                columns[output.name] = self._batches(output.name, column, sizes)
+        ordered = [columns[name] for name in self.names]
+        stops = itertools.accumulate(sizes)
+        for tally, size, stop, *parts in zip(window.tallies, sizes, stops, *ordered, strict=True):
+            batch = dict(zip(self.names, parts, strict=True))
+            if self.augment:
+                batch = self._augmented(batch, window.rows[stop - size : stop], epoch)
+            yield self.form(batch), tally
+
+    def _batches(self, name: str, column: torch.Tensor, sizes: list[int]) -> Iterable[torch.Tensor]:
+        if name in self.expand and name not in self.augment:
+            return _expanded(column, sizes, self.expand[name])
+        return _split(column, sizes)
+
+    def _augmented(self, batch: Batch, rows: Integers, epoch: int) -> Batch:
+        """Augment a batch, as it is stored, and expand what was augmented."""
+        batch = augmented(batch, rows, self.seed, epoch, self.augment)
+        return batch | {name: self.expand[name](batch[name]) for name in self.augment if name in self.expand}
 
 
-def _bound(expand: Callable[[Any, Any], Any], learned: Any) -> Callable[[torch.Tensor], torch.Tensor]:
+def _expanded(column: torch.Tensor, sizes: list[int], expand: Expand) -> Iterator[torch.Tensor]:
+    """Give expanded batches, several made at a time as long as that is little memory."""
+    count = 1
+    while sizes:
+        now, sizes = sizes[:count], sizes[count:]
+        rows = sum(now)
+        expanded, column = expand(column[:rows]), column[rows:]
+        count = max(1, _EXPANDED_BYTES * len(now) // max(1, expanded.nbytes))
+        yield from _split(expanded, now)
+
+
+def _split(column: torch.Tensor, sizes: list[int]) -> Sequence[torch.Tensor]:
+    return column.split(sizes)  # type: ignore[no-any-return, no-untyped-call]
+
+
+def _bound(expand: Callable[[Any, Any], Any], learned: Any) -> Expand:
     return lambda tensor: expand(tensor, learned)

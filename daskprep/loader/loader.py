@@ -15,7 +15,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.loader.audit import Tally, proven
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Expander, Finish, Form, chosen_names, cut
+from daskprep.loader.batches import Expand, Finish, Form, chosen_names, expansions
 from daskprep.loader.blocks import BlockFiles, Buffers, groups_of
 from daskprep.loader.describing import describe_html
 from daskprep.loader.device import Mover
@@ -307,12 +307,12 @@ class Loader(IterableDataset[Any]):
         )
         self._times = pipeline.times
         tally = Tally()
-        finish = Finish(self.seed, self._augment, self._expander(), self._form)
         names = [output.name for output in outputs]
+        finish = Finish(names, self.seed, self._augment, self._expansions(), self._form)
         given = 0
         try:
-            for batch, part, rows in (one for moved in mover.moved(pipeline) for one in cut(*moved, names)):
-                finished = finish(batch, rows, schedule.blocks.epoch)
+            epoch = schedule.blocks.epoch
+            for finished, part in (one for moved in mover.moved(pipeline) for one in finish(*moved, epoch)):
                 given += 1
                 tally.join(part)
                 self._audited = (schedule, batches[:given], tally)
@@ -389,11 +389,9 @@ class Loader(IterableDataset[Any]):
         most = most_ahead(files.groups)
         return Settings(max(1, ahead if most is None else min(ahead, most * lanes)), threads)
 
-    def _expander(self) -> Expander:
-        if not self.expand:
-            return Expander({})
+    def _expansions(self) -> dict[str, Expand]:
         dataset = self.split.dataset
-        return Expander.of(dataset.features, dataset.learned, self.names)
+        return expansions(dataset.features, dataset.learned, self.names if self.expand else ())
 
     # -- state
 

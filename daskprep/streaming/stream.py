@@ -15,7 +15,7 @@ from daskprep import partitions
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.loader.audit import Tally, proven
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Expander, Finish, Form, cut
+from daskprep.loader.batches import Finish, Form, expansions
 from daskprep.loader.device import Mover
 from daskprep.loader.order import Schedule
 from daskprep.loader.standing import Ranks, check_count, check_left, check_rows, check_same, check_state
@@ -149,8 +149,8 @@ class Stream(IterableDataset[Any]):
         self._contents = contents = Contents(recipe, source, split, chosen, wanted, decode_on, row_ids)
         form = Form(contents.targets, isinstance(targets, str), transform)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
-        expander = Expander.of(recipe.features, contents.learned, shapes if expand else ())
-        self._finish = Finish(self.seed, check_augment(augment, shapes), expander, form)
+        expand_with = expansions(recipe.features, contents.learned, shapes if expand else ())
+        self._finish = Finish(contents.names, self.seed, check_augment(augment, shapes), expand_with, form)
         self._ranks = Ranks(rank, world_size)
         with partitions.scheduled_on(client):
             self._plan = plan_stream(
@@ -281,8 +281,7 @@ class Stream(IterableDataset[Any]):
         for window, tensors in mover.moved(reader):
             if window.schedule is not schedule:
                 schedule, tally, given = window.schedule, Tally(), 0
-            for batch, part, numbers in cut(window, tensors, self._contents.names):
-                finished = self._finish(batch, numbers, schedule.blocks.epoch)
+            for finished, part in self._finish(window, tensors, schedule.blocks.epoch):
                 given += 1
                 tally.join(part)
                 self._audited = schedule, range(given), tally
