@@ -1,10 +1,11 @@
 """Runs of daskprep's streams on a made table; each prints one JSON line.
 
-    python benchmarks/ours_stream.py overlap --data bench-data/stream --rows 1000000
+    python benchmarks/ours_stream.py overlap --data bench-data/stream --rows 1000000 --model large
     python benchmarks/ours_stream.py load --data bench-data/stream --rows 1000000 --window 100MB --step 0.001
     python benchmarks/ours_stream.py memory --data bench-data/stream --rows 4000000 --window 60MB --workers 2
 
-overlap: encoding alone, training steps of the same cost alone, and both, one thread each. load: rows per second as a
+overlap: encoding alone, training steps of the same cost alone, and both, one thread each, or one process of a cluster
+beside the trainer's with --workers 1. load: rows per second as a
 model sees them, in one process tree, beside which another tool can be put. memory: what the trainer and each worker of
 a cluster hold at most, over many windows.
 """
@@ -16,6 +17,7 @@ import importlib
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,6 @@ import torch
 from stream_data import CATEGORIES, NUMBERS, TEXT, TOKENS, Peak, table_path, timed
 
 import daskprep as dp
-
-WIDTH = 128  # of the layers of the model
 
 
 def preprocessor(path: Path, *, text: bool = False) -> dp.Preprocessor:
@@ -35,36 +35,71 @@ def preprocessor(path: Path, *, text: bool = False) -> dp.Preprocessor:
     return dp.Preprocessor({**features, "label": "binary"}).fit(str(path))
 
 
-class Step:
-    """A training step of about so many seconds."""
+class Model:
+    """Training steps that take so many seconds a batch on average, by layers of some width."""
 
-    def __init__(self, seconds: float) -> None:
-        layers = [torch.nn.Linear(len(NUMBERS), WIDTH), torch.nn.ReLU()]
-        layers += [torch.nn.Linear(WIDTH, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, 1)]
+    def __init__(self, seconds: float, width: int) -> None:
+        layers = [torch.nn.Linear(len(NUMBERS), width), torch.nn.ReLU()]
+        layers += [torch.nn.Linear(width, width), torch.nn.ReLU(), torch.nn.Linear(width, 1)]
         self.model = torch.nn.Sequential(*layers)
         self.optimizer = torch.optim.SGD(self.model.parameters(), 0.01)
-        self.times = 1
         batch = {name: torch.zeros(1024) for name in NUMBERS} | {"label": torch.zeros(1024)}
-        for _ in range(50):
-            self(batch)
-        began = time.perf_counter()
-        for _ in range(50):
-            self(batch)
-        self.times = max(1, round(seconds / ((time.perf_counter() - began) / 50)))
+        self.step(batch)
+        began, steps = time.perf_counter(), 0
+        while time.perf_counter() - began < _CALIBRATION_SECONDS:
+            self.step(batch)
+            steps += 1
+        self.steps_per_batch = seconds / ((time.perf_counter() - began) / steps)
+        self.due = 0.0
 
     def __call__(self, batch: dict[str, torch.Tensor]) -> None:
+        self.due += self.steps_per_batch
+        while self.due >= 1:
+            self.step(batch)
+            self.due -= 1
+
+    def step(self, batch: dict[str, torch.Tensor]) -> None:
         inputs = torch.stack([batch[name] for name in NUMBERS], 1)
-        for _ in range(self.times):
-            self.optimizer.zero_grad()
-            loss = torch.nn.functional.binary_cross_entropy_with_logits(
-                self.model(inputs)[:, 0], batch["label"].float()
-            )
-            loss.backward()
-            self.optimizer.step()
+        self.optimizer.zero_grad()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(self.model(inputs)[:, 0], batch["label"].float())
+        loss.backward()
+        self.optimizer.step()
+
+
+class Waiting:
+    """Waits so many seconds a batch on average, as for a device."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.due = 0.0
+
+    def __call__(self, batch: dict[str, torch.Tensor]) -> None:
+        self.due += self.seconds
+        if self.due > 0:
+            began = time.perf_counter()
+            time.sleep(self.due)
+            self.due -= time.perf_counter() - began
+
+
+_CALIBRATION_SECONDS = 0.5
+MODELS: dict[str, Callable[[float], Callable[[Any], None]]] = {
+    "device": Waiting,
+    "large": lambda seconds: Model(seconds, 1024),
+    "small": lambda seconds: Model(seconds, 128),
+}
 
 
 def overlap(arguments: argparse.Namespace) -> dict[str, Any]:
     """Time encoding and training apart and together."""
+    if not arguments.workers:
+        return _overlap(arguments)
+    from distributed import Client
+
+    with Client(n_workers=arguments.workers, threads_per_worker=1, dashboard_address=":0"):
+        return _overlap(arguments)
+
+
+def _overlap(arguments: argparse.Namespace) -> dict[str, Any]:
     path = table_path(arguments.data, arguments.rows)
     prep = preprocessor(path, text=True)
     source = dp.read_files(str(path), partition_bytes=arguments.partition_bytes)
@@ -78,15 +113,15 @@ def overlap(arguments: argparse.Namespace) -> dict[str, Any]:
     began = time.perf_counter()
     batches = list(stream())
     encoding = time.perf_counter() - began
-    step = Step(encoding / len(batches))
+    train = MODELS[arguments.model](encoding / len(batches))
     began = time.perf_counter()
     for batch in batches:
-        step(batch)
+        train(batch)
     training = time.perf_counter() - began
     del batches
     began = time.perf_counter()
     for batch in stream():
-        step(batch)
+        train(batch)
     both = time.perf_counter() - began
     return {
         "encoding_s": encoding,
@@ -137,7 +172,8 @@ def main() -> None:
     parser.add_argument("--window", default="100MB")
     parser.add_argument("--partition-bytes", type=int, default=4_000_000)
     parser.add_argument("--threads", type=int)
-    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--workers", type=int, default=0, help="processes of a cluster that encode")
+    parser.add_argument("--model", choices=list(MODELS), default="large")
     parser.add_argument("--step", type=float, default=0.0, help="seconds that a model takes for a batch")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

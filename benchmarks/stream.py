@@ -47,16 +47,26 @@ def overlap(arguments: argparse.Namespace) -> None:
     # Twenty windows: training on the last one cannot hide behind encoding.
     window = arguments.rows * (ROW_BYTES + TEXT_BYTES) // 10
     options = ("overlap", "--data", arguments.data, "--rows", arguments.rows, "--window", window)
-    runs = [run_once(sys.executable, "ours_stream.py", *options) for _ in range(arguments.rounds)]
-    print("| encoding, s | training, s | both, s | both, times the longer | first batch, s |\n|---|---|---|---|---|")
+    kinds = [(model, workers) for model in ("device", "large", "small") for workers in (0, 1)]
+    runs: dict[tuple[str, int], list[Run]] = {kind: [] for kind in kinds}
+    for _ in range(arguments.rounds):
+        for model, workers in kinds:
+            chosen = ("--model", model, "--workers", workers)
+            runs[model, workers].append(run_once(sys.executable, "ours_stream.py", *options, *chosen))
+    print("| encoded by | a step | encoding, s | training, s | both, s | both, times the longer | first batch, s |")
+    print("|---|---|---|---|---|---|---|")
     names = ("encoding_s", "training_s", "both_s", "to_the_longer", "first_batch_s")
-    print(f"| {' | '.join(f'{middle(runs, name):.2f}' for name in names)} |")
+    for (model, workers), found in runs.items():
+        cells = [f"{middle(found, name):.2f}" for name in names]
+        ratios = sorted(run["to_the_longer"] for run in found)
+        cells[3] += f" ({ratios[0]:.2f} to {ratios[-1]:.2f})"
+        print(f"| {'a worker process' if workers else 'a thread'} | {model} | {' | '.join(cells)} |")
 
 
 def memory(arguments: argparse.Namespace) -> None:
     """Print what a trainer and the workers hold over ten windows."""
     window = arguments.rows * ROW_BYTES // 10
-    options = ("memory", "--data", arguments.data, "--rows", arguments.rows, "--window", window)
+    options = ("memory", "--data", arguments.data, "--rows", arguments.rows, "--window", window, "--workers", 2)
     print("| model | window, MB | trainer grew, MB | a worker grew, MB |\n|---|---|---|---|")
     for name, step in (("fast", 0.0), ("slow", 0.01)):
         run = run_once(sys.executable, "ours_stream.py", *options, "--step", step, "--epochs", 1)
@@ -86,10 +96,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--python", type=Path, help="an interpreter that has ray and torch")
     parser.add_argument("--buffer", type=int, default=250_000, help="rows that are shuffled together")
+    parser.add_argument("--only", choices=["overlap", "memory", "ray"])
     arguments = parser.parse_args()
-    overlap(arguments)
-    memory(arguments)
-    if arguments.python is not None:
+    if arguments.only in (None, "overlap"):
+        overlap(arguments)
+    if arguments.only in (None, "memory"):
+        memory(arguments)
+    if arguments.python is not None and arguments.only in (None, "ray"):
         beside_ray(arguments)
 
 
