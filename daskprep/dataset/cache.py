@@ -31,6 +31,7 @@ from daskprep.storage.arrays import (
 from daskprep.storage.checksum import crc32c, flat
 
 if TYPE_CHECKING:
+    from daskprep.loader.blocks import MappedChunks, Stamp
     from daskprep.storage import Folder
     from daskprep.storage.local_files import GrowingFile
 
@@ -43,8 +44,8 @@ _PIECE_BYTES = 1 << 18  # as much as a core keeps at hand
 _LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
 _TRIES = 10  # to write to a cache that others remove
 _FAMILY = 8  # digits of a name that tell of which dataset a cache is
-# Chunks that this process has compared with their checksums, and need not compare again in every epoch.
-_checked: set[tuple[str, int, int] | None] = set()
+# Chunks that this process has written or compared with their checksums, and need not compare again in every epoch.
+_checked: set[Stamp] = set()
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 
@@ -114,14 +115,15 @@ class BlockCache:
         """Tell whether a block is there."""
         return self.folder.size(self._chunk(block)) is not None
 
-    def read(self, block: int, out: np.ndarray | None = None) -> np.ndarray | None:
+    def read(self, block: int, out: np.ndarray | None = None, mapped: MappedChunks | None = None) -> np.ndarray | None:
         """Return the rows of a block, or None if it is not there.
 
-        What must be decompressed lies in `out`, if that has room for a whole block; plain rows are those of the file.
+        What must be decompressed lies in `out`, if that has room for a whole block; plain rows are those of the file,
+        which stays in `mapped`.
         """
         name = self._chunk(block)
         try:
-            found = self._decoded(name, out)
+            found = self._decoded(name, out) if mapped is None else self._mapped(name, out, mapped)
         except CorruptDatasetError:
             # A loss of power may leave part of a chunk; it is decoded again.
             self.folder.remove(name)
@@ -131,10 +133,26 @@ class BlockCache:
             return None
         return found[: self.rows_of(block)]
 
+    @property
+    def _is_plain(self) -> bool:
+        """Whether chunks hold rows as they are in memory."""
+        is_bytes = np.dtype(self.output.dtype).itemsize == 1
+        return self.compression == "none" and is_bytes and math.prod(self.output.shape) > 0
+
+    def _mapped(self, name: str, out: np.ndarray | None, mapped: MappedChunks) -> np.ndarray:
+        stamp = self._stamp(name) if self._is_plain else None
+        if stamp is None:
+            return self._decoded(name, out)
+        found = mapped.get(stamp)
+        if found is None:
+            found = self._decoded(name, out)
+            mapped.keep(stamp, found)
+        return found
+
     def _decoded(self, name: str, out: np.ndarray | None) -> np.ndarray:
         data = self.folder.mapped(name)
         dtype, shape = np.dtype(self.output.dtype), (self.block_rows, *self.output.shape)
-        if self.compression != "none" or dtype.itemsize > 1 or not math.prod(shape):
+        if not self._is_plain:
             return decode_chunk(data, self.output, self.block_rows, self.compression, out)
         # Rows go from the pages of the file to batches: no byte is copied twice.
         view = memoryview(data)
@@ -145,16 +163,22 @@ class BlockCache:
         if stamp is None or stamp not in _checked:
             if int.from_bytes(view[len(inner) :], "little") != crc32c(inner):
                 raise CorruptDatasetError(f"{self.folder.url}/{name} was altered")
-            _checked.add(stamp)
+            if stamp is not None:
+                _checked.add(stamp)
         return np.frombuffer(inner, dtype).reshape(shape)
 
-    def _stamp(self, name: str) -> tuple[str, int, int] | None:
+    def _stamp(self, name: str) -> Stamp | None:
         """Return what tells a file from one that takes its place, or None if nothing does."""
         if not self.folder.is_local:
             return None
         path = f"{self.folder.path}/{name}"
         status = os.stat(path)  # noqa: PTH116 a Path would take as long as all the rest
         return path, status.st_ino, status.st_mtime_ns
+
+    def trust(self, block: int) -> None:
+        """Note that this process has just computed the checksum of a block."""
+        if stamp := self._stamp(self._chunk(block)):
+            _checked.add(stamp)
 
     def prepare(self) -> None:
         """Write what tells other tools what chunks hold, before threads write these.
@@ -296,7 +320,8 @@ class GrowingBlock:
         with self._cache.explained():
             self._file.write(nbytes, memoryview(checksum.to_bytes(CHECKSUM_BYTES, "little")))
             try:
-                self._file.finish()
+                if self._file.finish():
+                    self._cache.trust(self._block)
             except FileNotFoundError:
                 # The cache was removed meanwhile.
                 rows = self._cache.output.empty(self._cache.rows_of(self._block))

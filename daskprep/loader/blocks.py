@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,7 +16,12 @@ from daskprep.storage.reading import column_array, read_block, read_table_block
 if TYPE_CHECKING:
     from daskprep.dataset import Split
 
-__all__ = ["BlockFiles", "Buffers", "Group", "Pool", "Windows", "groups_of"]
+__all__ = ["BlockFiles", "Buffers", "Group", "MappedChunks", "Pool", "Stamp", "Windows", "groups_of"]
+
+Stamp: TypeAlias = tuple[str, int, int]
+"""Path, inode and time of a file: what tells it from one that takes its place."""
+
+_MAPPED_BYTES = 1 << 29
 
 _Kind = TypeVar("_Kind")
 
@@ -183,6 +188,33 @@ class Buffers:
     def leave(self, shape: Any, left: Any) -> None:
         """Keep something for the next that asks for its kind in this shape."""
         self._kept[type(left)] = (shape, left)
+
+
+class MappedChunks:
+    """Chunks that stay mapped from epoch to epoch: to touch new pages costs more than to copy them.
+
+    They take no memory that the system could not have back. As many are kept as have room.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: dict[str, tuple[Stamp, np.ndarray]] = {}
+        self._nbytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, stamp: Stamp) -> np.ndarray | None:
+        """Return a chunk, unless it is not there or another file has taken its place."""
+        with self._lock:
+            kept, chunk = self._chunks.get(stamp[0], (None, None))
+            return chunk if kept == stamp else None
+
+    def keep(self, stamp: Stamp, chunk: np.ndarray) -> None:
+        """Keep a chunk, if there is room."""
+        with self._lock:
+            _, before = self._chunks.pop(stamp[0], (stamp, None))
+            self._nbytes -= 0 if before is None else before.nbytes
+            if self._nbytes + chunk.nbytes <= _MAPPED_BYTES:
+                self._chunks[stamp[0]] = stamp, chunk
+                self._nbytes += chunk.nbytes
 
 
 def _count_own() -> int:

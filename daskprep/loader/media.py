@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.loader.blocks import Group, Pool
+from daskprep.loader.blocks import Group, MappedChunks, Pool
 from daskprep.media.decoding import AudioDecoder
 from daskprep.storage import Folder
 
@@ -161,7 +161,7 @@ class MediaBlock:
         """Read the rows from the cache or, as long as they are not there, the cells."""
         cache, slot = self._medium.cache, self._slot
         if cache is not None and slot is not None:
-            found = cache.read(self.number, slot)
+            found = cache.read(self.number, slot, self._medium.mapped)
             if found is not None:
                 self._rows = found
                 self._done[:] = self._is_settled = True
@@ -241,6 +241,7 @@ class Medium:
 
     def __init__(self, media: Media, group: Group, cache: BlockCache | None) -> None:
         self.split = media.split
+        self.mapped = media.mapped
         self.group = group
         self.cache = cache
         self.blocks = self.split.media(group.name)
@@ -331,8 +332,11 @@ class Medium:
 class Media:
     """The media of a pipeline's windows."""
 
-    def __init__(self, split: Split, groups: Iterable[Group], caching: Caching, times: Times) -> None:
+    def __init__(
+        self, split: Split, groups: Iterable[Group], caching: Caching, times: Times, mapped: MappedChunks
+    ) -> None:
         self.split = split
+        self.mapped = mapped
         self._times = times
         self._lock = threading.Lock()
         self.members = [

@@ -17,7 +17,7 @@ import numpy as np
 
 from daskprep.inline import InlineExecutor
 from daskprep.loader.audit import Tally, tallies
-from daskprep.loader.blocks import BlockFiles, Buffers, Group, Pool, Windows
+from daskprep.loader.blocks import BlockFiles, Buffers, Group, MappedChunks, Pool, Windows
 from daskprep.loader.media import Caching, Media, MediaBlock, Medium
 from daskprep.loader.order import Schedule, Share
 
@@ -170,7 +170,9 @@ class Pipeline:
         self.schedule = schedule
         self.settings = settings
         self.times = Times()
-        self._media = Media(files.split, files.groups, caching or Caching(), self.times)
+        self._buffers = buffers or Buffers()
+        self._mapped = self._buffers.take(MappedChunks, (), MappedChunks)
+        self._media = Media(files.split, files.groups, caching or Caching(), self.times, self._mapped)
         self._left = batches
         self._ahead = batches  # what nothing was read for yet
         # Workers, and ranks where there are fewer streams, decode some rows of every block: one sees to the others.
@@ -186,7 +188,6 @@ class Pipeline:
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + schedule.streams + own
         make = make_arrays or (lambda group, count: group.empty(count))
-        self._buffers = buffers or Buffers()
         self._shape = (tuple(files.groups), rows)
         self._windows = self._buffers.take(
             Windows, self._shape, lambda: Windows(lambda: {group: make(group, rows) for group in files.groups})
@@ -242,6 +243,7 @@ class Pipeline:
             self._buffers.leave((self._shape, self._pool.slots), self._pool)
             self._windows.trim(_WINDOWS_AHEAD + 1)
             self._buffers.leave(self._shape, self._windows)
+            self._buffers.leave((), self._mapped)
         self._executor = None
         self._queue.clear()
         for resident in self._resident.values():

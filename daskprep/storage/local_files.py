@@ -195,11 +195,13 @@ class GrowingFile:
             read = os.preadv(self._descriptor, [target], start)
             target, start = target[read:], start + read
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
         """Give the file its name, unless there is one of that name by now; FileNotFoundError if its folder is gone."""
         with self._telling(), suppress(FileExistsError):
             # Python follows links only if it is given a folder, which an absolute path makes no use of.
             os.link(f"{_OPEN_FILES}/{self._descriptor}", self._path, src_dir_fd=self._descriptor, follow_symlinks=True)
+            return True
+        return False
 
     def close(self) -> None:
         """Let go of the file, which is no more if it has no name."""
