@@ -20,13 +20,14 @@ import daskprep as dp
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader import RandomCrop
-from daskprep.loader.blocks import Pool, groups_of
+from daskprep.loader.blocks import MappedChunks, Pool, groups_of
 from daskprep.loader.media import Caching, Media
 from daskprep.loader.pipeline import Times
 from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import AudioDecoder, ImageDecoder
 from daskprep.media.images import encode_png
 from daskprep.media.reader import MediaReader
+from daskprep.storage import Folder
 
 ROWS = 400
 BLOCK_ROWS = 8
@@ -165,7 +166,7 @@ def test_ranks_that_share_all_blocks_see_to_some_each(train):
 
 def test_a_block_that_another_process_wrote_is_not_finished(train):
     groups, times = groups_of([train.output("photo")], ["photo"]), Times()
-    pool, media = Pool(groups, BLOCK_ROWS, 1), Media(train, groups, Caching(), times)
+    pool, media = Pool(groups, BLOCK_ROWS, 1), Media(train, groups, Caching(), times, MappedChunks())
     block = media.blocks(3, pool, 0)[groups[0]]
     block.load()
     rows, out = np.array([26, 24]), groups[0].empty(2)
@@ -493,3 +494,47 @@ def test_a_cache_that_is_removed_in_the_middle_is_made_again(train):
     train.dataset.clear_cache()
     check(given([*first, *batches]), expected)
     assert any(name.endswith(".0.0.0") for name in chunks(train))
+
+
+def mapped_chunks(monkeypatch) -> list[str]:
+    names: list[str] = []
+    mapped = Folder.mapped
+    monkeypatch.setattr(Folder, "mapped", lambda self, name: names.append(name) or mapped(self, name))
+    return names
+
+
+def test_chunks_stay_mapped_until_another_file_takes_their_place(train, monkeypatch):
+    loader, expected = train.loader(48, row_ids=True, expand=False), by_row(train)
+    for _ in range(2):
+        list(loader)
+    names = mapped_chunks(monkeypatch)
+    check(given(loader), expected)
+    assert not [name for name in names if name.startswith("photo/c.")]
+    path = next((Path(train.dataset.files.folder.path) / "cache").rglob("c.3.*"))
+    path.write_bytes(path.read_bytes()[:-1])
+    check(given(loader), expected)
+    assert loader.stats()["decoded"] == BLOCK_ROWS
+    train.dataset.clear_cache()
+    check(given(loader), expected)
+    assert loader.stats()["decoded"] == ROWS
+
+
+def test_no_more_chunks_stay_mapped_than_have_room(train, monkeypatch):
+    chunk_bytes = BLOCK_ROWS * train.output("photo").row_bytes
+    monkeypatch.setattr("daskprep.loader.blocks._MAPPED_BYTES", 3 * chunk_bytes)
+    loader = train.loader(48, row_ids=True, expand=False)
+    for _ in range(2):
+        list(loader)
+    names = mapped_chunks(monkeypatch)
+    check(given(loader), by_row(train))
+    assert len([name for name in names if name.startswith("photo/c.")]) == ROWS // BLOCK_ROWS - 3
+
+
+def test_what_a_process_has_just_written_is_not_checked_again(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
+    train = write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
+    list(train.loader(48))
+    monkeypatch.setattr("daskprep.dataset.cache.crc32c", lambda *_: pytest.fail("a checksum was computed"))
+    loader = train.loader(48, row_ids=True, expand=False)
+    assert len(given(loader)) == ROWS
+    assert not loader.stats()["decoded"]

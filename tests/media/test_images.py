@@ -500,3 +500,21 @@ def test_the_end_of_a_jpeg_is_not_that_of_its_thumbnail():
     data = saved(picture(), "JPEG", comment=b"thumbnail \xff\xd9")
     with pytest.raises(MediaError, match="without an end"):
         decode_image(data[:-2], ImageRecipe(8, 8, 3, decoder="opencv"))
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA"])
+@pytest.mark.parametrize("shares", [True, False])
+def test_pixels_are_the_same_where_pillow_does_not_share_its_memory(monkeypatch, mode, shares):
+    image = picture(width=300, height=200, mode=mode)
+    recipe = ImageRecipe(height=150, width=160, channels=len(mode))
+    resized = np.asarray(image.resize((160, 150), BILINEAR, reducing_gap=2.0)).transpose(2, 0, 1)
+    before = Image.core.get_block_size()
+    if not shares:
+        monkeypatch.delattr(Image.Image, "__arrow_c_array__", raising=False)
+    else:
+        Image.core.set_block_size(1 << 12)  # so that an image lies in several pieces
+    try:
+        decoded = decode_image(saved(image), recipe)
+    finally:
+        Image.core.set_block_size(before)
+    np.testing.assert_array_equal(decoded, resized)

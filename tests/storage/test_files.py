@@ -191,7 +191,7 @@ def test_parts_of_a_growing_file_come_in_any_order(tmp_path: Path) -> None:
     file.read_into(0, memoryview(found))
     assert found == b"12345"
     assert folder.children() == []
-    file.finish()
+    assert file.finish()
     assert folder.read("a") == b"12345"
 
 
@@ -199,8 +199,7 @@ def test_growing_file_that_comes_second_is_dropped(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     files = [growing(folder), growing(folder)]
     files[0].write(0, memoryview(b"first"))
-    for file in files:
-        file.finish()
+    assert [file.finish() for file in files] == [True, False]
     assert folder.sizes() == {"a": 5}
     assert folder.read("a") == b"first"
 
