@@ -22,6 +22,7 @@ Stamp: TypeAlias = tuple[str, int, int]
 """Path, inode and time of a file: what tells it from one that takes its place."""
 
 _MAPPED_BYTES = 1 << 29
+_MOST_MAPPED = 1 << 12  # of the 65,530 mappings that Linux lets a process have
 
 _Kind = TypeVar("_Kind")
 
@@ -212,7 +213,7 @@ class MappedChunks:
         with self._lock:
             _, before = self._chunks.pop(stamp[0], (stamp, None))
             self._nbytes -= 0 if before is None else before.nbytes
-            if self._nbytes + chunk.nbytes <= _MAPPED_BYTES:
+            if len(self._chunks) < _MOST_MAPPED and self._nbytes + chunk.nbytes <= _MAPPED_BYTES:
                 self._chunks[stamp[0]] = stamp, chunk
                 self._nbytes += chunk.nbytes
 

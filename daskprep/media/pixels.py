@@ -7,6 +7,7 @@ Names of modes are those of Pillow: "L" is grey, "LA" grey and alpha, "P" a pale
 from __future__ import annotations
 
 import io
+import math
 import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
@@ -167,7 +168,8 @@ def _shared(image: Image.Image) -> Pixels | None:
     except ValueError:  # large images lie in several pieces of memory
         return None
     flat: Pixels = pixels.values.to_numpy()
-    return flat.reshape(image.height, image.width, 4)
+    shape = (image.height, image.width, 4)
+    return flat.reshape(shape) if flat.size == math.prod(shape) else None
 
 
 def fit(image: Image.Image, mode: str, height: int, width: int, crop: bool, labels: bool) -> Pixels:

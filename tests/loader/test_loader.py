@@ -144,6 +144,19 @@ def test_transform_is_applied_last(train):
         assert torch.equal(city, same)
 
 
+@pytest.mark.parametrize("nbytes", [1, 5_000, 1 << 30])
+def test_batches_that_are_expanded_together_hold_what_each_holds_alone(train, monkeypatch, nbytes):
+    monkeypatch.setattr("daskprep.loader.batches._EXPANDED_BYTES", nbytes)
+    sizes = []
+    for compact, batch in zip(train.loader(48, expand=False), train.loader(48), strict=True):
+        sizes.append(len(batch["sold"]))
+        assert torch.equal(batch["sold"], compact["sold"].bool())
+        assert torch.equal(batch["city"], compact["city"].long())
+        assert torch.equal(batch["review_word"], compact["review_word"].long())
+    assert sum(sizes) == len(train)
+    assert sizes[-1] < 48
+
+
 def test_expand_gives_what_a_model_reads(train):
     batch = next(iter(train.loader(48)))
     compact = next(iter(train.loader(48, expand=False)))
