@@ -63,6 +63,17 @@ class Asked(NamedTuple):
 class Feed(ABC):
     """Does a job for one partition after the other."""
 
+    _pool: ThreadPoolExecutor
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing will come any more: it is closed, or Python ends, which waits for threads before it tells."""
+        try:
+            self._pool.submit(int)
+        except RuntimeError:
+            return True
+        return False
+
     @abstractmethod
     def width(self) -> int:
         """Return how many partitions are worked on at a time, as things are now."""
@@ -174,9 +185,12 @@ class ClusterFeed(Feed):
         return self._encoded, asked.turn, asked.number
 
     def _fetch_soon(self, asked: Asked, outer: Future[Any], future: Any) -> None:
-        with self._lock:
-            if not self._closed:
-                self._pool.submit(self._fetch, asked, outer, future)
+        try:
+            with self._lock:
+                if not self._closed:
+                    self._pool.submit(self._fetch, asked, outer, future)
+        except RuntimeError as error:  # Python ends
+            outer.set_exception(error)
 
     def _fetch(self, asked: Asked, outer: Future[Any], future: Any) -> None:
         try:
