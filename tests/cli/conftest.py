@@ -139,3 +139,11 @@ def tree() -> Callable[[Path], dict[str, bytes]]:
         return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
     return read
+
+
+@pytest.fixture(autouse=True)
+def allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take back what clusters leave in the environment: memory of processes that are started later depends on it."""
+    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)

@@ -242,8 +242,6 @@ def test_workers_write_the_same_bytes(call, files, tmp_path, tree):
 @pytest.mark.cluster
 @pytest.mark.parametrize(("given", "found"), [({}, str(1 << 28)), ({"MALLOC_TRIM_THRESHOLD_": "1000"}, "1000")])
 def test_workers_keep_memory_unless_the_environment_says_otherwise(given, found, monkeypatch):
-    for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
-        monkeypatch.delenv(name, raising=False)  # clusters of other tests leave theirs
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     with on_workers(None, 1):
