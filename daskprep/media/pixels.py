@@ -148,12 +148,22 @@ def upright(image: Image.Image) -> Image.Image:
     return image if method is None else image.transpose(method)
 
 
-def planes(image: Image.Image) -> Pixels:
+def _write_planes(image: Image.Image, out: Pixels) -> None:
+    """Write the pixels of an image of one of `MODES` to an array (channels, height, width)."""
+    shared = _shared(image) if image.mode in {"RGB", "RGBA"} else None
+    if shared is None:
+        out[...] = _planes(image)
+        return
+    # To shift whole pixels takes half the time of picking each fourth byte.
+    whole = shared.view("<u4")[:, :, 0]
+    for channel, plane in enumerate(out):
+        plane[...] = whole >> 8 * channel if channel else whole
+
+
+def _planes(image: Image.Image) -> Pixels:
     """Return the pixels of an image of one of `MODES` as a view (channels, height, width)."""
     if image.mode == "L":
         return np.asarray(image)[np.newaxis]
-    if image.mode in {"RGB", "RGBA"} and (shared := _shared(image)) is not None:
-        return shared.transpose(2, 0, 1)[: len(image.mode)]
     # Line by line, channel by channel: rows are then copied whole, in half the time.
     lines = np.frombuffer(image.tobytes("raw", f"{image.mode};L"), np.uint8)
     return lines.reshape(image.height, -1, image.width).transpose(1, 0, 2)
@@ -172,17 +182,19 @@ def _shared(image: Image.Image) -> Pixels | None:
     return flat.reshape(shape) if flat.size == math.prod(shape) else None
 
 
-def fit(image: Image.Image, mode: str, height: int, width: int, crop: bool, labels: bool) -> Pixels:
-    """Bring an image to a mode and a size, by cropping and padding or else by interpolation."""
+def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) -> None:
+    """Bring an image to a mode and to the size of `out`, by cropping and padding or else by interpolation."""
     from PIL.Image import Resampling  # noqa: PLC0415 as above
 
+    height, width = out.shape[1:]
     if crop:
-        return _padded(planes(convert(_cropped(image, height, width), mode, labels)), height, width)
+        out[...] = _padded(_planes(convert(_cropped(image, height, width), mode, labels)), height, width)
+        return
     image = convert(image, mode, labels)
     if image.size != (width, height):
         method = Resampling.NEAREST if labels else Resampling.BILINEAR
         image = image.resize((width, height), method, reducing_gap=2.0)
-    return planes(image)
+    _write_planes(image, out)
 
 
 def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
