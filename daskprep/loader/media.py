@@ -131,6 +131,18 @@ class _Piece(NamedTuple):
     at: np.ndarray
 
 
+def _bring_to_slots(pieces: Sequence[_Piece], rows: np.ndarray) -> None:
+    """Copy decoded rows to the slots of their blocks, all at once: each copy hands the interpreter over."""
+    slotted = [piece for piece in pieces if piece.block.kept is not None and not piece.block.is_growing]
+    if slotted:
+        at = np.concatenate([piece.at for piece in slotted])
+        places = np.concatenate([piece.block.first + piece.within for piece in slotted])
+        kept = slotted[0].block.kept
+        assert kept is not None
+        order = np.argsort(at)
+        kept[places[order]] = rows if len(at) == len(rows) else rows[at[order]]
+
+
 def _copy_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray, at: np.ndarray) -> None:
     """Copy rows of one array to places of another."""
     if source[:1].nbytes < _LARGE_ROW_BYTES:
@@ -142,11 +154,17 @@ def _copy_rows(source: np.ndarray, rows: np.ndarray, out: np.ndarray, at: np.nda
 
 
 class MediaBlock:
-    """One output's share of a resident block: cells, or in a slot its rows that are decoded."""
+    """One output's share of a resident block: cells, or in a slot its rows that are decoded.
 
-    def __init__(self, medium: Medium, number: int, slot: np.ndarray | None) -> None:
+    The slot is a part of `kept`, the rows from `first` on.
+    """
+
+    def __init__(self, medium: Medium, number: int, kept: np.ndarray | None, first: int) -> None:
         self._medium = medium
         self.number = number
+        self.kept = kept
+        self.first = first
+        slot = None if kept is None else kept[first : first + medium.block_rows]
         self._slot = slot
         self._rows = slot  # those that are decoded; not the slot's if they are read from the cache
         self._where = medium.split.block(medium.group.name, number)
@@ -183,15 +201,18 @@ class MediaBlock:
         assert self._rows is not None
         _copy_rows(self._rows, within, out, at)
 
+    @property
+    def is_growing(self) -> bool:
+        """Whether rows go to the cache one by one, and not to the slot."""
+        return self._growing is not None
+
     def keep(self, within: np.ndarray, rows: np.ndarray, at: np.ndarray, *, filled: bool) -> None:
-        """Keep decoded rows; whoever brings the last one lets the block be in the cache."""
+        """Keep decoded rows, which are in the slot if there is one; the last one lets the block be in the cache."""
         cache, slot = self._medium.cache, self._slot
         if cache is None or slot is None:
             return
         # Another thread may have brought a row before: it was the same.
-        if self._growing is None:
-            _copy_rows(rows, at, slot, within)
-        else:
+        if self._growing is not None:
             for row, place in zip(within.tolist(), at.tolist(), strict=True):
                 self._growing.keep(row, rows[place])
         with self._lock:
@@ -253,15 +274,17 @@ class Medium:
         self._turns = threading.Lock()
         # To be seen with the first rows; images never are.
         self._is_quick = isinstance(self.blocks.decoder, AudioDecoder)
-        self._block_rows = self.split.layout.block_rows
+        self._spare_seconds = 0.0  # by which what was decoded in turn was quick
+        self.block_rows = self.split.layout.block_rows
 
     def block(self, number: int, pool: Pool, slot: int) -> MediaBlock:
         """Return a block that is to be loaded, into a slot if it is cached."""
-        rows = pool.targets(slot)[self.group] if self.cache is not None else None
-        return MediaBlock(self, number, rows)
+        return MediaBlock(self, number, pool.arrays.get(self.group), slot * self.block_rows)
 
     def tasks(self, rows: int, threads: int, *, is_last: bool) -> int:
         """Return in how many tasks some rows are best decoded: small ones at the end, so that threads end together."""
+        if self._is_quick and self._spare_seconds > 0:
+            return 1
         least = _LEAST_SOUNDS if isinstance(self.blocks.decoder, AudioDecoder) else 1
         count = max(threads, rows // (_LAST_ROWS if is_last else _TASK_ROWS))
         return max(1, min(count, rows // least))
@@ -287,7 +310,7 @@ class Medium:
         self, rows: np.ndarray, resident: Mapping[int, MediaBlock]
     ) -> Iterable[tuple[MediaBlock, np.ndarray, np.ndarray]]:
         """Give the blocks of some rows, each with which of its rows they are, and their places among those given."""
-        numbers, within = np.divmod(rows, self._block_rows)
+        numbers, within = np.divmod(rows, self.block_rows)
         order = np.argsort(numbers, kind="stable")
         found, starts = np.unique(numbers[order], return_index=True)
         for number, at in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
@@ -301,6 +324,7 @@ class Medium:
         cells = pa.concat_arrays([piece.cells.take(pa.array(piece.within)) for piece in pieces])
         with self._turn(len(cells)):
             failures = self.blocks.decoder.decode(cells.take(pa.array(np.argsort(order))), out)
+        _bring_to_slots(pieces, out)
         for block, _, within, at in pieces:
             places = {row: i for i, row in enumerate(at.tolist())} if failures else {}
             failed = [one._replace(row=places[one.row]) for one in failures if one.row in places]
@@ -319,7 +343,9 @@ class Medium:
         with self._turns:
             began = time.perf_counter()
             yield
-            self._is_quick = time.perf_counter() - began < _QUICK_SECONDS * rows
+            # Of all so far, as a thread may have been kept waiting once.
+            self._spare_seconds += _QUICK_SECONDS * rows - (time.perf_counter() - began)
+            self._is_quick = self._spare_seconds > 0
 
     def wrote(self, *, is_kept: bool) -> None:
         """Note that a block was written to the cache, or that there was no room for it."""

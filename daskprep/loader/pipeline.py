@@ -25,9 +25,10 @@ __all__ = ["Pipeline", "Settings", "Times", "Window"]
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 32
-_WINDOW_BYTES = 32_000_000
 _MOST_BATCHES = 64
-_WINDOWS_AHEAD = 2
+# Bytes of a window, and how many windows are gathered ahead. Of rows that are decoded meanwhile, to touch new memory
+# costs more than a window does, and more of them keep threads busy while what was decoded is written to the cache.
+_STORED, _DECODED = (32_000_000, 2), (8_000_000, 4)
 _TURN_SECONDS = 0.0005
 
 
@@ -67,10 +68,14 @@ os.register_at_fork(after_in_child=_turns.unlock)
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is read ahead, and by how many threads; no threads read when it is asked for."""
+    """How much is read ahead, and by how many threads; no threads read when it is asked for.
+
+    `decodes` tells whether some rows are to be decoded meanwhile.
+    """
 
     ahead_blocks: int
     threads: int
+    decodes: bool = False
 
     @classmethod
     def threads_for(cls, *, local: bool) -> int:
@@ -184,7 +189,8 @@ class Pipeline:
         self._block_rows = layout.block_rows
         own = self._own = -(-schedule.batch_size // schedule.world_size)
         row_bytes = max(1, sum(group.row_bytes for group in files.groups))
-        self._most = max(1, min(_MOST_BATCHES, _WINDOW_BYTES // (own * row_bytes)))
+        window_bytes, self._windows_ahead = _DECODED if settings.decodes else _STORED
+        self._most = max(1, min(_MOST_BATCHES, window_bytes // (own * row_bytes)))
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + schedule.streams + own
         make = make_arrays or (lambda group, count: group.empty(count))
@@ -241,7 +247,7 @@ class Pipeline:
             self._executor.shutdown(wait=True, cancel_futures=True)
             self._pool.clear()
             self._buffers.leave((self._shape, self._pool.slots), self._pool)
-            self._windows.trim(_WINDOWS_AHEAD + 1)
+            self._windows.trim(self._windows_ahead + 1)
             self._buffers.leave(self._shape, self._windows)
             self._buffers.leave((), self._mapped)
         self._executor = None
@@ -260,7 +266,7 @@ class Pipeline:
 
     def _plan(self) -> None:
         """Put the next windows to work, and read ahead what they will need."""
-        ahead = _WINDOWS_AHEAD if self.settings.threads else 1
+        ahead = self._windows_ahead if self.settings.threads else 1
         while len(self._queue) < ahead and self._left:
             planned = self._next()
             if planned is None:

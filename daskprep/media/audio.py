@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, BinaryIO, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -155,7 +156,7 @@ class AudioRecipe:
         """Rows and columns of the result."""
         return self.max_length, self.feature_dim
 
-    @property
+    @cached_property
     def needed(self) -> int:
         """Samples of a sound that the result depends on: the last frame may reach beyond the limit."""
         return self.limit if self.type == "raw" else (self.max_length - 1) * self.shift + self.window
@@ -213,18 +214,20 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe, rate: int | None = No
         if plain is not None:
             _check_length(len(plain[0]), plain[1], recipe)
     if plain is not None:
-        rate = plain[1]
+        found, rate = plain
         _check_rate(rate)
-        samples = _mean_channel(_as_floats(plain[0][: _wanted_frames(recipe, rate)]))
+        samples = _mean_channel(_as_floats(found[: _wanted_frames(recipe, rate)]))
+        is_bounded = found.dtype.kind != "f"
     else:
         with _opened(source, recipe.formats) as (file, frames):
             rate = int(file.samplerate)
             _check_rate(rate)
             _check_length(frames, rate, recipe)
             samples = _read_samples(file, _wanted_frames(recipe, rate))
+            is_bounded = False
     if not samples.size:
         raise MediaError("holds no samples")
-    if not (samples.min() >= -LOUDEST and samples.max() <= LOUDEST):  # false of NaN, too
+    if not (is_bounded or (samples.min() >= -LOUDEST and samples.max() <= LOUDEST)):  # false of NaN, too
         raise MediaError("has samples that are no numbers, infinite, or beyond 32 bits")
     return _resample(samples, rate, recipe.sampling_rate)[: recipe.needed]
 
@@ -367,15 +370,21 @@ def _channels_last(samples: npt.NDArray[Any]) -> npt.NDArray[Any]:
 def _as_floats(samples: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
     if samples.dtype.kind == "f":
         with np.errstate(over="ignore"):  # infinities are refused later
-            return samples.astype(np.float32, copy=False)
+            return samples.astype(np.float32)
     if samples.dtype.kind not in "iu" or samples.dtype.itemsize > 4:
         raise MediaError(f"has samples of {samples.dtype}: expected floats, or integers of up to 32 bits")
     span = 2.0 ** (8 * samples.dtype.itemsize - 1)
-    middle = span if samples.dtype.kind == "u" else 0.0
-    return ((samples.astype(np.float64) - middle) / span).astype(np.float32)
+    # Of up to 16 bits, float32 holds every step exactly.
+    floats: npt.NDArray[Any] = samples.astype(np.float32 if samples.dtype.itemsize <= 2 else np.float64)
+    if samples.dtype.kind == "u":
+        floats -= span
+    floats *= 1 / span
+    return floats.astype(np.float32, copy=False)
 
 
 def _mean_channel(samples: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    if samples.shape[1] == 1:
+        return samples[:, 0]
     # Channel by channel: many times as fast as a reduction along a short axis.
     total = samples[:, 0].copy()
     for channel in range(1, samples.shape[1]):

@@ -284,7 +284,7 @@ def _reader(name: str) -> Any:
 
 def prepare(recipe: ImageRecipe) -> None:
     """Import what decoding needs, which the first image would else wait for."""
-    pillow()
+    _package("PIL.features", "Images", "pillow")
     for name in {"JPEG", "PNG"} & set(recipe.formats):
         _reader(name)
     if recipe.decoder != "pillow":

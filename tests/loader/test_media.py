@@ -474,6 +474,41 @@ def test_sounds_that_take_no_time_are_decoded_by_one_thread_at_a_time(tmp_path, 
     assert max(seen) == at_once
 
 
+def test_turns_outlast_a_thread_that_is_kept_waiting_once(tmp_path, monkeypatch):
+    names = [str(tmp_path / f"{number}.wav") for number in range(400)]
+    for number, name in enumerate(names):
+        Path(name).write_bytes(encode_wav(np.full(50, number / 1000), 1_000))
+    sound = dp.Audio(type="raw", audio_file_length_limit_in_s=0.05)
+    split = dp.Preprocessor({"sound": sound}).fit_write(pd.DataFrame({"sound": names}), tmp_path / "a.dp")["train"]
+    decode, running, seen, rows, quick = AudioDecoder.decode, [], [], [], 0.005
+
+    def watched(self, cells, out):
+        running.append(1)
+        seen.append(len(running))
+        rows.append(len(out))
+        time.sleep(0.001)
+        if sum(rows) >= 200 > sum(rows[:-1]):
+            time.sleep(1.5 * quick * len(out))
+        failures = decode(self, cells, out)
+        running.pop()
+        return failures
+
+    monkeypatch.setattr("daskprep.loader.media._QUICK_SECONDS", quick)
+    monkeypatch.setattr(AudioDecoder, "decode", watched)
+    assert sum(len(batch["sound"]) for batch in split.loader(16, expand=False, threads=2)) == 400
+    assert max(seen) == 1
+    assert sum(rows) == 400
+
+
+@pytest.mark.parametrize("decoded", [(1, 1), (1, 3), (1 << 30, 2)])
+def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, monkeypatch, decoded):
+    expected = given(train.loader(16, expand=False, row_ids=True, cache=False))
+    monkeypatch.setattr("daskprep.loader.pipeline._DECODED", decoded)
+    found = given(train.loader(16, expand=False, row_ids=True, cache=False))
+    assert [row for row, _ in found] == [row for row, _ in expected]
+    assert all(np.array_equal(one, other) for (_, one), (_, other) in zip(found, expected, strict=True))
+
+
 def test_rows_that_come_twice_are_read_again_while_their_block_grows(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
     table = pd.DataFrame({"photo": photos, "rare": np.arange(ROWS) % 10 == 0})

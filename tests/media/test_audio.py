@@ -82,6 +82,20 @@ def test_integers_of_an_array_become_fractions_of_their_range():
         np.testing.assert_array_equal(decode_audio(np.array([lowest, middle], dtype), RAW), [-1, 0])
 
 
+@pytest.mark.parametrize("dtype", [np.int16, np.uint16])
+def test_every_step_of_16_bits_is_exact(dtype):
+    steps = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1).astype(dtype)
+    recipe = AudioRecipe("raw", sampling_rate=16_000)
+    expected = (steps.astype(np.float64) - (32_768 if dtype == np.uint16 else 0)) / 32_768
+    np.testing.assert_array_equal(decode_audio(steps, recipe), expected)
+
+
+def test_a_sound_is_no_view_of_what_it_was_decoded_from():
+    samples = tone()
+    decode_audio(samples, RAW)[:] = 0
+    np.testing.assert_array_equal(samples, tone())
+
+
 @pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 44_101, 48_000, 96_001])
 def test_other_rates_become_the_rate_of_the_recipe(rate):
     samples = decode_audio(encoded(tone(rate=rate), rate, subtype="FLOAT"), RAW)
