@@ -39,7 +39,7 @@ ResizeMethod = Literal["interpolate", "crop_or_pad"]
 Decoder = Literal["pillow", "simplejpeg", "opencv"]
 
 MAX_PIXELS = 100_000_000  # 400 MB, decoded
-_RECIPE_VERSION = 1  # goes up whenever the same recipe gives other pixels
+_RECIPE_VERSION = 2  # goes up whenever the same recipe gives other pixels
 # What files of a format begin with, and the classes of Pillow that read them. `Image.open` is not used: it warns of
 # large images, or refuses them, by a limit that all of a process share.
 _FORMATS = {
@@ -52,6 +52,11 @@ _FORMATS = {
     "PPM": (re.compile(rb"P[1-7fF]\s"), "PpmImagePlugin", "PpmImageFile"),
 }
 FORMATS = tuple(_FORMATS)
+# What Pillow raises of broken files, besides an error of its own.
+_BROKEN = (
+    OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, OverflowError, struct.error, zlib.error,
+    Warning,  # is raised where the user asked for it
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -74,8 +79,8 @@ class ImageRecipe:
     max_pixels : int
         Larger images are refused before any pixel is decoded.
     decoder : str
-        The package that decodes JPEG files: "pillow", "simplejpeg" or "opencv". Others may differ by a grey level or
-        two.
+        The package that decodes JPEG files: "pillow", "simplejpeg" or "opencv". The last also brings them to size, by a
+        filter of its own.
     jpeg_scale : int
         JPEG files that are interpolated are decoded at a fraction of their size, no smaller than this many times the
         wanted one.
@@ -224,6 +229,7 @@ def infer_size(
     return height, width, next((few for few in (1, 2, 4) if 2 * counts.count(few) > len(counts)), 3)
 
 
+@functools.cache
 def pillow() -> Any:
     """Import Pillow, or say how to get it."""
     return _package("PIL.Image", "Images", "pillow")
@@ -239,16 +245,11 @@ def _package(module: str, needed_by: str, install: str) -> Any:
 @contextmanager
 def _media_errors() -> Iterator[None]:
     """Turn whatever Pillow raises of broken files into a `MediaError`; an error of a missing package stays."""
-    broken = (
-        OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, OverflowError, struct.error,
-        zlib.error, pillow().DecompressionBombError,
-        Warning,  # is raised where the user asked for it
-    )  # fmt: skip
     try:
         yield
     except MediaError:
         raise
-    except broken as error:
+    except (*_BROKEN, pillow().DecompressionBombError) as error:
         raise MediaError(f"it is broken or cut short: {error}") from error
 
 
@@ -310,17 +311,19 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
     """Decode the pixels of an opened image, of a JPEG no more of them than its size asks for."""
     if file.format == "JPEG":
         grey = recipe.channels <= 2 and not recipe.mask
+        wanted = None
         least = file.size
         if recipe.resize_method == "interpolate" and not recipe.mask:
             turned = pixels.orientation(file) >= 5
             wanted = (recipe.height, recipe.width) if turned else (recipe.width, recipe.height)
             least = (recipe.jpeg_scale * wanted[0], recipe.jpeg_scale * wanted[1])
         if recipe.decoder != "pillow" and file.mode in {"L", "RGB"}:
-            if file.fp and data.find(b"\xff\xd9", file.fp.tell()) < 0:  # OpenCV 4 would make up what is not there
+            if file.fp and data.rfind(b"\xff\xd9", file.fp.tell()) < 0:  # OpenCV 4 would make up what is not there
                 raise MediaError("it is cut short: a JPEG file without an end.")
             scale = min(file.width // least[0], file.height // least[1])
             part = next((part for part in (8, 4, 2) if scale >= part), 1)  # as `draft` chooses it
-            image = pixels.image_of(JPEG_DECODERS[recipe.decoder](data, grey or file.mode == "L", file.size, part))
+            decode = JPEG_DECODERS[recipe.decoder]
+            image = pixels.image_of(decode(data, grey or file.mode == "L", file.size, part, wanted))
             image.info.update(file.info)
             return image
         file.draft("L" if grey else None, least)  # gives sizes no smaller than asked for
@@ -334,26 +337,49 @@ _PACKAGES = {
     "simplejpeg": ("simplejpeg", 'Images with jpeg_decoder="simplejpeg"', "simplejpeg"),
     "opencv": ("cv2", 'Images with jpeg_decoder="opencv"', "opencv-python-headless"),
 }
-# A decoder takes a file, whether grey is wanted, the width and height of the image, and how many times smaller it is to
-# become: 1, 2, 4 or 8.
-JPEGDecoder = Callable[[bytes, bool, tuple[int, int], int], Pixels]
+# A decoder takes a file, whether grey is wanted, the width and height of the image, how many times smaller it is to
+# become: 1, 2, 4 or 8; and to what width and height it may bring the pixels, which it may leave to Pillow as well.
+JPEGDecoder = Callable[[bytes, bool, tuple[int, int], int, tuple[int, int] | None], Pixels]
 
 
-def _by_simplejpeg(data: bytes, grey: bool, size: tuple[int, int], part: int) -> Pixels:
+def _by_simplejpeg(data: bytes, grey: bool, size: tuple[int, int], part: int, wanted: tuple[int, int] | None) -> Pixels:
     simplejpeg = _package(*_PACKAGES["simplejpeg"])
     width, height = (-(-length // part) for length in size)
     decoded: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if grey else "RGB", min_width=width, min_height=height)
     return decoded
 
 
-def _by_opencv(data: bytes, grey: bool, size: tuple[int, int], part: int) -> Pixels:
+def _by_opencv(data: bytes, grey: bool, size: tuple[int, int], part: int, wanted: tuple[int, int] | None) -> Pixels:
     cv2 = _package(*_PACKAGES["opencv"])
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if part == 1 else f"IMREAD_REDUCED_{kind}_{part}")
     decoded: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)
     if decoded is None:
         raise MediaError("it is broken or cut short.")
-    return decoded if grey else cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB)
+    if wanted is not None:
+        across, down = (_smoothing(found, length) for found, length in zip(decoded.shape[1::-1], wanted, strict=True))
+        if max(len(across), len(down)) > 1:
+            decoded = cv2.sepFilter2D(decoded, -1, across, down)
+        decoded = cv2.resize(decoded, wanted, interpolation=cv2.INTER_LINEAR)
+    # Pillow takes four bytes for a pixel as they are.
+    return decoded if grey else cv2.cvtColor(decoded, cv2.COLOR_BGR2RGBA)
+
+
+@functools.lru_cache(maxsize=1024)
+def _smoothing(found: int, wanted: int) -> Array:
+    """Return the filter behind which linear interpolation, which takes no mean, is as smooth as Pillow's.
+
+    Pillow weighs pixels by a triangle as wide as the ratio of the lengths. This is a mixture of the two triangles of
+    whole numbers next to it whose variance, with that of the interpolation, is the same.
+    """
+    ratio = max(1.0, found / wanted)
+    whole = int(ratio)
+    share = (ratio**2 - whole**2) / (2 * whole + 1)
+    reach = whole if share else whole - 1
+    distance = np.abs(np.arange(-reach, reach + 1, dtype=np.float64))
+    narrow, wide = (np.maximum(0.0, width - distance) / width**2 for width in (whole, whole + 1))
+    mixed: Array = ((1 - share) * narrow + share * wide).astype(np.float32)
+    return mixed
 
 
 JPEG_DECODERS: dict[str, JPEGDecoder] = {"simplejpeg": _by_simplejpeg, "opencv": _by_opencv}

@@ -39,6 +39,7 @@ Pixels = NDArray[np.uint8]
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
 _LARGEST = 65_535  # of 16 bits
 _ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
+_BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
 
 
@@ -117,7 +118,7 @@ def orientation(image: Image.Image) -> int:
     images are turned by Pillow.
     """
     tiff = bytes(image.info.get("exif") or b"").removeprefix(b"Exif\0\0")
-    order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
+    order = _BYTE_ORDERS.get(tiff[:4])
     if order is None:
         return 1
     try:
@@ -134,18 +135,21 @@ def orientation(image: Image.Image) -> int:
 
 def upright(image: Image.Image) -> Image.Image:
     """Turn and mirror an image as its EXIF data ask for."""
+    asked = orientation(image)
+    if asked == 1:
+        return image
     from PIL.Image import Transpose  # noqa: PLC0415 as above
 
-    method = {
-        2: Transpose.FLIP_LEFT_RIGHT,
-        3: Transpose.ROTATE_180,
-        4: Transpose.FLIP_TOP_BOTTOM,
-        5: Transpose.TRANSPOSE,
-        6: Transpose.ROTATE_270,
-        7: Transpose.TRANSVERSE,
-        8: Transpose.ROTATE_90,
-    }.get(orientation(image))
-    return image if method is None else image.transpose(method)
+    methods = [
+        Transpose.FLIP_LEFT_RIGHT,
+        Transpose.ROTATE_180,
+        Transpose.FLIP_TOP_BOTTOM,
+        Transpose.TRANSPOSE,
+        Transpose.ROTATE_270,
+        Transpose.TRANSVERSE,
+        Transpose.ROTATE_90,
+    ]
+    return image.transpose(methods[asked - 2])
 
 
 def _write_planes(image: Image.Image, out: Pixels) -> None:

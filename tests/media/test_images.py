@@ -14,6 +14,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from daskprep.errors import ConfigError, MediaError
+from daskprep.media import images
 from daskprep.media.images import (
     FORMATS,
     ImageRecipe,
@@ -341,6 +342,31 @@ def test_other_decoders_agree_with_pillow(decoder, package):
                 decode_image(broken, other)
 
 
+@pytest.mark.parametrize(("found", "wanted"), [(224, 224), (100, 224), (250, 224), (448, 224), (500, 224), (1999, 224)])
+def test_the_filter_before_linear_interpolation_is_as_smooth_as_pillows(found, wanted):
+    weights = images._smoothing(found, wanted).astype(float)
+    places = np.arange(len(weights)) - len(weights) // 2
+    assert len(weights) % 2 == 1
+    assert weights.sum() == pytest.approx(1)
+    # A triangle of ratio r has the variance r² / 6, and linear interpolation has that of ratio 1.
+    assert weights @ places**2 == pytest.approx((max(1, found / wanted) ** 2 - 1) / 6, abs=1e-5)
+
+
+@pytest.mark.parametrize("size", [(500, 375), (640, 240), (224, 224), (150, 120)])
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_opencv_brings_images_to_size_as_pillow_does(size, channels):
+    cv2 = pytest.importorskip("cv2")
+    noise = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 3)).astype(np.uint8)
+    data = saved(Image.fromarray(noise), "JPEG", quality=95)
+    ours, pillows = (decode_image(data, ImageRecipe(224, 224, channels, decoder=by)) for by in ("opencv", "pillow"))
+    # Nothing is harder than noise: interpolation alone is several times as far away.
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR if channels > 1 else cv2.IMREAD_GRAYSCALE)
+    plain = np.atleast_3d(cv2.resize(decoded, (224, 224)))[:, :, ::-1].transpose(2, 0, 1)
+    assert difference(ours, pillows) < 4
+    if max(size) > 224:
+        assert difference(ours[: len(plain)], pillows[: len(plain)]) < difference(plain, pillows[: len(plain)]) / 4
+
+
 @pytest.mark.parametrize(("decoder", "package"), [("simplejpeg", "simplejpeg"), ("opencv", "cv2")])
 def test_a_missing_decoder_is_named(decoder, package, monkeypatch):
     monkeypatch.setitem(sys.modules, package, None)
@@ -351,6 +377,7 @@ def test_a_missing_decoder_is_named(decoder, package, monkeypatch):
 
 
 def test_a_missing_pillow_is_named(monkeypatch):
+    images.pillow.cache_clear()
     monkeypatch.setitem(sys.modules, "PIL.Image", None)
     with pytest.raises(ImportError, match=r"pip install pillow"):
         image_size(b"")
