@@ -25,10 +25,13 @@ __all__ = ["Pipeline", "Settings", "Times", "Window"]
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 32
+_WINDOW_BYTES = 32_000_000
 _MOST_BATCHES = 64
-# Bytes of a window, and how many windows are gathered ahead. Of rows that are decoded meanwhile, to touch new memory
-# costs more than a window does, and more of them keep threads busy while what was decoded is written to the cache.
-_STORED, _DECODED = (32_000_000, 2), (8_000_000, 4)
+_WINDOWS_AHEAD = 2
+# Where rows are decoded meanwhile, windows are small, as to touch new memory costs more than a window does; and more
+# of them, if they are, keep threads busy while what was decoded is written to the cache.
+_DECODED_BYTES = 8_000_000
+_DECODED_AHEAD = 4
 _TURN_SECONDS = 0.0005
 
 
@@ -189,8 +192,10 @@ class Pipeline:
         self._block_rows = layout.block_rows
         own = self._own = -(-schedule.batch_size // schedule.world_size)
         row_bytes = max(1, sum(group.row_bytes for group in files.groups))
-        window_bytes, self._windows_ahead = _DECODED if settings.decodes else _STORED
+        window_bytes = _DECODED_BYTES if settings.decodes else _WINDOW_BYTES
         self._most = max(1, min(_MOST_BATCHES, window_bytes // (own * row_bytes)))
+        more = min(_DECODED_AHEAD, _WINDOW_BYTES // (self._most * own * row_bytes)) if settings.decodes else 0
+        self._windows_ahead = max(_WINDOWS_AHEAD, more)
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + schedule.streams + own
         make = make_arrays or (lambda group, count: group.empty(count))

@@ -152,7 +152,7 @@ class GrowingFile:
 
     def __init__(self, descriptor: int, path: str, size: int) -> None:
         self._descriptor = descriptor
-        self._path = path
+        self._path = Path(path)
         self._size = size
         _growing.add(descriptor)
         self._close = weakref.finalize(self, _close_growing, descriptor)
@@ -208,7 +208,7 @@ class GrowingFile:
         self._close()
 
     def _telling(self) -> AbstractContextManager[None]:
-        return _telling_of_room(Path(self._path), lambda: self._size)
+        return _telling_of_room(self._path, lambda: self._size)
 
 
 # Descriptors, of which a process has only so many.

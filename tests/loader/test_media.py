@@ -500,10 +500,11 @@ def test_turns_outlast_a_thread_that_is_kept_waiting_once(tmp_path, monkeypatch)
     assert sum(rows) == 400
 
 
-@pytest.mark.parametrize("decoded", [(1, 1), (1, 3), (1 << 30, 2)])
-def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, monkeypatch, decoded):
+@pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
+def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, monkeypatch, nbytes, ahead):
     expected = given(train.loader(16, expand=False, row_ids=True, cache=False))
-    monkeypatch.setattr("daskprep.loader.pipeline._DECODED", decoded)
+    monkeypatch.setattr("daskprep.loader.pipeline._DECODED_BYTES", nbytes)
+    monkeypatch.setattr("daskprep.loader.pipeline._DECODED_AHEAD", ahead)
     found = given(train.loader(16, expand=False, row_ids=True, cache=False))
     assert [row for row, _ in found] == [row for row, _ in expected]
     assert all(np.array_equal(one, other) for (_, one), (_, other) in zip(found, expected, strict=True))
