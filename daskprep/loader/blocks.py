@@ -16,13 +16,14 @@ from daskprep.storage.reading import column_array, read_block, read_table_block
 if TYPE_CHECKING:
     from daskprep.dataset import Split
 
-__all__ = ["BlockFiles", "Buffers", "Group", "MappedChunks", "Pool", "Stamp", "Windows", "groups_of"]
+__all__ = ["BlockFiles", "Buffers", "Group", "MappedChunks", "Pool", "SmallTables", "Stamp", "Windows", "groups_of"]
 
 Stamp: TypeAlias = tuple[str, int, int]
 """Path, inode and time of a file: what tells it from one that takes its place."""
 
 _MAPPED_BYTES = 1 << 29
 _MOST_MAPPED = 1 << 12  # of the 65,530 mappings that Linux lets a process have
+_SMALL_BYTES = 1 << 22  # of all scalars of a split
 
 _Kind = TypeVar("_Kind")
 
@@ -99,15 +100,22 @@ class BlockFiles:
         self.is_local = split.dataset.files.folder.is_local
         self._readers = {g: split.block_reader(g.name) for g in groups if not g.is_packed and not g.is_cells}
         self._packed = [group for group in groups if group.is_packed]
+        self._scalars = [output for group in self._packed for output in group.outputs]
+        self._is_small = len(split) * sum(output.row_bytes for output in self._scalars) <= _SMALL_BYTES
 
-    def jobs(self, block: int, targets: dict[Group, np.ndarray]) -> list[Callable[[], None]]:
+    @property
+    def scalars(self) -> tuple[str, ...]:
+        """Names of the outputs that lie in tables."""
+        return tuple(output.name for output in self._scalars)
+
+    def jobs(self, block: int, targets: dict[Group, np.ndarray], tables: SmallTables) -> list[Callable[[], None]]:
         """Return what must be called, in any order, to fill the targets with a block: one call for each file."""
         calls: list[Callable[[], None]] = [
             lambda group=group: self._read_matrix(group, block, targets[group])  # type: ignore[misc]
             for group in self._readers
         ]
         if self._packed:
-            calls.append(lambda: self._read_scalars(block, targets))
+            calls.append(lambda: self._read_scalars(block, targets, tables))
         return calls
 
     def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
@@ -116,14 +124,26 @@ class BlockFiles:
         if not np.may_share_memory(found, target):
             target[: len(found)] = found
 
-    def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:
-        outputs = [output for group in self._packed for output in group.outputs]
-        where = self.split.block(outputs[0].name, block)
-        table = read_table_block(self.split.dataset.files.folder, where, outputs)
+    def _read_scalars(self, block: int, targets: dict[Group, np.ndarray], tables: SmallTables) -> None:
+        columns = self._part(block, tables) if self._is_small else self._block(block)
         for group in self._packed:
-            target = targets[group]
             for place, output in enumerate(group.outputs):
-                target[: where.rows, place] = column_array(table, output)
+                column = columns[output.name]
+                targets[group][: len(column), place] = column
+
+    def _block(self, block: int) -> dict[str, np.ndarray]:
+        where = self.split.block(self._scalars[0].name, block)
+        table = read_table_block(self.split.dataset.files.folder, where, self._scalars)
+        return {output.name: column_array(table, output) for output in self._scalars}
+
+    def _part(self, block: int, tables: SmallTables) -> dict[str, np.ndarray]:
+        split, layout = self.split, self.split.layout
+        part = block // layout.part_blocks
+        held, rows = layout.part_range(split.name, part), layout.block_range(split.name, block)
+        columns = tables.get(part, lambda: split.read(self.scalars, held.start, held.stop))
+        # Whoever goes on with a dataset that was written anew is to be told.
+        split.dataset.files.check_size(split.block(self.scalars[0], block).file)
+        return {name: column[rows.start - held.start : rows.stop - held.start] for name, column in columns.items()}
 
 
 class Pool:
@@ -216,6 +236,24 @@ class MappedChunks:
             if len(self._chunks) < _MOST_MAPPED and self._nbytes + chunk.nbytes <= _MAPPED_BYTES:
                 self._chunks[stamp[0]] = stamp, chunk
                 self._nbytes += chunk.nbytes
+
+
+class SmallTables:
+    """Scalars of whole tables that are kept from epoch to epoch: to open a table takes longer than to read a block."""
+
+    def __init__(self) -> None:
+        self._parts: dict[int, dict[str, np.ndarray]] = {}
+        self._locks: dict[int, threading.Lock] = {}
+        self._lock = threading.Lock()
+
+    def get(self, part: int, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Return the scalars of a part, which the first to ask for them reads."""
+        with self._lock:
+            lock = self._locks.setdefault(part, threading.Lock())
+        with lock:
+            if part not in self._parts:
+                self._parts[part] = read()
+            return self._parts[part]
 
 
 def _count_own() -> int:

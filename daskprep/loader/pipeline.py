@@ -17,7 +17,7 @@ import numpy as np
 
 from daskprep.inline import InlineExecutor
 from daskprep.loader.audit import Tally, tallies
-from daskprep.loader.blocks import BlockFiles, Buffers, Group, MappedChunks, Pool, Windows
+from daskprep.loader.blocks import BlockFiles, Buffers, Group, MappedChunks, Pool, SmallTables, Windows
 from daskprep.loader.media import Caching, Media, MediaBlock, Medium
 from daskprep.loader.order import Schedule, Share
 
@@ -180,6 +180,7 @@ class Pipeline:
         self.times = Times()
         self._buffers = buffers or Buffers()
         self._mapped = self._buffers.take(MappedChunks, (), MappedChunks)
+        self._tables = self._buffers.take(SmallTables, files.scalars, SmallTables)
         self._media = Media(files.split, files.groups, caching or Caching(), self.times, self._mapped)
         self._left = batches
         self._ahead = batches  # what nothing was read for yet
@@ -255,6 +256,7 @@ class Pipeline:
             self._windows.trim(self._windows_ahead + 1)
             self._buffers.leave(self._shape, self._windows)
             self._buffers.leave((), self._mapped)
+            self._buffers.leave(self.files.scalars, self._tables)
         self._executor = None
         self._queue.clear()
         for resident in self._resident.values():
@@ -365,7 +367,8 @@ class Pipeline:
         slot = self._pool.free.pop()
         resident = _Resident(slot, block, np.empty(0, np.int64), self._media.blocks(block, self._pool, slot))
         self._resident[place] = resident
-        jobs = [*self.files.jobs(block, self._pool.targets(slot)), *(one.load for one in resident.media.values())]
+        jobs = self.files.jobs(block, self._pool.targets(slot), self._tables)
+        jobs += [one.load for one in resident.media.values()]
         resident.loaded = [self._executor.submit(self._timed_read, job, block) for job in jobs]
         resident.loaded.append(self._executor.submit(self._set_order, resident))
 

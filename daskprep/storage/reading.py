@@ -63,6 +63,12 @@ class Files:
         whole: bytes = data.to_pybytes()
         return whole
 
+    def check_size(self, name: str) -> None:
+        """Raise CorruptDatasetError if a file is missing or not as long as it was."""
+        size, expected = self.folder.size(name), self.entry(name).bytes
+        if size != expected:
+            raise _wrong_size(self.folder, name, size, expected)
+
     def check_sizes(self, folder: str) -> None:
         """Raise CorruptDatasetError for the first file below a folder that is missing or not as long as it was."""
         listed = {name: entry for name, entry in self.entries.items() if name.startswith(f"{folder}/")}

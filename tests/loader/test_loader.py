@@ -12,6 +12,7 @@ import daskprep as dp
 from daskprep.errors import CorruptDatasetError
 from daskprep.loader import pipeline
 from daskprep.loader.pipeline import Pipeline
+from daskprep.storage import reading
 
 
 @pytest.fixture
@@ -178,6 +179,23 @@ def test_overfit_batches_repeats_the_first_ones(train, rows):
     assert_equal(first, second)
     loader.audit()
     assert len(rows(train.loader(48, row_ids=True, overfit_batches=1000))) == len(train.loader(48, shuffle=False))
+
+
+def test_scalars_of_a_small_split_are_read_once(train, monkeypatch):
+    reads = []
+    plain = reading.decode_table
+    monkeypatch.setattr(reading, "decode_table", lambda *given: reads.append(given[2]) or plain(*given))
+    kept = train.loader(48, row_ids=True)
+    epochs = [list(kept), list(kept)]
+    assert len(reads) == train.layout.parts("train")
+    monkeypatch.setattr("daskprep.loader.blocks._SMALL_BYTES", 0)
+    reads.clear()
+    anew = train.loader(48, row_ids=True)
+    for found in epochs:
+        for one, other in zip(found, anew, strict=True):
+            assert one.keys() == other.keys() >= {"row_id"}
+            assert all(torch.equal(one[name], other[name]) for name in one)
+    assert len(reads) == 2 * train.layout.blocks("train")
 
 
 def test_overfitting_reads_no_more_than_it_gives(train, monkeypatch):

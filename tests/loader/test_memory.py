@@ -70,6 +70,6 @@ def test_slow_storage_is_read_by_as_many_threads_as_there_are(tmp_path, table, m
     monkeypatch.setattr(Settings, "threads_for", classmethod(lambda cls, *, local: threads))
     for _ in train.loader(48):
         pass
-    # A table and two chunks for each block.
-    assert len(storage.counts) == 3 * 251
+    # A table, as it is small, and two chunks for each block.
+    assert len(storage.counts) == 1 + 2 * 251
     assert np.mean(storage.counts[threads:]) >= 0.8 * threads
