@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -141,7 +142,7 @@ class BlockFiles:
         part = block // layout.part_blocks
         held, rows = layout.part_range(split.name, part), layout.block_range(split.name, block)
         columns = tables.get(part, lambda: split.read(self.scalars, held.start, held.stop))
-        # Whoever goes on with a dataset that was written anew is to be told.
+        # Whoever goes on with a dataset that was removed or written anew is to be told.
         split.dataset.files.check_size(split.block(self.scalars[0], block).file)
         return {name: column[rows.start - held.start : rows.stop - held.start] for name, column in columns.items()}
 
@@ -239,21 +240,28 @@ class MappedChunks:
 
 
 class SmallTables:
-    """Scalars of whole tables that are kept from epoch to epoch: to open a table takes longer than to read a block."""
+    """Scalars of whole tables that are kept from epoch to epoch: to open a table takes longer than to read a block.
+
+    They are some columns of one split: `Buffers` keeps them by the names.
+    """
 
     def __init__(self) -> None:
-        self._parts: dict[int, dict[str, np.ndarray]] = {}
-        self._locks: dict[int, threading.Lock] = {}
+        self._parts: dict[int, Future[dict[str, np.ndarray]]] = {}
         self._lock = threading.Lock()
 
     def get(self, part: int, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-        """Return the scalars of a part, which the first to ask for them reads."""
+        """Return the scalars of a part, which the first to ask for them reads; all who wait get its error."""
         with self._lock:
-            lock = self._locks.setdefault(part, threading.Lock())
-        with lock:
-            if part not in self._parts:
-                self._parts[part] = read()
-            return self._parts[part]
+            kept = self._parts.get(part)
+            found = self._parts[part] = kept or Future()
+        if kept is None:
+            try:
+                found.set_result(read())
+            except BaseException as error:
+                with self._lock:
+                    del self._parts[part]  # whoever comes later tries again
+                found.set_exception(error)
+        return found.result()
 
 
 def _count_own() -> int:

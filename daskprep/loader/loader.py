@@ -378,16 +378,18 @@ class Loader(IterableDataset[Any]):
             size = prefetch_of(self.split, files.groups)
         if size == 0:
             return Settings(0, 0)
-        decoding = self._caching.threads(self.split, files.groups)
-        threads = self.threads or max(Settings.threads_for(local=files.is_local), decoding)
+        undecoded = self._caching.undecoded(self.split, files.groups)
+        threads = self.threads or max(
+            Settings.threads_for(local=files.is_local), self._caching.threads(self.split, undecoded)
+        )
         lanes = max(1, schedule.streams // schedule.world_size)
         if size is not None:
-            return Settings(size * lanes, threads, decodes=decoding > 0)
+            return Settings(size * lanes, threads, decodes=bool(undecoded))
         block_bytes = max(1, sum(group.resident_bytes for group in files.groups) * self.split.layout.block_rows)
         ahead = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
         most = most_ahead(files.groups)
         blocks = max(1, ahead if most is None else min(ahead, most * lanes))
-        return Settings(blocks, threads, decodes=decoding > 0)
+        return Settings(blocks, threads, decodes=bool(undecoded))
 
     def _expansions(self) -> dict[str, Expand]:
         dataset = self.split.dataset

@@ -33,6 +33,7 @@ _REMOTE_THREADS = 32
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
 _QUICK_SECONDS = 0.00006
+_MOST_SPARE_SECONDS = 1.0
 _TASK_ROWS = 32
 _LAST_ROWS = 8
 # Cells are small, and are read long before the rows of their blocks can be decoded.
@@ -86,10 +87,13 @@ class Caching:
             if name not in cached or not self.cache(split, name).complete:
                 split.dataset.decoder(name).prepare()
 
-    def threads(self, split: Split, groups: Iterable[Group]) -> int:
-        """Return how many threads keep decoding busy; 0 if nothing is to be decoded."""
+    def undecoded(self, split: Split, groups: Iterable[Group]) -> list[str]:
+        """Return the names of the media that are to be decoded, as no cache has all of them."""
         media = [group for group in groups if group.is_cells]
-        names = [group.name for group in media if not group.is_cached or not self.cache(split, group.name).complete]
+        return [group.name for group in media if not group.is_cached or not self.cache(split, group.name).complete]
+
+    def threads(self, split: Split, names: Sequence[str]) -> int:
+        """Return how many threads keep decoding some media busy."""
         if not names:
             return 0
         if any(_is_remote(split, name) for name in names):
@@ -337,15 +341,17 @@ class Medium:
     @contextmanager
     def _turn(self, rows: int) -> Iterator[None]:
         """Let one thread at a time decode what takes less time than to hand the interpreter from thread to thread."""
-        if not self._is_quick:
-            yield
-            return
-        with self._turns:
-            began = time.perf_counter()
-            yield
-            # Of all so far, as a thread may have been kept waiting once.
-            self._spare_seconds += _QUICK_SECONDS * rows - (time.perf_counter() - began)
-            self._is_quick = self._spare_seconds > 0
+        if self._is_quick:
+            with self._turns:
+                if self._is_quick:  # still, after the turns of others
+                    began = time.perf_counter()
+                    yield
+                    # Of all so far, as a thread may have been kept waiting once.
+                    spare = self._spare_seconds + _QUICK_SECONDS * rows - (time.perf_counter() - began)
+                    self._spare_seconds = min(spare, _MOST_SPARE_SECONDS)
+                    self._is_quick = spare > 0
+                    return
+        yield
 
     def wrote(self, *, is_kept: bool) -> None:
         """Note that a block was written to the cache, or that there was no room for it."""

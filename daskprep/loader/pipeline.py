@@ -378,7 +378,8 @@ class Pipeline:
             job()
         except Exception as error:
             rows = self.files.split.layout.block_range(self.files.split.name, block)
-            error.add_note(f'while rows {rows.start:,} to {rows.stop - 1:,} of "{self.files.split.name}" were read')
+            if not hasattr(error, "__notes__"):  # it may be that of a table, which others wait for as well
+                error.add_note(f'while rows {rows.start:,} to {rows.stop - 1:,} of "{self.files.split.name}" were read')
             raise
         self.times.reading += time.perf_counter() - began
         self.times.blocks += 1

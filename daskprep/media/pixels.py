@@ -154,7 +154,7 @@ def upright(image: Image.Image) -> Image.Image:
 
 def _write_planes(image: Image.Image, out: Pixels) -> None:
     """Write the pixels of an image of one of `MODES` to an array (channels, height, width)."""
-    shared = _shared(image) if image.mode in {"RGB", "RGBA"} else None
+    shared = _shared(image)
     if shared is None:
         out[...] = _planes(image)
         return
@@ -168,14 +168,16 @@ def _planes(image: Image.Image) -> Pixels:
     """Return the pixels of an image of one of `MODES` as a view (channels, height, width)."""
     if image.mode == "L":
         return np.asarray(image)[np.newaxis]
+    if (shared := _shared(image)) is not None:
+        return shared.transpose(2, 0, 1)[: len(image.mode)]
     # Line by line, channel by channel: rows are then copied whole, in half the time.
     lines = np.frombuffer(image.tobytes("raw", f"{image.mode};L"), np.uint8)
     return lines.reshape(image.height, -1, image.width).transpose(1, 0, 2)
 
 
 def _shared(image: Image.Image) -> Pixels | None:
-    """Return the four bytes of each pixel without a copy, which would hold the interpreter; None if it needs one."""
-    if not hasattr(image, "__arrow_c_array__"):  # since Pillow 11.2
+    """Return the four bytes of each pixel without a copy, which would hold the interpreter; None where it takes one."""
+    if image.mode not in {"RGB", "RGBA"} or not hasattr(image, "__arrow_c_array__"):  # which Pillow has since 11.2
         return None
     try:
         pixels = pa.array(image)
@@ -191,11 +193,11 @@ def fit(image: Image.Image, mode: str, crop: bool, labels: bool, out: Pixels) ->
     from PIL.Image import Resampling  # noqa: PLC0415 as above
 
     height, width = out.shape[1:]
-    if crop:
-        out[...] = _padded(_planes(convert(_cropped(image, height, width), mode, labels)), height, width)
-        return
-    image = convert(image, mode, labels)
+    image = convert(_cropped(image, height, width) if crop else image, mode, labels)
     if image.size != (width, height):
+        if crop:
+            out[...] = _padded(_planes(image), height, width)
+            return
         method = Resampling.NEAREST if labels else Resampling.BILINEAR
         image = image.resize((width, height), method, reducing_gap=2.0)
     _write_planes(image, out)

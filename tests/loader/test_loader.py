@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ import torch
 import daskprep as dp
 from daskprep.errors import CorruptDatasetError
 from daskprep.loader import pipeline
+from daskprep.loader.blocks import SmallTables
 from daskprep.loader.pipeline import Pipeline
 from daskprep.storage import reading
 
@@ -196,6 +200,26 @@ def test_scalars_of_a_small_split_are_read_once(train, monkeypatch):
             assert one.keys() == other.keys() >= {"row_id"}
             assert all(torch.equal(one[name], other[name]) for name in one)
     assert len(reads) == 2 * train.layout.blocks("train")
+
+
+def test_a_table_that_cannot_be_read_is_not_tried_by_each_thread_that_waits_for_it():
+    tables, tries, waiting = SmallTables(), [], threading.Barrier(9)
+
+    def fail():
+        tries.append(1)
+        time.sleep(0.3)
+        raise OSError("no connection")
+
+    def ask(_):
+        waiting.wait()
+        with pytest.raises(OSError, match="no connection"):
+            tables.get(0, fail)
+
+    with ThreadPoolExecutor(9) as pool:
+        list(pool.map(ask, range(9)))
+    assert len(tries) == 1
+    found = {"row_id": np.arange(3)}
+    assert tables.get(0, lambda: found) is tables.get(0, fail) is found
 
 
 def test_overfitting_reads_no_more_than_it_gives(train, monkeypatch):

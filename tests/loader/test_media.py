@@ -309,9 +309,12 @@ def test_files_elsewhere_are_fetched_by_more_threads(photos, tmp_path, pack, thr
     split = write(tmp_path / "r.dp", urls, pack=pack)["train"]
     check(given(split.loader(16, row_ids=True, expand=False)), by_row(split))
     groups = groups_of([split.output("photo")], ["photo"])
-    assert Caching().threads(split, groups) == threads
+    caching = Caching()
+    assert caching.undecoded(split, groups) == ["photo"]
+    assert caching.threads(split, ["photo"]) == threads
     split.dataset.cache_media()
-    assert Caching().threads(split, groups) == 0
+    assert caching.undecoded(split, groups) == []
+    assert caching.threads(split, []) == 0
     store.rm("/elsewhere", recursive=True)
 
 
@@ -472,6 +475,29 @@ def test_sounds_that_take_no_time_are_decoded_by_one_thread_at_a_time(tmp_path, 
     monkeypatch.setattr(AudioDecoder, "decode", watched)
     assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=2)) == 400
     assert max(seen) == at_once
+
+
+def test_sounds_found_slow_are_decoded_by_all_threads_at_once(tmp_path, monkeypatch):
+    names = [str(tmp_path / f"{number}.wav") for number in range(64)]
+    for number, name in enumerate(names):
+        Path(name).write_bytes(encode_wav(np.full(50, number / 1000), 1_000))
+    sound = dp.Audio(type="raw", audio_file_length_limit_in_s=0.05)
+    split = dp.Preprocessor({"sound": sound}).fit_write(pd.DataFrame({"sound": names}), tmp_path / "a.dp")["train"]
+    decode, running, seen = AudioDecoder.decode, [], []
+
+    def watched(self, cells, out):
+        running.append(1)
+        seen.append(len(running))
+        time.sleep(0.3)
+        failures = decode(self, cells, out)
+        running.pop()
+        return failures
+
+    monkeypatch.setattr(AudioDecoder, "decode", watched)
+    assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=4)) == 64
+    # One to see how long it takes, and then those that waited for their turn.
+    assert len(seen) == 4
+    assert max(seen) == 3
 
 
 def test_turns_outlast_a_thread_that_is_kept_waiting_once(tmp_path, monkeypatch):
