@@ -174,7 +174,7 @@ class Loader(IterableDataset[Any]):
         self.names += [target for target in wanted if target not in self.names]
         self._form = Form(tuple(wanted), isinstance(targets, str), transform)
         self._caching = Caching.of(cache, cache_dir, cache_limit)
-        self._caching.prepare(split, map(split.output, self.names))
+        self._caching.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
         self._augment = check_augment(augment, shapes)
         self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.loader.blocks import Group, MappedChunks, Pool
+from daskprep.loader.blocks import Group, MappedChunks, Pool, groups_of
 from daskprep.media.decoding import AudioDecoder
 from daskprep.storage import Folder
 
@@ -32,6 +32,7 @@ _MOST_THREADS = 16
 _REMOTE_THREADS = 32
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
+# Sounds that take less time each are decoded by one thread at a time; as much as this may one be late.
 _QUICK_SECONDS = 0.00006
 _MOST_SPARE_SECONDS = 1.0
 _TASK_ROWS = 32
@@ -79,13 +80,10 @@ class Caching:
         """Return the cache of an output."""
         return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
 
-    def prepare(self, split: Split, outputs: Iterable[Output]) -> None:
+    def prepare(self, split: Split, outputs: Sequence[Output]) -> None:
         """Import what decoding needs, if anything is to be decoded: a machine with whole caches may lack it."""
-        media = [output for output in outputs if output.is_cells]
-        cached = self.names(split, media)
-        for name in [output.name for output in media]:
-            if name not in cached or not self.cache(split, name).complete:
-                split.dataset.decoder(name).prepare()
+        for name in self.undecoded(split, groups_of(outputs, self.names(split, outputs))):
+            split.dataset.decoder(name).prepare()
 
     def undecoded(self, split: Split, groups: Iterable[Group]) -> list[str]:
         """Return the names of the media that are to be decoded, as no cache has all of them."""
@@ -168,9 +166,8 @@ class MediaBlock:
         self.number = number
         self.kept = kept
         self.first = first
-        slot = None if kept is None else kept[first : first + medium.block_rows]
-        self._slot = slot
-        self._rows = slot  # those that are decoded; not the slot's if they are read from the cache
+        self._slot = None if kept is None else kept[first : first + medium.block_rows]
+        self._rows = self._slot  # those that are decoded; not the slot's if they are read from the cache
         self._where = medium.split.block(medium.group.name, number)
         self._cells: pa.StructArray | None = None
         self._growing: GrowingBlock | None = None  # takes the rows, and no memory, where it is possible

@@ -65,7 +65,6 @@ class Feed(ABC):
 
     _pool: ThreadPoolExecutor
 
-    @property
     def has_ended(self) -> bool:
         """Whether nothing will come any more: it is closed, or Python ends, which waits for threads before it tells."""
         try:

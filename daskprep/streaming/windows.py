@@ -189,7 +189,7 @@ class Supply:
             self._ask()
             while not self._is_over and self._missing.get(self._windows[self._given], 0):
                 # At its end, Python waits for threads before anybody can close this.
-                if not self._changed.wait(_LOOK_SECONDS) and self._feed.has_ended:
+                if not self._changed.wait(_LOOK_SECONDS) and self._feed.has_ended():
                     raise CancelledError
             if self._error is not None:
                 raise self._error

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import fsspec
@@ -453,77 +454,61 @@ def test_blocks_are_cached_whole_where_files_must_have_names(train, tmp_path, ph
     assert sorted(whole.values()) == sorted(grown.values())
 
 
-@pytest.mark.parametrize(("quick", "at_once"), [(10.0, 1), (0.0, 2)])
-def test_sounds_that_take_no_time_are_decoded_by_one_thread_at_a_time(tmp_path, monkeypatch, quick, at_once):
-    names = [str(tmp_path / f"{number}.wav") for number in range(400)]
+def sounds(folder: Path, count: int) -> Split:
+    names = [str(folder / f"{number}.wav") for number in range(count)]
     for number, name in enumerate(names):
         Path(name).write_bytes(encode_wav(np.full(50, number / 1000), 1_000))
     sound = dp.Audio(type="raw", audio_file_length_limit_in_s=0.05)
-    split = dp.Preprocessor({"sound": sound}).fit_write(pd.DataFrame({"sound": names}), tmp_path / "a.dp")["train"]
-    decode, running, seen, lock = AudioDecoder.decode, [], [], threading.Lock()
+    return dp.Preprocessor({"sound": sound}).fit_write(pd.DataFrame({"sound": names}), folder / "a.dp")["train"]
+
+
+def watch_decoding(monkeypatch, seconds: Callable[[list[int]], float]) -> tuple[list[int], list[int]]:
+    """Let decoding take a while; return how many threads were at it and how many rows each took, call by call."""
+    decode, running, seen, rows, lock = AudioDecoder.decode, [], [], [], threading.Lock()
 
     def watched(self, cells, out):
         with lock:
             running.append(1)
             seen.append(len(running))
-        time.sleep(0.01)
+            rows.append(len(out))
+            wait = seconds(rows)
+        time.sleep(wait)
         failures = decode(self, cells, out)
         running.pop()
         return failures
 
-    monkeypatch.setattr("daskprep.loader.media._QUICK_SECONDS", quick)
     monkeypatch.setattr(AudioDecoder, "decode", watched)
-    assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=2)) == 400
+    return seen, rows
+
+
+@pytest.mark.parametrize(("quick", "at_once"), [(10.0, 1), (0.0, 2)])
+def test_sounds_that_take_no_time_are_decoded_by_one_thread_at_a_time(tmp_path, monkeypatch, quick, at_once):
+    split = sounds(tmp_path, 400)
+    seen, rows = watch_decoding(monkeypatch, lambda _: 0.01)
+    monkeypatch.setattr("daskprep.loader.media._QUICK_SECONDS", quick)
+    assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=2)) == sum(rows) == 400
     assert max(seen) == at_once
 
 
 def test_sounds_found_slow_are_decoded_by_all_threads_at_once(tmp_path, monkeypatch):
-    names = [str(tmp_path / f"{number}.wav") for number in range(64)]
-    for number, name in enumerate(names):
-        Path(name).write_bytes(encode_wav(np.full(50, number / 1000), 1_000))
-    sound = dp.Audio(type="raw", audio_file_length_limit_in_s=0.05)
-    split = dp.Preprocessor({"sound": sound}).fit_write(pd.DataFrame({"sound": names}), tmp_path / "a.dp")["train"]
-    decode, running, seen = AudioDecoder.decode, [], []
-
-    def watched(self, cells, out):
-        running.append(1)
-        seen.append(len(running))
-        time.sleep(0.3)
-        failures = decode(self, cells, out)
-        running.pop()
-        return failures
-
-    monkeypatch.setattr(AudioDecoder, "decode", watched)
+    split = sounds(tmp_path, 64)
+    seen, rows = watch_decoding(monkeypatch, lambda _: 0.3)
     assert sum(len(batch["sound"]) for batch in split.loader(64, expand=False, threads=4)) == 64
     # One to see how long it takes, and then those that waited for their turn.
-    assert len(seen) == 4
-    assert max(seen) == 3
+    assert rows == [16] * 4
+    assert max(seen) > 1
 
 
 def test_turns_outlast_a_thread_that_is_kept_waiting_once(tmp_path, monkeypatch):
-    names = [str(tmp_path / f"{number}.wav") for number in range(400)]
-    for number, name in enumerate(names):
-        Path(name).write_bytes(encode_wav(np.full(50, number / 1000), 1_000))
-    sound = dp.Audio(type="raw", audio_file_length_limit_in_s=0.05)
-    split = dp.Preprocessor({"sound": sound}).fit_write(pd.DataFrame({"sound": names}), tmp_path / "a.dp")["train"]
-    decode, running, seen, rows, quick = AudioDecoder.decode, [], [], [], 0.005
+    split, quick = sounds(tmp_path, 400), 0.005
 
-    def watched(self, cells, out):
-        running.append(1)
-        seen.append(len(running))
-        rows.append(len(out))
-        time.sleep(0.001)
-        if sum(rows) >= 200 > sum(rows[:-1]):
-            time.sleep(1.5 * quick * len(out))
-        failures = decode(self, cells, out)
-        running.pop()
-        return failures
+    def late_once(rows: list[int]) -> float:
+        return 1.5 * quick * rows[-1] if sum(rows) >= 200 > sum(rows[:-1]) else 0.001
 
+    seen, rows = watch_decoding(monkeypatch, late_once)
     monkeypatch.setattr("daskprep.loader.media._QUICK_SECONDS", quick)
-    monkeypatch.setattr(AudioDecoder, "decode", watched)
-    assert sum(len(batch["sound"]) for batch in split.loader(16, expand=False, threads=2)) == 400
+    assert sum(len(batch["sound"]) for batch in split.loader(16, expand=False, threads=2)) == sum(rows) == 400
     assert max(seen) == 1
-    assert sum(rows) == 400
 
 
 @pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
