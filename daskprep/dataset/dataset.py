@@ -93,12 +93,13 @@ def _no_dataset(root: Folder) -> Exception:
     )
 
 
-def _reopen(root: Folder, version: str, base_dir: str | None) -> Dataset:
+def _reopen(root: Folder, version: str, base_dir: str | None, digest: str | None = None) -> Dataset:
     dataset = _open(root, base_dir)
-    if dataset.version != version:
+    # Pickles of older versions have no digest.
+    if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
             f"the dataset at {root.url} is another than the one that was pickled (version {dataset.version}, not "
-            f"{version}): it was written anew; open it again"
+            f"{version}, or other files under the same name): it was written anew; open it again"
         )
     return dataset
 
@@ -142,7 +143,7 @@ class Dataset:
         self.timings: Mapping[str, float] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _reopen, (self.root, self.version, self.base_dir)
+        return _reopen, (self.root, self.version, self.base_dir, self.digest)
 
     @property
     def url(self) -> str:

@@ -35,6 +35,7 @@ __all__ = ["Loader"]
 
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
+_DIGEST_DIGITS = 16
 
 
 class Loader(IterableDataset[Any]):
@@ -397,12 +398,17 @@ class Loader(IterableDataset[Any]):
 
     # -- state
 
+    @property
+    def _digest(self) -> str:
+        return self.split.dataset.digest[:_DIGEST_DIGITS]
+
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader stands, as JSON values: what was given, not what was read ahead."""
         packed = {} if self._packer is None else {"packing": self._packer.state(self._place, self._schedule())}
         return {
             "format": FORMAT,
             "version": self.split.dataset.version,
+            "digest": self._digest,
             "split": self.split.name,
             "seed": self.seed,
             "epoch": self.epoch,
@@ -431,14 +437,15 @@ class Loader(IterableDataset[Any]):
             self._go_to(epoch, given, state["first_batch"])
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
-        names = self.state_dict().keys() - {"packing"}
+        # States of older versions have no digest: the version must do.
+        names = self.state_dict().keys() - {"packing", "digest"}
         check_state(state, names, ("epoch", "rows_given", "first_batch"), FORMAT)
-        version = self.split.dataset.version
-        if (state["version"], state["split"]) != (version, self.split.name):
+        version, digest = self.split.dataset.version, state.get("digest", self._digest)
+        if (state["version"], digest, state["split"]) != (version, self._digest, self.split.name):
             raise CorruptDatasetError(
-                f'the state is of split "{state["split"]}" of version {state["version"]}, and this is '
-                f'"{self.split.name}" of version {version}: rows would be missed or given twice; open the dataset that '
-                "it was taken from, or begin the epoch anew"
+                f'the state is of split "{state["split"]}" of version {state["version"]} (digest {digest}), and this '
+                f'is "{self.split.name}" of version {version} (digest {self._digest}): rows would be missed or given '
+                "twice; open the dataset that it was taken from, or begin the epoch anew"
             )
         check_packed(self._packer, state.get("packing"), self._schedule())
         check_same(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})

@@ -53,6 +53,14 @@ class PandasSource(Source):
             arrays[name] = series_column(part, name, self._kind(series, name), start)
         return _table(arrays, rows)
 
+    def sample(self, columns: Sequence[str], most: int) -> pa.Table:
+        """Return some rows, evenly spread."""
+        self.require(columns)
+        step = -(-max(len(self._frame), 1) // most)
+        rows = self._frame.iloc[::step]
+        arrays = {name: series_column(rows[name], name, self._kind(self._frame[name], name), None) for name in columns}
+        return _table(arrays, len(rows))
+
     @property
     def partition_bytes(self) -> int:
         """What a partition takes in memory, about."""

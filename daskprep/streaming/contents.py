@@ -16,6 +16,7 @@ from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
 from daskprep.loader.blocks import Group, groups_of
 from daskprep.sources import FileSource, Source
+from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.streaming.encoding import Encoding, encode_partition, own_rows
@@ -28,10 +29,11 @@ if TYPE_CHECKING:
     from daskprep.streaming.plan import Plan
     from daskprep.writing.recipe import Recipe
 
-__all__ = ["Contents", "digest_of_stream", "names_of"]
+__all__ = ["Contents", "digest_of_stream", "mark_of", "names_of"]
 
 # Of each row, besides its outputs: its numbers in the split and in the source, and its place in the window.
 _ROW_BYTES = 24
+_MARKED_ROWS = 100
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,20 @@ def digest_of_stream(recipe: Recipe, plan: Plan) -> str:
     digest.update(plan.source_rows.tobytes())
     digest.update(plan.counts.tobytes())
     return digest.hexdigest()[:16]
+
+
+def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
+    """Return what tells a source from others with as many rows, in any process; None where nothing does.
+
+    Of files: their sizes and times of change, wherever they lie. Of a frame in memory: some of its rows.
+    """
+    if isinstance(source, FileSource):
+        facts: Any = [[stamp for _, *stamp in source.fingerprint()], str(source.settings)]
+    elif isinstance(source, PandasSource):
+        facts = source.sample(source_columns(features), _MARKED_ROWS).to_pylist()
+    else:
+        return None
+    return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
 
 
 def _identity(source: Source) -> Any:

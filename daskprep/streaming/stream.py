@@ -20,7 +20,7 @@ from daskprep.loader.device import Mover
 from daskprep.loader.order import Schedule
 from daskprep.loader.standing import Ranks, check_count, check_left, check_rows, check_same, check_state
 from daskprep.sources import Source
-from daskprep.streaming.contents import Contents, digest_of_stream, names_of
+from daskprep.streaming.contents import Contents, digest_of_stream, mark_of, names_of
 from daskprep.streaming.describing import describe_html
 from daskprep.streaming.order import Order, check_window, share_of
 from daskprep.streaming.plan import plan_stream
@@ -160,6 +160,7 @@ class Stream(IterableDataset[Any]):
         window_rows = check_window(sizes, contents.row_bytes, self.window_bytes, window)
         self._order = Order(sizes, window_rows, self.seed, shuffle)
         self._digest = digest_of_stream(recipe, self._plan)
+        self._source_mark = mark_of(source, recipe.features)
         self._position()
         if epochs is None and drop_last and self._order.rows < batch_size:
             raise ConfigError(
@@ -297,6 +298,7 @@ class Stream(IterableDataset[Any]):
         return {
             "format": FORMAT,
             "digest": self._digest,
+            "source": self._source_mark,
             "split": self.split,
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -322,12 +324,19 @@ class Stream(IterableDataset[Any]):
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         own = self.state_dict()
-        check_state(state, own, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
+        # States of older versions do not say which source they are of.
+        check_state(state, own.keys() - {"source"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
             raise CorruptDatasetError(
                 f'the state is of split "{state["split"]}" of a stream {state["digest"]}, and this is "{self.split}" '
                 f"of {self._digest}: another Preprocessor, or other rows in partitions, so that rows would be missed "
                 "or given twice; stream what it was taken from, or begin the epoch anew"
+            )
+        if state.get("source", self._source_mark) != self._source_mark:
+            raise CorruptDatasetError(
+                f"the state is of another source than {self.source!r}, or of one that was changed since, so that rows "
+                "would be missed or given twice; stream what it was taken from, or begin the epoch anew (without its "
+                '"source", a state is taken for one of these rows)'
             )
         check_same(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")
         if state["window_rows"] != own["window_rows"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -175,3 +177,40 @@ def test_too_few_rows_left_for_the_ranks_are_refused_on_all(train):
         other.load_state_dict(loader.state_dict())
         with pytest.raises(ConfigError, match="3 rows are left of epoch 0, too few for 4 ranks"):
             iter(other)
+
+
+@pytest.fixture
+def others(table, tmp_path):
+    """Return two datasets of one version and other rows."""
+    prep = dp.Preprocessor({"price": "number"})
+    return [
+        prep.fit_write(rows, tmp_path / name, version="v1")
+        for name, rows in (("a", table), ("b", table.assign(price=-table["price"])))
+    ]
+
+
+def test_a_state_of_other_rows_under_the_same_version_is_refused(others):
+    one, other = (dataset["train"].loader(48) for dataset in others)
+    assert one.split.dataset.version == other.split.dataset.version
+    with pytest.raises(CorruptDatasetError, match=f"digest {others[0].digest[:16]}.*open the dataset that"):
+        other.load_state_dict(one.state_dict())
+
+
+def test_a_state_of_an_older_version_has_no_digest_and_goes_on(others):
+    loader = others[0]["train"].loader(48)
+    next(iter(loader))
+    state = loader.state_dict()
+    del state["digest"]
+    other = others[0]["train"].loader(48)
+    other.load_state_dict(state)
+    assert other.state_dict() == loader.state_dict()
+
+
+def test_what_was_pickled_is_not_taken_for_a_dataset_written_in_its_place(others):
+    one, other = others
+    pickled = [pickle.dumps(what) for what in (one, one["train"], one["train"].loader(48))]
+    shutil.rmtree(one.url)
+    shutil.copytree(other.url, one.url)
+    for what in pickled:
+        with pytest.raises(ConfigError, match="it was written anew; open it again"):
+            pickle.loads(what)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import daskprep as dp
@@ -132,6 +134,25 @@ def test_a_state_of_another_preprocessor_or_other_rows_is_refused(simple, table,
     for stream in (other.stream(parts, 60), simple.stream(table.iloc[1:], 60)):
         with pytest.raises(CorruptDatasetError, match="another Preprocessor"):
             stream.load_state_dict(state)
+
+
+def test_a_state_of_another_source_with_as_many_rows_is_refused(simple, table, path, tmp_path):
+    table.assign(price=-1.0).to_parquet(tmp_path / "other.parquet")
+    for one, other in ((path, tmp_path / "other.parquet"), (table, table.assign(price=-1.0))):
+        state = simple.stream(one, 60).state_dict()
+        with pytest.raises(CorruptDatasetError, match="another source.*stream what it was taken from"):
+            simple.stream(other, 60).load_state_dict(state)
+
+
+def test_a_state_goes_on_where_the_files_lie_elsewhere_or_it_says_nothing_of_them(simple, path, tmp_path):
+    shutil.copy2(path, tmp_path / "moved.parquet")
+    table = pd.read_parquet(path)
+    moved = simple.stream(tmp_path / "moved.parquet", 60)
+    moved.load_state_dict(simple.stream(path, 60).state_dict())
+    state = simple.stream(table, 60).state_dict()
+    simple.stream(table.copy(), 60).load_state_dict(state)
+    del state["source"]
+    simple.stream(table.assign(price=-1.0), 60).load_state_dict(state)
 
 
 def test_the_audit_finds_a_batch_that_was_lost(simple, parts):
