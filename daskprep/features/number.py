@@ -24,6 +24,9 @@ Normalization = Literal["zscore", "minmax", "log1p", "iq"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
 
 
+_LARGEST = float(np.finfo(np.float64).max)
+
+
 @dataclass(frozen=True)
 class NumberSummary(Summary):
     """Moments and range of the present cells; quantiles if the normalization needs them."""
@@ -129,7 +132,8 @@ class Number(Feature):
             raise _no_logarithm(low)
         cuts = summary.quantiles
         q1, q2, q3 = (None if cuts is None else cuts.quantile(quarter / 4) for quarter in (1, 2, 3))
-        std = summary.moments.std(ddof=1) if summary.moments.count > 1 else 0.0
+        # Of the lowest and the largest double it is no double, and JSON has no infinity.
+        std = min(summary.moments.std(ddof=1), _LARGEST) if summary.moments.count > 1 else 0.0
         return LearnedNumber(mean=summary.moments.mean(), std=std, min=low, max=high, q1=q1, q2=q2, q3=q3)
 
     def learn_column(self, summary: Any) -> LearnedNumber:
@@ -165,7 +169,12 @@ class Number(Feature):
         if self.normalization == "log1p":
             return pa.array(np.expm1(values))
         center, scale = self._affine(learned)
-        return pa.array(values / scale + center if scale else np.full(len(values), center))
+        if not scale:
+            return pa.array(np.full(len(values), center))
+        # float32 rounds: what was the largest double may come out as a little more.
+        with np.errstate(over="ignore"):
+            decoded = values / scale + center
+        return pa.array(np.clip(decoded, -_LARGEST, _LARGEST, out=decoded, where=np.isfinite(values)))
 
     def _affine(self, learned: LearnedNumber) -> tuple[float, float]:
         """Return center and factor; factor 0 for a constant column."""
@@ -201,7 +210,7 @@ class Number(Feature):
     def _outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
         if self.outlier_strategy is None or learned is None or not learned.std:
             return None
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             far: np.ndarray = np.abs(values - learned.mean) > self.outlier_threshold * learned.std
         return far
 

@@ -20,6 +20,7 @@ Values = tuple[np.ndarray, np.ndarray]
 _BINS = 40
 _MOST_STEPS = 4_000  # between the smallest and the largest value: what is finer is no grid
 _FINEST = 1e-9
+_FAR_EXPONENT = 960  # of two: sums and gaps of smaller numbers are doubles
 _FAR = 4.0  # times the width of the middle 99 %
 _MIDDLE = (0.005, 0.995)
 _TICKS = 4
@@ -52,18 +53,33 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 def by_number(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram:
     """Return the histogram of numbers that lie around a center."""
-    axis = _choose({split: values for split, (values, _) in spreads.items()}, _sum(spreads), center)
-    edges = axis.edges + center
-    names = [f"{number(low)} to {number(high)}" for low, high in pairwise(edges.tolist())]
+    unit = _unit_of([np.array([center]), *(values for (values, _), _ in spreads.values())])
+    values = {split: (np.ldexp(one, -unit), counts) for split, ((one, counts), _) in spreads.items()}
+    axis = _choose(values, _middle(_sum(spreads), unit), math.ldexp(center, -unit))
+    edges = axis.edges + math.ldexp(center, -unit)
+    said = [number(_in_doubles(edge, unit)) for edge in edges.tolist()]
     return Histogram(
         title=title,
-        note=_outside(axis, sum(int(counts.sum()) for (_, counts), _ in spreads.values())),
+        note=_outside(axis, sum(int(counts.sum()) for _, counts in values.values())),
         edges=edges,
-        counts={split: _binned(values, axis.edges) for split, (values, _) in spreads.items()},
-        totals={split: int(values[1].sum()) for split, (values, _) in spreads.items()},
-        ticks=[(tick, number(tick)) for tick in nice_ticks(float(edges[0]), float(edges[-1]))],
-        names=names,
+        counts={split: _binned(one, axis.edges) for split, one in values.items()},
+        totals={split: int(counts.sum()) for split, (_, counts) in values.items()},
+        ticks=[(tick, number(_in_doubles(tick, unit))) for tick in nice_ticks(float(edges[0]), float(edges[-1]))],
+        names=[f"{low} to {high}" for low, high in pairwise(said)],
     )
+
+
+def _unit_of(values: Sequence[np.ndarray]) -> int:
+    """Return the power of two in whose multiples values are placed: 0, but where doubles end and gaps overflow."""
+    peak = max((float(np.abs(one[[0, -1]]).max()) for one in values if len(one)), default=0.0)
+    exponent = math.frexp(peak)[1]
+    return exponent if abs(exponent) > _FAR_EXPONENT else 0
+
+
+def _in_doubles(place: float, unit: int) -> float:
+    """Return the value at a place, the last double where an edge lies behind it."""
+    largest = math.ldexp(np.finfo(np.float64).max, -unit) if unit > 0 else math.inf
+    return math.ldexp(min(max(place, -largest), largest), unit)
 
 
 def by_length(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
@@ -101,7 +117,7 @@ def by_class(
 
 def by_calendar(title: str, days: Mapping[str, tuple[Values, Quantiles]]) -> Histogram:
     """Return the histogram of days since 1970: by day, month or year, as their range asks for."""
-    low, high = _range({split: values for split, (values, _) in days.items()}, _sum(days))
+    low, high = _range({split: values for split, (values, _) in days.items()}, _middle(_sum(days)))
     unit = "D" if high - low <= _DAY_LIMIT else "M" if high - low <= _MONTH_LIMIT else "Y"
     places = {split: (_in_unit(values[0], unit), values[1]) for split, (values, _) in days.items()}
     first, last = _in_unit(np.array([low, high]), unit).astype(int)
@@ -132,19 +148,24 @@ def _sum(spreads: Mapping[str, tuple[Values, Quantiles]]) -> Quantiles:
     return sum((quantiles for _, quantiles in spreads.values()), Quantiles())
 
 
-def _range(values: Mapping[str, Values], whole: Quantiles) -> tuple[float, float]:
+def _middle(whole: Quantiles, unit: int = 0) -> tuple[float, float]:
+    first, last = (math.ldexp(whole.quantile(fraction), -unit) for fraction in _MIDDLE)
+    return first, last
+
+
+def _range(values: Mapping[str, Values], middle: tuple[float, float]) -> tuple[float, float]:
     """Return from where to where values are shown: all, but for a few that lie far outside."""
     low = min(float(one[0]) for one, _ in values.values() if len(one))
     high = max(float(one[-1]) for one, _ in values.values() if len(one))
-    first, last = map(whole.quantile, _MIDDLE)
+    first, last = middle
     width = last - first
     if width > 0 and high - low > _FAR * width:
         return max(low, first - width / 4), min(high, last + width / 4)
     return low, high
 
 
-def _choose(values: Mapping[str, Values], whole: Quantiles, center: float) -> _Axis:
-    low, high = _range(values, whole)
+def _choose(values: Mapping[str, Values], middle: tuple[float, float], center: float) -> _Axis:
+    low, high = _range(values, middle)
     every = np.concatenate([one for one, _ in values.values()])
     amounts = np.concatenate([counts for _, counts in values.values()])
     shown = np.unique(every[(every >= low) & (every <= high)])

@@ -57,8 +57,7 @@ class Kind(NamedTuple):
 def show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
     spreads = {split: (one.values(), one.distances) for split, one in found.items()}
     rows = [["", *found]]
-    means = [np.average(values, weights=counts) + column.center for (values, counts), _ in spreads.values()]
-    rows.append(["mean", *map(number, means)])
+    rows.append(["mean", *(number(one.mean() + column.center) for one in found.values())])
     for fraction, name in _QUARTILES:
         rows.append([name, *(number(one.quantile(fraction) + column.center) for _, one in spreads.values())])
     return [by_number("Values", spreads, column.center), Table(title="Summary", rows=rows)]

@@ -33,6 +33,9 @@ __all__ = [
     "measure_tokens",
 ]
 
+_FAR_CENTER = 1e290  # to which the largest doubles can be added
+_FAR_POSITION = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that
+
 
 @dataclass(frozen=True)
 class Column:
@@ -51,8 +54,9 @@ class Column:
 
     @property
     def center(self) -> float:
-        """Return a number that the others lie around, where one is known."""
-        return float(getattr(self.learned, "mean", None) or 0.0)
+        """Return a number that the others lie around, where one is known that distances from are doubles."""
+        mean = float(getattr(self.learned, "mean", None) or 0.0)
+        return mean if abs(mean) <= _FAR_CENTER else 0.0
 
 
 @dataclass(frozen=True)
@@ -64,6 +68,14 @@ class Spread(Summary):
     def values(self) -> tuple[np.ndarray, np.ndarray]:
         """Return distances in order, and how often each was seen; those of a bucket become its middle."""
         return self.distances.values(), self.distances.counts
+
+    def mean(self) -> float:
+        """Return the mean of the distances."""
+        values, counts = self.values()
+        # Sums of the largest doubles are none.
+        scale = 2.0**-64 if max(-values[0], values[-1]) > _FAR_CENTER else 1.0
+        mean = float(np.average(values * scale, weights=counts)) / scale
+        return float(min(max(mean, values[0]), values[-1]))
 
 
 @dataclass(frozen=True)
@@ -176,8 +188,10 @@ def measure_places(column: Column, rows: np.ndarray) -> Places:
 def measure_positions(column: Column, rows: np.ndarray) -> Positions:
     """Measure numbers by where they stand in a row."""
     flat = rows.reshape(len(rows), -1)
-    squares = np.einsum("ij,ij->j", flat, flat, dtype=np.float64)
     low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
+    if max(-low, high) > _FAR_POSITION:
+        flat = np.clip(flat, -_FAR_POSITION, _FAR_POSITION)
+    squares = np.einsum("ij,ij->j", flat, flat, dtype=np.float64)
     return Positions(len(rows), flat.sum(axis=0, dtype=np.float64), squares, low, high)
 
 

@@ -60,6 +60,9 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
         if not isinstance(chart, Table)
     ]
     figure = Figure(figsize=(_WIDTH, _HEIGHT * max(1, len(charts))), layout="constrained")
+    if not charts:  # such as series of one number
+        figure.suptitle(f"{cut(name)}: nothing to draw", parse_math=False)
+        return figure
     for rows, (output, chart) in zip(figure.subfigures(len(charts), 1, squeeze=False)[:, 0], charts, strict=True):
         rows.suptitle(f"{cut(output)}: {chart.title.lower()}", parse_math=False)
         _draw(chart, rows)
