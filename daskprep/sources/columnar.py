@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.sources.arrow_types import common_type, narrow_type
+from daskprep.sources.arrow_types import common_type, narrow_table, narrow_type
 from daskprep.sources.base import check_names
 from daskprep.sources.locations import File
 
-__all__ = ["Schemas", "fitted"]
+__all__ = ["Schemas", "check_text", "fitted", "row_bytes"]
 
 _TEXT_BYTES = 16
 
@@ -82,8 +82,25 @@ class Schemas:
         )
 
 
-def fitted(table: pa.Table, casts: Sequence[tuple[str, pa.DataType]], file: File) -> pa.Table:
-    """Cast the columns of a table that must fit other files; values never change."""
+def check_text(fields: Iterable[pa.Field]) -> None:
+    """Raise UnicodeDecodeError for a name, also within a type, that is no UTF-8; Arrow takes any bytes."""
+    for field in fields:
+        _ = field.name
+        check_text(field.type.field(i) for i in range(field.type.num_fields))
+
+
+def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.DataType]], file: File) -> pa.Table:
+    """Return columns of a table just read, cast where they must fit other files; values never change.
+
+    ColumnError if a column is damaged: Arrow follows offsets and codes wherever they lead, out of its buffers too.
+    """
+    table.validate()
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise ColumnError(f'{file.name}: column "{name}" is damaged: {error}; write the file anew') from error
+    table = narrow_table(table.select(columns))
     for name, kind in casts:
         place = table.schema.get_field_index(name)
         if place < 0 or table.schema.field(place).type == kind:

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
-from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.base import FilePiece, JoinedPiece, Piece
-from daskprep.sources.columnar import Schemas, fitted, row_bytes
+from daskprep.sources.columnar import Schemas, check_text, fitted, row_bytes
 from daskprep.sources.joining import grouped
 from daskprep.sources.locations import File, for_each_file, reading
 
@@ -41,7 +40,7 @@ class FeatherPiece(FilePiece):
             table = pa.Table.from_batches(batches, reader.schema)
         if table.num_rows != self.rows:
             raise ConfigError(f"{self.file.name}: changed since it was listed; make the source again")
-        return fitted(narrow_table(table.select(columns)), self.casts, self.file)
+        return fitted(table, columns, self.casts, self.file)
 
 
 def plan_feather(
@@ -73,6 +72,7 @@ def _join(pieces: list[FeatherPiece]) -> Piece:
 def _layout(file: File) -> tuple[pa.Schema, list[int]]:
     with reading(file, FeatherPiece.kind), file.open() as handle:
         schema = _schema(file, handle)
+        check_text(schema)
         reader = _reader(file, handle, _cheapest(schema))
         return schema, [batch.num_rows for batch in _batches(reader, 0, None)]
 

@@ -104,9 +104,12 @@ def reading(file: File, kind: str) -> Iterator[None]:
     """Turn errors of Arrow and of the storage into one that names the file."""
     try:
         yield
-    except MemoryError:  # Arrow's own is an ArrowException too
-        raise
-    except pa.ArrowException as error:
+    except MemoryError as error:
+        raise ConfigError(
+            f"{file.name}: to be read as {kind}, it needs more memory than there is: {error}; it is damaged, or must "
+            "be written in smaller parts"
+        ) from error
+    except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
     except OSError as error:
         # Of remote storage, the error's text may hold the URL with its credentials.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import functools
+import io
+import os
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar
@@ -14,9 +17,9 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
-from daskprep.sources.arrow_types import TEXT_CODES, narrow_table, narrow_type
+from daskprep.sources.arrow_types import TEXT_CODES, narrow_type
 from daskprep.sources.base import FilePiece, JoinedPiece, Piece
-from daskprep.sources.columnar import Schemas, fitted
+from daskprep.sources.columnar import Schemas, check_text, fitted
 from daskprep.sources.joining import grouped
 from daskprep.sources.locations import File, for_each_file, reading
 
@@ -25,6 +28,7 @@ __all__ = ["ParquetPiece", "plan_parquet"]
 # Milliseconds to read 125,000 cells as codes and as strings, by distinct values (bytes of a cell in a file):
 # 10 (0.5): 1.0, 4.9; 1,000 (1.4): 1.8, 5.2; 27,000 (4.8): 4.2, 6.5; 81,000 (9.8): 16.5, 8.2; texts: 69, 39.
 _CODES_BELOW_BYTES = 6.0
+_LARGEST_FILE = 2**63 - 1
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
 
@@ -67,7 +71,7 @@ class ParquetPiece(FilePiece):
             table = parquet.read_row_groups(list(self.row_groups), columns=columns, use_threads=False)
         if table.num_rows != self.rows:
             raise _changed(self.file)
-        return fitted(narrow_table(table.select(columns)), self.casts, self.file)
+        return fitted(table, columns, self.casts, self.file)
 
 
 def plan_parquet(
@@ -130,18 +134,21 @@ def _footer(file: File) -> _Footer:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         schema = _without_index(parquet.schema_arrow)
-        return _Footer(schema, rows, _sizes(metadata, rows))
+        check_text(schema)
+        return _Footer(schema, rows, _sizes(file, metadata, rows))
 
 
 def _without_index(schema: pa.Schema) -> pa.Schema:
     return pa.schema([field for field in schema if not _PANDAS_INDEX.fullmatch(field.name)])
 
 
-def _sizes(metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:
+def _sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:
     """Return the sizes of the columns in the largest row group; to look at all would take long for many."""
     if not rows:
         return ()
-    group = metadata.row_group(max(range(len(rows)), key=rows.__getitem__))
+    largest = max(range(len(rows)), key=rows.__getitem__)
+    _check_columns(file, metadata, largest)
+    group = metadata.row_group(largest)
     sizes = []
     for i in range(group.num_columns):
         chunk = group.column(i)
@@ -149,6 +156,42 @@ def _sizes(metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize,
         memory = max(stored, values * _WIDTHS.get(chunk.physical_type, 8))
         sizes.append(_ColumnSize(chunk.path_in_schema, values, stored, memory, chunk.has_dictionary_page))
     return tuple(sizes)
+
+
+def _check_columns(file: File, metadata: pq.FileMetaData, row_group: int) -> None:
+    """Raise an error of Arrow if the footer says of a column what cannot be.
+
+    pyarrow 26.0.1 has `RowGroupMetaData.column` end the process on such a column, and on one that is encrypted; the
+    reader of rows raises instead, before it reads the first byte.
+    """
+    reader = pq.ParquetFile(pa.PythonFile(_Unread(file.size), "r"), metadata=metadata).reader
+    for i in range(metadata.num_columns):
+        with suppress(_ReadingError):
+            reader.read_row_groups([row_group], column_indices=[i], use_threads=False)
+
+
+class _ReadingError(Exception):
+    """The bytes of a file were asked for."""
+
+
+class _Unread(io.RawIOBase):
+    """A file of which only the size may be known."""
+
+    def __init__(self, size: int | None) -> None:
+        super().__init__()
+        self._end = _LARGEST_FILE if size is None else size
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return offset
+
+    def tell(self) -> int:
+        return self._end
+
+    def read(self, size: int = -1) -> bytes:
+        raise _ReadingError
 
 
 def _coded(footers: Sequence[_Footer]) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import pickle
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.parquet.encryption import CryptoFactory, EncryptionConfiguration, KmsClient, KmsConnectionConfig
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources import FileSource, read_files
@@ -197,3 +199,34 @@ def test_file_that_is_no_parquet_is_an_error(tmp_path: Path) -> None:
     path.write_bytes(b"hello, this is no Parquet file")
     with pytest.raises(ConfigError, match=r"a\.parquet: cannot be read as Parquet"):
         read_files(path)
+
+
+class KeyService(KmsClient):
+    """Keeps no secret."""
+
+    def __init__(self, settings: object) -> None:
+        KmsClient.__init__(self)
+
+    def wrap_key(self, key: bytes, name: str) -> bytes:
+        return base64.b64encode(key)
+
+
+def test_an_encrypted_column_is_an_error(tmp_path: Path) -> None:
+    encryption = CryptoFactory(KeyService).file_encryption_properties(
+        KmsConnectionConfig(), EncryptionConfiguration("footer", column_keys={"column": ["a"]}, plaintext_footer=True)
+    )
+    table = pa.table({"a": [1], "b": [2]})
+    with pq.ParquetWriter(tmp_path / "a.parquet", table.schema, encryption_properties=encryption) as writer:
+        writer.write_table(table)
+    with pytest.raises(ConfigError, match=r"a\.parquet: cannot be read as Parquet: Cannot decrypt"):
+        read_files(tmp_path / "a.parquet")
+
+
+def test_text_that_is_no_utf8_is_an_error(tmp_path: Path) -> None:
+    latin = pa.array(["a", "é".encode("latin-1")], pa.binary())
+    text = pa.Array.from_buffers(pa.string(), 2, latin.buffers())
+    pq.write_table(pa.table({"a": [1, 2], "b": text}), tmp_path / "a.parquet")
+    source = read_files(tmp_path / "a.parquet")
+    assert source.read(0, ["a"])["a"].to_pylist() == [1, 2]
+    with pytest.raises(ColumnError, match=r'a\.parquet: column "b" is damaged: .*UTF8'):
+        source.read(0, ["b"])

@@ -1,0 +1,41 @@
+"""A file with flipped bytes gives values, or an error that names it: no file ends the process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROGRAM = Path(__file__).with_name("flipping_process.py")
+KINDS = ["feather", "stream", "parquet", "wav", "chunk"]
+
+
+def outcomes(kind: str, first: int, last: int, folder: Path) -> list[str]:
+    """Read files made with these seeds, and return what became of each."""
+    command = [sys.executable, PROGRAM, kind, str(first), str(last), folder]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"died of seed {done.stdout.splitlines()[-1]}: {done.stderr[-500:]}"
+    lines = done.stdout.splitlines()
+    assert len(lines) == last - first
+    return lines
+
+
+def check(lines: list[str]) -> None:
+    found = [line.partition(" ")[2] for line in lines]
+    assert [line for line, one in zip(lines, found, strict=True) if one not in {"named", "values"}] == []
+    # Bytes that nothing depends on, and bytes that something does.
+    assert {"named", "values"} == set(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_flipped_byte_ends_the_process(tmp_path: Path, kind: str) -> None:
+    check(outcomes(kind, 0, 100, tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_flipped_byte_of_many_ends_the_process(tmp_path: Path, kind: str) -> None:
+    check(outcomes(kind, 100, 5000, tmp_path))
