@@ -103,19 +103,21 @@ def write_state(path: str, state: Mapping[str, Any]) -> None:
 
 def read_state(path: str) -> dict[str, Any]:
     """Read what `write_state` wrote."""
-    folder, name = _located(path)
+    # What the user names may be a link; the vocabularies beside it are named by the file.
+    folder, name = _located(path, follows=True)
+    beside, _ = _located(path)
     size = folder.size(name)
     if size is None:
         raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}")
     if size > _LIMIT_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {_LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
-    return _read(name, folder.read)
+    return _read(name, lambda file: (folder if file == name else beside).read(file))
 
 
-def _located(path: str) -> tuple[Folder, str]:
+def _located(path: str, *, follows: bool = False) -> tuple[Folder, str]:
     scheme, mark, inner = path.rpartition("://")
     parent, slash, name = inner.rpartition("/")
-    return Folder.open(f"{scheme}{mark}{parent}" if mark else parent or slash or "."), name
+    return Folder.open(f"{scheme}{mark}{parent}" if mark else parent or slash or ".", follows=follows), name
 
 
 # -- the same in the folder of a dataset

@@ -277,7 +277,7 @@ class BlockCache:
     def _make_room(self, nbytes: int) -> bool:
         """Remove chunks of other datasets as far as needed; return whether there is room then."""
         assert self.limit is not None
-        sizes = {name: size for name, size in self.parent.sizes().items() if _CACHED.match(name)}
+        sizes = {name: max(size, 0) for name, size in self.parent.sizes().items() if _CACHED.match(name)}
         excess = sum(sizes.values()) + nbytes - self.limit
         family = self.name[:_FAMILY]
         others = [name for name in sizes if not name.startswith(family) and _CHUNK.fullmatch(name)]

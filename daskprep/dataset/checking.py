@@ -13,6 +13,7 @@ from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
 from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk
 from daskprep.storage.checksum import crc32c
 from daskprep.storage.layout import CACHE
+from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.reading import in_threads
 
@@ -73,11 +74,13 @@ def _check_file(folder: Folder, sizes: dict[str, int], listed: tuple[str, FileEn
     name, entry = listed
     if name not in sizes:
         return "is missing"
+    if sizes[name] == NO_FILE:
+        return "is a link, a pipe or a device"
     if sizes[name] != entry.bytes:
         return f"has {sizes[name]:,} bytes, not {entry.bytes:,}"
     try:
         altered = _is_altered(folder, name, entry)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, CorruptDatasetError) as error:
         return f"cannot be read: {error}"
     return "was altered: its checksum is not that of the manifest" if altered else None
 

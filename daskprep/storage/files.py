@@ -46,15 +46,24 @@ class Folder:
     files: LocalFiles | RemoteFiles
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], storage_options: Mapping[str, Any] | None = None) -> Folder:
-        """Return the folder at a local path or a URL; nothing is looked up there yet."""
+    def open(
+        cls,
+        path: str | os.PathLike[str],
+        storage_options: Mapping[str, Any] | None = None,
+        *,
+        follows: bool = False,
+    ) -> Folder:
+        """Return the folder at a local path or a URL; nothing is looked up there yet.
+
+        The folder may be a link, but none below it is; with `follows`, files that are read may be.
+        """
         given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
         if not isinstance(given, str) or not given:
             raise ConfigError(f"a folder needs a path or URL as text, not {given!r}")
         protocol, mark, _ = given.partition("://")
         if not mark or "/" in protocol or protocol in {"file", "local"}:
             local: str = LocalFileSystem._strip_protocol(given)
-            return cls(local, local, LocalFiles())
+            return cls(local, local, LocalFiles(local, follows))
         # Other processes write here as well: a listing that was kept would miss their files.
         options = {"use_listings_cache": False, **(storage_options or {})}
         filesystem, inner = filesystem_of(given, options)
@@ -151,11 +160,14 @@ class Folder:
         return self.files.mapped(f"{self.path}/{name}", f"{self.url}/{name}")
 
     def size(self, name: str) -> int | None:
-        """Return the bytes of a file, or None if there is none of that name."""
+        """Return the bytes of a file, or None if there is none of that name; NO_FILE of a link, a pipe or a device."""
         return self.files.size(f"{self.path}/{name}", f"{self.url}/{name}")
 
     def sizes(self) -> dict[str, int]:
-        """Return the bytes of every file below by name, in the order of the names; of no folder, none."""
+        """Return the bytes of every file below by name, in the order of the names; of no folder, none.
+
+        Links are not followed: they stand there as files, with NO_FILE, like all that is none.
+        """
         return dict(sorted(self.files.sizes(self.path, self.url)))
 
     def children(self) -> list[str]:

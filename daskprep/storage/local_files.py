@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from daskprep.errors import StorageFullError
+from daskprep.errors import CorruptDatasetError, StorageFullError
 
-__all__ = ["FULL", "GrowingFile", "LocalFiles"]
+__all__ = ["FULL", "NO_FILE", "GrowingFile", "LocalFiles"]
+
+NO_FILE = -1
+"""Stands for the bytes of what has the name of a file and is a link, a pipe or a device, none of which is read."""
 
 # No room on the disk, in the quota, or below the largest size that the process may write.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -32,11 +35,61 @@ _NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENO
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Reads and writes at absolute paths; `Folder` says what each method promises."""
+    """Reads and writes at absolute paths; `Folder` says what each method promises.
+
+    Attributes
+    ----------
+    root : str
+        Below it no folder is a link: nothing is written, listed or removed behind one. The root itself may be one.
+    follows : bool
+        Whether files below it may be links, to be read.
+    """
+
+    root: str = ""
+    follows: bool = False
+
+    def _behind_link(self, path: str) -> str | None:
+        """Return the first folder between the root and a path that is a link."""
+        end = path.find("/", len(self.root) + 1) if self.root else -1
+        try:
+            while end > 0:
+                if stat.S_ISLNK(os.lstat(path[:end]).st_mode):
+                    return path[:end]
+                end = path.find("/", end + 1)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        return None
+
+    def _check_folders(self, path: str) -> None:
+        """Raise CorruptDatasetError if the way to a path leads through a link."""
+        if link := self._behind_link(path):
+            raise _refused(link, stat.S_IFLNK)
+
+    def _check_file(self, path: str) -> None:
+        """Raise CorruptDatasetError for what is no file that may be read."""
+        self._check_folders(path)
+        status = os.stat(path, follow_symlinks=self.follows)  # noqa: PTH116 a Path takes as long as all the rest
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        if not stat.S_ISREG(status.st_mode):
+            raise _refused(path, status.st_mode)
+
+    @contextmanager
+    def _descriptor(self, path: str) -> Iterator[int]:
+        """Open a file to be read, and nothing else that may be there in its place."""
+        self._check_file(path)
+        # Should it be another by now: a link is no file, and to open a pipe would wait for who writes it.
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if self.follows else os.O_NOFOLLOW)
+        descriptor = os.open(path, flags)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
 
     @contextmanager
     def writer(self, path: str, url: str, durable: bool) -> Iterator[Callable[[memoryview], None]]:
         """Give a function that appends to the file, which is there once the block ends well."""
+        self._check_folders(path)
         target = Path(path)
         temporary = target.with_name(f"{target.name}.{uuid.uuid4().hex}.tmp")
         written = 0
@@ -64,17 +117,18 @@ class LocalFiles:
     @contextmanager
     def opened(self, path: str, url: str) -> Iterator[Callable[[int, memoryview], int]]:
         """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 as below
+        with self._descriptor(path) as descriptor:
 
             def read_into(start: int, target: memoryview) -> int:
                 filled = 0
-                while filled < len(target) and (more := os.preadv(file.fileno(), [target[filled:]], start + filled)):
+                while filled < len(target) and (more := os.preadv(descriptor, [target[filled:]], start + filled)):
                     filled += more
                 return filled
 
             yield read_into
 
     def growing(self, path: str, size: int) -> GrowingFile | None:
+        self._check_folders(path)
         return GrowingFile.begin(path, size)
 
     def sync(self, paths: Sequence[str], root: str) -> None:
@@ -84,34 +138,58 @@ class LocalFiles:
             _sync(path)
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 Path.open costs as much as the read of a small file
-            wanted = max(0, (os.fstat(file.fileno()).st_size if stop is None else stop) - start)
-            first = os.pread(file.fileno(), min(wanted, _READ_BYTES), start)
+        with self._descriptor(path) as descriptor:
+            wanted = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
+            first = os.pread(descriptor, min(wanted, _READ_BYTES), start)
             if len(first) in {0, wanted}:
                 return first
             # A call may give less than it was asked for, and never more than 2 GiB.
             pieces, filled = [first], len(first)
             while filled < wanted and (
-                piece := os.pread(file.fileno(), min(wanted - filled, _READ_BYTES), start + filled)
+                piece := os.pread(descriptor, min(wanted - filled, _READ_BYTES), start + filled)
             ):
                 pieces.append(piece)
                 filled += len(piece)
             return b"".join(pieces)
 
     def mapped(self, path: str, url: str) -> pa.Buffer:
+        self._check_file(path)
         with pa.memory_map(path) as file:
             return file.read_buffer()
 
     def size(self, path: str, url: str) -> int | None:
+        if self._behind_link(path):
+            return None
         with suppress(FileNotFoundError, NotADirectoryError):
-            status = Path(path).stat()
-            return status.st_size if stat.S_ISREG(status.st_mode) else None
+            status = os.stat(path, follow_symlinks=self.follows)  # noqa: PTH116 as above
+            if not stat.S_ISDIR(status.st_mode):
+                return status.st_size if stat.S_ISREG(status.st_mode) else NO_FILE
         return None
 
     def sizes(self, path: str, url: str) -> Iterator[tuple[str, int]]:
-        return _files_below(path, "")
+        folders = [(path, "")] if self._is_folder(path) else []
+        while folders:
+            folder, prefix = folders.pop()
+            # Other processes write and rename meanwhile: what is gone when its turn comes is left out.
+            try:
+                entries = list(os.scandir(folder))
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append((entry.path, f"{prefix}{entry.name}/"))
+                    continue
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=self.follows)
+                    yield f"{prefix}{entry.name}", status.st_size if stat.S_ISREG(status.st_mode) else NO_FILE
+
+    def _is_folder(self, path: str) -> bool:
+        """Tell whether a path may be listed: what is a link holds nothing."""
+        return path == self.root or not (self._behind_link(path) or os.path.islink(path))  # noqa: PTH114 as above
 
     def children(self, path: str, url: str) -> list[str]:
+        if not self._is_folder(path):
+            return []
         with suppress(FileNotFoundError, NotADirectoryError):
             return [entry.name for entry in Path(path).iterdir()]
         return []
@@ -119,6 +197,7 @@ class LocalFiles:
     @contextmanager
     def locked(self, path: str, url: str) -> Iterator[None]:
         """Wait until no other process or thread holds the folder, then hold it; death lets go of it."""
+        self._check_folders(f"{path}/")
         descriptor = _open_folder(Path(path))
         try:
             with _where_supported():
@@ -132,16 +211,24 @@ class LocalFiles:
 
     def remove(self, paths: Sequence[str], url: str) -> None:
         for path in paths:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                Path(path).unlink()
+            if self._behind_link(path) is None:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    os.unlink(path)  # noqa: PTH108 as above
 
     def remove_all(self, path: str, url: str) -> None:
+        if self._behind_link(path):
+            return
         while os.path.lexists(path):
             # Others may remove the same folder, or write to it: what they were faster with is no error.
             try:
-                shutil.rmtree(path)
+                if os.path.isdir(path) and not os.path.islink(path):  # noqa: PTH112, PTH114 as above
+                    shutil.rmtree(path)
+                else:
+                    os.unlink(path)  # noqa: PTH108 as above
             except FileNotFoundError:
                 pass
+            except RecursionError as error:
+                raise CorruptDatasetError(f"{path}: its folders are nested too deeply: remove it by hand") from error
             except OSError as error:
                 if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
                     raise
@@ -220,18 +307,12 @@ def _close_growing(descriptor: int) -> None:
     os.close(descriptor)
 
 
-def _files_below(folder: str, prefix: str) -> Iterator[tuple[str, int]]:
-    # Other processes write and rename meanwhile: what is gone when its turn comes is left out.
-    try:
-        entries = list(os.scandir(folder))
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for entry in entries:
-        with suppress(FileNotFoundError):
-            if entry.is_dir():
-                yield from _files_below(entry.path, f"{prefix}{entry.name}/")
-            else:
-                yield f"{prefix}{entry.name}", entry.stat().st_size
+def _refused(path: str, mode: int) -> CorruptDatasetError:
+    if stat.S_ISLNK(mode):
+        what = "a link, which could lead anywhere: put what it leads to in its place"
+    else:
+        what = "no file, but a pipe, a socket or a device: remove it"
+    return CorruptDatasetError(f"{path} is {what}")
 
 
 @contextmanager

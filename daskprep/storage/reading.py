@@ -18,6 +18,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage import Compression, FileEntry, Folder, Output
 from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk
 from daskprep.storage.checksum import crc32c, flat
+from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.tables import CELL_TYPE, decode_table, read_footer
 
 __all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads", "read_block", "read_table"]
@@ -97,6 +98,8 @@ def _altered(folder: Folder, name: str) -> CorruptDatasetError:
 
 
 def _wrong_size(folder: Folder, name: str, size: int | None, expected: int) -> CorruptDatasetError:
+    if size == NO_FILE:
+        return CorruptDatasetError(f"{folder.url}/{name} is a link, a pipe or a device, and no file; {REMEDY}")
     if size is not None:
         return CorruptDatasetError(f"{folder.url}/{name} has {size:,} bytes, not {expected:,} as written; {REMEDY}")
     if not folder.children() and not folder.is_in_process:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -25,9 +24,10 @@ def scratch_folder(version: Folder, given: str | None) -> Iterator[Folder]:
     unless workers on other machines must see it.
     """
     if given is not None:
-        parent = Path(given).resolve() / f"daskprep-{digest_of({'version': version.url})}"
-        yield Folder.open(parent)
-        shutil.rmtree(parent, ignore_errors=True)
+        scratch = Folder.open(Path(given).resolve()) / f"daskprep-{digest_of({'version': version.url})}"
+        yield scratch
+        with contextlib.suppress(OSError):
+            scratch.remove_all()
     elif version.is_local or partitions.is_distributed():
         yield version / SCRATCH
     else:
