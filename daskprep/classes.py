@@ -112,7 +112,7 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
     if pa.types.is_nested(kind) or pa.types.is_run_end_encoded(kind):
         raise ColumnError(f'Column "{column}" holds {kind}, which has no classes: use plain values.')
     shared = not pa.types.is_dictionary(kind)
-    parts = (cells.dictionary_encode() if shared else cells).chunks
+    parts = cells.dictionary_encode().chunks
     dictionaries = [part.dictionary for part in (parts[:1] if shared else parts)]
     classes = pa.concat_arrays([pa.nulls(1, pa.large_string()), *map(class_names, dictionaries)])
     distinct = np.arange(len(classes))
@@ -125,7 +125,7 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
     for part in parts:
         size = len(part.dictionary)
         local = np.append(distinct[first : first + size], distinct[0])
-        codes.append(local[part.indices.fill_null(size).to_numpy(zero_copy_only=False)])
+        codes.append(local[part.indices.fill_null(size).to_numpy()])
         first += 0 if shared else size
     return np.concatenate(codes), classes
 
@@ -165,14 +165,14 @@ def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
     # Arrow leaves out empty chunks here: cut the codes by the lengths of the parts.
     chunks = pc.dictionary_encode(names, null_encoding="encode").chunks
     codes = np.concatenate([np.zeros(0, dtype=np.int64), *(chunk.indices.to_numpy() for chunk in chunks)])
-    ends = np.cumsum([len(part.classes) for part in parts], dtype=np.int64)
+    ends = np.cumsum([len(part.classes) for part in parts])
     return np.split(codes, ends)[:-1], chunks[0].dictionary if chunks else pa.array([], pa.large_string())
 
 
 def count_classes(table: pa.Table, column: str, mask: Mask | None) -> ClassCounts:
     """Count the classes of the rows that `mask` marks (None marks all)."""
     codes, classes = encode_classes(table, column)
-    counts = np.bincount(codes if mask is None else codes[mask], minlength=len(classes))
+    counts = np.bincount(codes if mask is None else codes[mask])
     used = np.flatnonzero(counts)
     _check_class_count(column, used.size)
     return ClassCounts(classes.take(pa.array(used)), counts[used].astype(np.int64))
@@ -288,7 +288,7 @@ class OrderedCounts:
         more = _least_shift(buckets)
         buckets >>= more
         first = np.flatnonzero(np.diff(buckets, prepend=buckets[:1] - 1))
-        return cls(shift + more, buckets[first], np.add.reduceat(counts[order], first) if first.size else counts)
+        return cls(shift + more, buckets[first], np.add.reduceat(counts[order], first))
 
     def rows_in(self, bucket: int) -> int:
         """Return the number of rows in one bucket."""
@@ -365,7 +365,7 @@ def largest_remainder(n: int | Integers, probabilities: Sequence[float]) -> Inte
     remainders = rest * weights % total
     left = whole * total + rest - shares.sum(axis=-1, keepdims=True)
     # Twice argsort: the rank of each remainder, largest first, ties in order.
-    rank = np.argsort(np.argsort(-remainders, axis=-1, kind="stable"), axis=-1)
+    rank = np.argsort(np.argsort(-remainders, kind="stable"))
     shares += rank < left
     return shares
 
@@ -383,5 +383,6 @@ def class_quotas(counts: Integers, probabilities: Sequence[float]) -> tuple[Inte
     """Return the shares of each class, and which classes are too small; these go to the first as a whole."""
     quotas = largest_remainder(counts, probabilities)
     small = ((quotas == 0) & (whole_weights(probabilities) > 0)).any(axis=-1)
-    quotas[small] = np.stack([counts[small], 0 * counts[small], 0 * counts[small]], axis=-1)
+    quotas[small] = 0
+    quotas[small, 0] = counts[small]
     return quotas, small

@@ -56,7 +56,7 @@ def hash_strings(strings: pa.Array, key: int) -> Words:
     present = np.asarray(text.is_valid())
     lengths = np.where(present, np.diff(edges), 0)
     for block in _word_blocks(lengths):
-        sums[block] = _sum_words(cells, edges[:-1][block], lengths[block], np.uint64(key))
+        sums[block] = _sum_words(cells, edges[block], lengths[block], np.uint64(key))
     lengths = np.where(present, lengths, -1)
     return _mix((sums ^ np.uint64(key)) + lengths.view(np.uint64) * _ODD)
 
@@ -88,7 +88,7 @@ def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, ke
     left = np.minimum(lengths[string] - 8 * place, 8).astype(np.uint64)
     word &= np.uint64(2**64 - 1) >> (np.uint64(64) - (left << np.uint64(3)))
     word ^= (place + 1).astype(np.uint64) * _GOLDEN + key
-    running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(_mix(word), dtype=np.uint64)])
+    running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(_mix(word))])
     sums: Words = running[ends] - running[ends - words]
     return sums
 
@@ -167,8 +167,7 @@ def bit_lengths(numbers: Words) -> Words:
 def _walk(index: NDArray[np.integer], domain: _Domain, step: Callable[[_AnyWords, _Domain], None]) -> Integers:
     if index.dtype.kind not in "iu":
         raise TypeError(f"Row numbers must be integers, not {index.dtype}.")
-    if index.dtype.kind == "i" and index.size and index.min() < 0:
-        raise IndexError(f"{index.min()} is outside the {domain.size[0]} members of the permutation.")
+    # As an unsigned word, a negative number is larger than any size.
     outside = np.flatnonzero(index.astype(np.uint64) >= domain.size)
     if outside.size:
         size = domain.rows(outside).size[0]

@@ -18,14 +18,20 @@ import daskprep.classes
 from daskprep.classes import (
     ClassCounts,
     OrderedCounts,
+    RowCounts,
+    _stable_order,
     class_quotas,
     count_classes,
     encode_classes,
+    find_column,
     find_ranks,
     largest_remainder,
+    rejected_rows,
     share_classes,
+    show_classes,
+    whole_weights,
 )
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, RejectedValueError
 
 
 def cut_in_pieces(rows, borders):
@@ -44,7 +50,13 @@ def cut_in_pieces(rows, borders):
         (pa.array([True, False, None]), ["true", "false", None]),
         (pa.array(["1", " x", None], pa.large_string()), ["1", " x", None]),
         (pa.array(["a", None], pa.string_view()), ["a", None]),
+        (
+            pa.array([2.0**63, -(2.0**63), 2.0**62]),
+            ["9.223372036854776e+18", "-9.223372036854776e+18", "4611686018427387904"],
+        ),
         (pa.array([b"ab"]), ["ab"]),
+        (pa.array([Decimal("100"), Decimal("10"), Decimal("0")]), ["100", "10", "0"]),
+        (pa.array([Decimal("1.0"), Decimal("10.5")]), ["1", "10.5"]),
         (pa.array([Decimal("1.00"), Decimal("100.50"), Decimal("100.00")]), ["1", "100.5", "100"]),
         (pa.array([dt.date(2020, 2, 29)]), ["2020-02-29"]),
         (pa.array([None, None]), [None, None]),
@@ -64,10 +76,20 @@ def test_classes_are_named_by_their_string_form(column, names):
 
 def test_a_timestamp_has_one_name_in_every_unit_and_zone():
     moment = pa.array([1_600_000_000], pa.timestamp("s"))
-    names = set()
+    names = set(
+        encode_classes(pa.table({"x": pa.array([1_600_000_000_000_000_001], pa.timestamp("ns"))}), "x")[1][
+            1:
+        ].to_pylist()
+    )
     for kind in (pa.timestamp("ms"), pa.timestamp("ns"), pa.timestamp("us", "Asia/Tokyo")):
         names.update(encode_classes(pa.table({"x": moment.cast(kind)}), "x")[1].drop_null().to_pylist())
     assert names == {"2020-09-13 12:26:40.000000"}
+
+
+def test_bytes_that_are_no_text_are_classes():
+    codes, classes = encode_classes(pa.table({"x": [b"\xff", b"ab", b"\xfe", b"\xff"]}), "x")
+    assert classes.cast(pa.large_binary()).take(pa.array(codes)).to_pylist() == [b"\xff", b"ab", b"\xfe", b"\xff"]
+    assert show_classes(classes, codes[:2]) == ['"\N{REPLACEMENT CHARACTER}"', '"ab"']
 
 
 def test_chunks_may_have_dictionaries_of_their_own():
@@ -83,11 +105,37 @@ def test_a_column_that_is_missing_double_or_nested_is_named():
         encode_classes(pa.table([[1], [2]], names=["x", "x"]), "x")
     with pytest.raises(ColumnError, match='"x" holds list'):
         encode_classes(pa.table({"x": [[1]]}), "x")
+    with pytest.raises(ColumnError, match='"x" holds run_end_encoded'):
+        encode_classes(pa.table({"x": pa.RunEndEncodedArray.from_arrays([2], ["a"])}), "x")
+
+
+def test_the_first_20_columns_are_named():
+    with pytest.raises(ColumnError, match="The columns are: c0, c1, .*, c18, c19[.]$"):
+        find_column(pa.table({f"c{number}": [1] for number in range(20)}), "x")
+    with pytest.raises(ColumnError, match="The columns are: c0, c1, .*, c18, c19, [.]{3}[.]$"):
+        find_column(pa.table({f"c{number}": [1] for number in range(21)}), "x")
+
+
+def test_rejected_rows_are_shown_with_their_numbers():
+    examples = [(0, '"a"'), (7, '"b"')]
+    error = rejected_rows("x", 2, examples, "a time")
+    assert isinstance(error, RejectedValueError)
+    assert 'Split column "x": 2 row(s) without a time: "a" in row 0, "b" in row 7. ' in str(error)
+    assert '"b" in row 7, .... ' in str(rejected_rows("x", 3, examples, "a time"))
+
+
+def test_classes_are_shown_in_quotes():
+    assert show_classes(pa.array(["a", None, "b"], pa.large_string()), np.array([2, 1])) == ['"b"', "(missing)"]
+
+
+def test_row_counts_add():
+    assert RowCounts(5, 2) + RowCounts(30, 10) == RowCounts(35, 12)
 
 
 def test_too_many_classes_are_refused(monkeypatch):
     monkeypatch.setattr(daskprep.classes, "LARGEST_CLASS_COUNT", 3)
     table = pa.table({"x": range(4)})
+    assert len(count_classes(table[:3], "x", None).classes) == 3
     with pytest.raises(ColumnError, match='"x" has more than 3 classes'):
         count_classes(table, "x", None)
     halves = [count_classes(table[:2], "x", None), count_classes(table[2:], "x", None)]
@@ -107,7 +155,7 @@ def test_class_counts_add_in_any_order(parts):
     a, b, c = (count_classes(pa.table({"x": pa.array(part, pa.string())}), "x", None) for part in parts)
     sums = [(a + b) + c, a + (b + c), c + (b + a)]
     assert all(one.classes.equals(sums[0].classes) for one in sums)
-    assert all(np.array_equal(one.counts, sums[0].counts) for one in sums)
+    assert all(np.array_equal(one.counts, sums[0].counts) and one.counts.dtype == np.int64 for one in sums)
     whole = [cell for part in parts for cell in part]
     assert as_dict(sums[0]) == {cell: whole.count(cell) for cell in set(whole)}
 
@@ -121,6 +169,7 @@ def positions_of(rows, masks, key):
     for table, mask, share in zip(tables, masks, share_classes(counts, "x", key)[1], strict=True):
         positions = np.full(table.num_rows, -1)
         rows_in, classes, places = share.positions(table, mask)
+        assert places.dtype == np.int64
         positions[rows_in] = places
         assert share.classes.take(pa.array(classes)).equals(
             table["x"].cast(pa.large_string()).take(rows_in).combine_chunks()
@@ -176,8 +225,17 @@ def test_positions_keep_the_order_of_very_many_classes():
 
 def test_a_class_that_was_never_counted_is_reported():
     share = share_classes([count_classes(pa.table({"x": ["a"]}), "x", None)], "x", 1)[1][0]
-    with pytest.raises(ColumnError, match='"x" changed between two reads'):
-        share.positions(pa.table({"x": ["b"]}), None)
+    for cells in (["b"], ["a", "b"]):
+        with pytest.raises(ColumnError, match='"x" changed between two reads'):
+            share.positions(pa.table({"x": cells}), None)
+
+
+@pytest.mark.parametrize("classes", [5, 2**16, 2**16 + 1, 10**6])
+def test_rows_of_one_class_stay_in_their_order(classes):
+    codes = np.random.default_rng(0).integers(0, classes, 2_000).repeat(2)
+    codes[[0, 100, 200]] = classes - 1
+    expected = sorted(range(codes.size), key=codes.tolist().__getitem__)
+    assert _stable_order(codes, classes).tolist() == expected
 
 
 def test_no_partitions_share_nothing():
@@ -241,6 +299,34 @@ def test_find_ranks_is_what_sorting_gives(rows, borders, limit, data):
         assert found[rank] == [(number, int(tie)) for tie in ties]
 
 
+def test_find_ranks_shares_ties_in_partition_order():
+    parts = [OrderedCounts.of(np.array(part, dtype=np.int64)) for part in ([7, 5, 5, 9], [], [5, 5, 5], [5, 1])]
+
+    def recount(windows):
+        raise AssertionError("nothing is too coarse, so that no pass over the data is needed")
+
+    # In order: 1, then six times 5, then 7 and 9.
+    found = find_ranks([0, 1, 2, 4, 6, 7], parts, recount)
+    shares = {rank: [rows for _, rows in places] for rank, places in found.items()}
+    assert [places[0][0] for places in found.values()] == [1, 5, 5, 5, 5, 7]
+    assert shares == {
+        0: [0, 0, 0, 0],
+        1: [0, 0, 0, 0],
+        2: [1, 0, 0, 0],
+        4: [2, 0, 1, 0],
+        6: [2, 0, 3, 0],
+        7: [0, 0, 0, 0],
+    }
+
+
+@pytest.mark.parametrize("rank", [-1, 3])
+def test_a_rank_that_no_row_has_is_reported(rank):
+    counts = OrderedCounts.of(np.array([4, 8, 8]))
+    assert [counts.find(0), counts.find(2)] == [(4, 0), (8, 1)]
+    with pytest.raises(ColumnError, match="The number of rows changed between two reads"):
+        counts.find(rank)
+
+
 def test_find_ranks_notices_data_that_shrank(four_buckets):
     counts = OrderedCounts.of(np.arange(100))
     with pytest.raises(ColumnError, match="changed between two reads"):
@@ -292,10 +378,36 @@ def test_largest_remainder_takes_arrays(counts, parts):
     assert shares.sum(axis=1).tolist() == counts
 
 
+def test_largest_remainder_breaks_many_ties_in_order():
+    assert largest_remainder(10, [1 / 40] * 40).tolist() == [1] * 10 + [0] * 30
+
+
+def test_largest_remainder_takes_short_integers():
+    shares = largest_remainder(np.array([2_000_000_000, 7], dtype=np.int32), (0.7, 0.1, 0.2))
+    assert shares.tolist() == [[1_400_000_000, 200_000_000, 400_000_000], [5, 1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "weights"),
+    [
+        ((0.7, 0.1, 0.2), [7, 1, 2]),
+        ((1 / 3, 1 / 3, 1 / 3), [1, 1, 1]),
+        ((1 / 1000, 999 / 1000), [1, 999]),
+        ((1 / 1001, 1000 / 1001), [999_001, 999_000_999]),  # 9 digits
+        ((0.5, 0.123456789, 0.376543211), [500_000_000, 123_456_789, 376_543_211]),
+    ],
+)
+def test_whole_weights_are_the_fractions_that_were_meant(probabilities, weights):
+    found = whole_weights(probabilities)
+    assert found.dtype == np.int64
+    assert found.tolist() == weights
+
+
 def test_class_quotas_put_small_classes_first():
-    quotas, small = class_quotas(np.array([2, 10, 6]), (0.7, 0.1, 0.2))
-    assert quotas.tolist() == [[2, 0, 0], [7, 1, 2], [4, 1, 1]]
-    assert small.tolist() == [True, False, False]
+    quotas, small = class_quotas(np.array([2, 10, 6, 3]), (0.7, 0.1, 0.2))
+    assert quotas.tolist() == [[2, 0, 0], [7, 1, 2], [4, 1, 1], [3, 0, 0]]
+    assert small.tolist() == [True, False, False, True]
+    assert class_quotas(np.array([2, 3]), (1 / 3, 1 / 3, 1 / 3))[1].tolist() == [True, False]
     assert not class_quotas(np.array([2]), (0.5, 0.0, 0.5))[1].any()
 
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from daskprep.permutation import bit_lengths, hash_strings, make_key, permute, unpermute
+from daskprep.permutation import _BLOCK_ROWS, _word_blocks, bit_lengths, hash_strings, make_key, permute, unpermute
 
 SIZES = [*range(40), 63, 64, 65, 100, 255, 256, 257, 1000, 4095, 4097, 65_537]
 sizes = st.integers(1, 2**62)
@@ -107,9 +107,14 @@ def test_permute_refuses_numbers_outside(index, n):
 def test_permute_refuses_fractions_and_impossible_sizes():
     with pytest.raises(TypeError, match="float64"):
         permute(np.array([0.5]), 10, 1)
-    for n in (-1, 2**62 + 1):
+    for n in (-1, 2**62 + 1, np.array([-1, 5]), np.array([5, 2**62 + 1])):
         with pytest.raises(ValueError, match="0 to 2\\*\\*62"):
-            permute(np.array([0]), n, 1)
+            permute(np.zeros(np.size(n), dtype=np.int64), n, 1)
+
+
+def test_permute_takes_no_rows_with_a_size_for_each():
+    none = np.zeros(0, dtype=np.int64)
+    assert permute(none, none, none.astype(np.uint64)).tolist() == []
 
 
 def test_every_permutation_of_few_rows_is_equally_likely():
@@ -194,6 +199,29 @@ def test_hash_strings_equals_the_slow_way_across_blocks():
     strings = ["ab" * 20] * 5_000 + [None] + [""] * 20_000 + ["z" * 200_000, "q"]
     slow = {text: hash_slowly(text, 5) for text in set(strings)}
     assert hash_strings(pa.array(strings), 5).tolist() == [slow[text] for text in strings]
+
+
+def test_hash_strings_of_a_slice_sees_no_neighbours():
+    strings = ["left", "", None, "a middle part", "right of it", None]
+    for kind in (pa.string(), pa.large_string()):
+        whole = pa.array(strings, kind)
+        for start in range(len(strings)):
+            for stop in range(start, len(strings) + 1):
+                slow = [hash_slowly(text, 3) for text in strings[start:stop]]
+                assert hash_strings(whole[start:stop], 3).tolist() == slow
+
+
+def test_strings_are_hashed_in_blocks_of_so_many_words_or_strings():
+    lengths = np.array([8] * (_BLOCK_ROWS + 5) + [1] * 3 + [0] * (2 * _BLOCK_ROWS) + [9 * _BLOCK_ROWS, 7, 9])
+    blocks = [(block.start, block.stop) for block in _word_blocks(lengths)]
+    assert blocks == [
+        (0, _BLOCK_ROWS),
+        (_BLOCK_ROWS, 2 * _BLOCK_ROWS),
+        (2 * _BLOCK_ROWS, 3 * _BLOCK_ROWS),
+        (3 * _BLOCK_ROWS, lengths.size - 3),
+        (lengths.size - 3, lengths.size - 2),
+        (lengths.size - 2, lengths.size),
+    ]
 
 
 def test_hash_strings_spreads_similar_strings():
