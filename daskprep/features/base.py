@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import one_array
+from daskprep.features.checking import check_alike, check_arrow, checked_outputs, decodable
 from daskprep.features.estimator import Estimator
 from daskprep.features.missing import Carry, Edge, carries, fill_from_neighbours, valid_mask
 from daskprep.features.parameters import check_parameters
@@ -80,6 +81,7 @@ class Feature(Estimator):
     kind: ClassVar[str]
     learned_type: ClassVar[type[Learned]] = Learned
     is_media: ClassVar[bool] = False
+    any_length: ClassVar[bool] = False  # rows to decode may be longer or shorter than those that `encode` gives
     missing_value_strategy: str
     fill_value: Any
     invalid: Invalid
@@ -220,6 +222,7 @@ class Feature(Estimator):
     def parse_fill(self, value: Any) -> pa.Array:
         """Return the parsed column of one cell that holds the fill value."""
         parsed = self.parse(pa.array([value]))
+        check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
             raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as {self.noun}")
         return parsed
@@ -287,12 +290,27 @@ class Feature(Estimator):
                 f"{parsed.null_count} missing cells and no value in the whole column for "
                 f'"{self.missing_value_strategy}" to take: use "fill_with_const" with a fill_value'
             )
-        encoded = self._by_output(self.encode(parsed, learned))
+        encoded = checked_outputs(self, self.encode(parsed, learned), len(parsed))
+        like = self.empty_outputs(learned)
+        check_alike(self, "encode", encoded, like)
         if parsed.null_count:
             gaps = ~valid_mask(parsed)
-            for output, fill in self.encoded_fill(learned).items():
-                encoded[output][gaps] = fill
+            fill = {output: np.asarray(row)[None] for output, row in self.encoded_fill(learned).items()}
+            check_alike(self, "encoded_fill", fill, like)
+            for output, row in fill.items():
+                encoded[output][gaps] = row
         return encoded
+
+    def decode_column(self, encoded: Mapping[str, Any], learned: Any) -> pa.Array:
+        """Decode rows by output, which may be batches or what a model gives, or raise ColumnError."""
+        arrays = decodable(self, encoded, learned)
+        decoded = self.decode(arrays[""] if self.outputs == ("",) else arrays, learned)
+        check_arrow(self, "decode", decoded, len(next(iter(arrays.values()))))
+        return decoded
+
+    def limits(self, learned: Any) -> Mapping[str, Any]:
+        """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
+        return {}
 
     def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray | pa.Array]:
         """Return what a write carries to its parts: a parsed column encoded, but the cells of media as they are."""
@@ -314,12 +332,10 @@ class Feature(Estimator):
 
     def encoded_fill(self, learned: Any) -> dict[str, Any]:
         """Return the row, by output, that stands for a missing cell."""
-        encoded = self._by_output(self.encode(self.parse_fill(learned.fill_value), learned))
+        encoded = checked_outputs(self, self.encode(self.parse_fill(learned.fill_value), learned), 1)
         return {output: array[0] for output, array in encoded.items()}
 
     def empty_outputs(self, learned: Any) -> dict[str, np.ndarray]:
         """Return each output for 0 rows, which tells its type and shape."""
-        return self._by_output(self.encode(self.look_around(self.parse(pa.nulls(0)), None, learned), learned))
-
-    def _by_output(self, encoded: Encoded) -> dict[str, np.ndarray]:
-        return dict(encoded) if isinstance(encoded, Mapping) else {"": encoded}
+        encoded = self.encode(self.look_around(self.parse(pa.nulls(0)), None, learned), learned)
+        return checked_outputs(self, encoded, 0)

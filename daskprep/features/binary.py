@@ -227,6 +227,9 @@ class Binary(Feature):
     def expand(self, batch: Any, learned: LearnedBinary) -> Any:
         return batch.bool()
 
+    def limits(self, learned: LearnedBinary) -> Mapping[str, Any]:
+        return {"": (0, 1)}
+
     def decode(self, encoded: np.ndarray, learned: LearnedBinary) -> pa.Array:
         return pa.array(learned.bool2str).take(pa.array(np.asarray(encoded).astype(np.int64)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +117,9 @@ class Category(Feature):
 
     def expand(self, batch: Any, learned: LearnedCategory) -> Any:
         return batch.long()
+
+    def limits(self, learned: LearnedCategory) -> Mapping[str, Any]:
+        return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:
         return learned.vocabulary.decode(np.asarray(encoded))

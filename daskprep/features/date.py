@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = ["Date", "LearnedDate"]
 
 EPOCH = "1970-01-01 00:00:00"
 PARTS = ("year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day")
+_LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,6 +166,9 @@ class Date(Feature):
 
     def expand(self, batch: Any, learned: LearnedDate) -> Any:
         return batch.long()
+
+    def limits(self, learned: LearnedDate) -> Mapping[str, Any]:
+        return {"": _LIMITS}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:
         parts = np.asarray(encoded, np.int64)

@@ -253,11 +253,11 @@ def _scratch_folder(parent: str | None) -> Iterator[str]:
 
 def empty_outputs(features: Mapping[str, Feature], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return one array of 0 rows for each output, which tells its type and shape."""
-    return {
-        name + output: array
-        for name, feature in features.items()
-        for output, array in feature.empty_outputs(learned[name]).items()
-    }
+    found: dict[str, np.ndarray] = {}
+    for name, feature in features.items():
+        with naming(name):
+            found |= {name + output: array for output, array in feature.empty_outputs(learned[name]).items()}
+    return found
 
 
 def encode_source(features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
@@ -288,16 +288,21 @@ def decode_arrays(
     features: Mapping[str, Feature], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+    if not isinstance(arrays, Mapping):
+        raise ConfigError(f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}")
     known = {name + output for name, feature in features.items() for output in feature.outputs}
     for key in arrays:
         if key not in known:
             raise ConfigError(f'there is no output "{key}" to decode.{did_you_mean(key, known)}')
     columns = {}
     for name, feature in features.items():
-        given = {output: np.asarray(arrays[name + output]) for output in feature.outputs if name + output in arrays}
+        given = {output: arrays[name + output] for output in feature.outputs if name + output in arrays}
         if len(given) == len(feature.outputs):
-            encoded = given[""] if feature.outputs == ("",) else given
-            columns[name] = feature.decode(encoded, learned[name])
+            with naming(name):
+                columns[name] = feature.decode_column(given, learned[name])
+    rows = {name: len(column) for name, column in columns.items()}
+    if len(set(rows.values())) > 1:
+        raise ConfigError(f"arrays to decode have different numbers of rows: {rows}")
     frame: pd.DataFrame = pa.table(columns).to_pandas()
     return frame
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,9 @@ class H3(Feature):
 
     def expand(self, batch: Any, learned: Learned) -> Any:
         return batch.long()
+
+    def limits(self, learned: Learned) -> Mapping[str, Any]:
+        return {"": (0, [(1 << bits) - 1 for bits in _BITS] + [_NO_DIGIT] * DIGITS)}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:
         parts = np.asarray(encoded)

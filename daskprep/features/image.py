@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -372,6 +372,9 @@ class Image(MediaFeature):
             return scaled
         mean, deviation = (scaled.new_tensor(numbers).view(3, 1, 1) for numbers in _STANDARDS[self.standardize_image])
         return scaled.sub(mean).div_(deviation)
+
+    def limits(self, learned: LearnedImage) -> Mapping[str, Any]:
+        return {} if learned.class_map is None else {"": (0, len(learned.class_map) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedImage) -> pa.Array:
         if learned.class_map is None:

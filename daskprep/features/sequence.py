@@ -97,6 +97,7 @@ class Sequence(TokenFeature):
     """
 
     kind = "sequence"
+    any_length = True
     learned_type = LearnedSequence
 
     def __init__(
@@ -221,6 +222,9 @@ class Sequence(TokenFeature):
 
     def expand(self, batch: Any, learned: LearnedSequence) -> Any:
         return batch.long()
+
+    def limits(self, learned: Any) -> Mapping[str, Any]:
+        return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: Any, learned: LearnedSequence) -> pa.Array:
         ids, specials = np.asarray(encoded), learned.vocabulary.specials

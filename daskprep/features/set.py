@@ -192,6 +192,9 @@ class Set(_Tokens):
         hot[:, _PAD] = 0
         return hot
 
+    def limits(self, learned: LearnedSet) -> Mapping[str, Any]:
+        return {"": (0, len(learned.vocabulary) - 1)}
+
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
         return decode_lists(np.asarray(encoded), learned)
 
@@ -245,6 +248,10 @@ class Bag(_Tokens):
         np.add.at(frequencies, (np.arange(len(ids))[:, None], ids), counts)
         frequencies[:, _PAD] = 0
         return frequencies
+
+    def limits(self, learned: LearnedSet) -> Mapping[str, Any]:
+        most = np.iinfo(self.empty_outputs(learned)[""].dtype).max
+        return {"": (0, [[len(learned.vocabulary) - 1], [most]])}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
         array = np.asarray(encoded)

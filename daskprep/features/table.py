@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_text, one_array
+from daskprep.features.checking import check_arrow
 from daskprep.features.missing import valid_mask
 from daskprep.summaries import FrameSummary, Rejects
 
@@ -116,6 +117,7 @@ def read_columns(features: Mapping[str, Feature], table: pa.Table) -> Parsed:
         raw = table[feature.reads(name)[0]]
         with naming(name):
             columns[name] = feature.read(table, name)
+            check_arrow(feature, "parse", columns[name], table.num_rows)
             # Of media, only an empty cell is unreadable here, and nothing to be warned of.
             quiet = feature.is_media and feature.invalid == "missing"
             cells = None if quiet else _unreadable(raw, columns[name])
@@ -248,6 +250,7 @@ def completed_columns(
         with naming(name):
             if feature.looks_around:
                 column = feature.look_around(column, around.carries.get(name), learned[name])
+            check_arrow(feature, "look_around", column, len(readable))
         columns[name] = column
     return columns
 

@@ -214,6 +214,11 @@ class Text(Sequence):
             for level, one in self._levels.items()
         }
 
+    def limits(self, learned: Any) -> Mapping[str, Any]:
+        if self.level != "both":
+            return super().limits(learned)
+        return {f"_{level}": one.limits(getattr(learned, level))[""] for level, one in self._levels.items()}
+
     def decode(self, encoded: Any, learned: Any) -> pa.Array:
         if self.level == "word":
             return super().decode(encoded, learned)

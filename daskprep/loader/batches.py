@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from daskprep.errors import ColumnError
 from daskprep.features import Feature
 from daskprep.loader.audit import Tally
 from daskprep.loader.augment import Step, augmented
@@ -45,7 +46,7 @@ def expansions(
     """Return what turns compact rows into what a model reads, for those of the outputs that it changes."""
     wanted = set(names)
     return {
-        name + suffix: _bound(feature.expand, learned[name])
+        name + suffix: _bound(name, feature, learned[name])
         for name, feature in features.items()
         if type(feature).expand is not Feature.expand
         for suffix in feature.outputs
@@ -125,5 +126,15 @@ def _split(column: torch.Tensor, sizes: list[int]) -> Sequence[torch.Tensor]:
     return column.split(sizes)  # type: ignore[no-any-return, no-untyped-call]
 
 
-def _bound(expand: Callable[[Any, Any], Any], learned: Any) -> Expand:
-    return lambda tensor: expand(tensor, learned)
+def _bound(name: str, feature: Feature, learned: Any) -> Expand:
+    def expand(rows: torch.Tensor) -> torch.Tensor:
+        expanded = feature.expand(rows, learned)
+        if not isinstance(expanded, torch.Tensor) or expanded.shape[:1] != rows.shape[:1]:
+            found = f"shape {tuple(expanded.shape)}" if isinstance(expanded, torch.Tensor) else repr(expanded)[:80]
+            raise ColumnError(
+                f'column "{name}": expand of {feature.noun} gave {found} for {len(rows):,} rows: expected a tensor '
+                "with one row for each"
+            )
+        return expanded
+
+    return expand

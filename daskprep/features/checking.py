@@ -1,0 +1,115 @@
+"""Hold what the functions of a type are given and give to what was learned: as many rows, of one type and shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ColumnError
+
+if TYPE_CHECKING:
+    from daskprep.features.base import Feature
+
+__all__ = ["check_alike", "check_arrow", "checked_outputs", "decodable"]
+
+
+def check_arrow(feature: Feature, function: str, given: Any, rows: int) -> None:
+    """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
+    found = _described(given)
+    if not isinstance(given, pa.Array | pa.ChunkedArray) or len(given) != rows:
+        raise ColumnError(f"{function} of {feature.noun} gave {found}: expected an Arrow array of {rows:,} rows")
+
+
+def checked_outputs(feature: Feature, encoded: Any, rows: int) -> dict[str, np.ndarray]:
+    """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""
+    arrays = dict(encoded) if isinstance(encoded, Mapping) else {"": encoded}
+    if arrays.keys() != set(feature.outputs):
+        raise ColumnError(
+            f"encode of {feature.noun} gave the outputs {list(arrays)}: expected those of its property outputs, "
+            f"{list(feature.outputs)}"
+        )
+    for array in arrays.values():
+        if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.shape[:1] != (rows,):
+            raise ColumnError(
+                f"encode of {feature.noun} gave {_described(array)} for {rows:,} cells: expected a NumPy array of "
+                "numbers with one row for each"
+            )
+    return {output: arrays[output] for output in feature.outputs}
+
+
+def check_alike(feature: Feature, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
+    """Raise ColumnError unless arrays are by output what they are for no cells at all, but for the number of rows."""
+    for output, empty in like.items():
+        array = arrays.get(output)
+        if not isinstance(array, np.ndarray) or (array.dtype, array.shape[1:]) != (empty.dtype, empty.shape[1:]):
+            raise ColumnError(
+                f"{what} of {feature.noun} gave {_described(array)}{f' as {output}' * bool(output)}, and for no cells "
+                f"{_rows_like(empty)}: type and shape must follow from what was learned alone"
+            )
+
+
+def decodable(feature: Feature, encoded: Mapping[str, Any], learned: Any) -> dict[str, np.ndarray]:
+    """Return rows to decode as arrays of the kind and shape that `encode` gives, or raise ColumnError.
+
+    Whole numbers may be of any type that holds them, floats of any precision, and tensors on any device.
+    """
+    limits = feature.limits(learned)
+    arrays = {
+        output: _decodable(feature, _as_array(encoded[output]), empty, limits.get(output))
+        for output, empty in feature.empty_outputs(learned).items()
+    }
+    rows = {output: len(array) for output, array in arrays.items()}
+    if len(set(rows.values())) > 1:
+        raise ColumnError(f"the outputs to decode have different numbers of rows: {rows}")
+    return arrays
+
+
+def _decodable(feature: Feature, array: np.ndarray, empty: np.ndarray, limits: Any) -> np.ndarray:
+    if not array.size and array.dtype == np.float64:  # an empty list
+        array = array.astype(empty.dtype)
+    if array.dtype == np.bool_ and limits is not None and np.array_equal(limits, (0, 1)):
+        array = array.astype(empty.dtype)
+    same_shape = array.ndim == empty.ndim and (feature.any_length or array.shape[1:] == empty.shape[1:])
+    if not same_shape or array.dtype.kind not in ("iuf" if empty.dtype.kind == "f" else "iu"):
+        scores = array.dtype.kind == "f" and empty.dtype.kind != "f"
+        raise ColumnError(
+            f"cannot decode {_described(array)}, since rows of {feature.noun} are {_rows_like(empty)}: give rows as "
+            "encode and Split.read return them, or batches of a loader with expand=False"
+            + "; of scores, the argmax"
+            * scores
+        )
+    if empty.dtype.kind == "f" or not array.size:
+        return array
+    low, high = (np.iinfo(empty.dtype).min, np.iinfo(empty.dtype).max) if limits is None else limits
+    outside = np.argwhere((array < low) | (array > high))
+    if len(outside):
+        row, *within = outside[0].tolist()
+        least, most = (np.broadcast_to(limit, array.shape[1:])[tuple(within)] for limit in (low, high))
+        raise ColumnError(
+            f"cannot decode {array[(row, *within)]} in row {row:,}: {feature.noun} has whole numbers from {least} to "
+            f"{most} there, as it was learned; {len(outside):,} such numbers in all"
+        )
+    return array.astype(empty.dtype, copy=False)
+
+
+def _as_array(given: Any) -> np.ndarray:
+    if hasattr(given, "detach"):  # a tensor, without an import of torch
+        given = given.detach().cpu()
+        given = given.float() if given.is_floating_point() and given.itemsize < 4 else given
+    try:
+        return np.asarray(given)
+    except ValueError as error:  # a ragged list
+        raise ColumnError(f"cannot decode {type(given).__name__}: {error}") from error
+
+
+def _described(given: Any) -> str:
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        return f"{len(given):,} rows of {given.type}"
+    return f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else f"{type(given).__name__}"
+
+
+def _rows_like(empty: np.ndarray) -> str:
+    return f"{empty.dtype} of shape {('rows', *empty.shape[1:])}".replace("'rows'", "rows")

@@ -1,0 +1,241 @@
+"""What a type of one's own gives is held to its contract, and what is to be decoded to what was learned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.features import FEATURES, Learned
+from daskprep.summaries import Range
+
+FRAME = pd.DataFrame({"x": [1.0, 2.0, 3.0], "y": [1.0, 2.0, 3.0]})
+
+
+class Given(dp.Feature):
+    """Numbers, as they are; `wrong` is what comes out of order when there are any."""
+
+    kind = "given"
+    wrong: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(
+        self,
+        *,
+        missing_value_strategy: str = "fill_with_const",
+        fill_value: float | None = 0.0,
+        invalid: str = "missing",
+        column: str | None = None,
+    ) -> None:
+        self.missing_value_strategy = missing_value_strategy
+        self.fill_value = fill_value
+        self.invalid = invalid
+        self.column = column
+
+    def _give(self, function, value):
+        return self.wrong[function](value) if len(value) and function in self.wrong else value
+
+    def parse(self, column):
+        return self._give("parse", column.cast(pa.float64()))
+
+    def summarize(self, parsed):
+        return Range.of(parsed.drop_null().to_numpy())
+
+    def learn(self, summary):
+        return Learned()
+
+    def encode(self, parsed, learned):
+        return self._give("encode", parsed.to_numpy(zero_copy_only=False).astype(np.float32))
+
+    def expand(self, batch, learned):
+        return self._give("expand", batch)
+
+    def decode(self, encoded, learned):
+        return self._give("decode", pa.array(encoded))
+
+
+@pytest.fixture
+def given(monkeypatch):
+    """Return a Preprocessor of a type of which a function gives something else than it should."""
+    monkeypatch.setitem(FEATURES, "given", Given)
+
+    def make(**wrong):
+        monkeypatch.setattr(Given, "wrong", wrong)
+        return dp.Preprocessor({"x": Given(), "y": "number"})
+
+    return make
+
+
+ENCODED = [
+    (lambda x: x[:-1], r"gave float32 of shape \(2,\) for 3 cells"),
+    (lambda x: np.append(x, x), r"gave float32 of shape \(6,\) for 3 cells"),
+    (lambda x: x.tolist(), "gave list for 3 cells"),
+    (lambda x: x.astype(object), "gave object of shape"),
+    (lambda x: x.sum(), "gave float32 for 3 cells"),
+    (lambda x: {"_a": x}, r"gave the outputs \['_a'\]"),
+    (lambda x: x.astype(np.float64), r"gave float64 of shape \(3,\), and for no cells float32 of shape \(rows,\)"),
+    (lambda x: x.astype(np.int32), "gave int32"),
+    (lambda x: x[:, None], r"shape \(3, 1\), and for no cells"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "words"), ENCODED)
+def test_what_encode_gives_is_held_to_rows_type_and_shape(given, tmp_path, wrong, words):
+    prep = given(encode=wrong)
+    for use in (lambda: prep.fit(FRAME).encode(FRAME), lambda: prep.fit_write(FRAME, tmp_path / "d")):
+        with pytest.raises(ColumnError, match=f'column "x": encode of a given.*{words}'):
+            use()
+    assert not (tmp_path / "d" / "manifest.json").exists()
+
+
+def test_what_stands_for_missing_cells_is_held_to_type_and_shape(given):
+    frame = FRAME.assign(x=[1.0, None, 3.0])
+    prep = given(encode=lambda x: x if len(x) == 3 else x.astype(np.int8)).fit(frame)
+    with pytest.raises(ColumnError, match='column "x": encoded_fill of a given gave int8'):
+        prep.encode(frame)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.to_numpy(), lambda x: pa.concat_arrays([x, x])])
+def test_parse_gives_one_cell_for_each(given, tmp_path, wrong):
+    for use in (lambda: given(parse=wrong).fit(FRAME), lambda: given(parse=wrong).fit_write(FRAME, tmp_path / "d")):
+        with pytest.raises(ColumnError, match='column "x": parse of a given gave .*expected an Arrow array of 3 rows'):
+            use()
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.numpy(), lambda x: x.sum()])
+def test_expand_gives_one_row_for_each(given, tmp_path, wrong):
+    train = given(expand=wrong).fit_write(FRAME, tmp_path / "d")["train"]
+    with pytest.raises(ColumnError, match='column "x": expand of a given gave .* for 3 rows'):
+        next(iter(train.loader(3)))
+    assert next(iter(train.loader(3, expand=False)))["x"].shape == (3,)
+
+
+@pytest.mark.parametrize("wrong", [lambda x: x[1:], lambda x: x.to_pylist()])
+def test_decode_gives_one_value_for_each(given, wrong):
+    prep = given(decode=wrong).fit(FRAME)
+    with pytest.raises(ColumnError, match='column "x": decode of a given gave .*expected an Arrow array of 3 rows'):
+        prep.decode(prep.encode(FRAME))
+
+
+# -- what is to be decoded
+
+FEATURES_BY_NAME: dict[str, Any] = {
+    "price": "number",
+    "city": "category",
+    "tags": "set",
+    "words": "bag",
+    "steps": "sequence",
+    "review": dp.Text(level="both"),
+    "curve": "timeseries",
+    "point": "vector",
+    "day": "date",
+    "cell": "h3",
+    "sold": "binary",
+    "photo": dp.Image(height=2, width=2, num_channels=3),
+}
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "price": rng.normal(size=16),
+            "city": rng.choice(["Rome", "Oslo", "Bern"], 16),
+            "tags": rng.choice(["a b", "b", "c"], 16),
+            "words": rng.choice(["x x y", "y"], 16),
+            "steps": rng.choice(["go on", "stop"], 16),
+            "review": rng.choice(["Good one", "bad"], 16),
+            "curve": rng.choice(["1 2 3", "4 5 6"], 16),
+            "point": rng.choice(["1 2", "3 4"], 16),
+            "day": pd.Timestamp("2020-01-01") + pd.to_timedelta(rng.integers(0, 999, 16), unit="D"),
+            "cell": 622236750694711295,
+            "sold": rng.choice([True, False], 16),
+            "photo": list(rng.integers(0, 256, (16, 2, 2, 3), np.uint8)),
+        }
+    )
+    return dp.Preprocessor(FEATURES_BY_NAME).fit_write(frame, tmp_path_factory.mktemp("checking") / "d")
+
+
+def test_batches_of_a_loader_decode_to_the_rows_or_not_at_all(dataset):
+    train = dataset["train"]
+    rows = train.head(16)
+    for options, refused in (({}, {"tags", "words", "photo"}), ({"expand": False}, set())):
+        [batch] = train.loader(16, shuffle=False, **options)
+        for name, feature in dataset.features.items():
+            outputs = {name + suffix: batch[name + suffix] for suffix in feature.outputs}
+            if name in refused:
+                with pytest.raises(ColumnError, match=f'column "{name}": cannot decode'):
+                    dataset.decode(outputs)
+                continue
+            for one, other in zip(dataset.decode(outputs)[name], rows[name], strict=True):
+                np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "words"),
+    [
+        (
+            "city",
+            np.zeros((2, 5), np.float32),
+            r"float32 of shape \(2, 5\).*category are uint8 of shape \(rows,\).*argmax",
+        ),
+        ("city", [1.0, 2.7], "float64 of shape"),
+        ("city", [1, -1], "-1 in row 1: a category has whole numbers from 0 to 3"),
+        ("city", torch.tensor([1, 2, 4]), "4 in row 2"),
+        ("city", [[1], [2]], r"int64 of shape \(2, 1\)"),
+        ("city", [True, False], "bool of shape"),
+        ("city", ["Rome"], "<U4 of shape"),
+        ("city", 1, r"int64 of shape \(\)"),
+        ("sold", [0.2, 0.9], "float64 of shape"),
+        ("sold", [2, 0], "2 in row 0: a binary has whole numbers from 0 to 1"),
+        ("price", [[1.0]], r"float64 of shape \(1, 1\)"),
+        ("price", [True], "bool of shape"),
+        ("steps", [[1], [2, 3]], "inhomogeneous"),
+        ("steps", [[1, 99]], "99 in row 0"),
+        ("tags", [[1, 5]], "5 in row 0"),
+        ("words", [[[1, 9], [1, 1]]], "9 in row 0"),
+        ("words", [[[1, 1], [1, 70_000]]], "70000 in row 0.* from 0 to 65535"),
+        ("curve", np.zeros((2, 4)), r"\(rows, 3\)"),
+        ("point", np.zeros((2, 5)), r"\(rows, 2\)"),
+        ("day", [[2020, 13, 1, 0, 1, 0, 0, 0, 0]], "13 in row 0: a date has whole numbers from 1 to 12"),
+        ("cell", np.full((1, 19), 200), "200 in row 0"),
+        ("photo", np.zeros((1, 3, 2, 2)), r"rows of an image are uint8 of shape \(rows, 3, 2, 2\)"),
+        ("photo", np.zeros((1, 2, 2, 3), np.uint8), r"uint8 of shape \(1, 2, 2, 3\)"),
+        ("photo", np.full((1, 3, 2, 2), 256), "256 in row 0"),
+    ],
+)
+def test_what_encode_cannot_have_given_is_not_decoded(dataset, name, given, words):
+    with pytest.raises(ColumnError, match=f'column "{name}": cannot decode .*{words}'):
+        dataset.decode({name: given})
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "expected"),
+    [
+        ("city", torch.tensor([1, 2]), 2),
+        ("city", [], 0),
+        ("sold", torch.tensor([True, False]), 2),
+        ("price", [1, 2], 2),
+        ("price", torch.tensor([1.0, 2.0], dtype=torch.bfloat16), 2),
+        ("price", torch.tensor([1.0, 2.0], requires_grad=True), 2),
+        ("steps", [[1, 2, 3, 2, 1]], 1),
+        ("photo", np.full((1, 3, 2, 2), 255), 1),
+    ],
+)
+def test_what_says_the_same_in_another_type_is_decoded(dataset, name, given, expected):
+    assert len(dataset.decode({name: given})) == expected
+
+
+def test_arrays_to_decode_come_by_name_with_as_many_rows(dataset):
+    with pytest.raises(ConfigError, match=r"different numbers of rows: \{'price': 1, 'city': 2\}"):
+        dataset.decode({"city": [1, 2], "price": [1.0]})
+    with pytest.raises(ColumnError, match=r"different numbers of rows: \{'_word': 1, '_char': 2\}"):
+        dataset.decode({"review_word": [[1]], "review_char": [[1], [1]]})
+    with pytest.raises(ConfigError, match="as a mapping, not tuple"):
+        dataset.decode(({"city": [1]}, [1]))
