@@ -13,11 +13,21 @@ TEXT_CODES = pa.dictionary(pa.int32(), pa.string())
 
 _LARGEST_OFFSET = 2**31 - 1
 _DIGITS_128, _DIGITS_256 = 38, 76
+_EXTENSIONS = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 
 
 def narrow_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type a column is delivered in: 32-bit offsets and codes of text, half floats as floats."""
+    """Return the type a column is delivered in: plain values, 32-bit offsets and codes of text, half floats as floats.
+
+    UUIDs become text, other extension types what they are stored as, small decimals such of 128 bits.
+    """
+    if isinstance(kind, pa.BaseExtensionType):
+        return _EXTENSIONS.get(kind.extension_name) or narrow_type(kind.storage_type)
+    if pt.is_run_end_encoded(kind):
+        return narrow_type(kind.value_type)
+    if pt.is_decimal32(kind) or pt.is_decimal64(kind):
+        return pa.decimal128(kind.precision, kind.scale)
     if pt.is_large_string(kind) or pt.is_string_view(kind):
         return pa.string()
     if pt.is_large_binary(kind) or pt.is_binary_view(kind):
@@ -50,11 +60,37 @@ def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
         return pa.chunked_array(chunks, target)
     if column.type in _LARGE:
         chunks = [part for chunk in chunks for part in _narrow_offsets(chunk)]
-    elif pt.is_dictionary(column.type) and target != TEXT_CODES:
-        chunks = [chunk.dictionary_decode().cast(target) for chunk in chunks]
     else:
-        chunks = [chunk.cast(target) for chunk in chunks]
+        chunks = [_narrowed(chunk, target) for chunk in chunks]
     return pa.chunked_array(chunks, target)
+
+
+def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
+    kind = array.type
+    if isinstance(kind, pa.BaseExtensionType) and kind.extension_name not in _EXTENSIONS:
+        return _narrowed(array.storage, target)
+    if kind == pa.uuid():
+        return _uuid_texts(array.storage)
+    if pt.is_run_end_encoded(kind):
+        return _narrowed(pc.run_end_decode(array), target)
+    if pt.is_dictionary(kind) and target != TEXT_CODES:
+        return _narrowed(array.dictionary_decode(), target)
+    if pt.is_list(target) and kind != target:
+        lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
+        offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
+        return pa.ListArray.from_arrays(offsets, _narrowed(array.flatten(), target.value_type), mask=array.is_null())
+    return array.cast(target)
+
+
+def _uuid_texts(array: pa.FixedSizeBinaryArray) -> pa.Array:
+    """Return UUIDs as Python writes them, in groups of 8, 4, 4, 4 and 12 digits."""
+    cells = pc.fill_null(array, bytes(16))
+    octets = np.frombuffer(cells.buffers()[1], np.uint8)[cells.offset * 16 :][: len(cells) * 16]
+    digits = np.stack([octets >> 4, octets & 15], axis=1).reshape(-1, 32)
+    letters = np.insert(np.frombuffer(b"0123456789abcdef", np.uint8)[digits], [8, 12, 16, 20], ord("-"), axis=1)
+    offsets = pa.py_buffer(np.arange(len(cells) + 1, dtype=np.int32) * 36)
+    texts = pa.StringArray.from_buffers(len(cells), offsets, pa.py_buffer(np.ascontiguousarray(letters)))
+    return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string()))
 
 
 def _narrow_offsets(array: pa.Array) -> list[pa.Array]:

@@ -1,57 +1,208 @@
-"""The text of single cells, for columns whose cells are of several kinds."""
+"""The one text of a value, whatever type, unit or precision a column holds it in.
+
+| value | text |
+|---|---|
+| text, bytes | as it is, bytes as UTF-8 |
+| whole numbers, and floats and decimals that are whole | digits alone: "1", not "1.0" |
+| other floats and decimals | the shortest form: "1.5", not "1.50" |
+| booleans | "True", "False" |
+| dates | "2020-07-01" |
+| timestamps | "2020-07-01 12:00:00.5", with a zone the clock and the offset from UTC: "2020-07-01 12:00:00+02:00" |
+| times of day | "12:00:00.5" |
+| durations | "1 days 00:00:01.5", "-1 days +23:59:59" |
+| UUIDs | "00000000-0000-0000-0000-000000000001" |
+| null, NaN, NaT | null |
+
+`as_text` gives it for a column, `cell_texts` for Python objects.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
-import math
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
 
-__all__ = ["SCALARS", "cell_texts"]
+from daskprep.errors import ColumnError
+
+__all__ = ["SCALARS", "as_text", "cell_texts"]
 
 _WHOLE_BELOW = 2.0**63
-_FRACTION = "a float that is not whole"
+_PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+_DAY = 86_400
+_NANOSECONDS = {unit: 10**9 // ticks for unit, ticks in _PER_SECOND.items()}
+_NANOSECONDS |= {"m": 60 * 10**9, "h": 3600 * 10**9, "D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
+# Of np.datetime64: units that are written in another form, and what to write them in.
+_OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
 
+_FLOATS = (float, np.floating)
+_BYTES = (bytes, bytearray)
+_TIMES = (dt.date, dt.time, np.datetime64)
+_DURATIONS = (dt.timedelta, np.timedelta64)
 SCALARS = (
-    str, bool, np.bool_, int, np.integer, float, np.floating, Decimal, bytes, bytearray, os.PathLike,
-    uuid.UUID, dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64,
+    str, bool, np.bool_, int, np.integer, *_FLOATS, Decimal, *_BYTES, os.PathLike, uuid.UUID, *_TIMES, *_DURATIONS,
 )  # fmt: skip
 
 
-def cell_texts(cells: Sequence[Any]) -> list[str | None]:
-    """Return the texts of scalars, each the same whatever kinds its neighbours are of.
+def as_text(column: pa.Array) -> pa.Array:
+    """Return cells as strings, the same for equal values of any type.
 
-    Whole floats read as integers ("1", not "1.0"), other floats by their shortest form, booleans as "True"
-    and "False", times by ``str``, bytes as UTF-8; None and NaN have none.
+    A column of integers turns into floats as soon as one cell is missing; the text of a cell must not
+    depend on its neighbours.
     """
-    texts = [_text(cell) for cell in cells]
-    fractions = [i for i, text in enumerate(texts) if text is _FRACTION]
-    values = pa.array([float(cells[i]) for i in fractions], pa.float64())
-    # Arrow's form, because columns that hold floats alone are turned to text by Arrow.
-    for i, text in zip(fractions, values.cast(pa.string()).to_pylist(), strict=True):
-        texts[i] = text
+    kind = column.type
+    if pt.is_string(kind):
+        return column
+    if pt.is_dictionary(kind):
+        return as_text(column.dictionary).take(column.indices)
+    if pt.is_boolean(kind):
+        return pc.if_else(column, "True", "False")
+    if pt.is_floating(kind):
+        return _floats_as_text(column.cast(pa.float32()) if pt.is_float16(kind) else column)
+    if pt.is_duration(kind):
+        return _durations_as_text(column)
+    if pt.is_nested(kind):
+        raise ColumnError(f"holds cells of type {kind}, which have no single text: use Set, Sequence or Vector")
+    try:
+        text = column.cast(pa.string())
+    except pa.ArrowNotImplementedError as error:
+        raise ColumnError(f"holds cells of type {kind}, which have no text: convert them first") from error
+    except pa.ArrowInvalid as error:
+        raise ColumnError("holds bytes that are not UTF-8 text: decode them first") from error
+    if pt.is_decimal(kind):
+        return _plain_decimals(text)
+    return _plain_times(text) if pt.is_timestamp(kind) or pt.is_time(kind) else text
+
+
+def _floats_as_text(column: pa.Array) -> pa.Array:
+    # A float32 is written as one: 0.1, not 0.10000000149011612.
+    values = column.to_numpy(zero_copy_only=False).astype(np.float64)
+    missing = np.isnan(values)
+    with np.errstate(invalid="ignore"):
+        whole = (values == np.trunc(values)) & (np.abs(values) < _WHOLE_BELOW)
+    integers = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
+    text = pc.if_else(pa.array(whole), integers, column.cast(pa.string()))
+    return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text) if missing.any() else text
+
+
+def _plain_decimals(text: pa.Array) -> pa.Array:
+    """Write decimals, as Python and Arrow write them, in the form of equal integers and floats."""
+    text = pc.replace_substring_regex(text, r"(\.\d*?)0+(E.*)?$", r"\1\2")
+    text = pc.replace_substring_regex(text, r"\.(E.*)?$", r"\1")
+    text = pc.replace_substring_regex(text, r"^-?0(E.*)?$", "0")
+    text = pc.replace_substring(text, "E", "e")
+    # Arrow writes floats from 1e10 on with an exponent, where they are not whole.
+    large = pc.fill_null(pc.match_substring_regex(text, r"^-?\d{11,}\.|e\+"), fill_value=False)
+    if not pc.any(large).as_py():
+        return text
+    return pc.replace_with_mask(text, large, pa.array(map(_large_decimal, text.filter(large).to_pylist()), pa.string()))
+
+
+def _large_decimal(text: str) -> str:
+    value = Decimal(text)
+    if value == value.to_integral_value():
+        return f"{value:f}"
+    short = pa.scalar(float(value)).cast(pa.string()).as_py()
+    return short if Decimal(short) == value else text
+
+
+def _plain_times(text: pa.Array) -> pa.Array:
+    """Write timestamps and times of day without zeros that end a fraction, and offsets as hours and minutes."""
+    text = pc.replace_substring_regex(text, r"\.(\d*?)0*(Z|[+-].*)?$", r".\1\2")
+    text = pc.replace_substring_regex(text, r"\.(Z|[+-].*)?$", r"\1")
+    text = pc.replace_substring_regex(text, r"(:\d\d(?:\.\d+)?[+-]\d\d):?(\d\d).*$", r"\1:\2")
+    return pc.replace_substring_regex(text, r"Z$", "+00:00")
+
+
+def _durations_as_text(column: pa.Array) -> pa.Array:
+    unit = column.type.unit
+    days, ticks = np.divmod(pc.fill_null(column.cast(pa.int64()), 0).to_numpy(), _DAY * _PER_SECOND[unit])
+    clock = pa.array(ticks).cast(pa.int32() if unit in ("s", "ms") else pa.int64())
+    clock = clock.cast(pa.time32(unit) if unit in ("s", "ms") else pa.time64(unit))
+    middle = pc.if_else(pa.array(days < 0), " days +", " days ")
+    text = pc.binary_join_element_wise(pa.array(days).cast(pa.string()), middle, as_text(clock), "")
+    return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
+
+
+def cell_texts(cells: Sequence[Any]) -> list[str | None]:
+    """Return the texts of scalars, each the same whatever kinds its neighbours are of; None and NaN have none."""
+    texts: list[str | None] = [None] * len(cells)
+    left: dict[Callable[[Sequence[Any]], pa.Array], list[int]] = {}
+    for i, cell in enumerate(cells):
+        if isinstance(cell, str):
+            texts[i] = str(cell)
+        elif (read := _reader(cell)) is not None:
+            left.setdefault(read, []).append(i)
+        elif cell is not None:
+            texts[i] = _plain_text(cell)
+    for read, places in left.items():
+        for i, text in zip(places, read([cells[i] for i in places]).to_pylist(), strict=True):
+            texts[i] = text
     return texts
 
 
-def _text(cell: Any) -> str | None:
-    if cell is None or isinstance(cell, str):
-        return cell
-    if isinstance(cell, float | np.floating):
-        return _whole(float(cell))
-    if isinstance(cell, bytes | bytearray):
+def _plain_text(cell: Any) -> str:
+    if isinstance(cell, _BYTES):
         return cell.decode()
-    if isinstance(cell, os.PathLike):
-        return os.fsdecode(cell)
-    return str(cell)
+    return os.fsdecode(cell) if isinstance(cell, os.PathLike) else str(cell)
 
 
-def _whole(value: float) -> str | None:
-    if math.isnan(value):
-        return None
-    return str(int(value)) if abs(value) < _WHOLE_BELOW and value.is_integer() else _FRACTION
+def _reader(cell: Any) -> Callable[[Sequence[Any]], pa.Array] | None:
+    """Return what reads cells of this kind by way of Arrow, so that they have the text of such a column."""
+    if isinstance(cell, _FLOATS):
+        return _read_floats
+    if isinstance(cell, Decimal):
+        return _read_decimals
+    if isinstance(cell, _DURATIONS):
+        return _read_durations
+    return _read_times if isinstance(cell, _TIMES) else None
+
+
+def _read_floats(cells: Sequence[Any]) -> pa.Array:
+    return as_text(pa.array(map(float, cells), pa.float64()))
+
+
+def _read_decimals(cells: Sequence[Decimal]) -> pa.Array:
+    # Infinities are those of floats.
+    infinite = as_text(pa.array([float("inf"), float("-inf")])).to_pylist()
+    texts = [infinite[cell < 0] if cell.is_infinite() else None if cell.is_nan() else str(cell) for cell in cells]
+    return _plain_decimals(pa.array(texts, pa.string()))
+
+
+def _read_times(cells: Sequence[Any]) -> pa.Array:
+    return _plain_times(pa.array(map(_written, cells), pa.string()))
+
+
+def _written(time: dt.date | dt.time | np.datetime64) -> str:
+    if isinstance(time, dt.datetime):
+        return time.isoformat(" ")
+    if isinstance(time, dt.date | dt.time):
+        return time.isoformat()
+    unit = _OTHER_UNITS.get(np.datetime_data(time.dtype)[0])
+    return str(time if unit is None else time.astype(f"M8[{unit}]")).replace("T", " ")
+
+
+def _read_durations(cells: Sequence[Any]) -> pa.Array:
+    return _plain_times(pa.array(map(_duration, cells), pa.string()))
+
+
+def _duration(cell: dt.timedelta | np.timedelta64) -> str:
+    if isinstance(cell, np.timedelta64):
+        unit, step = np.datetime_data(cell.dtype)
+        if unit not in _NANOSECONDS:
+            raise ColumnError(f"{cell!r} is of no certain length: use days")
+        nanoseconds = int(cell.astype(np.int64)) * step * _NANOSECONDS[unit]
+    else:
+        nanoseconds = (cell.days * _DAY + cell.seconds) * 10**9 + cell.microseconds * 1000
+        nanoseconds += getattr(cell, "nanoseconds", 0)  # of a pandas.Timedelta
+    days, rest = divmod(nanoseconds, _DAY * 10**9)
+    seconds, fraction = divmod(rest, 10**9)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
+    return f"{days} days {'+' if days < 0 else ''}{clock}"

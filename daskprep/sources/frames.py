@@ -208,8 +208,6 @@ def series_column(
         raise ColumnError(
             f'column "{name}" has dtype {dtype}, which cannot be read: {error}; use .astype(str)'
         ) from error
-    if isinstance(column.type, pa.BaseExtensionType):
-        raise ColumnError(f'column "{name}" has dtype {dtype}, which cannot be read; use .astype(str)')
     return narrow_column(column)
 
 

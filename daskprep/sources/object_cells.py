@@ -4,7 +4,7 @@
 |---|---|
 | text, whole numbers, floats, booleans, bytes, dates, times or decimals alone | that Arrow type |
 | whole numbers and floats | double |
-| scalars of several kinds, and whole numbers beyond 64 bits | text (see `cell_texts`) |
+| scalars of several kinds, whole numbers beyond 64 bits, times of several zones or to the nanosecond | text |
 | lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several kinds are text |
 | pictures and sounds that are objects (see `daskprep.media.cells`), whatever is beside them | `CELL_TYPE` structs |
 | text beside bytes of files | the same |
@@ -15,12 +15,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import operator
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, cast
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pandas as pd
@@ -52,7 +52,8 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "time": ((dt.time,), None),
     "duration": ((dt.timedelta,), None),
 }
-_TYPES = {kind: arrow for kind, (_, arrow) in _KINDS.items()} | {"instant": pa.timestamp("us", "UTC")}
+_TYPES = {kind: arrow for kind, (_, arrow) in _KINDS.items()}
+_ZONES = (dt.timezone, ZoneInfo)
 _SHOWN = 60
 # Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
 _HEAD = 8_000
@@ -117,10 +118,18 @@ def _all_are(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
 
 
 def _unchanged(kind: str, present: np.ndarray, types: set[type]) -> str:
-    """Choose another kind where Arrow would change values without a word, or take the zone of the first."""
-    if kind == "datetime":
-        zones = set(map(operator.attrgetter("tzinfo"), present))
-        return kind if len(zones) == 1 else "mixed" if None in zones else "instant"
+    """Return "mixed" where Arrow would change values without a word."""
+    if kind == "decimal":
+        return kind if all(map(Decimal.is_finite, present)) else "mixed"
+    if kind in ("datetime", "time"):
+        # Arrow keeps one zone for a column, by its name, and none for times of day.
+        zone, known = present[0].tzinfo, () if kind == "time" else _ZONES
+        if any(cell.tzinfo != zone for cell in present) or not (zone is None or isinstance(zone, known)):
+            return "mixed"
+    if kind in ("datetime", "duration"):
+        # Arrow keeps microseconds of objects.
+        fine = "nanosecond" if kind == "datetime" else "nanoseconds"
+        return "mixed" if any(getattr(cell, fine, 0) for cell in present) else kind
     if kind == "date" and any(issubclass(one, dt.datetime) for one in types):
         return "mixed"
     if kind == "integer":

@@ -1,7 +1,15 @@
 from __future__ import annotations
 
+import datetime as dt
+import zoneinfo
+from decimal import Decimal
+
+import dask
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import daskprep as dp
@@ -78,3 +86,78 @@ def test_the_text_of_a_cell_does_not_depend_on_how_it_is_stored():
     assert vocabulary(dp.Category().fit(narrow)) == ["<UNK>", "0.1", "2"]
     category = dp.Category().fit(pd.DataFrame({"x": times.as_unit("ns")}))
     assert category.transform(pd.DataFrame({"x": times.as_unit("us")})).ravel().tolist() == [1, 2]
+
+
+NOON = dt.datetime(2020, 7, 1, 12)
+ROME = zoneinfo.ZoneInfo("Europe/Rome")
+
+
+def arrow(kind, cells) -> pd.Series:
+    return pd.Series(cells, dtype=pd.ArrowDtype(kind))
+
+
+def held(cells, kinds) -> list[pd.Series]:
+    return [arrow(kind, cells) for kind in kinds]
+
+
+HOLDERS = {
+    "decimals": (
+        [Decimal("1.50"), Decimal(2)],
+        [
+            pd.Series([1.5, 2.0]),
+            pd.Series([Decimal("1.500"), 2.0], dtype=object),
+            *held([Decimal("1.5"), Decimal(2)], [pa.decimal128(9, 4), pa.decimal256(50, 20)]),
+        ],
+    ),
+    "zoned times": (
+        [NOON.replace(tzinfo=ROME), NOON.replace(tzinfo=ROME, month=1)],
+        [
+            pd.Series([NOON, NOON.replace(month=1)]).dt.tz_localize("Europe/Rome").dt.as_unit("s"),
+            pd.Series(["2020-07-01 12:00:00+02:00", "2020-01-01 12:00:00+01:00"]),
+            *held(
+                [NOON.replace(tzinfo=ROME), NOON.replace(tzinfo=ROME, month=1)],
+                [pa.timestamp(unit, "Europe/Rome") for unit in ("s", "ms", "us", "ns")],
+            ),
+        ],
+    ),
+    "times of day": (
+        [dt.time(12), dt.time(1)],
+        held([dt.time(12), dt.time(1)], [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]),
+    ),
+    "durations": (
+        [dt.timedelta(1), dt.timedelta(0, 1)],
+        [
+            pd.Series([dt.timedelta(1), dt.timedelta(0, 1)]).dt.as_unit("s"),
+            pd.Series([np.timedelta64(1, "D"), pd.Timedelta("1s")], dtype=object),
+            *held([dt.timedelta(1), dt.timedelta(0, 1)], [pa.duration(unit) for unit in ("s", "ms", "us", "ns")]),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_a_value_is_one_category_whatever_holds_it(tmp_path, kind):
+    cells, columns = HOLDERS[kind]
+    prep = dp.Preprocessor({"x": "category"})
+    prep.fit(pd.DataFrame({"x": pd.Series([*cells, cells[1]], dtype=object)}))
+    expected = [2, 1]
+    for number, series in enumerate(columns):
+        frame = pd.DataFrame({"x": series})
+        assert prep.encode(frame)["x"].tolist() == expected, series.dtype
+        assert prep.encode(pd.DataFrame({"x": series.astype("category")}))["x"].tolist() == expected, series.dtype
+        if isinstance(series.dtype, pd.ArrowDtype):
+            path = tmp_path / f"{number}.parquet"
+            pq.write_table(pa.table({"x": pa.array(series)}), path)
+            assert np.asarray(prep.encode(str(path))["x"]).tolist() == expected, series.dtype
+
+
+@pytest.mark.parametrize("kind", HOLDERS)
+def test_categories_of_objects_do_not_depend_on_partitions(kind):
+    cells, _ = HOLDERS[kind]
+    frame = pd.DataFrame({"x": pd.Series([*cells, "x", cells[0], NOON, NOON.replace(tzinfo=dt.UTC)], dtype=object)})
+    whole = dp.Category().fit(frame)
+    with dask.config.set({"dataframe.convert-string": False}):
+        for npartitions in (1, 2, 3, 6):
+            cut = dd.from_pandas(frame, npartitions=npartitions)
+            assert dp.Category().fit(cut).learned_["x"].to_dict() == whole.learned_["x"].to_dict()
+            assert np.array_equal(np.asarray(whole.transform(cut)), whole.transform(frame))

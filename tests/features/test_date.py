@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, date, datetime, timedelta
+import zoneinfo
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 
+import dask
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -360,3 +363,13 @@ def test_years_as_numbers_get_advice(as_frame):
 def test_python_datetimes_with_zones_are_read(as_frame):
     frame = as_frame(pd.DataFrame({"x": [MOMENT.replace(tzinfo=UTC), None]}))
     assert np.asarray(Date().fit(frame).transform(frame))[0].tolist() == fields(MOMENT)
+
+
+def test_clocks_of_objects_do_not_depend_on_partitions():
+    zones = [UTC, UTC, zoneinfo.ZoneInfo("Europe/Rome"), timezone(timedelta(hours=-3))]
+    frame = pd.DataFrame({"x": pd.Series([datetime(2020, 7, 1, 12, tzinfo=zone) for zone in zones], dtype=object)})
+    date = Date().fit(frame)
+    assert date.transform(frame)[:, 5].tolist() == [12] * 4
+    with dask.config.set({"dataframe.convert-string": False}):
+        for npartitions in (2, 4):
+            assert np.asarray(date.transform(dd.from_pandas(frame, npartitions=npartitions)))[:, 5].tolist() == [12] * 4

@@ -4,6 +4,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
 import daskprep as dp
@@ -158,3 +160,9 @@ def test_a_column_to_read_is_for_preprocessors():
 def test_a_fill_value_that_is_no_number_is_refused_in_fit():
     with pytest.raises(ConfigError, match="fill_value nan"):
         dp.Number(fill_value=float("nan")).fit(column(1.0))
+
+
+@given(st.lists(st.decimals(-(10**9), 10**9, places=3), min_size=1), st.sampled_from([(20, 3), (30, 12), (60, 40)]))
+def test_decimals_of_any_scale_are_the_nearest_doubles(values, digits):
+    kind = pa.decimal128(*digits) if digits[0] <= 38 else pa.decimal256(*digits)
+    assert dp.Number().parse(pa.array(values, kind)).to_pylist() == [float(value) for value in values]

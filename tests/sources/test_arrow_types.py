@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Callable
 from itertools import pairwise
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daskprep.sources.arrow_types import TEXT_CODES, common_type, narrow_column, narrow_type
 from daskprep.sources.joining import evenly
@@ -46,6 +50,13 @@ def test_text_too_long_for_one_array_is_halved(monkeypatch: pytest.MonkeyPatch) 
         (pa.float16(), pa.float32()),
         (pa.large_binary(), pa.binary()),
         (pa.timestamp("ns", "UTC"), pa.timestamp("ns", "UTC")),
+        (pa.decimal32(5, 2), pa.decimal128(5, 2)),
+        (pa.list_(pa.decimal64(12, 2)), pa.list_(pa.decimal128(12, 2))),
+        (pa.run_end_encoded(pa.int32(), pa.large_string()), pa.string()),
+        (pa.uuid(), pa.string()),
+        (pa.list_(pa.uuid()), pa.list_(pa.string())),
+        (pa.bool8(), pa.bool_()),
+        (pa.json_(), pa.string()),
     ],
 )
 def test_narrow_types(kind: pa.DataType, expected: pa.DataType) -> None:
@@ -53,6 +64,28 @@ def test_narrow_types(kind: pa.DataType, expected: pa.DataType) -> None:
     narrowed = narrow_column(pa.nulls(3, kind))
     assert narrowed.type == expected
     assert narrowed.null_count == 3
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list, pa.list_view, pa.large_list_view])
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_lists_of_any_kind_are_narrowed_at_any_offset(make: Callable[..., pa.DataType], start: int) -> None:
+    cells = [["ab"], None, [], ["c", None]]
+    narrowed = narrow_column(pa.array(cells, make(pa.large_string())).slice(start))
+    narrowed.validate(full=True)
+    assert narrowed.type == pa.list_(pa.string())
+    assert narrowed.to_pylist() == cells[start:]
+
+
+@given(st.lists(st.none() | st.uuids()), st.integers(0, 3))
+def test_uuids_are_delivered_as_python_writes_them(cells: list[uuid.UUID | None], start: int) -> None:
+    stored = pa.array([cell and cell.bytes for cell in cells], pa.binary(16))
+    narrowed = narrow_column(pa.ExtensionArray.from_storage(pa.uuid(), stored).slice(start))
+    assert narrowed.to_pylist() == [cell and str(cell) for cell in cells[start:]]
+
+
+def test_bool8_is_delivered_as_booleans() -> None:
+    array = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0, None], pa.int8()))
+    assert narrow_column(array).to_pylist() == [True, False, None]
 
 
 def test_codes_are_kept_and_other_dictionaries_decoded() -> None:

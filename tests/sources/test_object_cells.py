@@ -8,9 +8,11 @@ import pathlib
 import subprocess
 import sys
 import uuid
+import zoneinfo
 from decimal import Decimal
 from typing import Any
 
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -39,6 +41,7 @@ PICTURE = Image.new("RGB", (2, 3), (255, 0, 0))
 PIXELS = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
 WAVE = np.linspace(-0.5, 0.5, 8, dtype=np.float32)
 MISSING = [None, np.nan, pd.NA, pd.NaT]
+ROME = zoneinfo.ZoneInfo("Europe/Rome")
 DAY, NOON = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 12)
 
 
@@ -79,9 +82,18 @@ def test_cells_of_one_kind_have_its_type(values: list[Any], kind: pa.DataType, e
         ([2**70], [str(2**70)]),
         ([2**60 + 1, 0.5], [str(2**60 + 1), "0.5"]),
         (["a", b"b"], ["a", "b"]),
-        ([Decimal("1.50"), 1], ["1.50", "1"]),
+        ([Decimal("1.50"), 1], ["1.5", "1"]),
+        ([Decimal("Infinity"), Decimal(1)], ["inf", "1"]),
         ([DAY, NOON], ["2020-01-01", "2020-01-01 12:00:00"]),
         ([NOON, NOON.replace(tzinfo=dt.UTC)], ["2020-01-01 12:00:00", "2020-01-01 12:00:00+00:00"]),
+        (
+            [NOON.replace(tzinfo=zone) for zone in (dt.UTC, ROME)],
+            ["2020-01-01 12:00:00+00:00", "2020-01-01 12:00:00+01:00"],
+        ),
+        ([NOON.replace(tzinfo=dateutil.tz.tzoffset("X", 3600))], ["2020-01-01 12:00:00+01:00"]),
+        ([dt.time(1, tzinfo=dt.UTC)], ["01:00:00+00:00"]),
+        ([pd.Timestamp(1)], ["1970-01-01 00:00:00.000000001"]),
+        ([pd.Timedelta(1), dt.timedelta(1)], ["0 days 00:00:00.000000001", "1 days 00:00:00"]),
         ([np.datetime64("2020-01-01")], ["2020-01-01"]),
         ([uuid.UUID(int=1)], ["00000000-0000-0000-0000-000000000001"]),
         ([pathlib.PurePosixPath("a/b")], ["a/b"]),
@@ -91,13 +103,6 @@ def test_cells_of_several_kinds_are_text(values: list[Any], expected: list[str])
     array = converted([*values, *MISSING])
     assert array.type == pa.string()
     assert array.to_pylist() == [*expected, *[None] * len(MISSING)]
-
-
-def test_times_of_several_zones_are_instants() -> None:
-    rome = dt.timezone(dt.timedelta(hours=1))
-    array = converted([NOON.replace(tzinfo=dt.UTC), NOON.replace(tzinfo=rome)])
-    assert array.type == pa.timestamp("us", "UTC")
-    assert [time.hour for time in array.to_pylist()] == [12, 11]
 
 
 @pytest.mark.parametrize("values", [[], MISSING])
