@@ -55,7 +55,7 @@ def cut_in_pieces(rows, borders):
             ["9.223372036854776e+18", "-9.223372036854776e+18", "4611686018427387904"],
         ),
         (pa.array([b"ab"]), ["ab"]),
-        (pa.array([Decimal("100"), Decimal("10"), Decimal("0")]), ["100", "10", "0"]),
+        (pa.array([Decimal(100), Decimal(10), Decimal(0)]), ["100", "10", "0"]),
         (pa.array([Decimal("1.0"), Decimal("10.5")]), ["1", "10.5"]),
         (pa.array([Decimal("1.00"), Decimal("100.50"), Decimal("100.00")]), ["1", "100.5", "100"]),
         (pa.array([dt.date(2020, 2, 29)]), ["2020-02-29"]),
