@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import math
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -179,7 +178,7 @@ class Balance(BaseEstimator, ABC):
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _pairs(counts: Targets) -> list[tuple[Any, int]]:

@@ -128,6 +128,10 @@ def test_two_classes(balance, expected):
     assert sums(table["x"].to_pylist(), np.ones(100, dtype=bool), repeats) == expected
 
 
+def test_undersampling_goes_by_the_smallest_class_however_large():
+    assert repeat(Undersample("x", ratio=0.5), [table_of(a=5_000, b=2_000)]).sum() == 6_000
+
+
 def test_ratios_round_as_written():
     table = table_of(a=10, b=1)
     assert repeat(Oversample("x", ratio=0.35), [table])[10:].sum() == 4  # 3.5, half to even
@@ -195,17 +199,21 @@ def test_parameters_survive_json_clone_and_set_params(balance):
 @pytest.mark.parametrize(
     ("balance", "message"),
     [
-        (Oversample("x"), "needs either ratio or counts, not neither"),
-        (Oversample("x", 0.5, {"a": 1}), "needs either ratio or counts, not both"),
+        (Oversample("x"), "needs either ratio or counts, not neither: "),
+        (Oversample("x", 0.5, {"a": 1}), "needs either ratio or counts, not both: "),
         (Oversample("x", 0), "ratio must be above 0 and at most 1, not 0"),
         (Undersample("x", 1.5), "ratio must be above 0 and at most 1, not 1.5"),
         (Undersample("x", float("nan")), "ratio must be"),
+        (Undersample("x", float("inf")), "ratio must be"),
         (Undersample("x", True), "ratio must be"),
         (Undersample("x", "0.5"), "ratio must be"),
         (Oversample("", 0.5), "column must be the name of a column"),
+        (Oversample(5, 0.5), "column must be the name of a column"),
         (Oversample("x", 0.5, seed=None), "seed must be a whole number"),
+        (Oversample("x", 0.5, seed=True), "seed must be a whole number"),
         (Oversample("x", counts={"a": 1.5}), "counts must be whole numbers of rows .class 'a'"),
         (Oversample("x", counts={"a": -1}), "counts must be whole numbers"),
+        (Oversample("x", counts={"a": True}), "counts must be whole numbers"),
         (Oversample("x", counts={"a": 1, 1: 2, "1": 2}), 'one number a class .*"1" has two'),
         (Oversample("x", counts=5), "counts must be numbers of rows by class"),
         (Oversample("x", counts={object: 5}), "counts must be by class"),
@@ -222,6 +230,17 @@ def test_counts_of_a_class_that_is_not_there_are_named():
     balance = Oversample("sold", counts={"Yes": 5})
     with pytest.raises(ColumnError, match=r'Column "sold".*class "Yes", which no.*Did you mean "yes".*"no", "yes"'):
         repeat(balance, [pa.table({"sold": ["yes", "no", "no"]})])
+
+
+@pytest.mark.parametrize("classes", [10, 11, 40])
+def test_the_10_largest_classes_are_named(classes):
+    names = [f"c{number:02}" for number in range(classes)]
+    largest = [names[-1], *names[:9]]
+    table = pa.table({"x": [*names, names[-1]]})
+    with pytest.raises(ColumnError) as caught:
+        repeat(Oversample("x", counts={"none": 5}), [table])
+    shown = ", ".join(f'"{name}"' for name in largest) + (", ..." if classes > 10 else "")
+    assert str(caught.value).endswith(f"The classes are {shown}.")
 
 
 def test_counts_against_the_direction_point_to_the_other_class():

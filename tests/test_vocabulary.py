@@ -40,36 +40,36 @@ def index_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("specials", "symbols", "ids"),
+    ("options", "symbols", "ids"),
     [
-        (PLAIN, ("<PAD>", "<UNK>"), (0, 1, None, None)),
+        ({}, ("<PAD>", "<UNK>"), (0, 1, None, None)),
         (
-            SpecialSymbols.for_tokens(start_stop=True),
+            {"start_stop": True},
             ("<PAD>", "<START>", "<STOP>", "<UNK>"),
             (0, 3, 1, 2),
         ),
         (
-            SpecialSymbols.for_tokens(special_symbols="ludwig"),
+            {"special_symbols": "ludwig"},
             ("<EOS>", "<SOS>", "<PAD>", "<UNK>"),
             (2, 3, 1, 0),
         ),
-        (SpecialSymbols.for_category(), ("<UNK>",), (None, 0, None, None)),
         (
-            SpecialSymbols.for_tokens(special_symbols={"unknown": "?", "stop": "!", "padding": "_"}),
+            {"special_symbols": {"unknown": "?", "stop": "!", "padding": "_"}},
             ("?", "!", "_"),
             (2, 0, None, 1),
         ),
-        (SpecialSymbols.for_tokens(padding_symbol="_", unknown_symbol="?"), ("_", "?"), (0, 1, None, None)),
+        ({"padding_symbol": "_", "unknown_symbol": "?"}, ("_", "?"), (0, 1, None, None)),
         (
-            SpecialSymbols.for_tokens(special_symbols="ludwig", unknown_symbol="?"),
+            {"special_symbols": "ludwig", "unknown_symbol": "?"},
             ("<EOS>", "<SOS>", "<PAD>", "?"),
             (2, 3, 1, 0),
         ),
     ],
 )
 def test_special_symbols_have_the_first_ids(
-    specials: SpecialSymbols, symbols: tuple[str, ...], ids: tuple[int | None, ...]
+    options: dict[str, Any], symbols: tuple[str, ...], ids: tuple[int | None, ...]
 ) -> None:
+    specials = SpecialSymbols.for_tokens(**options)
     assert specials.symbols == symbols
     assert len(specials) == len(symbols)
     assert (specials.padding_id, specials.unknown_id, specials.start_id, specials.stop_id) == ids
@@ -77,11 +77,18 @@ def test_special_symbols_have_the_first_ids(
         assert specials.symbol(role) == (None if number is None else symbols[number])
 
 
+def test_categories_have_one_special_symbol() -> None:
+    assert SpecialSymbols.for_category() == SpecialSymbols(("unknown",), ("<UNK>",), (0,))
+    assert SpecialSymbols.for_category("?").symbol("unknown") == "?"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"special_symbols": "ludvig"}, r"'ludvig'.*Did you mean \"ludwig\"\?"),
         ({"special_symbols": 3}, r"special_symbols=3: expected \"ludwig\" or a dict"),
+        ({"special_symbols": {"padding": 3, "unknown": "?"}}, "padding symbol is 3: expected a text"),
+        ({"special_symbols": {"x": "_"}}, "role 'x': expected padding, unknown, start, stop[.]"),
         ({"special_symbols": {"pad": "_", "unknown": "?"}}, r"role 'pad'.*Did you mean \"padding\"\?"),
         ({"special_symbols": {"padding": "_"}}, r"lacks \['unknown'\]"),
         (
@@ -165,9 +172,16 @@ def test_listed_tokens_keep_their_order_behind_the_special_symbols() -> None:
 def test_special_symbols_of_a_ready_vocabulary_stay_in_place() -> None:
     specials = SpecialSymbols.found_in(READY, {"unknown": "[UNK]", "padding": "[PAD]", "stop": "[PAD]"})
     assert (specials.padding_id, specials.stop_id, specials.unknown_id, specials.start_id) == (0, 0, 2, None)
+    assert specials == SpecialSymbols(("padding", "stop", "unknown"), ("[PAD]", "[PAD]", "[UNK]"), (0, 0, 2))
     known = Vocabulary.from_tokens(READY, None, specials)
     assert known.tokens.to_pylist() == READY
     assert known.ids(pa.array(["world", "new"])).tolist() == [3, 2]
+
+
+def test_a_ready_vocabulary_needs_no_special_symbols() -> None:
+    known = Vocabulary.from_tokens(READY, None, SpecialSymbols.found_in(READY, {}))
+    assert known.tokens.to_pylist() == READY
+    assert known.to_dict()["special_symbols"] == {}
 
 
 def test_special_symbols_must_be_found() -> None:
@@ -201,6 +215,23 @@ def test_an_index_tells_tokens_of_equal_hash_apart(monkeypatch: pytest.MonkeyPat
     index = token_index.TokenIndex(pa.array(list("abcdefgh")))
     monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.array([0, 1, 1, 0, 0], np.uint64) << 63)
     assert index.find(pa.array(["g", "b", "h", "b", "zz"])).tolist() == [6, 1, 7, -1, -1]
+
+
+@pytest.mark.parametrize("hashes", [[0, 0, 0, 1, 2], [0, 1, 1, 1, 2], [0, 1, 2, 2, 2], [0, 1, 2, 3, 4]])
+def test_an_index_looks_as_far_as_hashes_are_equal(hashes: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_index, "token_hashes", lambda tokens: np.array(hashes, np.uint64) << 60)
+    tokens = pa.array(list("abcde"))
+    index = token_index.TokenIndex(tokens)
+    assert index.longest_run == max(map(hashes.count, hashes))
+    assert index.find(tokens).tolist() == [0, 1, 2, 3, 4]
+
+
+def test_a_digest_tells_tokens_apart() -> None:
+    lists = [["ab", "c"], ["a", "bc"], ["ab", "d"], ["ab", "c", ""], ["ab"], []]
+    arrays = [pa.array(tokens, pa.string()) for tokens in lists]
+    arrays += [pa.array(["x", "ab", "c"]).slice(1), pa.array(["ab", "c", "x"]).slice(0, 2)]
+    assert len({token_index.content_digest(array) for array in arrays}) == len(arrays)
+    assert token_index.content_digest(pa.array(["ab", "c"])) == token_index.content_digest(arrays[0])
 
 
 @pytest.mark.parametrize("indexed", [0, 10**9])
@@ -248,6 +279,7 @@ def test_decode_is_the_inverse_of_ids() -> None:
     ids = known.ids(pa.array(["c", "b", "new", "<PAD>"]))
     assert known.decode(ids).to_pylist() == ["c", "b", "<UNK>", "<PAD>"]
     assert known.decode(np.array([[2, 99], [-1, 0]])).to_pylist() == ["b", "<UNK>", "<UNK>", "<PAD>"]
+    assert known.decode(np.array([4, 5])).to_pylist() == ["c", "<UNK>"]
 
 
 READY_VOCABULARY = Vocabulary.from_tokens(
@@ -259,6 +291,7 @@ STORED = [
     Vocabulary.learn(counted(""), SpecialSymbols.for_category()),
     READY_VOCABULARY,
     SHARED,
+    Vocabulary.from_tokens([], None, SpecialSymbols.found_in([], {})),
 ]
 
 
@@ -289,6 +322,9 @@ def test_parquet_is_read_by_others(tmp_path: Path) -> None:
         {"token": "[PAD]", "frequency": 0, "roles": "padding"},
         {"token": "hello", "frequency": 2, "roles": None},
     ]
+    columns = pq.ParquetFile(path).metadata.row_group(0).to_dict()["columns"]
+    assert {column["compression"] for column in columns} == {"ZSTD"}
+    assert [column["has_dictionary_page"] for column in columns] == [False, False, True]
 
 
 def test_damaged_parquet_is_noticed(tmp_path: Path) -> None:

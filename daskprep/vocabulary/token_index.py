@@ -53,7 +53,7 @@ class TokenIndex:
 
 def _numbered(hashes: np.ndarray) -> tuple[np.ndarray, np.uint64]:
     """Return the upper bits of each hash with its number in the lower ones, ascending, and which are the lower ones."""
-    low = np.uint64((1 << max(len(hashes) - 1, 1).bit_length()) - 1)
+    low = np.uint64((1 << len(hashes).bit_length()) - 1)
     numbered = (hashes & ~low) | np.arange(len(hashes), dtype=np.uint64)
     numbered.sort()
     return numbered, low

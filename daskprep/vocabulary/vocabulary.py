@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from os import PathLike, fspath
+from os import PathLike
 from typing import IO, Any
 
 import numpy as np
@@ -180,13 +180,13 @@ class Vocabulary:
         ordinary = pa.nulls(len(self) - len(roles), pa.string())
         column = pa.concat_arrays([pa.array(roles, pa.string()), ordinary])
         table = pa.table([self.tokens, self.frequencies, column], schema=VOCABULARY_SCHEMA)
-        pq.write_table(table, _target(path), compression="zstd", use_dictionary=["roles"], write_page_checksum=True)
+        pq.write_table(table, path, compression="zstd", use_dictionary=["roles"], write_page_checksum=True)
 
     @classmethod
     def read_parquet(cls, path: str | PathLike[str] | IO[bytes]) -> Vocabulary:
         """Read what `write_parquet` wrote, checking every page."""
         try:
-            with pq.ParquetFile(_target(path), page_checksum_verification=True) as file:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 if not file.schema_arrow.equals(VOCABULARY_SCHEMA):
                     raise CorruptDatasetError(f"{path} holds no vocabulary: its columns are {file.schema_arrow.names}.")
                 table = file.read()
@@ -215,10 +215,6 @@ class Vocabulary:
     @functools.cached_property
     def _digest(self) -> bytes:
         return content_digest(self.tokens)
-
-
-def _target(path: str | PathLike[str] | IO[bytes]) -> str | IO[bytes]:
-    return fspath(path) if isinstance(path, str | PathLike) else path
 
 
 def _check_distinct(tokens: pa.StringArray) -> None:
