@@ -355,9 +355,57 @@ def test_what_spells_a_missing_value_in_a_category_is_said_to_stay_a_class():
     inferred = dp.infer_features(pd.DataFrame({"work": work, "age": several("31", "42", "?", "53")}))
     reason = inferred.reasons["work"]
     assert "3.2 % missing; what spells a missing value, such as '?', stays a class of its own" in reason
+    assert "3 distinct values" in reason
     assert "class" not in inferred.reasons["age"]
     fitted = dp.Preprocessor({"work": inferred["work"]}).fit(pd.DataFrame({"work": work}))
     assert "?" in fitted.learned_["work"].vocabulary.tokens.to_pylist()
+
+
+KINDS = {
+    "float": [f"{i / 7:.2f}" for i in range(200)],
+    "count": [str(i * i % 4999) for i in range(200)],
+    "grade": [str(i % 5 + 1) for i in range(200)],
+    "flag": [str(i % 2) for i in range(200)],
+    "sold": ["yes" if i % 3 else "no" for i in range(200)],
+    "day": [f"2020-0{i % 9 + 1}-{i % 28 + 1:02}" for i in range(200)],
+    "point": [f"{i} {i / 7:.1f}" for i in range(200)],
+    "cell": ["8a2a1072b59ffff", "8a2a1072b597fff"] * 100,
+    "serial": [str(100_000 + 7 * i) for i in range(200)],
+    "code": [f"u{i * 7919 % 10007:05}x" for i in range(200)],
+    "city": ["Rome", "Oslo", "Bern", "Rome"] * 50,
+}
+
+
+@pytest.mark.parametrize("mark", ["?", "-", "N/A", "null", "none", "unknown", ".", "", " ", "NaN"])
+def test_what_spells_a_missing_value_changes_no_type(mark):
+    clean = dp.infer_features(pd.DataFrame(KINDS))
+    assert list(clean.skipped) == ["serial", "code"]
+    for rows in (1, 30):
+        marked = {name: [*values[: 200 - rows], *[mark] * rows] for name, values in KINDS.items()}
+        found = dp.infer_features(pd.DataFrame(marked))
+        assert {name: one.kind for name, one in found.items()} == {name: one.kind for name, one in clean.items()}
+        assert list(found.skipped) == list(clean.skipped)
+        assert f"{rows / 2} % missing" in found.reasons["float"]
+
+
+@pytest.mark.parametrize("name", ["float", "day", "point", "cell", "sold"])
+def test_what_spells_a_missing_value_is_said_and_learned_to_be_missing(name):
+    frame = pd.DataFrame({name: [*KINDS[name][:180], *["?"] * 20]})
+    inferred = dp.infer_features(frame)
+    assert inferred.reasons[name].endswith("10.0 % missing; what spells a missing value, such as '?', is missing")
+    inferred[name].set_params(missing_value_strategy="ffill")
+    with pytest.warns(UserWarning, match="20 cells cannot be read"):
+        learned = dp.Preprocessor(dict(inferred)).fit(frame).learned_[name]
+    assert (learned.rows, learned.missing) == (200, 20)
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [(["yes", "?"], "binary"), (["A", "?"], "category"), (["A", None], "binary"), (["5", "?"], "binary")],
+)
+def test_one_value_beside_what_is_missing(values, kind):
+    inferred = dp.infer_features(pd.DataFrame({"x": several(*values), "y": np.linspace(0, 1, ROWS)}))
+    assert inferred["x"].kind == kind
 
 
 def test_columns_without_a_value_are_skipped():

@@ -111,6 +111,7 @@ class ColumnFacts(Summary):
     sounds: int = 0
     others: Tally = field(default_factory=Tally)
     text: TextFacts = field(default_factory=TextFacts)
+    spelled: DistinctValues = field(default_factory=DistinctValues)
     distinct: DistinctValues = field(default_factory=DistinctValues)
 
     @property
@@ -126,4 +127,4 @@ class ColumnFacts(Summary):
     @property
     def is_unique(self) -> bool:
         """Whether no two cells are equal, as far as the values that are kept tell."""
-        return bool(self.present) and self.distinct.all_once and self.distinct.total == self.present
+        return bool(self.typed) and self.distinct.all_once and self.distinct.total == self.typed

@@ -10,7 +10,6 @@ import numpy as np
 from daskprep.column_types.dates import guess_date
 from daskprep.column_types.facts import ColumnFacts
 from daskprep.column_types.guess import Guess, counted, quoted, rows, share, skip, unique
-from daskprep.column_types.text_facts import is_mark
 from daskprep.column_types.tokens import guess_tokens
 from daskprep.errors import ColumnError
 from daskprep.features import H3, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
@@ -49,13 +48,14 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
 
 
 def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
-    """Say of text that spells a missing value where it stays a value, since the feature takes any text."""
-    if not facts.marked or not isinstance(guess.feature, Category | Text):
+    """Say whether text that spells a missing value is one for the feature, or stays a value where any text is."""
+    if not facts.marked or guess.feature is None or guess.feature.is_media:
         return guess
-    found = next((text for text in facts.distinct.texts.to_pylist() if is_mark(text)), None)
-    such = f", such as {quoted(found)}," if found is not None else ""
-    kind = "class" if isinstance(guess.feature, Category) else "text"
-    return guess._replace(reason=f"{guess.reason}; what spells a missing value{such} stays a {kind} of its own")
+    kinds = {Category: "class", Text: "text", Sequence: "token", Set: "token"}
+    kind = next((kind for feature, kind in kinds.items() if isinstance(guess.feature, feature)), None)
+    what = f"what spells a missing value, such as {quoted(facts.spelled.texts[0].as_py())},"
+    remains = "is missing" if kind is None else f"stays a {kind} of its own"
+    return guess._replace(reason=f"{guess.reason}; {what} {remains}")
 
 
 def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
@@ -114,9 +114,12 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.distinct.count != 1 or not facts.distinct.total:
         return None
     value = facts.distinct.texts[0].as_py()
-    if facts.missing and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
-        return Guess(Binary(), f"{quoted(value)} or missing: {counted(facts)}")
-    missing = f" or missing ({share(facts.missing, facts.rows)})" if facts.missing else ""
+    gone = facts.missing + facts.marked
+    if gone and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
+        # A Binary takes any other label for one of its two, also what spells a missing value.
+        feature = Category() if facts.marked and learned.fallback_true_label is not None else Binary()
+        return Guess(feature, f"{quoted(value)} or missing: {counted(facts)}")
+    missing = f" or missing ({share(gone, facts.rows)})" if gone else ""
     return skip(f"constant: {quoted(value)} in every row{missing}")
 
 
@@ -130,7 +133,7 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
     labels = f"{quoted(true)} is True and {quoted(false)} is False"
     if learned.fallback_true_label is None:
         return Guess(Binary(), f"spellings of yes and no, {labels}: {counted(facts)}")
-    if facts.distinct.count != 2 or facts.is_unique or facts.marked or (facts.numbers and facts.present < _FEW_ROWS):
+    if facts.distinct.count != 2 or facts.is_unique or facts.marked or (facts.numbers and facts.typed < _FEW_ROWS):
         return None
     return Guess(Binary(), f"two values, {labels}: {counted(facts)}")
 
@@ -208,28 +211,28 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
 
 def _is_serial(name: str, facts: ColumnFacts) -> bool:
     """Tell whether whole numbers number the rows, by their name or by how they look."""
-    if not facts.is_unique or facts.present < 2:
+    if not facts.is_unique or facts.typed < 2:
         return False
     if _IDENTIFIER.search(name) or _NUMBERING.search(name):
         return True
     low, high = facts.range.min, facts.range.max
-    if facts.present < _FEW_ROWS or low < 0:
+    if facts.typed < _FEW_ROWS or low < 0:
         return False
     alike = len(f"{low:.0f}") == len(f"{high:.0f}") >= _SERIAL_DIGITS
-    return high - low + 1 == facts.present or alike or facts.present >= _MANY_ROWS
+    return high - low + 1 == facts.typed or alike or facts.typed >= _MANY_ROWS
 
 
 def _are_codes(facts: ColumnFacts) -> bool:
     """Tell whether whole numbers are labels: all from 0 or 1 on, few, and none rare, as large counts would be."""
     values = facts.distinct.count
     run = facts.range.min in (0, 1) and facts.range.max - facts.range.min + 1 == values
-    if not run or not 3 <= values <= _CODES or facts.present < _FEW_ROWS * values:
+    if not run or not 3 <= values <= _CODES or facts.typed < _FEW_ROWS * values:
         return False
-    return int(facts.distinct.counts.min()) * 4 * values >= facts.present
+    return int(facts.distinct.counts.min()) * 4 * values >= facts.typed
 
 
 def _guess_text(name: str, facts: ColumnFacts) -> Guess:
-    values, present = facts.distinct.count, facts.present
+    values, present = facts.distinct.count, facts.typed
     words = facts.text.words / max(facts.text.cells, 1)
     why = counted(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
     if facts.is_unique and not facts.text.spaced and (present >= _FEW_ROWS or _IDENTIFIER.search(name)):

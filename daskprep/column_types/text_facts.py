@@ -15,9 +15,9 @@ from daskprep.kernels import string_views
 from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.multiset import merged
 
-__all__ = ["CLOCK", "IMAGE_SUFFIXES", "SOUND_SUFFIXES", "is_mark", "number_facts", "text_facts"]
+__all__ = ["CLOCK", "IMAGE_SUFFIXES", "SOUND_SUFFIXES", "number_facts", "text_facts"]
 
-_MARKS = ("?", "na", "n/a", "#n/a", "nan", "null", "none", "nil", "<na>", "nat", "-", "--", ".", "missing")
+_MARKS = tuple("? na n/a n.a. #n/a nan null (null) none nil <na> nat - -- . missing unknown".split())
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 _DAY_AND_MONTH = r"\d{1,2}[-/]\d{1,2}[-/](\d{4}|\d{2})|\d{1,2}\.\d{1,2}\.\d{4}|\d{2}\.\d{2}\.\d{2}"
 # Dates that begin with a digit. A version such as "1.10.2" and an address such as "10.0.0.1" have none of these shapes.
@@ -105,11 +105,6 @@ def _is_day(values: np.ndarray) -> np.ndarray:
     return near & (month >= 1) & (month <= 12) & (day >= 1) & (day <= 31)
 
 
-def is_mark(text: str) -> bool:
-    """Return whether a text spells a missing value."""
-    return text.lower() in _MARKS
-
-
 def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
     """Return the facts of texts that occur so often."""
     every = _Values(pc.utf8_trim_whitespace(texts), counts)
@@ -117,12 +112,13 @@ def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
     values = every.where(sizes > 0)
     rows, present = int(counts.sum()), int(values.counts.sum())
     marked = _mask(pc.is_in(pc.ascii_lower(values.texts), value_set=pa.array(_MARKS)))
-    typed = values.where(~marked)
+    typed, marks = values.where(~marked), values.where(marked)
     facts = ColumnFacts(
         rows,
         missing=rows - present,
-        marked=present - int(typed.counts.sum()),
-        distinct=DistinctValues.of(values.texts, values.counts),
+        marked=int(marks.counts.sum()),
+        spelled=DistinctValues.of(marks.texts, marks.counts),
+        distinct=DistinctValues.of(typed.texts, typed.counts),
         text=_words(typed) + _paths(typed),
     )
     return facts + _led_by_digits(typed) + ColumnFacts(text=_named_dates(typed))
