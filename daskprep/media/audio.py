@@ -215,13 +215,12 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe, rate: int | None = No
             _check_length(len(plain[0]), plain[1], recipe)
     if plain is not None:
         found, rate = plain
-        _check_rate(rate)
+        _check_rate(rate, recipe.sampling_rate)
         samples = _mean_channel(_as_floats(found[: _wanted_frames(recipe, rate)]))
         is_bounded = found.dtype.kind != "f"
     else:
         with _opened(source, recipe.formats) as (file, frames):
             rate = int(file.samplerate)
-            _check_rate(rate)
             _check_length(frames, rate, recipe)
             samples = _read_samples(file, _wanted_frames(recipe, rate))
             is_bounded = False
@@ -233,6 +232,7 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe, rate: int | None = No
 
 
 def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
+    _check_rate(rate, recipe.sampling_rate)
     if frames is not None and frames > recipe.max_seconds * rate:
         raise MediaError(f"lasts {frames / rate:,.0f} s, and max_seconds is {recipe.max_seconds:,.0f}")
 
@@ -242,6 +242,7 @@ def audio_info(source: AudioSource, formats: tuple[str, ...] = FORMATS) -> tuple
     if isinstance(source, np.ndarray):
         raise MediaError("is an array, which does not tell its sampling rate")
     with _opened(source, formats) as (file, frames):
+        _check_rate(int(file.samplerate))
         return frames, int(file.samplerate), int(file.channels)
 
 
@@ -333,9 +334,10 @@ def _check_format(name: str, formats: tuple[str, ...]) -> None:
         raise MediaError(f"is {name}, and the formats allowed are {', '.join(formats)}")
 
 
-def _check_rate(rate: int) -> None:
-    if not 1 <= rate <= HIGHEST_RATE:
-        raise MediaError(f"has a sampling rate of {rate:,} per second: expected 1 to {HIGHEST_RATE:,}")
+def _check_rate(rate: int, wanted: int = FINEST_RATIO) -> None:
+    lowest, highest = -(-wanted // FINEST_RATIO), min(HIGHEST_RATE, wanted * FINEST_RATIO)
+    if not lowest <= rate <= highest:
+        raise MediaError(f"has a sampling rate of {rate:,} per second: expected {lowest:,} to {highest:,}")
 
 
 def _wanted_frames(recipe: AudioRecipe, rate: int) -> int:

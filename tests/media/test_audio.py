@@ -161,6 +161,7 @@ def broken_files():
         "cannot be decoded as MP3": b"ID3" + bytes(300),
         "cannot be decoded as AIFF": encoded(tone(), format="AIFF")[:30],
         "sampling rate of 2,147,483,647": wave[:24] + (2**31 - 1).to_bytes(4, "little") + wave[28:],
+        "sampling rate of 0 per second": wave[:24] + bytes(4) + wave[28:],
         "Channel count is zero": wave[:22] + bytes(2) + wave[24:],
         "no numbers": encoded(not_a_number, subtype="FLOAT"),
         "beyond 32 bits": encoded(tone() * 1e38, subtype="FLOAT"),
@@ -171,6 +172,19 @@ def broken_files():
 @pytest.mark.parametrize("expected", broken_files())
 def test_a_broken_file_is_refused_with_the_reason(expected):
     assert expected in reason(broken_files()[expected])
+
+
+def test_the_header_of_a_rate_that_no_sound_has_is_refused():
+    content = encoded(tone())
+    with pytest.raises(MediaError, match="sampling rate of 2,147,483,647"):
+        audio_info(content[:24] + (2**31 - 1).to_bytes(4, "little") + content[28:])
+
+
+@pytest.mark.parametrize(("rate", "wanted"), [(700_000, 1), (1, 700_000)])
+def test_rates_too_far_apart_are_refused_before_a_filter_is_made(rate, wanted):
+    recipe = AudioRecipe("raw", sampling_rate=wanted, window_length_in_s=1, window_shift_in_s=1)
+    with pytest.raises(MediaError, match=rf"sampling rate of {rate:,} per second: expected"):
+        decode_audio(encode_wav(tone(rate=1000), rate), recipe)
 
 
 def test_a_wave_file_that_breaks_off_or_never_knew_its_length_gives_what_it_holds():
