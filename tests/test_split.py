@@ -153,11 +153,12 @@ def test_wrong_descriptions_are_named(data, message):
         ((0.5, 0.1, 0.1), r"1 in sum, as \(0.714286, 0.142857, 0.142857\) are"),
         ((70, 10, 20), r"1 in sum, as \(0.7, 0.1, 0.2\) are"),
         ((1.2, -0.1, -0.1), "finite and not negative"),
+        ((float("inf"), 0.5, 0.5), "finite and not negative"),
         ((float("nan"), 0.5, 0.5), "finite and not negative"),
-        ((1.0,), "3 numbers"),
-        ((0.25, 0.25, 0.25, 0.25), "3 numbers"),
-        (0.7, "3 numbers"),
-        ("abc", "3 numbers"),
+        ((1.0,), r"3 numbers \(or 2\)"),
+        ((0.25, 0.25, 0.25, 0.25), r"3 numbers \(or 2\)"),
+        (0.7, r"3 numbers \(or 2\)"),
+        ("abc", r"3 numbers \(or 2\)"),
         ((0.0, 0.5, 0.5), "above 0 for train"),
         ((0.0, 0.0, 0.0), "above 0 for train"),
     ],
@@ -168,7 +169,10 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities, messa
         HashSplit("x", probabilities),
         DatetimeSplit("x", probabilities),
     ):
-        with pytest.raises(ConfigError, match=f"{type(split).__name__}: probabilities must be {message}.*Give"):
+        remedy = r"Give shares of train, validation, test, as \(0.7, 0.1, 0.2\), or of train, test\.$"
+        with pytest.raises(
+            ConfigError, match=f"{type(split).__name__}: probabilities must be {message}, not .*{remedy}"
+        ):
             split.census(pa.table({"x": [1]}))
 
 
@@ -181,12 +185,18 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities, messa
         (HashSplit(""), "column must be the name of a column"),
         (StratifiedSplit("x", on_small="drop"), 'on_small must be "error" or "train"'),
         (DatetimeSplit("x", datetime_format="mixed"), "datetime_format must be None or a format"),
+        (DatetimeSplit("x", datetime_format=5), "datetime_format must be None or a format"),
     ],
 )
 def test_impossible_parameters_are_refused(split, message):
-    for call in (split.validate, split.to_dict, lambda: split.plan([])):
+    table = pa.table({"x": ["2020-01-01"]})
+    for call in (split.validate, split.to_dict, lambda: split.plan([]), lambda: split.census(table)):
         with pytest.raises(ConfigError, match=message):
             call()
+
+
+def test_a_census_reads_the_column_that_it_counts():
+    assert [split.columns for split in EXAMPLES] == [[], ["x"], [], ["x"], []]
 
 
 def test_two_probabilities_are_train_and_test():
@@ -307,6 +317,24 @@ def test_classes_too_small_are_named_with_a_remedy():
     assert counts(assigned[:50]) == [35, 5, 10]
 
 
+@pytest.mark.parametrize("classes", [5, 6, 30])
+def test_the_5_smallest_classes_are_named(classes):
+    names = [f"c{number:02}" for number in range(classes)]
+    table = pa.table({"x": [*names, *names[:-1], *["large"] * 100]})
+    with pytest.raises(ColumnError) as error:
+        assign(StratifiedSplit("x"), [table])
+    shown = ", ".join([f'"{names[-1]}" has 1', *(f'"{name}" has 2' for name in names[:4])])
+    assert f": {shown}{', ...' if classes > 5 else ''}. 10 rows are always enough." in str(error.value)
+
+
+def test_so_many_rows_of_a_class_are_always_enough():
+    for rows, probabilities, enough in ((1, (0.4, 0.6), 3), (2, (0.35, 0.35, 0.3), 4)):
+        split = StratifiedSplit("x", probabilities)
+        with pytest.raises(ColumnError, match=rf"\. {enough} rows are always enough\."):
+            assign(split, [pa.table({"x": ["a"] * rows})])
+        assert assign(split, [pa.table({"x": ["a"] * enough})]).size == enough
+
+
 def test_a_class_is_not_too_small_for_a_split_of_probability_0():
     assert counts(assign(StratifiedSplit("x", (0.5, 0.5)), [pa.table({"x": [1, 2, 1, 2]})])) == [2, 0, 2]
 
@@ -372,8 +400,9 @@ def test_fixed_names_values_and_rows_that_it_cannot_read():
 
 
 def test_fixed_leaves_dropped_rows_unread():
-    table = pa.table({"split": ["train", "dev", "test"]})
-    assert assign(FixedSplit(), [table], [np.array([True, False, True])]).tolist() == [TRAIN, DROPPED, TEST]
+    for value in ("dev", "test"):
+        table = pa.table({"split": ["train", value, "test"]})
+        assert assign(FixedSplit(), [table], [np.array([True, False, True])]).tolist() == [TRAIN, DROPPED, TEST]
 
 
 @pytest.mark.parametrize("value", [True, 1.5, -1, b"\xff", float("nan")])
@@ -529,6 +558,22 @@ def test_datetime_orders_mixed_iso_strings():
     assert order_of(ordered[::-1]) == ordered
 
 
+def test_datetime_goes_by_its_format_where_that_looks_like_iso():
+    ordered = ["2020-12-01", "2020-01-02", "2020-11-02"]
+    assert order_of(ordered[::-1], "%Y-%d-%m") == ordered
+
+
+def test_datetime_takes_digits_beyond_microseconds_in_a_format():
+    ordered = ["01/02/2020 10:00:00.5", "01/02/2020 10:00:00.500001999", "01/02/2020 10:00:00.500002"]
+    assert order_of(ordered[::-1], "%d/%m/%Y %H:%M:%S.%f") == ordered
+
+
+def test_datetime_takes_another_unit_in_each_partition():
+    column = pa.array([dt.datetime(2020, 1, day) for day in range(1, 11)], pa.timestamp("s"))
+    tables = [pa.table({"x": part.cast(pa.timestamp(unit))}) for part, unit in ((column[5:], "s"), (column[:5], "ms"))]
+    assert assign(DatetimeSplit("x", (0.5, 0.5)), tables).tolist() == [TEST] * 5 + [TRAIN] * 5
+
+
 def test_datetime_counts_nanoseconds_of_timestamps():
     column = pa.array([3, 1, 2], pa.timestamp("ns"))
     assert assign(DatetimeSplit("x", (1 / 3, 1 / 3, 1 / 3)), [pa.table({"x": column})]).tolist() == [2, 0, 1]
@@ -542,7 +587,9 @@ def test_datetime_counts_nanoseconds_of_timestamps():
         ("today", "%d/%m/%Y"),
         ("2020-02-30", None),
         ("31/02/2020", "%d/%m/%Y"),
+        ("31/02/2021", "%d/%m/%Y"),
         ("03/02/20", "%d/%m/%Y"),
+        ("14/02/20", "%d/%m/%Y"),
         ("03/02/2020 and more", "%d/%m/%Y"),
         ("", None),
         (None, None),
@@ -568,7 +615,8 @@ def test_datetime_counts_all_that_it_cannot_read():
 def test_datetime_refuses_columns_that_are_no_times():
     with pytest.raises(ColumnError, match=r'Column "x" holds int64, which is not a time'):
         assign(DatetimeSplit("x"), [pa.table({"x": [1]})])
-    with pytest.raises(ConfigError, match=r"datetime_format '%d/%Q'.*Use the codes of strptime"):
+    remedy = r'Use the codes of strptime, for instance "%d/%m/%Y %H:%M"\.$'
+    with pytest.raises(ConfigError, match=f"datetime_format '%d/%Q'.*{remedy}"):
         assign(DatetimeSplit("x", datetime_format="%d/%Q"), [pa.table({"x": ["1/2"]})])
     mixed = [pa.table({"x": pa.array([dt.datetime(2020, 1, 1)], pa.timestamp(unit))}) for unit in ("us", "ns")]
     with pytest.raises(ColumnError, match="nanoseconds in some partitions"):
@@ -586,11 +634,19 @@ def test_datetime_takes_partitions_without_times():
     assert assign(DatetimeSplit("x"), tables, kept).tolist() == [DROPPED] * 2 + [0] * 7 + [1] + [2] * 2
 
 
+def test_datetime_refuses_rows_of_a_partition_without_times():
+    tables = [pa.table({"x": ["2020-01-01"]}), pa.table({"x": pa.nulls(1)})]
+    with pytest.raises(RejectedValueError, match=r"1 row\(s\) .*: \(missing\) in row 1\."):
+        assign(DatetimeSplit("x"), tables)
+
+
 def test_datetime_reports_times_that_changed():
     split, table = DatetimeSplit("x"), pa.table({"x": ["2020-01-01"] * 3})
     [plan] = split.plan([split.census(table)])
     with pytest.raises(ColumnError, match='"x" changed between two reads'):
         plan.assign(pa.table({"x": ["2020-01-01", "?", "2020-01-01"]}), None)
+    with pytest.raises(ColumnError, match='"x" changed between two reads'):
+        plan.assign(pa.table({"x": pa.array([1, 2, 3], pa.timestamp("ns"))}), None)
 
 
 @pytest.mark.parametrize(("split", "good"), [(DatetimeSplit("x"), "2020-01-01"), (FixedSplit("x"), "0")])
