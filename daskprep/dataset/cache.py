@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -236,18 +236,20 @@ class BlockCache:
 
     def _put(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
         """Write what metadata there are not yet, and a chunk."""
-        for tries_left in reversed(range(_TRIES)):
-            try:
-                for name, data in self._missing_metadata().items():
-                    self.folder.write(name, data, durable=False)
-                if chunk_name is not None:
-                    self.folder.write(chunk_name, *chunk, durable=False)
-            except FileNotFoundError:
-                # The cache was removed, with the file that was being written to.
-                if not tries_left:
-                    raise
-            else:
-                return
+        for tried in range(_TRIES):
+            # Who clears the cache holds it; with a limit, it is held here already.
+            with self.parent.locked() if tried and self.limit is None else nullcontext():
+                try:
+                    for name, data in self._missing_metadata().items():
+                        self.folder.write(name, data, durable=False)
+                    if chunk_name is not None:
+                        self.folder.write(chunk_name, *chunk, durable=False)
+                except FileNotFoundError:
+                    # The cache was removed, with the file that was being written to.
+                    if tried + 1 == _TRIES:
+                        raise
+                else:
+                    return
 
     @contextmanager
     def explained(self) -> Iterator[None]:

@@ -275,7 +275,11 @@ class Dataset:
 
     def clear_cache(self) -> None:
         """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone."""
-        (self.files.folder / CACHE).remove_all()
+        cache = self.files.folder / CACHE
+        if cache.children():
+            # Who writes to it meanwhile waits, rather than to lose every race.
+            with cache.locked():
+                cache.remove_all()
 
     # -- what it looks like
 

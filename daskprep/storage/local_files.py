@@ -8,7 +8,9 @@ import os
 import resource
 import shutil
 import stat
+import threading
 import uuid
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -28,9 +30,15 @@ NO_FILE = -1
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _READ_BYTES = 1 << 30
 _OPEN_FILES = "/proc/self/fd"
+_LOCKS = Path("/proc/locks")
+_PATIENCE_SECONDS = 10.0  # until it is said who is waited for
+_NO_LOCKS = frozenset({errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _GROWING_SHARE = 8  # of the files that a process may have open
 # The file system, or an old system, has no files without names; the folder is gone; too many files are open.
-_NO_UNNAMED = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT, errno.EMFILE, errno.ENFILE})
+_NO_UNNAMED = frozenset(
+    {errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOSYS, errno.ENOENT, errno.EMFILE, errno.ENFILE}
+)
+_NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 @dataclass(frozen=True)
@@ -198,16 +206,11 @@ class LocalFiles:
     def locked(self, path: str, url: str) -> Iterator[None]:
         """Wait until no other process or thread holds the folder, then hold it; death lets go of it."""
         self._check_folders(f"{path}/")
-        descriptor = _open_folder(Path(path))
+        descriptor = _hold(Path(path))
         try:
-            with _where_supported():
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
             yield
         finally:
-            # A process that was forked meanwhile holds the descriptor, too.
-            with _where_supported():
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
-            os.close(descriptor)
+            _let_go(descriptor)
 
     def remove(self, paths: Sequence[str], url: str) -> None:
         for path in paths:
@@ -329,13 +332,78 @@ def _telling_of_room(target: Path, size: Callable[[], int]) -> Iterator[None]:
         ) from error
 
 
+# Descriptors of folders that this process holds, or waits for.
+_held: set[int] = set()
+
+
+def _forget_held() -> None:
+    """Close what was inherited: a child that outlives its parent would hold the folder in its place."""
+    while _held:
+        os.close(_held.pop())
+
+
+os.register_at_fork(after_in_child=_forget_held)
+
+
+def _hold(folder: Path) -> int:
+    """Return the descriptor of a folder that no other has locked."""
+    while True:
+        descriptor = _open_folder(folder)
+        _held.add(descriptor)
+        try:
+            with _where_supported():
+                _wait_for(descriptor, folder)
+            # Who held it may have removed it, and another made it anew.
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                    return descriptor
+        except BaseException:
+            _let_go(descriptor)
+            raise
+        _let_go(descriptor)
+
+
+def _wait_for(descriptor: int, folder: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        told = threading.Timer(_PATIENCE_SECONDS, _tell_of_waiting, [descriptor, folder])
+        told.daemon = True
+        told.start()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        finally:
+            told.cancel()
+
+
+def _tell_of_waiting(descriptor: int, folder: Path) -> None:
+    holder = "another process or thread"
+    with suppress(OSError):
+        inode = os.fstat(descriptor).st_ino
+        # 1: FLOCK  ADVISORY  WRITE 4711 08:02:1234 0 EOF
+        for lock in map(str.split, _LOCKS.read_text().splitlines()):
+            if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}"):
+                holder = f"process {lock[4]}"
+    warnings.warn(
+        f"{folder} is held by {holder}, which writes there: waiting until it is done; Ctrl-C stops", stacklevel=2
+    )
+
+
+def _let_go(descriptor: int) -> None:
+    if descriptor in _held:  # and not a forked process, which never held it
+        with _where_supported():
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        _held.discard(descriptor)
+        os.close(descriptor)
+
+
 @contextmanager
 def _where_supported() -> Iterator[None]:
     """Go on without a lock where the file system has none for folders, as some network ones."""
     try:
         yield
     except OSError as error:
-        if error.errno not in {errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS}:
+        if error.errno not in _NO_LOCKS:
             raise
 
 
@@ -376,6 +444,10 @@ def _sync(path: str | Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        # Some network file systems flush no folders.
+        if error.errno not in _NO_FOLDER_SYNC or not stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise
     finally:
         os.close(descriptor)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -233,3 +234,50 @@ def test_a_cache_is_removed_while_blocks_are_written(dataset, limit):
     assert clearing.result()
     assert cache.write(0, rows)
     np.testing.assert_array_equal(cache.read(0), rows)
+
+
+@pytest.mark.parametrize("limit", [None, 10**9])
+def test_who_writes_to_a_cache_holds_off_who_clears_it(dataset, limit, monkeypatch):
+    train = dataset["train"]
+    cache = dataclasses.replace(train.cache("photo"), limit=limit)
+    rows, clearing = train.read("photo")["photo"][:8], []
+    write, flock, settled = Folder.write, fcntl.flock, threading.Event()
+
+    def clear() -> None:
+        dataset.clear_cache()
+        settled.set()
+
+    def lock(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:  # now it waits
+            settled.set()
+        flock(descriptor, operation)
+
+    def write_without_luck(folder: Folder, name: str, *buffers, **options) -> int:
+        # Whenever a chunk is about to be put, another clears the cache.
+        if name.startswith("photo/c."):
+            settled.clear()
+            clearing.append(threading.Thread(target=clear))
+            clearing[-1].start()
+            assert settled.wait(60)
+        return write(folder, name, *buffers, **options)
+
+    monkeypatch.setattr(fcntl, "flock", lock)
+    monkeypatch.setattr(Folder, "write", write_without_luck)
+    assert cache.write(0, rows)
+    for one in clearing:
+        one.join()
+    assert len(clearing) <= 2
+
+
+def test_an_epoch_whose_whole_cache_is_cleared_decodes_again(dataset):
+    dataset.cache_media()
+    train = dataset["train"]
+    expected = {row: value.copy() for row, value in zip(*train.read(["row_id", "photo"]).values(), strict=True)}
+    loader = train.loader(4, row_ids=True, expand=False, prefetch_size=1, prefetch_bytes=1)
+    found = []
+    for batch in loader:
+        dataset.clear_cache()
+        found += zip(batch["row_id"].tolist(), batch["photo"].numpy().copy(), strict=True)
+    assert len(found) == len(train)
+    for row, value in found:
+        np.testing.assert_array_equal(value, expected[row])

@@ -8,13 +8,17 @@ import gc
 import multiprocessing
 import os
 import pickle
+import re
+import stat
 import subprocess
 import sys
 import textwrap
+import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import fsspec
@@ -24,7 +28,7 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 
 from daskprep.errors import ConfigError, StorageFullError
-from daskprep.storage import Folder
+from daskprep.storage import Folder, local_files
 from daskprep.storage.checksum import crc32c
 from daskprep.storage.local_files import GrowingFile
 from daskprep.storage.remote_files import RemoteFiles
@@ -406,3 +410,122 @@ def test_a_lock_that_a_forked_process_inherits_is_let_go(tmp_path: Path) -> None
         os.waitpid(child, 0)
         os.close(began)
         os.close(end)
+
+
+def test_a_forked_process_that_outlives_its_parent_holds_no_lock(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path)
+    began, end = os.pipe()
+    parent = os.fork()
+    if not parent:
+        with folder.locked():
+            if not os.fork():
+                os.read(began, 1)
+            os._exit(0)  # without letting go, as if it was killed
+    os.waitpid(parent, 0)
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    finally:
+        os.write(end, b".")
+        os.close(descriptor)
+        os.close(end)
+        os.close(began)
+
+
+def test_a_forked_process_that_leaves_the_block_lets_its_parent_hold_on(tmp_path: Path) -> None:
+    held = Folder.open(tmp_path).locked()
+    held.__enter__()
+    child = os.fork()
+    if not child:
+        held.__exit__(None, None, None)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    held.__exit__(None, None, None)
+    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(descriptor)
+
+
+def test_who_waits_for_a_folder_is_told_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_files, "_PATIENCE_SECONDS", 0.01)
+    folder, told = Folder.open(tmp_path), threading.Event()
+    said: list[str] = []
+
+    def tell(text: str, **_: Any) -> None:
+        said.append(text)
+        told.set()
+
+    monkeypatch.setattr(local_files.warnings, "warn", tell)
+    holding = threading.Event()
+
+    def hold() -> None:
+        with folder.locked():
+            holding.set()
+            told.wait(60)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(hold)
+        holding.wait(60)
+        with folder.locked():
+            pass
+    assert re.search(f"{re.escape(str(tmp_path))} is held by process [0-9]+, .*Ctrl-C stops", said[0])
+
+
+def test_a_folder_that_was_made_anew_while_it_was_waited_for_is_locked(tmp_path: Path) -> None:
+    folder = Folder.open(tmp_path / "a")
+    waiting = threading.Event()
+    flock = fcntl.flock
+
+    def waits(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX:
+            waiting.set()
+        flock(descriptor, operation)
+
+    with mock.patch("fcntl.flock", waits), ThreadPoolExecutor(1) as pool:
+        again = folder.locked()
+        with folder.locked():
+            other = pool.submit(again.__enter__)
+            waiting.wait(60)
+            folder.remove_all()
+            (tmp_path / "a").mkdir()
+        other.result()
+        descriptor = os.open(tmp_path / "a", os.O_RDONLY)
+        with pytest.raises(BlockingIOError):
+            flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(descriptor)
+        again.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("code", ["ENOLCK", "EOPNOTSUPP", "ENOSYS", "EINVAL", "EBADF"])
+def test_a_file_system_without_locks_and_flushed_folders_is_written_to(
+    tmp_path: Path, code: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(what: str) -> None:
+        raise OSError(getattr(errno, what), what)
+
+    fsync = os.fsync
+    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(code))
+    monkeypatch.setattr(
+        os, "fsync", lambda one: refuse("EINVAL") if stat.S_ISDIR(os.fstat(one).st_mode) else fsync(one)
+    )
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: refuse("EOPNOTSUPP"))
+    folder = Folder.open(tmp_path / "deep" / "er")
+    with folder.locked():
+        folder.write("a", b"1")
+        folder.write("b", b"2", durable=False)
+        folder.sync(["b"])
+        assert folder.growing("c", 10) is None
+    assert folder.sizes() == {"a": 1, "b": 1}
+
+
+def test_other_errors_of_flushing_a_folder_are_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    folder = Folder.open(tmp_path)
+    folder.write("a", b"1", durable=False)
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="broken"):
+        folder.sync(["a"])
