@@ -73,7 +73,7 @@ def load(path: Path) -> int:
     """Load one epoch, and return how many images that were."""
     import daskprep as dp
 
-    return sum(len(batch["image"]) for batch in dp.open_dataset(path)["train"].loader(BATCH))
+    return sum(len(batch["image"]) for batch in dp.open_dataset(path, trusted=True)["train"].loader(BATCH))
 
 
 def decode_all(files: list[str]) -> int:

@@ -25,7 +25,7 @@ from daskprep.features.table import naming, source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.split import FixedSplit, Split, split_from_dict
-from daskprep.state import FORMAT, feature_params, read_state, restore, state_from_files, write_state
+from daskprep.state import FORMAT, feature_params, read_state, restore, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
 from daskprep.writing import Options, Recipe, plan_source, write_source
@@ -331,7 +331,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         describe = functools.partial(self._state, features)
         recipe = Recipe(features, self.split, self.balance, self.fit_on, learned, describe)
         written = write_source(recipe, source, Folder.open(path, storage_options), options)
-        dataset = open_dataset(path, storage_options=storage_options)
+        dataset = open_dataset(path, storage_options=storage_options, trusted=True)
         if written is not None:
             dataset.timings = written.seconds
         if learned is None:
@@ -469,8 +469,11 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     @classmethod
     def from_dataset(cls, dataset: Dataset) -> Self:
-        """Rebuild what a dataset was written with, fitted, to encode more rows in the same way."""
-        return cls.from_dict(state_from_files(dataset.files.read))
+        """Rebuild what a dataset was written with, fitted, to encode more rows in the same way.
+
+        Files, folders and names of tokenizers that it gives are used only if the dataset was opened as trusted.
+        """
+        return cls.from_dict(dataset.state())
 
     @classmethod
     def from_config(cls, config: Any) -> Self:

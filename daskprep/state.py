@@ -15,6 +15,7 @@ import numpy as np
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.storage import Folder
+from daskprep.storage.urls import ReceivedPath
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "feature_params",
     "parse_state",
     "read_state",
+    "received",
     "restore",
     "state_files",
     "state_from_files",
@@ -36,6 +38,9 @@ _LIMIT_BYTES = 1 << 30
 _FILE_KEY = "vocabulary_file"
 # File systems allow 255 bytes: a letter takes up to 4, and digest, suffix and a temporary name's rest about 70.
 _COLUMN_CHARACTERS = 40
+
+# Parameters, and facts that were learned, that name files, folders and URLs.
+_NAMING = frozenset({"base_dir", "lazy_cache_dir", "pretrained_model_name_or_path", "vocab_file"})
 
 Place = tuple[str, ...]
 
@@ -62,6 +67,24 @@ def check_format(state: Any) -> None:
             f"this Preprocessor was saved in format {state['format']}, and this daskprep reads up to {FORMAT}: "
             "upgrade it"
         )
+
+
+def received(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the state with marks on the files, folders and URLs that it names: who uses one must refuse to."""
+    check_format(state)
+    return {**state, "features": {name: _marked(one) for name, one in state["features"].items()}}
+
+
+def _marked(feature: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        part: {
+            key: ReceivedPath(value) if key in _NAMING and isinstance(value, str) else value
+            for key, value in values.items()
+        }
+        if isinstance(values, Mapping)
+        else values
+        for part, values in feature.items()
+    }
 
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:

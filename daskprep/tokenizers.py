@@ -29,6 +29,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError, DaskprepError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Coded
+from daskprep.storage.urls import check_own
 
 __all__ = [
     "TOKENIZERS",
@@ -457,6 +458,7 @@ class Pretrained(Tokenizer):
     def __post_init__(self) -> None:
         if not self.path:
             raise ConfigError("This tokenizer needs a file or a name: give pretrained_model_name_or_path")
+        check_own(self.path, "The tokenizer")
         if Path(self.path).suffix in {".json", ".model"} and not Path(self.path).is_file():
             raise ConfigError(f"There is no file {self.path} to load a tokenizer from")
         _import(self.package)

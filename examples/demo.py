@@ -164,7 +164,7 @@ def main() -> None:
         prep = preprocessor(media)
         prep.fit_write(source, path, shuffle=True, seed=0)
         print("Learned from the training rows:", *learned_lines(prep), sep="\n", end="\n\n")
-        dataset = dp.open_dataset(path)
+        dataset = dp.open_dataset(path, base_dir=media)
         show_dataset(dataset)
         train_model(dataset)
 

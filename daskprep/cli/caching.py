@@ -15,6 +15,7 @@ from daskprep.cli.options import (
     on_workers,
     quiet_option,
     storage_options,
+    trusted_option,
     worker_options,
 )
 from daskprep.errors import ConfigError
@@ -29,6 +30,7 @@ __all__ = ["cache"]
 @click.option("--cache-dir", type=click.Path(), metavar="FOLDER", help="Where to keep it. [within the dataset]")
 @bytes_option("--cache-limit", help="What all caches in the folder may take. [no limit]")
 @click.option("--base-dir", type=click.Path(), metavar="FOLDER", help="Where relative paths begin now.")
+@trusted_option
 @click.option("--clear", is_flag=True, help="Remove what is kept within the dataset instead.")
 @worker_options
 @storage_options
@@ -41,6 +43,7 @@ def cache(
     cache_dir: str | None,
     cache_limit: int | None,
     base_dir: str | None,
+    trusted: bool,
     clear: bool,
     scheduler: str | None,
     workers: int | None,
@@ -50,14 +53,14 @@ def cache(
     """Decode the images and sounds of a DATASET and keep them, so that the first epoch is as quick as later ones.
 
     \b
-    daskprep cache photos.dp
-    daskprep cache photos.dp --split train --workers 8
-    daskprep cache photos.dp --cache-dir /fast/disk --cache-limit 200GB
+    daskprep cache photos.dp --base-dir photos
+    daskprep cache photos.dp --trusted --split train --workers 8
+    daskprep cache photos.dp --trusted --cache-dir /fast/disk --cache-limit 200GB
     daskprep cache photos.dp --clear
 
     A loader finds what is kept where its cache_dir, if any, is the same.
     """
-    opened = dp.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir)
+    opened = dp.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
     if clear:
         opened.clear_cache()
         return

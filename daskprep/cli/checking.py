@@ -15,6 +15,7 @@ from daskprep.cli.options import (
     one_or_list,
     quiet_option,
     storage_options,
+    trusted_option,
     worker_options,
 )
 from daskprep.errors import CorruptDatasetError
@@ -31,7 +32,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
 
     \b
     daskprep verify listings.dp
-    daskprep verify listings.dp || daskprep repair listings.dp
+    daskprep verify listings.dp || daskprep repair listings.dp listings.csv
 
     Files that are missing, altered or not part of the dataset are listed, one in a line, and the exit status is 1.
     """
@@ -41,7 +42,9 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
         click.echo(printable(f"{one.file} {one.problem}"))
     if damaged:
         files = f"{len(damaged):,} file{'s' * (len(damaged) != 1)}"
-        raise CorruptDatasetError(f"{opened.url}: {files} damaged; make them again with: daskprep repair {dataset}")
+        raise CorruptDatasetError(
+            f"{opened.url}: {files} damaged; make them again with: daskprep repair {dataset} DATA"
+        )
     if not quiet:
         click.echo(f"{len(opened.manifest.files):,} files are as they were written")
 
@@ -49,6 +52,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
 @click.command(short_help="Make damaged files again from the source.")
 @dataset_argument
 @click.argument("data", nargs=-1, type=click.Path())
+@trusted_option
 @worker_options
 @storage_options
 @quiet_option
@@ -59,15 +63,16 @@ def repair(
     scheduler: str | None,
     workers: int | None,
     storage_options: Mapping[str, Any] | None,
+    trusted: bool,
     quiet: bool,
 ) -> None:
     """Make the damaged files of a DATASET again, to the very bytes that were written.
 
-    DATA is what the dataset was made of; without it those files are read that it names. Files that are not part of
-    the dataset are removed.
+    DATA is what the dataset was made of; with --trusted in place of it, those files are read that it names. Files
+    that are not part of the dataset are removed.
 
     \b
-    daskprep repair listings.dp
+    daskprep repair listings.dp --trusted
     daskprep repair listings.dp /backup/listings.csv
     """
     with on_workers(scheduler, workers), resumable():
@@ -76,6 +81,7 @@ def repair(
             one_or_list(data) if data else None,
             progress=False if quiet else None,
             storage_options=storage_options,
+            trusted=trusted,
         )
     if not quiet:
         click.echo(f"{len(repaired.manifest.files):,} files are as they were written")

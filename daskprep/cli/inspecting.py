@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import daskprep as dp
-from daskprep.cli.options import dataset_argument, storage_options
+from daskprep.cli.options import dataset_argument, storage_options, trusted_option
 
 if TYPE_CHECKING:
     from daskprep.features import Learned
@@ -26,8 +26,18 @@ _HEAD_TOKENS = 10
 @dataset_argument
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
 @click.option("--html", "page", metavar="FILE", type=click.Path(dir_okay=False), help="Write a page with charts.")
+@click.option("--base-dir", type=click.Path(), metavar="FOLDER", help="Where relative paths of media begin now.")
+@trusted_option
 @storage_options
-def inspect(dataset: str, as_json: bool, page: str | None, storage_options: Mapping[str, Any] | None) -> None:
+def inspect(
+    dataset: str,
+    *,
+    as_json: bool,
+    page: str | None,
+    base_dir: str | None,
+    trusted: bool,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
     """Say what a DATASET holds: rows, splits, outputs, vocabularies, and how much was missing.
 
     \b
@@ -42,7 +52,7 @@ def inspect(dataset: str, as_json: bool, page: str | None, storage_options: Mapp
         raise click.UsageError("give --json or --html, not both")
     from daskprep.cli import output_files
 
-    opened = dp.open_dataset(dataset, storage_options=storage_options)
+    opened = dp.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
     if page is not None:
         with output_files.opened(page, storage_options) as file:
             file.write(opened.report().html.encode())

@@ -15,7 +15,7 @@ from daskprep.errors import ConfigError
 
 __all__ = [
     "bytes_option", "data_argument", "dataset_argument", "on_workers", "one_or_list", "quiet_option",
-    "storage_options", "worker_options",
+    "storage_options", "trusted_option", "worker_options",
 ]  # fmt: skip
 
 _CONNECT_SECONDS = 10
@@ -57,6 +57,9 @@ storage_options = click.option(
     metavar="KEY=VALUE",
     callback=_read_storage_options,
     help="What fsspec needs to open URLs, such as anon=true; may be given again for each key.",
+)
+trusted_option = click.option(
+    "--trusted", is_flag=True, help="Let the dataset name files and URLs anywhere: you trust who made it."
 )
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bars and no summary.")
 data_argument = click.argument("data", nargs=-1, required=True, type=click.Path())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,8 +22,9 @@ from daskprep.features import Feature, Learned
 from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import MediaDecoder
+from daskprep.media.reader import MediaReader
 from daskprep.progress import Progress
-from daskprep.state import METADATA, parse_state, restore, state_from_files
+from daskprep.state import METADATA, parse_state, received, restore, state_from_files
 from daskprep.storage import Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE, SPLITS
 from daskprep.storage.reading import Files
@@ -45,8 +47,11 @@ def open_dataset(
     *,
     storage_options: Mapping[str, Any] | None = None,
     base_dir: str | os.PathLike[str] | None = None,
+    trusted: bool = False,
 ) -> Dataset:
     """Open a dataset for reading.
+
+    Nothing outside its folder and `base_dir` is opened, whatever it says, unless it is `trusted`.
 
     Parameters
     ----------
@@ -55,7 +60,12 @@ def open_dataset(
     storage_options : mapping or None
         What the file system behind a URL needs, such as credentials.
     base_dir : str, path or None
-        Where the relative paths of images and sounds begin now, if they were moved since the dataset was written.
+        Where the relative paths of images and sounds begin now, if they were moved since the dataset was written. Below
+        it, and below the folder of the dataset, lie all that may be opened.
+    trusted : bool
+        Whether who wrote the dataset may name files and URLs anywhere, which are then read with your rights: those of
+        images and sounds that are decoded when they are loaded, of tokenizers, and links. A dataset that this process
+        has written is trusted.
 
     Raises
     ------
@@ -68,14 +78,15 @@ def open_dataset(
     FormatVersionError
         A newer version of daskprep wrote it.
     """
-    return _open(Folder.open(path, storage_options), None if base_dir is None else os.fspath(base_dir))
+    root = Folder.open(path, storage_options, follows=trusted)
+    return _open(root, None if base_dir is None else os.fspath(base_dir), trusted=trusted)
 
 
-def _open(root: Folder, base_dir: str | None = None) -> Dataset:
+def _open(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
     manifest = read_manifest(root)
     if manifest is None:
         raise _no_dataset(root)
-    dataset = Dataset(root, manifest, base_dir)
+    dataset = Dataset(root, manifest, base_dir, trusted=trusted)
     for name in manifest.files:
         if name == METADATA or name.startswith("vocab/"):
             dataset.files.read(name)
@@ -93,8 +104,10 @@ def _no_dataset(root: Folder) -> Exception:
     )
 
 
-def _reopen(root: Folder, version: str, base_dir: str | None, digest: str | None = None) -> Dataset:
-    dataset = _open(root, base_dir)
+def _reopen(
+    root: Folder, version: str, base_dir: str | None, digest: str | None = None, trusted: bool = False
+) -> Dataset:
+    dataset = _open(root, base_dir, trusted=trusted)
     # Pickles of older versions have no digest.
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
@@ -122,6 +135,8 @@ class Dataset:
         Those that have rows.
     layout : Layout
         How rows lie in blocks, and blocks in files.
+    trusted : bool
+        Whether it may name files and URLs outside its folder.
     timings : mapping or None
         Seconds of each stage of the write that has just made it; None if it was there before, or opened. They lie in
         no file: the same rows give the same bytes.
@@ -134,16 +149,17 @@ class Dataset:
     10001
     """
 
-    def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None) -> None:
+    def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None, *, trusted: bool = False) -> None:
         self.root = root
         self.manifest = manifest
         self.base_dir = base_dir
+        self.trusted = trusted
         self.files = Files(root / manifest.version, manifest.files)
         self.splits = {name: Split(self, name) for name in manifest.layout.rows}
         self.timings: Mapping[str, float] | None = None
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-        return _reopen, (self.root, self.version, self.base_dir, self.digest)
+        return _reopen, (self.root, self.version, self.base_dir, self.digest, self.trusted)
 
     @property
     def url(self) -> str:
@@ -186,7 +202,12 @@ class Dataset:
 
     @cached_property
     def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
-        return restore(state_from_files(self.files.read))
+        return restore(self.state())
+
+    def state(self) -> dict[str, Any]:
+        """Return what `Preprocessor.to_state` gave when the dataset was written; names of files only where trusted."""
+        state = state_from_files(self.files.read)
+        return state if self.trusted else received(state)
 
     @property
     def features(self) -> dict[str, Feature]:
@@ -227,7 +248,11 @@ class Dataset:
                 f'"{output}" holds no images or sounds.{did_you_mean(output, media)} '
                 f"Outputs that do: {', '.join(media) or 'none'}"
             )
-        return feature.decoder(self.learned[output], self.base_dir)
+        decoder = feature.decoder(self.learned[output], self.base_dir)
+        if self.trusted:
+            return decoder
+        base = self.base_dir if self.base_dir is None else decoder.reader.base
+        return dataclasses.replace(decoder, reader=MediaReader(base, dataset=self.root))
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""

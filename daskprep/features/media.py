@@ -21,7 +21,7 @@ from daskprep.media.cells import Kind, media_cells
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
 from daskprep.media.reader import MediaReader, save_in_memory
 from daskprep.storage.files import Folder
-from daskprep.storage.urls import public_name
+from daskprep.storage.urls import check_own, public_name
 from daskprep.summaries import FileSample, SampledFile
 
 __all__ = ["PARSED_TYPE", "Found", "LearnedMedia", "MediaFeature", "Mode", "OnError", "check_formats"]
@@ -111,6 +111,7 @@ class MediaFeature(Feature):
         cells = media_cells(table[column], self.media)
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
+            check_own(self.lazy_cache_dir, "lazy_cache_dir")
             cells = save_in_memory(cells, Folder.open(self.lazy_cache_dir) / _folder_name(column), self.media)
         return self._parsed(cells)
 
@@ -269,7 +270,9 @@ def _sound(parsed: pa.StructArray) -> pa.StructArray:
 
 
 def _absolute(folder: str) -> str:
-    return folder if "://" in folder else os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111
+    if "://" in folder:
+        return folder
+    return type(folder)(os.path.abspath(os.path.expanduser(folder)))  # noqa: PTH100, PTH111
 
 
 def _folder_name(column: str) -> str:

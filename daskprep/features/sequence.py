@@ -19,6 +19,7 @@ from daskprep.features.base import Encoded, Invalid
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
+from daskprep.storage.urls import check_own
 from daskprep.summaries import Summary
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
@@ -154,6 +155,7 @@ class Sequence(TokenFeature):
                     f"{type(self).__name__}: {name}={length} leaves no room for tokens beside the {around} start and "
                     f"stop symbols: use at least {around + 1}"
                 )
+        check_own(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(self.vocab_file).is_file():
             raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
 
@@ -194,6 +196,7 @@ class Sequence(TokenFeature):
     def fingerprint(self) -> str:
         if self.vocab_file is None:
             return super().fingerprint()
+        check_own(self.vocab_file, "The vocab_file")
         return super().fingerprint() + hashlib.sha256(Path(self.vocab_file).read_bytes()).hexdigest()
 
     def _vocabulary(self, summary: TokenSummary) -> Vocabulary:

@@ -22,7 +22,7 @@ from daskprep.media.cells import CELL_TYPE, Kind
 from daskprep.storage.checksum import Buffer, flat
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import LocalFiles
-from daskprep.storage.urls import public_name
+from daskprep.storage.urls import check_own, check_protocol, public_name
 
 __all__ = ["MediaReader", "content_name", "save_in_memory"]
 
@@ -69,6 +69,9 @@ class MediaReader:
         Files with more bytes are refused before they are read.
     also : tuple of str
         More folders that absolute paths and URLs of cells may lie below, where there is a base.
+    dataset : Folder, optional
+        That of a dataset that is not trusted: cells may name nothing outside of it and of `base`; without a base,
+        no relative path.
 
     Examples
     --------
@@ -88,6 +91,7 @@ class MediaReader:
     storage_options: Mapping[str, Any] | None = field(default=None, hash=False)
     max_bytes: int = 1_000_000_000
     also: tuple[str, ...] = ()
+    dataset: Folder | None = None
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file.
@@ -96,6 +100,8 @@ class MediaReader:
         ------
         MediaError
             If the file is not there, may not be read, is no file, has too many bytes, or lies outside `base`.
+        ConfigError
+            If a dataset that is not trusted names what lies outside.
         OSError
             If storage fails, which is no property of the file.
         """
@@ -108,24 +114,38 @@ class MediaReader:
     @cached_property
     def _roots(self) -> tuple[Folder, ...]:
         given = () if self.base is None else (self.base, *self.also)
-        return tuple(_resolved(Folder.open(one, self.storage_options)) for one in given)
+        for one in given:
+            check_own(one, "The folder")
+            check_protocol(one)
+        opened = [Folder.open(one, self.storage_options) for one in given]
+        return tuple(map(_resolved, opened if self.dataset is None else [*opened, self.dataset]))
 
     def _found(self, path: str) -> Folder:
         """Return where a file is."""
         if not path or "\0" in path:
             raise MediaError(f"{path!r} is no path")
-        if self.base is None:
+        if self.base is None and self.dataset is None:
             return self._opened(path)
-        for root in self._roots:
+        # Where a dataset has a base_dir of its own, a file of that name in its folder is another one.
+        is_placed = self.base is not None or path[0] == "/" or _is_url(path)
+        for root in self._roots if is_placed else ():
             found = _local_below(root, path) if root.is_local else _remote_below(root, path)
             if found is not None:
                 return found
-        raise MediaError(f'"{public_name(path)}" leaves base_dir, {self._roots[0].url}; move the file below it')
+        if self.dataset is None:
+            raise MediaError(f'"{public_name(path)}" leaves base_dir, {self._roots[0].url}; move the file below it')
+        allowed = " and ".join(root.url for root in self._roots)
+        # Not the fault of a cell, for which a fill value could stand.
+        raise ConfigError(
+            f'"{public_name(path)}" lies outside {allowed}, and the dataset that names it is not trusted: open it with '
+            "base_dir=, the folder of its files, or with trusted=True if you trust who made it"
+        )
 
     def _opened(self, path: str) -> Folder:
         if path[0] == "/":
             return Folder(path, path, LocalFiles())
         try:
+            check_protocol(path)
             return Folder.open(path, self.storage_options)
         except ConfigError as error:
             if isinstance(error.__cause__, ImportError):

@@ -12,7 +12,7 @@ from fsspec.core import url_to_fs
 
 from daskprep.errors import ConfigError, did_you_mean
 
-__all__ = ["filesystem_of", "public_name"]
+__all__ = ["PROTOCOLS", "ReceivedPath", "check_own", "check_protocol", "filesystem_of", "public_name"]
 
 _PACKAGES = {
     "s3": "s3fs",
@@ -24,10 +24,42 @@ _PACKAGES = {
 }
 
 
+PROTOCOLS = frozenset(
+    {"file", "local", "http", "https", "s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "memory", "hf"}
+)
+"""What URLs in data may begin with. Others of fsspec run what they are told to (ssh), read a program's state, or take
+their target apart (reference, zip, simplecache), so that one URL leads to any other."""
+
 # What is a name in these may hold "?".
 _WITHOUT_QUERY = frozenset({"s3", "s3a", "gs", "gcs", "memory", "file", "local"})
 # A name alone is no secret: abfs has the container there. Behind a port there is no password, and one may hold "/".
 _USER_AND_PASSWORD = re.compile(r"^[^/:@]*:(?![0-9]+(/|$)).*@")
+
+
+class ReceivedPath(str):
+    """A path, a URL or a name that came with a dataset that nobody said to trust."""
+
+    __slots__ = ()
+
+
+def check_own(path: str | None, what: str) -> None:
+    """Raise ConfigError if a path came with a dataset that is not trusted; `what` it is of."""
+    if isinstance(path, ReceivedPath):
+        raise ConfigError(
+            f'{what} "{public_name(path)}" is named by a dataset that is not trusted, and is not opened: if you trust '
+            "who made the dataset, open it with trusted=True"
+        )
+
+
+def check_protocol(url: str) -> None:
+    """Raise ConfigError for a URL that data may not name; paths may be any."""
+    protocol, mark, rest = url.partition("://")
+    if not mark or "/" in protocol or (protocol in PROTOCOLS and "::" not in rest):
+        return
+    raise ConfigError(
+        f'"{public_name(url)}" is no URL that data may name: it must begin with one of {", ".join(sorted(PROTOCOLS))}, '
+        'each with "://", and lead to a file without "::"'
+    )
 
 
 def filesystem_of(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:

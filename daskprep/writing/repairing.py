@@ -14,6 +14,7 @@ from daskprep.sources import Source, as_source, read_files
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
 from daskprep.storage.manifest import Manifest
+from daskprep.storage.urls import check_own, check_protocol
 from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.versions import check_committed, clean
 from daskprep.writing.write import rewrite
@@ -27,6 +28,7 @@ def repair(
     *,
     progress: bool | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    trusted: bool = False,
 ) -> Dataset:
     """Make the damaged files of a dataset again, and remove files that are not part of it.
 
@@ -39,11 +41,14 @@ def repair(
     path : str or path
         The folder of the dataset.
     frame : DataFrame, path or None
-        The rows that the dataset was made of; None for the files that it was made of, if they are unchanged.
+        The rows that the dataset was made of; None for the files that it says it was made of, if they are unchanged,
+        which takes `trusted`.
     progress : bool or None
         As for `Preprocessor.write`.
     storage_options : mapping or None
         As for `Preprocessor.write`.
+    trusted : bool
+        As for `open_dataset`; what the dataset returned is, too.
 
     Returns
     -------
@@ -63,10 +68,17 @@ def repair(
     >>> dp.repair(f"{folder}/a.dp", frame).damaged()
     []
     """
-    dataset = open_dataset(path, storage_options=storage_options)
+    dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     root, committed = Folder.open(path, storage_options), dataset.manifest
     damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in dataset.damaged()}
     if lost := damaged & committed.files.keys():
+        if frame is None and not trusted:
+            raise ConfigError(
+                f"{dataset.url} is not trusted, and the files that it says it was made of are not read: give the rows "
+                "as frame, or trusted=True if you trust who made it"
+            )
+        for one in dataset.learned.values():
+            check_own(getattr(one, "base_dir", None), "The base_dir")
         state = dataset.metadata
         recipe = Recipe(
             dataset.features,
@@ -91,7 +103,7 @@ def repair(
         with root.locked():
             check_committed(root, committed)
             clean(root, committed)
-    dataset = open_dataset(path, storage_options=storage_options)
+    dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     dataset.verify()
     return dataset
 
@@ -102,6 +114,9 @@ def _source(frame: Any, columns: list[str], committed: Manifest, storage_options
     recorded = committed.source or {}
     if "files" not in recorded:
         raise ConfigError("the dataset does not say which files it was made of: give the frame to repair it from")
+    for name, *_ in recorded["files"]:
+        # fsspec takes paths apart as well.
+        check_protocol(name if "::" not in name else f"{name}://")
     settings = {key: value for key, value in recorded["settings"].items() if key != "format"}
     try:
         source = read_files(

@@ -37,7 +37,7 @@ sys.addaudithook(interrupt)
 sys.exit(main(arguments))
 """
 INSPECT, DECODE = ["inspect", "rows.dp", "--html", "new.html"], ["decode", "rows.dp", "-o", "new.json"]
-REPAIR, CACHE, DEMO = ["repair", "damaged.dp", "rows.csv"], ["cache", "photos.dp"], ["demo", "new"]
+REPAIR, CACHE, DEMO = ["repair", "damaged.dp", "rows.csv"], ["cache", "photos.dp", "--trusted"], ["demo", "new"]
 WRITE = ["preprocess", "rows.yaml", "rows.csv", "-o", "new.dp"]
 
 

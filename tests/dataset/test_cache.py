@@ -201,7 +201,7 @@ def test_files_of_another_base_have_a_cache_of_their_own(tmp_path):
     image = dp.Image(height=4, width=4, num_channels=1, mode="lazy_cached", base_dir=str(tmp_path / "a"))
     dp.Preprocessor({"x": image}).fit_write(frame, tmp_path / "c.dp")
     for base, level in ((None, 0), (tmp_path / "b", 100)):
-        train = dp.open_dataset(tmp_path / "c.dp", base_dir=base)["train"]
+        train = dp.open_dataset(tmp_path / "c.dp", base_dir=base, trusted=True)["train"]
         [batch] = train.loader(6, shuffle=False, expand=False)
         assert batch["x"][:, 0, 0, 0].tolist() == list(range(level, level + 6))
 

@@ -51,7 +51,7 @@ def path(table: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def dataset(path: Path) -> Dataset:
-    return dp.open_dataset(path)
+    return dp.open_dataset(path, trusted=True)
 
 
 @pytest.fixture(scope="session")

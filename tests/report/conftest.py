@@ -81,4 +81,4 @@ def path(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def dataset(path: Path) -> Dataset:
-    return dp.open_dataset(path)
+    return dp.open_dataset(path, trusted=True)

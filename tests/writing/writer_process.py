@@ -265,7 +265,7 @@ def _write(job: Job) -> None:
         frame = dd.from_map(lambda piece: piece, pieces, meta=table.iloc[:0])
     with dask.config.set(scheduler=job.scheduler):
         if job.repair:
-            repair(job.path, progress=False)
+            repair(job.path, progress=False, trusted=True)
             return
         write = prep.fit(frame).write if job.fitted else prep.fit_write
         options = {"block_rows": job.block_rows, "overwrite": job.overwrite, "version": job.version}

@@ -1,0 +1,149 @@
+"""A dataset that somebody else made opens nothing outside its folder, unless whoever opens it says so."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+import daskprep as dp
+from daskprep.cli import program
+from daskprep.errors import ConfigError, MediaError
+from daskprep.media.reader import MediaReader
+from daskprep.storage.urls import ReceivedPath
+
+
+def written(folder: Path, pictures: Path, **parameters: Any) -> dp.Dataset:
+    """Write a dataset that names two pictures."""
+    pictures.mkdir(parents=True)
+    for i in range(2):
+        Image.new("RGB", (4, 4), (i, 0, 0)).save(pictures / f"{i}.png")
+    paths = [f"{i}.png" for i in range(2)] if "base_dir" in parameters else [str(pictures / f"{i}.png") for i in (0, 1)]
+    image = dp.Image(height=4, width=4, num_channels=3, mode="lazy", **parameters)
+    return dp.Preprocessor({"photo": image}).fit_write(pd.DataFrame({"photo": paths}), folder)
+
+
+def test_pictures_elsewhere_are_read_where_the_dataset_is_trusted_or_told_where(tmp_path: Path) -> None:
+    made = written(tmp_path / "a.dp", tmp_path / "pictures")
+    pixels = made["train"].read("photo")["photo"]
+    with pytest.raises(ConfigError, match=r"pictures/[01]\.png.* lies outside .*a\.dp, .*base_dir=.*trusted=True"):
+        dp.open_dataset(tmp_path / "a.dp")["train"].read("photo")
+    for options in ({"trusted": True}, {"base_dir": tmp_path / "pictures"}, {"base_dir": tmp_path, "trusted": True}):
+        found = dp.open_dataset(tmp_path / "a.dp", **options)["train"].read("photo")["photo"]
+        assert (found == pixels).all()
+
+
+def test_a_stored_base_dir_is_one_of_whoever_wrote_it(tmp_path: Path) -> None:
+    made = written(tmp_path / "a.dp", tmp_path / "pictures", base_dir=str(tmp_path / "pictures"))
+    assert made["train"].read("photo")["photo"].any()
+    with pytest.raises(ConfigError, match=r'"0\.png" lies outside'):
+        dp.open_dataset(tmp_path / "a.dp")["train"].read("photo")
+    (tmp_path / "pictures").rename(tmp_path / "a.dp" / "pictures")
+    inside = dp.open_dataset(tmp_path / "a.dp", base_dir=tmp_path / "a.dp" / "pictures")
+    assert inside["train"].read("photo")["photo"].any()
+
+
+def test_pictures_in_the_folder_of_the_dataset_need_no_trust(tmp_path: Path) -> None:
+    written(tmp_path / "a.dp", tmp_path / "a.dp.pictures")
+    (tmp_path / "a.dp.pictures").rename(tmp_path / "a.dp" / "pictures")
+    frame = pd.DataFrame({"photo": [str(tmp_path / "a.dp" / "pictures" / f"{i}.png") for i in range(2)]})
+    image = dp.Image(height=4, width=4, num_channels=3, mode="lazy")
+    dp.Preprocessor({"photo": image}).fit_write(frame, tmp_path / "a.dp", overwrite=True)
+    assert dp.open_dataset(tmp_path / "a.dp")["train"].read("photo")["photo"].any()
+    (tmp_path / "outside.png").write_bytes((tmp_path / "a.dp" / "pictures" / "1.png").read_bytes())
+    (tmp_path / "a.dp" / "pictures" / "1.png").unlink()
+    (tmp_path / "a.dp" / "pictures" / "1.png").symlink_to(tmp_path / "outside.png")
+    with pytest.raises(ConfigError, match="lies outside"):
+        dp.open_dataset(tmp_path / "a.dp")["train"].read("photo")
+
+
+def test_no_fill_value_stands_for_what_may_not_be_opened(tmp_path: Path) -> None:
+    written(tmp_path / "a.dp", tmp_path / "pictures", on_error="fill")
+    with pytest.raises(ConfigError, match="is not trusted"):
+        dp.open_dataset(tmp_path / "a.dp")["train"].read("photo")
+    with pytest.raises(ConfigError, match="is not trusted"):
+        list(dp.open_dataset(tmp_path / "a.dp")["train"].loader(2))
+
+
+@pytest.mark.parametrize("trusted", [False, True])
+def test_trust_travels_with_pickles_and_splits(tmp_path: Path, *, trusted: bool) -> None:
+    written(tmp_path / "a.dp", tmp_path / "pictures")
+    split = pickle.loads(pickle.dumps(dp.open_dataset(tmp_path / "a.dp", trusted=trusted)["train"]))
+    assert split.dataset.trusted is trusted
+    if trusted:
+        assert len(list(split.loader(2))) == 1
+    else:
+        with pytest.raises(ConfigError, match="is not trusted"):
+            list(split.loader(2))
+
+
+def test_a_cache_on_the_command_line_takes_trust(tmp_path: Path) -> None:
+    written(tmp_path / "a.dp", tmp_path / "pictures")
+    command = ["cache", "-q", str(tmp_path / "a.dp")]
+    refused = CliRunner().invoke(program, command)
+    assert isinstance(refused.exception, ConfigError)
+    assert CliRunner().invoke(program, [*command, "--trusted"]).exit_code == 0
+    assert CliRunner().invoke(program, [*command, "--base-dir", str(tmp_path / "pictures")]).exit_code == 0
+
+
+def test_a_tokenizer_that_a_dataset_names_is_not_opened(tmp_path: Path) -> None:
+    words = tmp_path / "words.txt"
+    words.write_text("good\nbad\n", encoding="utf-8")
+    frame = pd.DataFrame({"review": ["good", "bad", "good"]})
+    prep = dp.Preprocessor({"review": dp.Text(vocab_file=str(words))})
+    prep.fit_write(frame, tmp_path / "a.dp")
+    received = dp.open_dataset(tmp_path / "a.dp")
+    assert list(received["train"].head()["review"]) == list(frame["review"])
+    with pytest.raises(ConfigError, match=r'vocab_file ".*words.txt" is named by a dataset that is not trusted'):
+        dp.Preprocessor.from_dataset(received).fit(frame)
+    trusted = dp.open_dataset(tmp_path / "a.dp", trusted=True)
+    assert dp.Preprocessor.from_dataset(trusted).fit(frame).to_dict() == prep.to_dict()
+
+
+@pytest.mark.parametrize("tokenizer", ["hf_tokenizer", "sentencepiece"])
+def test_a_name_of_a_tokenizer_that_was_received_is_refused_before_it_is_looked_up(tokenizer: str) -> None:
+    feature = dp.Text(tokenizer=tokenizer, pretrained_model_name_or_path=ReceivedPath("somebody/tokenizer"))
+    with pytest.raises(ConfigError, match="somebody/tokenizer.* not trusted"):
+        dp.Preprocessor({"review": feature}).fit(pd.DataFrame({"review": ["a"]}))
+
+
+def test_repair_reads_the_files_that_a_dataset_names_where_it_is_trusted(tmp_path: Path) -> None:
+    pd.DataFrame({"price": [1.0, 2.0]}).to_parquet(tmp_path / "rows.parquet")
+    dataset = dp.Preprocessor({"price": "number"}).fit_write(str(tmp_path / "rows.parquet"), tmp_path / "a.dp")
+    next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")
+    with pytest.raises(ConfigError, match="is not trusted.*give the rows as frame, or trusted=True"):
+        dp.repair(tmp_path / "a.dp")
+    assert dp.repair(tmp_path / "a.dp", trusted=True).trusted
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "reference://x", "zip://a::file:///etc/hostname", "tar://a::memory://b", "simplecache::file:///etc/hostname",
+        "filecache::http://127.0.0.1/x", "blockcache::memory://x", "dir::file:///etc", "github://a:b@c/d", "git://x",
+        "libarchive://x", "jupyter://x", "data:text/plain,x", "data://x", "ssh://h/x", "sftp://h/x", "smb://h/x",
+        "memory://a::file:///etc/hostname", "http://127.0.0.1/a::file:///etc/hostname", "dask::file:///x", "generic://x",
+        "file::memory://x", "local::zip://x", "MEMORY://x", "python://x",
+    ],
+)  # fmt: skip
+def test_urls_that_lead_on_are_refused(url: str) -> None:
+    with pytest.raises(MediaError, match=r"is no URL that data may name|there is no such file"):
+        MediaReader().read(url)
+    if "://" in url:
+        with pytest.raises(ConfigError, match="is no URL that data may name"):
+            MediaReader(url).read("cat.png")
+
+
+def test_files_recorded_by_a_manifest_may_not_be_chained(tmp_path: Path) -> None:
+    rows = pd.DataFrame({"price": [1.0, 2.0]})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    url = f"simplecache::file://{tmp_path}/rows.csv"
+    dataset = dp.Preprocessor({"price": "number"}).fit_write(url, tmp_path / "a.dp")
+    next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")
+    with pytest.raises(ConfigError, match="is no URL that data may name|give the frame"):
+        dp.repair(tmp_path / "a.dp", trusted=True)
