@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import fsspec
 import numpy as np
 import yaml
 
@@ -18,10 +17,14 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature
 from daskprep.features.parameters import annotations_of
 from daskprep.split import RandomSplit, Split, split_from_dict
+from daskprep.storage.json_text import parse_json
+from daskprep.storage.urls import filesystem_of, public_name
 
 __all__ = ["IGNORED_PARAMETERS", "REFUSED", "REFUSED_PARAMETERS", "read_config", "write_config"]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
+_LIMIT_BYTES = 100_000_000
+_LIMIT_VALUES = 1_000_000  # aliases written out
 
 _TOP = ("input_features", "output_features", "defaults", "preprocessing")
 _FEATURE = ("name", "type", "column", "preprocessing")
@@ -216,21 +219,59 @@ def _is_path(text: str) -> bool:
 
 
 def _load_file(path: str) -> Any:
-    files, base = fsspec.core.url_to_fs(path)
-    if not files.isfile(base):
-        raise ConfigError(f"there is no configuration file {path}")
+    name = public_name(path)
+    files, base = filesystem_of(path, {})
     try:
-        text = files.cat_file(base).decode("utf-8-sig")
+        if not files.isfile(base):
+            raise ConfigError(f"there is no configuration file {name}")
+        data = files.cat_file(base, 0, _LIMIT_BYTES + 1)
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror or type(error).__name__}") from error
+    if len(data) > _LIMIT_BYTES:
+        raise ConfigError(f"{name} has more than {_LIMIT_BYTES:,} bytes, which no configuration has")
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is no text in UTF-8: {error}") from error
-    return _parse(text, "JSON" if path.lower().endswith(".json") else "YAML", path)
+        raise ConfigError(f"{name} is no text in UTF-8: {error}") from error
+    return _parse(text, "JSON" if path.lower().endswith(".json") else "YAML", name)
 
 
 def _parse(text: str, kind: str, where: str) -> Any:
     try:
-        return json.loads(text) if kind == "JSON" else yaml.safe_load(text)
+        return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
+    except RecursionError as error:
+        raise ConfigError(f"{where} is no configuration: it is nested too deeply") from error
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{where} is no {kind}: {error}") from error
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses keys that stand twice, of which the last would count, and aliases that stand for very many values."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node: yaml.Node | None = super().get_single_node()
+        if node is not None and _written_out(node, {}) > _LIMIT_VALUES:
+            raise ValueError(f"with its aliases written out, it has more than {_LIMIT_VALUES:,} values")
+        return node
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node: yaml.MappingNode = super().compose_mapping_node(anchor)
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
+                raise ValueError(f'the key "{key.value}" stands twice in one mapping,{key.start_mark}')
+            seen.add((key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key))
+        return node
+
+
+def _written_out(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
+    """Return how many values a node and those below it are, each alias counted; infinitely many if it is in itself."""
+    if node not in counts:
+        counts[node] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        inner = (one for part in parts for one in (part if isinstance(part, tuple) else (part,)))
+        counts[node] = 1 + sum(_written_out(one, counts) for one in inner)
+    return counts[node]
 
 
 def _mapping(values: Any) -> Mapping[str, Any]:

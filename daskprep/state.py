@@ -15,6 +15,7 @@ import numpy as np
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.storage import Folder
+from daskprep.storage.json_text import parse_json
 from daskprep.storage.urls import ReceivedPath
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
@@ -160,8 +161,8 @@ def state_from_files(read: Callable[[str], bytes]) -> dict[str, Any]:
 def parse_state(data: bytes, name: str) -> dict[str, Any]:
     """Return the JSON of a state as it lies in the file, where it names large vocabularies in place of holding them."""
     try:
-        state = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        state = parse_json(data)
+    except ValueError as error:
         raise CorruptDatasetError(f"{name} is no JSON: {error}") from error
     if not isinstance(state, dict):
         raise CorruptDatasetError(f"{name} holds {type(state).__name__} in place of what a Preprocessor learned")

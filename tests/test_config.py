@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import typing
 from pathlib import Path
 from types import MappingProxyType
@@ -594,3 +595,62 @@ def test_the_page_for_ludwig_users_has_every_key_that_is_ignored_or_refused():
     page = (Path(__file__).parent.parent / "docs" / "ludwig.md").read_text(encoding="utf-8")
     for key in [*IGNORED_PARAMETERS, *REFUSED_PARAMETERS, *REFUSED]:
         assert f"`{key}`" in page, key
+
+
+HOSTILE = {
+    # Nine levels of nine aliases each: 387 million values.
+    "aliases.yaml": (
+        "a0: &a0 [x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)),
+        "more than 1,000,000 values",
+    ),
+    "merges.yaml": (
+        "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i}\n  <<: [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 10)),
+        "more than 1,000,000 values",
+    ),
+    "itself.yaml": ("preprocessing: &a {split: *a}\n", "more than 1,000,000 values"),
+    "deep.yaml": ("[" * 100_000, "nested too deeply"),
+    "deep.json": ("[" * 1_000_000, "nested too deeply"),
+    "twice.yaml": ("input_features:\n  - name: a\n    type: number\n    type: text\n", '"type" stands twice.*line 4'),
+    "twice.json": ('{"input_features": [], "input_features": []}', '"input_features" stands twice'),
+    "constant.json": ('{"input_features": NaN}', "NaN is no number"),
+    "integer.json": ("1" * 5000, "no JSON"),
+    "integer.yaml": ("1" * 5000, "no YAML"),
+    "tag.yaml": ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_configuration_is_refused_by_name(tmp_path, name):
+    text, message = HOSTILE[name]
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=rf"(?s){name} .*{message}"):
+        read_config(tmp_path / name)
+
+
+def test_aliases_and_merged_mappings_are_read():
+    text = """
+    input_features:
+      - {name: a, type: number, preprocessing: &own {normalization: zscore, invalid: raise}}
+      - {name: b, type: number, preprocessing: {<<: *own, normalization: minmax}}
+      - {name: c, type: number, preprocessing: *own}
+    """
+    features = read_config(text)["features"]
+    assert [one.normalization for one in features.values()] == ["zscore", "minmax", "zscore"]
+    assert {one.invalid for one in features.values()} == {"raise"}
+
+
+def test_what_is_no_file_is_no_configuration(tmp_path):
+    os.mkfifo(tmp_path / "pipe.yaml")
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "loop.yaml").symlink_to(tmp_path / "loop.yaml")
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name in ("pipe", "folder", "loop", "zero"):
+        with pytest.raises(ConfigError, match=f"no configuration file .*{name}.yaml"):
+            read_config(tmp_path / f"{name}.yaml")
+
+
+def test_a_configuration_too_large_to_be_one_is_refused(tmp_path):
+    with (tmp_path / "a.yaml").open("wb") as file:
+        file.truncate(200_000_000)
+    with pytest.raises(ConfigError, match=r"a\.yaml has more than 100,000,000 bytes"):
+        read_config(tmp_path / "a.yaml")

@@ -20,6 +20,7 @@ from daskprep.sources.base import FilePiece
 from daskprep.sources.joining import evenly
 from daskprep.sources.json_types import NOTHING, JsonType, array_type, json_array, merged, settled, values_type
 from daskprep.sources.text import Text, in_blocks
+from daskprep.storage.json_text import unique_keys
 
 __all__ = ["JsonPiece", "plan_json", "typed"]
 
@@ -91,7 +92,7 @@ class JsonPiece(FilePiece):
             if not line.strip():
                 continue
             try:
-                value = json.loads(line, object_pairs_hook=_unique if strict else None)
+                value = json.loads(line, object_pairs_hook=unique_keys if strict else None)
                 if strict:
                     json.dumps(value, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
             except ValueError as error:
@@ -113,13 +114,6 @@ class JsonPiece(FilePiece):
             f"{self.file.name}, line {self.text.line_at(self.start) + number}: not one JSON object: "
             f"{reason}: {line[:_SHOWN].decode(errors='replace')!r}; mend the line"
         )
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key stands twice in it")
-    return found
 
 
 def plan_json(text: Text, partition_bytes: int) -> list[JsonPiece]:
