@@ -181,7 +181,7 @@ def test_categories_not_seen_in_fit_are_unknown(as_frame, table, prep):
 
 
 def test_labels_not_seen_in_fit_are_missing(as_frame):
-    prep = dp.Preprocessor({"x": dp.Binary(missing_value_strategy="fill_with_true")})
+    prep = dp.Preprocessor({"x": dp.Binary(fallback_true_label="human", missing_value_strategy="fill_with_true")})
     prep.fit(pd.DataFrame({"x": ["bot", "human"]}))
     frame = as_frame(pd.DataFrame({"x": ["bot", "cat", "human"]}))
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [0, 1, 1]

@@ -117,7 +117,8 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
     gone = facts.missing + facts.marked
     if gone and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
         # A Binary takes any other label for one of its two, also what spells a missing value.
-        feature = Category() if facts.marked and learned.fallback_true_label is not None else Binary()
+        label = learned.fallback_true_label
+        feature = Category() if facts.marked and label is not None else Binary(fallback_true_label=label)
         return Guess(feature, f"{quoted(value)} or missing: {counted(facts)}")
     missing = f" or missing ({share(gone, facts.rows)})" if gone else ""
     return skip(f"constant: {quoted(value)} in every row{missing}")
@@ -135,7 +136,7 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
         return Guess(Binary(), f"spellings of yes and no, {labels}: {counted(facts)}")
     if facts.distinct.count != 2 or facts.is_unique or facts.marked or (facts.numbers and facts.typed < _FEW_ROWS):
         return None
-    return Guess(Binary(), f"two values, {labels}: {counted(facts)}")
+    return Guess(Binary(fallback_true_label=learned.fallback_true_label), f"two values, {labels}: {counted(facts)}")
 
 
 def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:

@@ -58,8 +58,9 @@ class Binary(Feature):
     """Map two labels to False and True, the same in fit and in transform.
 
     Conventional spellings (yes/no, y/n, true/false, t/f, 1/0, 1/-1, in any case) are known. Of two other labels
-    the `fallback_true_label` is True, or else the last one in the order of UTF-8 bytes (of numbers, the larger).
-    A cell with any other label counts as missing and is reported.
+    the `fallback_true_label` is True. Without it a warning says which one is: the last one in the order of UTF-8
+    bytes, or the larger number, or what is not the conventional label beside it. A cell with any other label counts
+    as missing and is reported.
 
     Parameters
     ----------
@@ -236,6 +237,12 @@ class Binary(Feature):
     def advice(self, learned: LearnedBinary) -> str | None:
         if learned.above_zero:
             return "holds more than two distinct numbers, so those above 0 are True and the others False"
+        if self.fallback_true_label is None and learned.fallback_true_label is not None:
+            false, true = learned.bool2str
+            return (
+                f"has labels that do not say which one is True: {true!r} was taken for it, and {false!r} for False; "
+                f"name the right one, as by Binary(fallback_true_label={true!r})"
+            )
         return None
 
 

@@ -1,7 +1,12 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import daskprep as dp
@@ -24,21 +29,74 @@ def column(*cells) -> pd.DataFrame:
         (["TRUE", "false"], [1, 0]),
         (["t", "f"], [1, 0]),
         (["1.0", "-1"], [1, 0]),
-        (["human", "bot"], [1, 0]),
-        (["a", "b"], [0, 1]),
-        ([2, 10], [0, 1]),
-        (["cat", "no"], [1, 0]),
-        (["cat", "yes"], [0, 1]),
     ],
 )
-def test_two_labels_map_to_false_and_true(as_frame, cells, expected):
+def test_conventional_labels_are_known(as_frame, cells, expected):
     frame = as_frame(column(*cells))
     binary = dp.Binary().fit(frame)
     assert np.asarray(binary.transform(frame)).ravel().tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("cells", "false", "true"),
+    [
+        (["human", "bot"], "bot", "human"),
+        (["a", "b"], "a", "b"),
+        ([2, 10], "2", "10"),
+        ([1.5, 0.5], "0.5", "1.5"),
+        (["cat", "no"], "no", "cat"),
+        (["cat", "yes"], "cat", "yes"),
+        (["F", "M"], "F", "M"),
+    ],
+)
+def test_of_two_other_labels_one_is_chosen_with_one_warning(as_frame, cells, false, true):
+    frame = as_frame(column(*cells))
+    with pytest.warns(UserWarning, match="do not say which one is True") as caught:
+        binary = dp.Binary().fit(frame)
+    [message] = [str(warning.message) for warning in caught]
+    assert message == (
+        f"column \"x\" has labels that do not say which one is True: '{true}' was taken for it, and '{false}' for "
+        f"False; name the right one, as by Binary(fallback_true_label='{true}')"
+    )
+    assert np.asarray(binary.transform(frame)).ravel().tolist() == [int(str(cell) == true) for cell in cells]
+    named = dp.Binary(fallback_true_label=false).fit(frame)
+    assert np.asarray(named.transform(frame)).ravel().tolist() == [int(str(cell) == false) for cell in cells]
+
+
+NOON = datetime(2020, 7, 1, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    ("cells", "kinds"),
+    [
+        ([True, False], [pa.bool_(), pa.bool8(), pa.float32(), pa.int8(), pa.decimal128(5, 2)]),
+        ([Decimal("1.5"), Decimal("2.5")], [pa.decimal128(5, 2), pa.float16(), pa.float64()]),
+        ([NOON, NOON.replace(hour=13)], [pa.timestamp(unit, "UTC") for unit in ("s", "ms", "us", "ns")]),
+        ([timedelta(1), timedelta(2)], [pa.duration(unit) for unit in ("s", "ms", "us", "ns")]),
+        (["yes", "no"], [pa.string(), pa.large_string(), pa.string_view(), pa.binary()]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:column .x. has labels that do not say")
+def test_labels_mean_the_same_whatever_holds_them(tmp_path, cells, kinds):
+    frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
+    prep = dp.Preprocessor({"x": "binary"}).fit(frame)
+    expected = prep.encode(frame)["x"].tolist()
+    for kind in kinds:
+        plain = [float(cell) if pa.types.is_floating(kind) else cell for cell in cells]
+        plain = [int(cell) if cells[0] is True and not pa.types.is_boolean(kind) else cell for cell in plain]
+        stored = pa.array(plain, kind.storage_type if kind == pa.bool8() else kind)
+        column = pa.ExtensionArray.from_storage(kind, stored) if kind == pa.bool8() else stored
+        pq.write_table(pa.table({"x": column}), tmp_path / "x.parquet")
+        assert np.asarray(prep.encode(str(tmp_path / "x.parquet"))["x"]).tolist() == expected, kind
+        again = dp.Preprocessor({"x": "binary"}).fit(str(tmp_path / "x.parquet"))
+        assert again.encode(frame)["x"].tolist() == expected, kind
+    if not isinstance(cells[0], timedelta):  # which to_csv writes as "1 day, 0:00:00" or "1 days", as the dtype may be
+        frame.to_csv(tmp_path / "x.csv", index=False)
+        assert np.asarray(prep.encode(str(tmp_path / "x.csv"))["x"]).tolist() == expected
+
+
 def test_decode_gives_the_labels_back():
-    binary = dp.Binary().fit(column("human", "bot"))
+    binary = dp.Binary(fallback_true_label="human").fit(column("human", "bot"))
     assert binary.decode(np.array([0, 1, 1]), binary.learned_["x"]).to_pylist() == ["bot", "human", "human"]
 
 
@@ -77,12 +135,12 @@ def test_strategies_fill_missing_cells(as_frame, strategy, expected):
 
 @pytest.mark.parametrize("value", ["cat", True, 1])
 def test_a_constant_fills_missing_cells(value):
-    binary = dp.Binary(missing_value_strategy="fill_with_const", fill_value=value)
+    binary = dp.Binary(fallback_true_label="cat", missing_value_strategy="fill_with_const", fill_value=value)
     assert binary.fit_transform(column("cat", None, "bat")).ravel().tolist() == [1, 1, 0]
 
 
 def test_a_constant_that_is_no_label_is_refused():
-    binary = dp.Binary(missing_value_strategy="fill_with_const", fill_value="dog")
+    binary = dp.Binary(fallback_true_label="cat", missing_value_strategy="fill_with_const", fill_value="dog")
     with pytest.raises(ConfigError, match="'dog' is neither 'bat' nor 'cat'"):
         binary.fit(column("cat", None, "bat"))
 
