@@ -47,6 +47,8 @@ _DEFAULTS_OF_MODELS = frozenset(("decoder", "encoder", "loss"))
 
 # What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
 _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"number": {"normalization": None}}
+# Ludwig's defaults where those of a type are others.
+_LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"text": {"lowercase": False}}
 
 IGNORED_PARAMETERS = {
     "cache_encoder_embeddings": "is for encoders, and there are none here",
@@ -293,7 +295,7 @@ def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
     for kind in FEATURES:
         below = section.section(kind)
         below.check_keys(("preprocessing",), _DEFAULTS_OF_MODELS)
-        found[kind] = _read_parameters(below.section("preprocessing"), kind)
+        found[kind] = {**_LUDWIG_DEFAULTS.get(kind, {}), **_read_parameters(below.section("preprocessing"), kind)}
     return found
 
 
@@ -309,7 +311,7 @@ def _read_features(
             raise entry.error("name", "an earlier feature has this name too: give each feature its own name")
         seen.add(entry.feature)
         kind = _read_type(entry)
-        own = {"missing_value_strategy": "drop_row", **_OUTPUT_DEFAULTS.get(kind, {})}
+        own = {"missing_value_strategy": "drop_row", **_LUDWIG_DEFAULTS.get(kind, {}), **_OUTPUT_DEFAULTS.get(kind, {})}
         yield entry.feature, _read_feature(entry, kind, own if defaults is None else defaults[kind])
 
 
@@ -370,7 +372,7 @@ def _write_feature(name: str, feature: Feature) -> dict[str, Any]:
             f'feature "{name}": a configuration has no word for {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
-    defaults = _parameters(type(feature)())
+    defaults = _parameters(type(feature)()) | dict(_LUDWIG_DEFAULTS.get(feature.kind, {}))
     params = {
         key: _plain(value, f'feature "{name}": {key}')
         for key, value in _parameters(feature).items()

@@ -174,7 +174,7 @@ def _learned_cells(feature: Feature, learned: Learned | None) -> tuple[str, ...]
         return ("",) * len(_LEARNED)
     missing = unreadable = "0"
     if learned.missing:
-        share = _share(learned.missing, learned.rows)
+        share = _share(learned.missing, feature.rows_seen(learned))
         missing = f"{learned.missing:,} ({share}), {_remedy(feature, learned)}"
     if learned.invalid:
         unreadable = f"{learned.invalid:,}: {', '.join(map(_value, learned.invalid_samples))}"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import typing
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +33,10 @@ CONFIG = {
     "output_features": [{"name": "price", "type": "number"}],
     "preprocessing": {"split": {"type": "hash", "column": "town", "probabilities": [0.8, 0.0, 0.2]}},
 }
+
+
+# Where a configuration has Ludwig's default, and the class another one.
+LUDWIGS: dict[str, dict[str, Any]] = {"text": {"lowercase": False}}
 
 
 def config_of(kind, preprocessing=None, **entry):
@@ -117,12 +123,13 @@ def test_what_is_no_configuration_is_refused(config):
 
 @pytest.mark.parametrize("kind", FEATURES)
 def test_an_input_feature_has_the_defaults_of_its_class(kind):
-    assert params_of(feature_of(kind)) == params_of(FEATURES[kind]())
+    assert params_of(feature_of(kind)) == params_of(FEATURES[kind](**LUDWIGS.get(kind, {})))
 
 
 @pytest.mark.parametrize("kind", FEATURES)
 def test_an_output_feature_drops_rows_and_is_not_normalized(kind):
     changed = {"missing_value_strategy": "drop_row"} | ({"normalization": None} if kind == "number" else {})
+    changed |= LUDWIGS.get(kind, {})
     assert params_of(output_of(kind)) == params_of(FEATURES[kind](**changed))
 
 
@@ -205,7 +212,7 @@ def test_parameters_without_effect_are_ignored(key):
 @pytest.mark.parametrize("key", REFUSED_PARAMETERS)
 @pytest.mark.parametrize("value", [None, "", [], {"task": None, "retrieval": {"type": None, "k": 0}}])
 def test_parameters_that_are_refused_may_be_there_unset(key, value):
-    assert params_of(feature_of("text", {key: value})) == params_of(Text())
+    assert params_of(feature_of("text", {key: value})) == params_of(Text(lowercase=False))
 
 
 def test_settings_that_are_refused_may_be_there_unset():
@@ -654,3 +661,105 @@ def test_a_configuration_too_large_to_be_one_is_refused(tmp_path):
         file.truncate(200_000_000)
     with pytest.raises(ConfigError, match=r"a\.yaml has more than 100,000,000 bytes"):
         read_config(tmp_path / "a.yaml")
+
+
+# Ludwig's own, as far as its parameters are ours.
+_CELLS = {"missing_value_strategy": "fill_with_const"}
+_TOKENS = {**_CELLS, "fill_value": "<UNK>", "most_common": 10_000, "lowercase": False}
+_SEQUENCES = {
+    **_TOKENS,
+    "most_common": 20_000,
+    "vocab_file": None,
+    "sequence_length": None,
+    "max_sequence_length": 256,
+    "padding": "right",
+    "padding_symbol": "<PAD>",
+    "unknown_symbol": "<UNK>",
+    "ngram_size": 2,
+}
+_MEDIA = {
+    "missing_value_strategy": "bfill",
+    "fill_value": None,
+    "mode": "lazy",
+    "prefetch_size": None,
+    "lazy_cache_dir": None,
+}
+LUDWIG: dict[str, dict[str, Any]] = {
+    "binary": {"missing_value_strategy": "fill_with_false", "fallback_true_label": None},
+    "number": {
+        **_CELLS,
+        "fill_value": 0.0,
+        "normalization": "zscore",
+        "outlier_strategy": None,
+        "outlier_threshold": 3.0,
+    },
+    "category": _TOKENS,
+    "set": {**_TOKENS, "tokenizer": "space"},
+    "bag": {**_TOKENS, "tokenizer": "space"},
+    "sequence": {**_SEQUENCES, "tokenizer": "space"},
+    "text": {
+        **_SEQUENCES,
+        "tokenizer": "space_punct",
+        "pretrained_model_name_or_path": None,
+        "compute_idf": False,
+    },
+    "timeseries": {
+        **_CELLS,
+        "tokenizer": "space",
+        "timeseries_length_limit": 256,
+        "padding_value": 0.0,
+        "padding": "right",
+        "fill_value": "",
+        "window_size": 0,
+        "horizon": 0,
+    },
+    "vector": {**_CELLS, "fill_value": "", "vector_size": None},
+    "date": {**_CELLS, "fill_value": "", "datetime_format": None},
+    "h3": {**_CELLS, "fill_value": 576495936675512319},
+    "image": {
+        **_MEDIA,
+        "height": None,
+        "width": None,
+        "num_channels": None,
+        "resize_method": "interpolate",
+        "infer_image_num_channels": True,
+        "infer_image_dimensions": True,
+        "infer_image_max_height": 256,
+        "infer_image_max_width": 256,
+        "infer_image_sample_size": 100,
+        "standardize_image": None,
+        "requires_equal_dimensions": False,
+        "num_classes": None,
+        "infer_image_num_classes": False,
+    },
+    "audio": {
+        **_MEDIA,
+        "audio_file_length_limit_in_s": 7.5,
+        "padding_value": 0.0,
+        "norm": None,
+        "type": "fbank",
+        "window_length_in_s": 0.04,
+        "window_shift_in_s": 0.02,
+        "num_fft_points": None,
+        "window_type": "hamming",
+        "num_filter_bands": 80,
+    },
+}
+
+
+def _table_of_defaults():
+    """Return the rows of the table on the page: type, parameter, and three defaults."""
+    page = (Path(__file__).parent.parent / "docs" / "ludwig.md").read_text(encoding="utf-8")
+    table = page.partition("| type | parameter | Ludwig | in a configuration | in Python |")[2].partition("\n\n")[0]
+    rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in table.strip().splitlines()[1:]]
+    assert rows
+    return {(kind, name): tuple(map(ast.literal_eval, values)) for kind, name, *values in rows}
+
+
+@pytest.mark.parametrize("kind", FEATURES)
+def test_defaults_are_ludwigs_but_for_those_that_the_page_lists(kind):
+    listed = {name: values for (owner, name), values in _table_of_defaults().items() if owner == kind}
+    read, made = (one.get_params(deep=False) for one in (feature_of(kind), FEATURES[kind]()))
+    for name, default in LUDWIG[kind].items():
+        assert (default, read[name], made[name]) == listed.pop(name, (default,) * 3), name
+    assert not listed

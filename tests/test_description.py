@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.balance import Oversample
+from daskprep.cli.program import main
 from daskprep.description import describe_html, describe_text, facts
 from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence
 from daskprep.features.binary import LearnedBinary
@@ -125,7 +127,8 @@ def test_rows_missing_and_unreadable_cells_are_counted():
     [("drop_row", "dropped"), ("ffill", "filled by ffill"), ("bfill", "filled by bfill")],
 )
 def test_missing_cells_without_a_fill_value_say_what_becomes_of_them(strategy, words):
-    cells = cells_of(Learned(rows=4, missing=1), Number(missing_value_strategy=strategy))
+    dropped = strategy == "drop_row"
+    cells = cells_of(Learned(rows=4 - dropped, missing=1), Number(missing_value_strategy=strategy))
     assert cells["missing"] == f"1 (25.0 %), {words}"
 
 
@@ -291,3 +294,36 @@ def test_a_preprocessor_is_described_before_and_after_fitting():
     assert price[3:6] == ["4", "2 (50.0 %), filled with 2.0", "1: 'oops'"]
     assert price[6].startswith("mean 2; std ")
     assert city[3:] == ["4", "1 (25.0 %), filled with '<UNK>'", "0", "vocabulary of 3: 'Rome' 2, 'Oslo' 1"]
+
+
+@pytest.mark.parametrize("split", [None, RandomSplit()])
+@pytest.mark.parametrize("fit_on", ["train", "all"])
+def test_missing_shares_are_of_the_rows_that_were_looked_at(tmp_path, capsys, split, fit_on):
+    """Of 1,000 rows, 100 have no price and another 100 no area; of the other 800 a quarter have no height."""
+    number = np.arange(1000.0)
+    frame = pd.DataFrame(
+        {
+            "price": np.where(number < 100, np.nan, number),
+            "area": np.where(number >= 900, np.nan, number),
+            "height": np.where(number % 4 == 0, np.nan, number),
+        }
+    )
+    features = {name: Number(missing_value_strategy="drop_row") for name in ("price", "area")} | {"height": Number()}
+    dataset = Preprocessor(features, split=split, fit_on=fit_on).fit_write(frame, tmp_path / "d")
+    prep = Preprocessor.from_dataset(dataset)
+    cells = {row[0]: row[4] for row in Page(prep._repr_html_()).rows[1:]}
+    assert cells["price"] == cells["area"] == "100 (10.0 %), dropped"
+    height = prep.learned_["height"]
+    assert height.rows == (800 if split is None or fit_on == "all" else 560)
+    assert f"{height.missing} ({height.missing / height.rows:.1%})".replace("%", " %") in cells["height"]
+    assert dataset.report().html.count("10.0 %</b> missing: 100 of 1,000 rows, dropped") == 2
+    main(["inspect", dataset.url, "--json"])
+    told = {name: one["missing_rate"] for name, one in json.loads(capsys.readouterr().out)["features"].items()}
+    assert told == {"price": 0.1, "area": 0.1, "height": height.missing / height.rows}
+
+
+def test_states_that_do_not_say_which_rows_were_looked_at_are_read():
+    learned = LearnedNumber.from_dict({"rows": 900, "missing": 100})
+    assert learned.to_dict() == LearnedNumber(rows=900, missing=100).to_dict()
+    assert Number(missing_value_strategy="drop_row").rows_seen(learned) == 1000
+    assert Number().rows_seen(learned) == 900

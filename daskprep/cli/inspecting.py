@@ -96,14 +96,13 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
 
 def _feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
     feature, learned = dataset.features[name], dataset.learned[name]
-    seen = learned.rows + (learned.missing if feature.drops_rows else 0)
     return {
         "type": feature.kind,
         "column": feature.reads(name)[0],
         "outputs": [name + suffix for suffix in feature.outputs],
         "rows": learned.rows,
         "missing": learned.missing,
-        "missing_rate": learned.missing / seen if seen else 0.0,
+        "missing_rate": learned.missing / max(feature.rows_seen(learned), 1),
         "unreadable": learned.invalid,
         "unreadable_samples": list(learned.invalid_samples),
         "fill_value": _plain(learned.fill_value),

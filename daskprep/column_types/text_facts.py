@@ -17,7 +17,8 @@ from daskprep.summaries.multiset import merged
 
 __all__ = ["CLOCK", "IMAGE_SUFFIXES", "SOUND_SUFFIXES", "number_facts", "text_facts"]
 
-_MARKS = tuple("? na n/a n.a. #n/a nan null (null) none nil <na> nat - -- . missing unknown".split())
+_MARKS: tuple[str, ...] = ("missing", "unknown", "?", "-", "--", ".")
+_MARKS += ("na", "n/a", "n.a.", "#n/a", "<na>", "nan", "nat", "nil", "none", "null", "(null)")
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 _DAY_AND_MONTH = r"\d{1,2}[-/]\d{1,2}[-/](\d{4}|\d{2})|\d{1,2}\.\d{1,2}\.\d{4}|\d{2}\.\d{2}\.\d{2}"
 # Dates that begin with a digit. A version such as "1.10.2" and an address such as "10.0.0.1" have none of these shapes.

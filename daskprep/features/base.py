@@ -35,6 +35,9 @@ class Learned:
     rows, missing, invalid : int
         Rows that were learned from, how many of their cells were missing, and how many of those could not be read.
         With "drop_row" the rows that were dropped are counted as missing, and not among `rows`.
+    seen : int
+        Rows among which missing cells were counted, if these are not `rows`; else 0. A row that is dropped belongs to
+        no split, so that with "drop_row" these are all rows.
     invalid_samples : tuple of str
         The first few distinct cells that could not be read.
     fill_value : object
@@ -46,6 +49,7 @@ class Learned:
     invalid: int = 0
     invalid_samples: tuple[str, ...] = ()
     fill_value: Any = None
+    seen: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
@@ -53,7 +57,10 @@ class Learned:
 
     def to_state(self) -> dict[str, Any]:
         """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
-        return {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        state = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        if not self.seen:
+            del state["seen"]
+        return state
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -176,6 +183,11 @@ class Feature(Estimator):
         """Whether a row is left out when its cell is missing."""
         return self.missing_value_strategy == "drop_row"
 
+    def rows_seen(self, learned: Learned) -> int:
+        """Return among how many rows the missing cells of a column were counted."""
+        # Older states do not say it: without a split or other features that drop rows, this is the same.
+        return learned.seen or learned.rows + learned.missing * self.drops_rows
+
     @property
     def may_drop_rows(self) -> bool:
         """Whether encoding may leave rows out."""
@@ -242,13 +254,13 @@ class Feature(Estimator):
         """Return the most frequent of the values that `cells` gave."""
         return summary.cells.top()
 
-    def summarize_column(self, parsed: pa.Array, missing: int, rejects: Any) -> ColumnSummary:
-        """Summarize a parsed column, its missing cells and its unreadable ones."""
+    def summarize_column(self, parsed: pa.Array, missing: int, rejects: Any, seen: int) -> ColumnSummary:
+        """Summarize a parsed column, and its missing and unreadable cells among the rows that were seen."""
         cells = None
         if self.counts_cells:
             counted = self.cells(parsed.drop_null()).value_counts()
             cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-        return ColumnSummary(len(parsed), missing, rejects, self.summarize(parsed), cells)
+        return ColumnSummary(len(parsed), missing, rejects, self.summarize(parsed), cells, seen)
 
     def learn_column(self, summary: ColumnSummary) -> Learned:
         """Learn from a column's summary: first what fills the gaps, then the rest, gaps counted as filled."""
@@ -263,6 +275,7 @@ class Feature(Estimator):
             invalid=summary.rejects.count,
             invalid_samples=summary.rejects.texts,
             fill_value=fill,
+            seen=0 if summary.seen == summary.rows else summary.seen,
         )
 
     def dropped(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:

@@ -189,13 +189,15 @@ def summarize_columns(
     for name, feature in features.items():
         column = parsed.columns.pop(name)
         # Rows that a feature drops belong to no split, so all of them count.
-        missing = (column if rows is None or feature.drops_rows else column.filter(rows)).null_count
+        looked_at = column if rows is None or feature.drops_rows else column.filter(rows)
+        missing, seen = looked_at.null_count, len(looked_at)
+        del looked_at
         if feature.learns_around:
             column = feature.look_around(column, around.carries.get(name))
         column = column if rows is None else column.filter(rows)
         rejects = _rejects(feature, name, parsed.unreadable.get(name), keep, around.number)
         with naming(name):
-            columns[name] = feature.summarize_column(column, missing, rejects)
+            columns[name] = feature.summarize_column(column, missing, rejects, seen)
     return FrameSummary(columns)
 
 

@@ -159,8 +159,7 @@ def _about(column: Column, learned: Learned) -> Markup:
     name = f"{cut(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
     if learned.missing:
-        # Rows that were dropped are not among those that were learned from.
-        whole = learned.rows + learned.missing * column.feature.drops_rows
+        whole = column.feature.rows_seen(learned)
         amount = join([element("b", share(learned.missing, whole)), " missing"])
         parts.append(join([amount, f": {learned.missing:,} of {count(whole, 'row')}, {_remedy(column, learned)}"]))
     else:

@@ -16,7 +16,7 @@ class ColumnSummary(Summary):
     """What is known about one column: rows, missing cells, unreadable cells and the feature's own summary.
 
     `missing` counts every cell that is null after parsing, so it includes the `rejects`. `cells` counts equal
-    cells, where the most frequent one is asked for.
+    cells, where the most frequent one is asked for. `seen` counts the rows that `missing` is counted among.
     """
 
     rows: int
@@ -24,6 +24,7 @@ class ColumnSummary(Summary):
     rejects: Rejects
     values: Summary
     cells: TokenCounts | None = None
+    seen: int = 0
 
 
 @dataclass(frozen=True)
