@@ -25,7 +25,7 @@ from daskprep.features.table import naming, source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.split import FixedSplit, Split, split_from_dict
-from daskprep.state import FORMAT, feature_params, read_state, restore, write_state
+from daskprep.state import FORMAT, feature_params, read_state, restore, telling, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
 from daskprep.writing import Options, Recipe, plan_source, write_source
@@ -457,14 +457,15 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """Rebuild from what `to_dict` or `to_state` gave."""
         features, learned = restore(state)
-        prep = cls(
-            features,
-            split=split_from_dict(state["split"]),
-            balance=balance_from_dict(state["balance"]),
-            fit_on=state["fit_on"],
-        )
-        if learned:
-            prep._set_learned({name: make_feature(name, one) for name, one in features.items()}, learned)
+        with telling("the split, the balance or a feature"):
+            prep = cls(
+                features,
+                split=split_from_dict(state["split"]),
+                balance=balance_from_dict(state["balance"]),
+                fit_on=state["fit_on"],
+            )
+            if learned:
+                prep._set_learned({name: make_feature(name, one) for name, one in features.items()}, learned)
         return prep
 
     @classmethod

@@ -8,12 +8,14 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
+from daskprep.features.parameters import check_parameters
 from daskprep.storage import Folder
 from daskprep.storage.json_text import parse_json
 from daskprep.storage.urls import ReceivedPath
@@ -30,6 +32,7 @@ __all__ = [
     "restore",
     "state_files",
     "state_from_files",
+    "telling",
     "write_state",
 ]
 
@@ -37,6 +40,7 @@ FORMAT = 1
 METADATA = "metadata.json"
 _LIMIT_BYTES = 1 << 30
 _FILE_KEY = "vocabulary_file"
+_SHOWN = 80
 # File systems allow 255 bytes: a letter takes up to 4, and digest, suffix and a temporary name's rest about 70.
 _COLUMN_CHARACTERS = 40
 
@@ -63,6 +67,13 @@ def check_format(state: Any) -> None:
     """Raise unless the state is one that this version can read."""
     if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
         raise CorruptDatasetError("this JSON is no saved Preprocessor: it has no format and features")
+    features = state["features"]
+    if not (isinstance(features, Mapping) and all(isinstance(one, Mapping) for one in features.values())):
+        raise CorruptDatasetError(
+            f"this JSON is no saved Preprocessor: {str(features)[:_SHOWN]} are no features by name"
+        )
+    if not isinstance(state["format"], int):
+        raise CorruptDatasetError(f"this JSON is no saved Preprocessor: its format is {str(state['format'])[:_SHOWN]}")
     if state["format"] > FORMAT:
         raise FormatVersionError(
             f"this Preprocessor was saved in format {state['format']}, and this daskprep reads up to {FORMAT}: "
@@ -91,12 +102,27 @@ def _marked(feature: Mapping[str, Any]) -> dict[str, Any]:
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
     """Return the features of a state and what each learned, which is nothing if it was saved before the fit."""
     check_format(state)
-    features = {name: _restored(name, one) for name, one in state["features"].items()}
-    if not all("learned" in one for one in state["features"].values()):
-        return features, {}
-    return features, {
-        name: feature.learned_from_dict(state["features"][name]["learned"]) for name, feature in features.items()
-    }
+    is_fitted = all("learned" in one for one in state["features"].values())
+    features, learned = {}, {}
+    for name, one in state["features"].items():
+        with telling(f'feature "{name}"'):
+            features[name] = _restored(name, one)
+            if is_fitted:
+                learned[name] = _learned(name, features[name], one["learned"])
+    return features, learned
+
+
+@contextmanager
+def telling(what: str) -> Iterator[None]:
+    """Turn whatever goes wrong with a part of a state that nobody saved into an error that names it."""
+    try:
+        yield
+    except DaskprepError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CorruptDatasetError(
+            f"{what} cannot be restored ({type(error).__name__}: {error}): it was altered since it was saved"
+        ) from error
 
 
 def _restored(name: str, state: Mapping[str, Any]) -> Feature:
@@ -109,6 +135,16 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
         return FEATURES[state["type"]](**state["params"])
     except TypeError as error:
         raise FormatVersionError(f'feature "{name}": {error}; it was saved by another version of daskprep') from error
+
+
+def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
+    learned = feature.learned_from_dict(state)
+    try:
+        with suppress(NameError):  # annotations that only a type checker imports
+            check_parameters(learned)
+    except ConfigError as error:
+        raise CorruptDatasetError(f'feature "{name}": {error}') from error
+    return learned
 
 
 # -- one JSON file, and a folder of large vocabularies beside it

@@ -1,0 +1,122 @@
+"""A saved Preprocessor that somebody altered is loaded, or refused with a reason."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import CorruptDatasetError, DaskprepError
+
+ODD = [
+    None, True, -1, 0, 1.5, 1e308, 10**400, 2**63, "", "x", "\ud800", "zscore", "a" * 1000,
+    [], [1], ["a"], [None], [[[]]], {}, {"a": 1},
+]  # fmt: skip
+Place = tuple[Any, ...]
+
+
+@pytest.fixture(scope="module")
+def state() -> dict[str, Any]:
+    rows = 60
+    frame = pd.DataFrame(
+        {
+            "number": np.arange(rows) * 1.5,
+            "binary": ["yes", "no"] * (rows // 2),
+            "category": list("abcdef") * 10,
+            "set": ["a b c", "b"] * (rows // 2),
+            "text": ["some text here", "more"] * (rows // 2),
+            "timeseries": ["1 2 3", "4 5 6"] * (rows // 2),
+            "vector": ["1 2 3"] * rows,
+            "date": ["2020-01-31"] * rows,
+            "sequence": ["x y", "z"] * (rows // 2),
+        }
+    )
+    features = {**dict(zip(frame, frame, strict=True)), "number": dp.Number(normalization="zscore")}
+    return dp.Preprocessor(features, split=dp.RandomSplit()).fit(frame).to_dict()
+
+
+def places(value: Any, place: Place = ()) -> Iterator[Place]:
+    if place:
+        yield place
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:5]) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from places(one, (*place, key))
+
+
+def altered(state: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    """Put something else at a place, take it away, or add something there."""
+    state = copy.deepcopy(state)
+    *outer, last = chance.choice(list(places(state)))
+    holder: Any = state
+    for key in outer:
+        holder = holder[key]
+    how = chance.random()
+    if how < 0.2:
+        del holder[last]
+    elif how < 0.3 and isinstance(holder, dict):
+        holder[chance.choice(["more", "type", "params", "learned", "vocabulary", "vocabulary_file"])] = chance.choice(
+            ODD
+        )
+    elif how < 0.4 and isinstance(holder[last], list):
+        holder[last].append(chance.choice(ODD))
+    else:
+        holder[last] = chance.choice(ODD)
+    return state
+
+
+def check(state: dict[str, Any], file: Path, seeds: range) -> None:
+    found: Counter[str] = Counter()
+    for seed in seeds:
+        file.write_text(json.dumps(altered(state, random.Random(seed))))
+        try:
+            dp.Preprocessor.load(file)
+        except DaskprepError as error:
+            found[type(error).__name__] += 1
+        else:
+            found["loaded"] += 1
+    assert found["loaded"] > len(seeds) // 4
+    assert found["CorruptDatasetError"] > len(seeds) // 10
+
+
+def test_an_altered_state_is_loaded_or_refused(state: dict[str, Any], tmp_path: Path) -> None:
+    check(state, tmp_path / "saved.json", range(300))
+
+
+@pytest.mark.slow
+def test_any_of_many_altered_states_is_loaded_or_refused(state: dict[str, Any], tmp_path: Path) -> None:
+    check(state, tmp_path / "saved.json", range(300, 5000))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"format": 1, "format": 1}', 'the key "format" stands twice'),
+        ('{"format": NaN, "features": {}}', "NaN is no number"),
+        ("[" * 1_000_000, "nested too deeply"),
+        ('{"format": "1", "features": {}}', "its format is 1"),
+        ('{"format": 1, "features": [1]}', "are no features by name"),
+        ('{"format": 1, "features": {"a": 1}}', "are no features by name"),
+        ('{"format": 1, "features": {}}', "cannot be restored .*split"),
+    ],
+)
+def test_json_that_no_preprocessor_saved_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "saved.json").write_text(text)
+    with pytest.raises(CorruptDatasetError, match=message):
+        dp.Preprocessor.load(tmp_path / "saved.json")
+
+
+def test_what_was_learned_must_be_of_its_type(state: dict[str, Any], tmp_path: Path) -> None:
+    state = copy.deepcopy(state)
+    state["features"]["number"]["learned"]["mean"] = "high"
+    (tmp_path / "saved.json").write_text(json.dumps(state))
+    with pytest.raises(CorruptDatasetError, match='feature "number": LearnedNumber: mean must be a number or None'):
+        dp.Preprocessor.load(tmp_path / "saved.json")
