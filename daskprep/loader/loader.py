@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from daskprep.loader.describing import describe_html
 from daskprep.loader.device import Mover
 from daskprep.loader.joining import Documents, Place
 from daskprep.loader.media import Caching, most_ahead, prefetch_of
-from daskprep.loader.order import Blocks, Schedule, default_streams
+from daskprep.loader.order import MOST_STREAMS, Blocks, Schedule, default_streams
 from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings, Times
@@ -58,7 +59,8 @@ class Loader(IterableDataset[Any]):
         Chooses the order.
     streams : int or None
         Pieces of the shuffled rows that a batch mixes; must divide `batch_size` and be divided by the number of
-        ranks. None: 16, or the next number that divides the batch.
+        ranks. None: 16, or the next number that divides the batch; there may be a smaller one, from 8, if that has more
+        than 64, and a warning if not.
     drop_last : bool
         Whether rows that do not fill a batch are left out. Else they are a batch of their own, shared out evenly, or,
         if there are fewer than streams (without `shuffle`, than ranks), part of the last one: no rank is left empty.
@@ -162,6 +164,14 @@ class Loader(IterableDataset[Any]):
         self.seed = int(seed)
         self._read_rows = batch_size if pack is None else rows_read(batch_size, streams)
         self.streams = (streams or default_streams(self._read_rows)) if self.shuffle else 1
+        if streams is None and self.streams > MOST_STREAMS:
+            warnings.warn(
+                f"batch_size={batch_size} has no divisor from 8 to {MOST_STREAMS}, so that batches mix rows of "
+                f"{self.streams} streams, and as many blocks are held in memory; give "
+                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it so",
+                UserWarning,
+                stacklevel=3,
+            )
         self.drop_last = drop_last
         self.expand = expand
         self.row_ids = row_ids

@@ -308,3 +308,14 @@ def test_few_rows_make_one_batch(tmp_path, table, rows, rows_written):
     found = rows(small.loader(48, row_ids=True))
     assert [len(batch) for batch in found] == [rows_written]
     assert list(small.loader(64, drop_last=True)) == []
+
+
+def test_batches_are_mixed_for_a_batch_size_without_divisors(train, rows):
+    with pytest.warns(
+        UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*give batch_size=144, or streams=131"
+    ):
+        loader = train.loader(131, row_ids=True)
+    first = rows(loader)[0]
+    assert len(np.unique(first // train.layout.block_rows)) > 16
+    assert loader.audit()["rows"] == len(train)
+    train.loader(131, streams=131)

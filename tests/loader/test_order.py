@@ -165,10 +165,17 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "streams"), [(1024, 16), (1, 1), (7, 7), (48, 16), (20, 20), (100, 20), (131, 1), (63, 21), (34, 17)]
+    ("batch_size", "streams"),
+    [(1024, 16), (1, 1), (7, 7), (48, 16), (20, 20), (100, 20), (63, 21), (34, 17), (65, 13), (131, 131), (134, 67)],
 )
 def test_streams_divide_the_batch(batch_size, streams):
     assert default_streams(batch_size) == streams
+
+
+def test_no_batch_of_rows_for_16_streams_is_made_of_few():
+    streams = {size: default_streams(size) for size in range(1, 1025)}
+    assert all(size % found == 0 and found >= min(size, 8) for size, found in streams.items())
+    assert max(found for size, found in streams.items() if size % 16 == 0) == 16
 
 
 def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
