@@ -13,6 +13,8 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import settings
 
+from daskprep.storage import retries
+
 # Examples are timed on machines that others share: a deadline would fail at random.
 settings.register_profile("daskprep", deadline=None, print_blob=True)
 settings.load_profile("daskprep")
@@ -56,6 +58,15 @@ def cluster() -> Iterator[Client]:
         Client(workers) as client,
     ):
         yield client
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _without_pauses() -> Iterator[None]:
+    """Ask storage again at once; in processes that a test starts, pauses stay."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retries, "_FIRST_PAUSE", 0.001)
+        patch.setattr(retries, "_LONGEST_PAUSE", 0.01)
+        yield
 
 
 class Store(NamedTuple):

@@ -22,6 +22,8 @@ from daskprep.media.cells import CELL_TYPE, Kind
 from daskprep.storage.checksum import Buffer, flat
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import LocalFiles
+from daskprep.storage.remote_files import RemoteFiles
+from daskprep.storage.retries import explain, tried
 from daskprep.storage.urls import check_own, check_protocol, public_name
 
 __all__ = ["MediaReader", "content_name", "save_in_memory"]
@@ -176,26 +178,29 @@ class MediaReader:
             raise MediaError(f"{found.path}: {_CELL_ERRORS[error.errno]}") from error
 
     def _remote(self, found: Folder) -> bytes:
+        assert isinstance(found.files, RemoteFiles)
         try:
-            with found.filesystem.open(found.path, "rb") as file:
-                size = getattr(file, "size", None) or 0
-                self._check_size(size, found.url)
-                # Of a web server that does not tell the size, a read gives what has arrived.
-                pieces = [file.read(size or _PIECE_BYTES)]
-                while pieces[-1]:
-                    self._check_size(sum(map(len, pieces)), found.url)
-                    pieces.append(file.read(_PIECE_BYTES))
-                return b"".join(pieces)
+            return tried(lambda: self._fetched(found), found.files.attempts)
         except MediaError:
             raise
         except Exception as error:
             reason = _reason(error)
             if reason is not None:
                 raise MediaError(f"{found.url}: {reason}") from error
-            raise OSError(
-                f"{found.url} cannot be read ({type(error).__name__}); check the connection, and the credentials "
-                "in storage_options"
-            ) from error
+            raise OSError(f"{found.url} cannot be read {explain(error)}") from error
+
+    def _fetched(self, found: Folder) -> bytes:
+        with found.filesystem.open(found.path, "rb") as file:
+            size = getattr(file, "size", None) or 0
+            self._check_size(size, found.url)
+            # Of a web server that does not tell the size, a read gives what has arrived.
+            pieces = [file.read(size or _PIECE_BYTES)]
+            while pieces[-1]:
+                self._check_size(sum(map(len, pieces)), found.url)
+                pieces.append(file.read(_PIECE_BYTES))
+        if (got := sum(map(len, pieces))) < size:
+            raise EOFError(f"{got:,} of {size:,} bytes came")
+        return b"".join(pieces)
 
     def _check_size(self, size: int, name: str) -> None:
         if size > self.max_bytes:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
@@ -16,6 +16,7 @@ import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.storage.retries import ATTEMPTS, attempts_of, explain, patient, tried
 from daskprep.storage.urls import filesystem_of, public_name
 
 __all__ = ["File", "find_files", "for_each_file", "public_name", "reading"]
@@ -46,6 +47,8 @@ class File:
         Time of the last change, or the file system's own mark of the version.
     folders : tuple
         Columns that the names of folders give: ``city=Rome/part-0.parquet`` has ("city", "Rome").
+    attempts : int
+        How often storage is asked that fails in passing.
     """
 
     name: str
@@ -54,6 +57,7 @@ class File:
     path: str = field(repr=False)
     filesystem: Any = field(default=None, repr=False)
     folders: tuple[tuple[str, str | None], ...] = field(default=(), repr=False)
+    attempts: int = field(default=ATTEMPTS, repr=False)
 
     @property
     def is_local(self) -> bool:
@@ -80,13 +84,17 @@ class File:
         """Open for reading anywhere in the file."""
         if self.is_local:
             return pa.memory_map(self.path)
-        return self.filesystem.open(self.path, "rb")
+        return self._open_remote()
 
     def open_unbuffered(self) -> Any:
         """Open for a reader that asks for exactly the ranges it needs."""
         if self.is_local:
             return pa.memory_map(self.path)
-        return self.filesystem.open(self.path, "rb", cache_type="none")
+        return self._open_remote(cache_type="none")
+
+    def _open_remote(self, **options: Any) -> Any:
+        opened = tried(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
+        return patient(opened, self.attempts)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
         """Return a range of bytes; of local files without a copy."""
@@ -94,9 +102,16 @@ class File:
             with pa.memory_map(self.path) as mapped:
                 mapped.seek(start)
                 return mapped.read_buffer((self.size or 0) - start if stop is None else stop - start)
-        if start == 0 and stop is None:
-            return pa.py_buffer(self.filesystem.cat_file(self.path))
-        return pa.py_buffer(self.filesystem.cat_file(self.path, start=start, end=stop))
+        limits = {} if start == 0 and stop is None else {"start": start, "end": stop}
+        data = tried(lambda: self._whole(self.filesystem.cat_file(self.path, **limits), start, stop), self.attempts)
+        return pa.py_buffer(data)
+
+    def _whole(self, data: bytes, start: int, stop: int | None) -> bytes:
+        """Return what was read; EOFError if it is less than there is."""
+        last = self.size if stop is None else stop if self.size is None else min(stop, self.size)
+        if last is not None and len(data) < last - start:
+            raise EOFError(f"{len(data):,} of {last - start:,} bytes came")
+        return data
 
 
 @contextmanager
@@ -112,9 +127,10 @@ def reading(file: File, kind: str) -> Iterator[None]:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
     except OSError as error:
+        if file.is_local:
+            raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
         # Of remote storage, the error's text may hold the URL with its credentials.
-        reason = str(error) if file.is_local else type(error).__name__
-        raise ConfigError(f"{file.name}: cannot be read as {kind}: {reason}") from error
+        raise ConfigError(f"{file.name}: cannot be read as {kind} {explain(error)}") from error
 
 
 def for_each_file(function: Callable[[File], T], files: Sequence[File]) -> list[T]:
@@ -134,24 +150,26 @@ def find_files(
     Lists keep their order; the files of a folder or glob come in natural order (part-2 before part-10). Of
     folders, files whose name or folder begins with "." or "_" are left out, and those that `is_data` refuses.
     """
-    return [file for path in paths for file in _expand(path, storage_options or {}, is_data)]
+    attempts, options = attempts_of(storage_options or {})
+    files = [file for path in paths for file in _expand(path, options, attempts, is_data)]
+    return [replace(file, attempts=attempts) for file in files]
 
 
-def _expand(given: str, options: Mapping[str, Any], is_data: Callable[[str], bool]) -> list[File]:
+def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]) -> list[File]:
     filesystem, root = _filesystem(given, options)
-    info = _info(filesystem, root, given)
+    info = _info(filesystem, root, given, attempts)
     if info is not None and info["type"] != "directory":
         return [_file(filesystem, info, given, "")]
     if info is not None:
-        return _inside(filesystem, root, given, is_data)
+        return _inside(filesystem, root, given, attempts, is_data)
     if not _MAGIC.search(root):
         raise _missing(filesystem, root, given)
-    found = _asked(given, lambda: filesystem.glob(root, detail=True))
+    found = _asked(given, attempts, lambda: filesystem.glob(root, detail=True))
     base = _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
     files = []
     for path in sorted(found, key=_natural):
         if found[path]["type"] == "directory":
-            files += _inside(filesystem, path, given, is_data, base)
+            files += _inside(filesystem, path, given, attempts, is_data, base)
         else:
             files.append(_file(filesystem, found[path], given, base))
     if not files:
@@ -160,9 +178,9 @@ def _expand(given: str, options: Mapping[str, Any], is_data: Callable[[str], boo
 
 
 def _inside(
-    filesystem: Any, root: str, given: str, is_data: Callable[[str], bool], base: str | None = None
+    filesystem: Any, root: str, given: str, attempts: int, is_data: Callable[[str], bool], base: str | None = None
 ) -> list[File]:
-    found = _asked(given, lambda: filesystem.find(root, detail=True))
+    found = _asked(given, attempts, lambda: filesystem.find(root, detail=True))
     inner = {path: path[len(root) :].lstrip("/") for path in found}
     paths = [path for path, rest in inner.items() if is_data(rest) and not _is_hidden(rest)]
     if not paths:
@@ -191,7 +209,7 @@ def _filesystem(given: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     return filesystem, path
 
 
-def _info(filesystem: Any, path: str, given: str) -> dict[str, Any] | None:
+def _info(filesystem: Any, path: str, given: str, attempts: int) -> dict[str, Any] | None:
     def ask() -> dict[str, Any] | None:
         try:
             info: dict[str, Any] = filesystem.info(path)
@@ -199,19 +217,15 @@ def _info(filesystem: Any, path: str, given: str) -> dict[str, Any] | None:
             return None
         return info
 
-    return _asked(given, ask)
+    return _asked(given, attempts, ask)
 
 
-def _asked(given: str, ask: Callable[[], T]) -> T:
+def _asked(given: str, attempts: int, ask: Callable[[], T]) -> T:
     """Ask a file system, and wrap what goes wrong: each has errors of its own, with no common base."""
     try:
-        return ask()
+        return tried(ask, attempts)
     except Exception as error:
-        name = public_name(given)
-        raise ConfigError(
-            f'"{name}" cannot be listed ({type(error).__name__}); check the path, and the credentials in '
-            "storage_options"
-        ) from error
+        raise ConfigError(f'"{public_name(given)}" cannot be listed {explain(error)}') from error
 
 
 def _missing(filesystem: Any, path: str, given: str) -> ConfigError:

@@ -18,6 +18,7 @@ from numcodecs import blosc
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage.checksum import Buffer, crc32c, flat
 from daskprep.storage.files import Folder
+from daskprep.storage.retries import asking_again
 
 if TYPE_CHECKING:
     import zarr
@@ -259,7 +260,7 @@ def open_group(folder: Folder) -> zarr.Group:
 
     if folder.is_local:
         return zarr.open_group(LocalStore(folder.path, read_only=True), mode="r")
-    mapper = folder.filesystem.get_mapper(folder.path)
+    mapper = asking_again(folder.filesystem).get_mapper(folder.path)
     return zarr.open_group(FsspecStore.from_mapper(mapper, read_only=True), mode="r")
 
 

@@ -15,6 +15,7 @@ from daskprep.errors import ConfigError
 from daskprep.storage.checksum import Buffer, flat
 from daskprep.storage.local_files import GrowingFile, LocalFiles
 from daskprep.storage.remote_files import RemoteFiles
+from daskprep.storage.retries import attempts_of
 from daskprep.storage.urls import filesystem_of, public_name
 
 __all__ = ["Folder"]
@@ -65,9 +66,9 @@ class Folder:
             local: str = LocalFileSystem._strip_protocol(given)
             return cls(local, local, LocalFiles(local, follows))
         # Other processes write here as well: a listing that was kept would miss their files.
-        options = {"use_listings_cache": False, **(storage_options or {})}
+        attempts, options = attempts_of({"use_listings_cache": False, **(storage_options or {})})
         filesystem, inner = filesystem_of(given, options)
-        return cls(public_name(given).rstrip("/"), inner.rstrip("/"), RemoteFiles(filesystem))
+        return cls(public_name(given).rstrip("/"), inner.rstrip("/"), RemoteFiles(filesystem, attempts))
 
     @property
     def is_local(self) -> bool:

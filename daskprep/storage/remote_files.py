@@ -7,28 +7,38 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from daskprep.errors import StorageFullError
 from daskprep.storage.local_files import FULL
+from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
 
-__all__ = ["RemoteFiles"]
+__all__ = ["RemoteFiles", "explained"]
 
 _REMOVING_THREADS = 16
 # Names there hold no folders, and to make one could make a bucket.
 _WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"})
+
+T = TypeVar("T")
 
 
 class RemoteFiles:
     """Reads and writes at paths of one file system; `Folder` says what each method promises.
 
     Paths are taken as they are, never as patterns: no method of fsspec that expands "*" is called.
+
+    Attributes
+    ----------
+    attempts : int
+        How often a request is tried that fails in passing.
     """
 
-    def __init__(self, filesystem: Any) -> None:
+    def __init__(self, filesystem: Any, attempts: int = ATTEMPTS) -> None:
+        ask_once(filesystem)
         self._filesystem = filesystem
+        self.attempts = attempts
         self._process = os.getpid()
 
     @property
@@ -37,6 +47,7 @@ class RemoteFiles:
             # After a fork, the thread that the file system's event loop ran in is gone.
             make, arguments = self._filesystem.__reduce__()[:2]
             self._filesystem, self._process = make(*arguments), os.getpid()
+            ask_once(self._filesystem)
         return self._filesystem
 
     @property
@@ -51,7 +62,12 @@ class RemoteFiles:
         return hash(self._filesystem)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RemoteFiles, (self.filesystem,)
+        return RemoteFiles, (self.filesystem, self.attempts)
+
+    def _asked(self, url: str, what: str, ask: Callable[[], T]) -> T:
+        """Return what the file system answers, at the last attempt at the latest."""
+        with explained(url, what):
+            return tried(ask, self.attempts)
 
     @contextmanager
     def writer(self, path: str, url: str, durable: bool) -> Iterator[Callable[[memoryview], None]]:
@@ -59,7 +75,8 @@ class RemoteFiles:
         content = bytearray()
         yield content.extend
         data = bytes(content)
-        with _explained(url, "written"):
+
+        def put() -> None:
             try:
                 self.filesystem.pipe_file(path, data)
             except FileNotFoundError:
@@ -67,6 +84,8 @@ class RemoteFiles:
                     raise
                 self.filesystem.makedirs(path.rpartition("/")[0], exist_ok=True)
                 self.filesystem.pipe_file(path, data)
+
+        self._asked(url, "written", put)
 
     @contextmanager
     def locked(self, path: str, url: str) -> Iterator[None]:
@@ -78,8 +97,9 @@ class RemoteFiles:
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
         if start == 0 and stop is None:
-            with _explained(url, "read"):
-                return bytes(self.filesystem.cat_file(path))
+            # s3fs would ask for the size first, and no reason is told of a request that fails there.
+            options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
+            return self._asked(url, "read", lambda: bytes(self.filesystem.cat_file(path, **options)))
         size = self.size(path, url)
         if size is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
@@ -101,25 +121,33 @@ class RemoteFiles:
         yield read_into
 
     def _range(self, path: str, url: str, start: int, stop: int) -> bytes:
-        with _explained(url, "read"):
+        def ask() -> bytes:
             try:
-                return bytes(self.filesystem.cat_file(path, start=start, end=stop))
-            except FileNotFoundError:
-                raise
-            except Exception:
+                data = bytes(self.filesystem.cat_file(path, start=start, end=stop))
+            except Exception as error:
+                if isinstance(error, FileNotFoundError) or is_passing(error):
+                    raise
                 # Stores have errors of their own for a range behind the end of a file.
                 size = self.size(path, url)
                 if size is None or start < size:
                     raise
                 return b""
+            if len(data) < stop - start and len(data) < min(stop, self.size(path, url) or 0) - start:
+                raise EOFError(f"{len(data):,} of {stop - start:,} bytes came")
+            return data
+
+        return self._asked(url, "read", ask)
 
     def mapped(self, path: str, url: str) -> pa.Buffer:
         return pa.py_buffer(self.read(path, url, 0, None))
 
     def size(self, path: str, url: str) -> int | None:
-        with suppress(FileNotFoundError), _explained(url, "looked up"):
+        def ask() -> Any:
             self.filesystem.invalidate_cache()
-            info = self.filesystem.info(path)
+            return self.filesystem.info(path)
+
+        with suppress(FileNotFoundError):
+            info = self._asked(url, "looked up", ask)
             return int(info["size"]) if info["type"] == "file" else None
         return None
 
@@ -128,9 +156,12 @@ class RemoteFiles:
             yield found[len(path) :].lstrip("/"), int(info["size"])
 
     def children(self, path: str, url: str) -> list[str]:
-        with suppress(FileNotFoundError), _explained(url, "listed"):
+        def ask() -> Any:
             self.filesystem.invalidate_cache()
-            found = self.filesystem.ls(path, detail=False)
+            return self.filesystem.ls(path, detail=False)
+
+        with suppress(FileNotFoundError):
+            found = self._asked(url, "listed", ask)
             # Of a path that is a file, `ls` gives the file.
             return [name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != path]
         return []
@@ -138,42 +169,46 @@ class RemoteFiles:
     def remove(self, paths: Sequence[str], url: str) -> None:
         def remove_one(path: str) -> None:
             with suppress(FileNotFoundError):
-                self.filesystem.rm_file(path)
+                tried(lambda: self.filesystem.rm_file(path), self.attempts)
 
-        with _explained(url, "removed"), ThreadPoolExecutor(_REMOVING_THREADS) as pool:
+        with explained(url, "removed"), ThreadPoolExecutor(_REMOVING_THREADS) as pool:
             list(pool.map(remove_one, paths))
 
     def remove_all(self, path: str, url: str) -> None:
         self.remove(list(self._find(path, url)), url)
         if self.protocol in _WITHOUT_FOLDERS:
             return
-        with suppress(FileNotFoundError), _explained(url, "removed"):
+        with suppress(FileNotFoundError), explained(url, "removed"):
             folders = self.filesystem.find(path, withdirs=True, detail=True)
             for folder in sorted(folders, key=len, reverse=True):
                 self.filesystem.rmdir(folder)
 
     def _find(self, path: str, url: str) -> dict[str, Any]:
-        with suppress(FileNotFoundError), _explained(url, "listed"):
+        def ask() -> dict[str, Any]:
             self.filesystem.invalidate_cache()
             found: dict[str, Any] = self.filesystem.find(path, detail=True)
+            return found
+
+        with suppress(FileNotFoundError):
+            found = self._asked(url, "listed", ask)
             # Of a path that is a file, `find` gives the file.
             return {name: info for name, info in found.items() if name != path}
         return {}
 
 
 @contextmanager
-def _explained(url: str, what: str) -> Iterator[None]:
+def explained(url: str, what: str) -> Iterator[None]:
     """Name the file without credentials: each file system has errors of its own, with no common base."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from error
+        if is_passing(error):
+            raise OSError(f"{url} cannot be {what} {explain(error)}") from error
+        bucket = " (NoSuchBucket)" if "NoSuchBucket" in reason_of(error) else ""
+        raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}{bucket}", url) from error
     except Exception as error:
         if isinstance(error, OSError) and error.errno in FULL:
             raise StorageFullError(f"{url}: no room there: make room, or write elsewhere") from error
         if isinstance(error, OSError) and getattr(error, "filename", None) == url:
             raise
-        raise OSError(
-            f"{url} cannot be {what} ({type(error).__name__}); check the connection, and the credentials in "
-            "storage_options"
-        ) from error
+        raise OSError(f"{url} cannot be {what} {explain(error)}") from error

@@ -11,6 +11,7 @@ import fsspec
 from fsspec.core import url_to_fs
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.storage.retries import ask_once, tried_once
 
 __all__ = ["PROTOCOLS", "ReceivedPath", "check_own", "check_protocol", "filesystem_of", "public_name"]
 
@@ -65,6 +66,8 @@ def check_protocol(url: str) -> None:
 def filesystem_of(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
     """Return the file system that a path or URL names, and the path there."""
     protocol = url.partition("://")[0] if "://" in url else ""
+    if protocol in {"s3", "s3a"}:
+        options = tried_once(options)
     try:
         filesystem, path = url_to_fs(url, **(options if protocol not in {"", "file", "local"} else {}))
     except ImportError as error:
@@ -78,6 +81,7 @@ def filesystem_of(url: str, options: Mapping[str, Any]) -> tuple[Any, str]:
             raise ConfigError(f'"{public_name(url)}" cannot be opened: check how it is spelled') from error
         known = did_you_mean(protocol, fsspec.available_protocols())
         raise ConfigError(f'"{public_name(url)}" cannot be opened: {error}.{known}') from error
+    ask_once(filesystem)
     return filesystem, path
 
 

@@ -314,8 +314,7 @@ def test_errors_hold_no_secret(file, s3, tmp_path):
     url, options = f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options
     dataset = write(file, url, options)
     dataset.root.remove(f"{dataset.version}/metadata.json")
-    at_once = {"retries": {"max_attempts": 0}}
-    closed = {**options, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}, "config_kwargs": at_once}
+    closed = {**options, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}, "attempts": 1}
     calls = [
         lambda: open_dataset(url, storage_options=options),
         lambda: open_dataset(url, storage_options=closed),

@@ -1,0 +1,148 @@
+"""Requests to storage that are tried again, and what is said of those that fail: reasons, never URLs or credentials."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+from daskprep.errors import ConfigError
+from daskprep.storage.local_files import FULL
+
+__all__ = [
+    "ATTEMPTS", "ask_once", "asking_again", "attempts_of", "explain", "is_passing", "patient", "reason_of", "tried",
+    "tried_once",
+]  # fmt: skip
+
+ATTEMPTS = 8
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
+_PATIENCE = 60.0  # seconds after which nothing is begun again
+_FINAL = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
+# Libraries of stores raise errors of their own.
+_NETWORK = re.compile(r"(aiohttp|aiobotocore|botocore|gcsfs|google|azure|requests|urllib3|http|ssl)(\.|$)")
+_COME_AGAIN = frozenset({408, 429})
+_CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+_OF_CREDENTIALS = re.compile(r"Token|Access|Signature|Credential|Forbid|Unauthorized|\b40[13]\b")
+
+T = TypeVar("T")
+
+
+def attempts_of(options: Mapping[str, Any]) -> tuple[int, dict[str, Any]]:
+    """Return how often a request is tried, and the options that are the file system's own."""
+    own = dict(options)
+    attempts = own.pop("attempts", ATTEMPTS)
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 1:
+        raise ConfigError(f'storage_options: "attempts" is how often a request is tried, 1 or more, not {attempts!r}')
+    return attempts, own
+
+
+def tried(call: Callable[[], T], attempts: int) -> T:
+    """Return what a call gives that may fail in passing; the last error knows how often it was tried."""
+    started, pause = time.monotonic(), _FIRST_PAUSE
+    for attempt in range(1, attempts + 1):
+        try:
+            return call()
+        except Exception as error:
+            is_late = time.monotonic() - started > _PATIENCE
+            if attempt == attempts or is_late or not is_passing(error):
+                error.attempts = attempt  # type: ignore[attr-defined]
+                raise
+        # Not all at once: who waits together would come together.
+        time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 no secret
+        pause = min(2 * pause, _LONGEST_PAUSE)
+    raise AssertionError
+
+
+def tried_once(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by which botocore asks S3 once: it, and s3fs twice, would multiply attempts."""
+    return {**options, "config_kwargs": {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}}
+
+
+def ask_once(filesystem: Any) -> None:
+    """Let s3fs ask once, too."""
+    if type(filesystem).__module__.startswith("s3fs"):
+        filesystem.retries = 1
+
+
+def asking_again(filesystem: Any) -> Any:
+    """Return a file system that asks again by itself, for those who ask it once."""
+    if not type(filesystem).__module__.startswith("s3fs"):
+        return filesystem
+    options = filesystem.storage_options
+    config = {**options.get("config_kwargs", {}), "retries": {"max_attempts": 5}}
+    return type(filesystem)(*filesystem.storage_args, **{**options, "config_kwargs": config})
+
+
+def patient(file: Any, attempts: int) -> Any:
+    """Let an open file of fsspec try again to fetch what it does not hold yet."""
+    cache: Any = getattr(file, "cache", None)
+    if (fetch := getattr(cache, "fetcher", None)) is not None:
+        cache.fetcher = lambda start, end: tried(lambda: fetch(start, end), attempts)
+    return file
+
+
+def is_passing(error: BaseException) -> bool:
+    """Tell whether the same request may succeed a moment later."""
+    *_, first = _chain(error)  # of web servers, fsspec says of all that fails that the file is not there
+    for one in _chain(error):
+        if (status := _status(one)) is not None:
+            return status >= 500 or status in _COME_AGAIN
+    if isinstance(first, _FINAL) or getattr(first, "errno", None) in FULL or "Credential" in type(first).__name__:
+        return False
+    return isinstance(first, OSError | EOFError) or bool(_NETWORK.match(type(first).__module__))
+
+
+def reason_of(error: BaseException) -> str:
+    """Return why a request failed: its class, and the code that the store or the system gave."""
+    codes = (code for said in (_code, _status, _strerror) for one in _chain(error) if (code := said(one)))
+    tries = getattr(error, "attempts", 1)
+    *_, first = _chain(error)
+    named = first if isinstance(error, FileNotFoundError) else error
+    said = [type(named).__name__, *(str(code) for code in islice(codes, 1))]
+    return ", ".join([*said, *([f"{tries} attempts"] if tries > 1 else [])])
+
+
+def explain(error: BaseException) -> str:
+    """Return why a request failed, and what to do."""
+    reason = reason_of(error)
+    if is_passing(error) and getattr(error, "attempts", 1) > 1:
+        remedy = 'check the connection, try later, or raise "attempts" in storage_options'
+    elif _OF_CREDENTIALS.search(reason):
+        remedy = "check the credentials in storage_options, and what they allow"
+    else:
+        remedy = "check the connection, and the credentials in storage_options"
+    return f"({reason}); {remedy}"
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _response(error: BaseException) -> Mapping[str, Any]:
+    """Return what botocore keeps of an answer."""
+    response = getattr(error, "response", None)
+    return response if isinstance(response, Mapping) else {}
+
+
+def _status(error: BaseException) -> int | None:
+    """Return the status of HTTP that an error is about."""
+    kept = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+    # aiohttp has codes of its own, which are none.
+    own = "code" if type(error).__module__.startswith("gcsfs") else "status"
+    return next((one for one in (kept, getattr(error, own, None)) if isinstance(one, int) and 400 <= one < 600), None)
+
+
+def _code(error: BaseException) -> str | None:
+    code = str(_response(error).get("Error", {}).get("Code", ""))
+    return code if _CODE.fullmatch(code) else None
+
+
+def _strerror(error: BaseException) -> str | None:
+    number = error.errno if isinstance(error, OSError) else None
+    return os.strerror(number) if isinstance(number, int) else None
