@@ -8,7 +8,7 @@ TEST_ARGS ?= -n 2 --dist loadfile
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow lint format types docs docs-check check bench clean
+.PHONY: help demo test slow mutation lint format types docs docs-check check bench clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,6 +21,9 @@ test: $(VENV)/.test-extra ## all tests but the slow ones
 
 slow: $(VENV)/.test-extra ## the slow tests
 	$(BIN)/python -m pytest -m slow
+
+mutation: $(VENV)/.test-extra ## change the code in small ways and see which changes no test notices; MODULES="daskprep/..." for some
+	$(BIN)/python tests/mutation/run.py $(MODULES)
 
 lint: $(VENV)/.dev-extra ## style, formatting, layers, spelling
 	$(BIN)/ruff check .

@@ -242,7 +242,7 @@ class Schedule:
 
     def _has_tail(self, batches: range) -> bool:
         """Tell whether what is left behind the full batches is given with the last of some batches."""
-        return batches[-1] == len(self) - 1 and self._rest > 0 and not self.drop_last
+        return batches[-1] == len(self) - 1 and not self.drop_last
 
     def places(self, batches: range) -> list[int]:
         """Return the places of the blocks that hold this rank's share of some batches: those of `window`, sooner."""

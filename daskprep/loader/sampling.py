@@ -14,6 +14,7 @@ from sklearn.base import clone
 from daskprep.balance import Balance
 from daskprep.classes import ClassCounts, class_names
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.kernels import smallest_uint
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.storage.checksum import crc32c
 
@@ -122,8 +123,7 @@ def sampling_of(
         targets = clone(balance).set_params(counts=counts).targets(totals)
     if not targets.sum():
         raise ConfigError(f'no row would be given: every class of "{column}" has a weight of 0')
-    smallest = np.uint8 if len(ids) <= 256 else np.uint16 if len(ids) <= 65_536 else np.uint32
-    return Sampling(codes.astype(smallest), targets, split.layout.block_rows, seed)
+    return Sampling(codes.astype(smallest_uint(len(ids))), targets, split.layout.block_rows, seed)
 
 
 def _as_decoded(value: Any) -> Any:

@@ -156,6 +156,58 @@ def test_no_block_is_let_go_that_is_needed(shuffle):
         assert set(schedule.places(range(batch, schedule.full))) <= needed
 
 
+def random_schedules():
+    """Give small schedules of every kind, and some batches of each."""
+    rng = np.random.default_rng(0)
+    while True:
+        streams, world = (int(number) for number in rng.choice([1, 2, 3, 4, 6, 12], 2))
+        batch_size, block_rows = 12 * int(rng.integers(1, 4)), int(rng.choice([1, 2, 3, 5, 7, 30]))
+        if streams % world and streams > 1:
+            continue
+        options = {"shuffle": streams > 1, "drop_last": bool(rng.integers(2)), "rank": int(rng.integers(world))}
+        schedule = make_schedule(int(rng.integers(12, 130)), block_rows, batch_size, streams, world=world, **options)
+        if len(schedule):
+            batches = range(int(rng.integers(len(schedule))), len(schedule), int(rng.integers(1, 4)))
+            yield schedule, batches[: int(rng.integers(1, 5))]
+
+
+def test_the_places_of_batches_are_those_of_their_rows():
+    for schedule, batches in itertools.islice(random_schedules(), 600):
+        assert set(schedule.places(batches)) == set(schedule.window(batches).places)
+
+
+def test_blocks_are_needed_until_all_rows_of_a_rank_s_streams_are_given():
+    for schedule, batches in itertools.islice(random_schedules(), 300):
+        own = schedule.batch_size // schedule.world_size
+        of_block = np.repeat(np.arange(len(schedule.blocks.order)), np.diff(schedule.blocks.starts))
+        streams = {number // schedule.share for number in range(schedule.rank * own, (schedule.rank + 1) * own)}
+        begun = min(batches.start, schedule.full) * schedule.share
+        left = [of_block[schedule.borders[one] + begun : schedule.borders[one + 1]] for one in streams]
+        everywhere = np.arange(len(schedule.blocks.order))
+        needed = everywhere[schedule.needed(everywhere, batches.start)]
+        np.testing.assert_array_equal(needed, np.unique(np.concatenate(left)))
+
+
+def test_an_epoch_that_goes_on_needs_what_is_left():
+    whole, left = make_schedule(96, 4, 24, 12), make_schedule(96, 4, 24, 12, given=48)
+    everywhere = np.arange(24)
+    np.testing.assert_array_equal(left.needed(everywhere, 1), whole.needed(everywhere, 3))
+
+
+@pytest.mark.parametrize(
+    ("rows", "streams", "sizes"),
+    [(9, 2, (4, 5)), (10, 2, (4, 4, 2)), (1, 2, (1,)), (8, 2, (4, 4)), (9, 1, (4, 4, 1)), (11, 4, (4, 7))],
+)
+def test_what_is_left_makes_a_batch_if_each_stream_could_give_a_row(rows, streams, sizes):
+    schedule = make_schedule(rows, 10, 4, streams)
+    assert len(schedule) == len(sizes)
+    assert schedule.window(range(len(sizes))).sizes == sizes
+
+
+def test_an_epoch_of_which_all_was_given_is_over():
+    assert len(make_schedule(48, 10, 24, 12, given=48)) == 0
+
+
 def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
     schedule = make_schedule(10**9, 32_768, 1024, 16, given=512_000 * 1024)
     monkeypatch.setattr(Blocks, "rows_within", lambda self, block: pytest.fail("the rows of a block were ordered"))
@@ -166,7 +218,8 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
 
 @pytest.mark.parametrize(
     ("batch_size", "streams"),
-    [(1024, 16), (1, 1), (7, 7), (48, 16), (20, 20), (100, 20), (63, 21), (34, 17), (65, 13), (131, 131), (134, 67)],
+    [(1024, 16), (1, 1), (7, 7), (48, 16), (20, 20), (100, 20), (63, 21), (34, 17), (65, 13), (131, 131), (134, 67)]
+    + [(30, 30), (60, 20), (67 * 8, 8), (71 * 7, 71), (128, 16), (64 * 3, 16), (2 * 64 + 66, 97)],
 )
 def test_streams_divide_the_batch(batch_size, streams):
     assert default_streams(batch_size) == streams
@@ -186,8 +239,22 @@ def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
         np.testing.assert_array_equal(together.rows_within(block), alone)
 
 
+class EveryRowTwice:
+    def rows(self, block, epoch):
+        return np.repeat(np.arange(3) + 10 * epoch, 2)
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_sampling_chooses_the_rows_of_a_block(shuffle):
+    blocks = Blocks(np.array([6, 6]), 3, seed=1, epoch=2, shuffle=shuffle, sampling=EveryRowTwice())
+    found = blocks.rows_within(1).tolist()
+    assert sorted(found) == [20, 20, 21, 21, 22, 22]
+    assert (found == sorted(found)) is not shuffle
+
+
 def test_orders_of_large_blocks_are_not_kept():
     blocks = Blocks(np.full(5, 10_000), 10_000, seed=1, epoch=0, shuffle=True)
     for block in range(5):
-        assert sorted(blocks.rows_within(block)) == list(range(10_000))
+        alone = permute(np.arange(10_000), 10_000, make_key(1, "rows", 0, block))
+        np.testing.assert_array_equal(blocks.rows_within(block), alone)
     assert not blocks._orders

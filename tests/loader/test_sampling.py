@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError
+from daskprep.loader.sampling import Sampling
 
 
 def given(loader):
@@ -52,6 +54,40 @@ def test_labels_of_a_binary_output_may_be_bools(train, table, counts):
     assert times[table["sold"]].sum() == 300
 
 
+def test_classes_may_be_numbers_and_many(tmp_path):
+    table = pd.DataFrame({"year": np.arange(300) + 0.0})
+    features = {"year": dp.Number(normalization=None)}
+    dp.Preprocessor(features, split=dp.RandomSplit((1.0, 0.0, 0.0))).fit_write(table, tmp_path / "years.dp")
+    loader = dp.open_dataset(tmp_path / "years.dp")["train"].loader(
+        48, row_ids=True, weights={"year": {0.0: 3, 299.0: 0, 256: 2}}
+    )
+    times = given(loader)
+    expected = np.ones(300, dtype=int)
+    expected[[0, 256, 299]] = 3, 2, 0
+    np.testing.assert_array_equal(times[:300], expected)
+
+
+def test_rows_of_a_block_are_the_ones_that_were_released():
+    """A promise: a run that goes on after an upgrade would be given other rows."""
+    sampling = Sampling(np.array([0, 0, 0, 0, 0, 1, 1, 0, 1], np.uint8), np.array([4, 7]), 5, seed=3)
+    assert sampling.sizes.tolist() == [3, 8]
+    assert [sampling.rows(block, 2).tolist() for block in range(2)] == [[0, 1, 2], [0, 0, 1, 1, 1, 2, 3, 3]]
+
+
+def test_a_class_of_one_row_or_none_gives_what_it_should():
+    sampling = Sampling(np.array([0, 0, 2], np.uint8), np.array([2, 0, 5]), 2, seed=0)
+    assert sampling.sizes.tolist() == [2, 5]
+    assert sampling.rows(1, 0).tolist() == [0] * 5
+
+
+def test_samplings_differ_in_their_digests():
+    codes, targets = np.array([0, 1, 1], np.uint8), np.array([2, 4])
+    digests = [Sampling(codes, targets, 2, 0).digest, Sampling(codes[::-1].copy(), targets, 2, 0).digest]
+    digests.append(Sampling(codes, targets + 1, 2, 0).digest)
+    assert len(set(digests)) == 3
+    assert all(len(digest) == 8 for digest in digests)
+
+
 def test_other_epochs_give_other_rows(train, table):
     loader = train.loader(48, row_ids=True, balance=dp.Undersample("sold", ratio=1.0))
     epochs = [given(loader) for _ in range(3)]
@@ -81,6 +117,11 @@ def test_ranks_share_what_is_sampled(train, world):
         ({"weights": {"city": {"Rome": -1}}}, "expected a number from 0"),
         ({"weights": {"city": {"Rome": float("nan")}}}, "expected a number from 0"),
         ({"weights": {"city": {"Rome": 0, "Oslo": 0, "Bern": 0}}}, 'every class of "city" has a weight of 0'),
+        ({"weights": {"city": {"Rome": float("inf")}}}, "expected a number from 0"),
+        ({"weights": {"city": {"Rome": "2"}}}, "expected a number from 0"),
+        ({"weights": {"city": {"Rome": True}}}, "expected a number from 0"),
+        ({"weights": {"city": {}, "sold": {}}}, "expected classes of one output"),
+        ({"weights": ["city"]}, "expected classes of one output"),
         ({"weights": {"city": 2.0}}, "expected classes of one output"),
         ({"weights": {}}, "expected classes of one output"),
         (

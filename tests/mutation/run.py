@@ -1,0 +1,346 @@
+"""Change the package in small ways, one at a time, and see whether the nearest tests notice.
+
+    .venv/bin/python tests/mutation/run.py [daskprep/permutation.py ...] [--jobs 2]
+
+Prints every change that no test noticed, and the share that was noticed. Changes that make no difference to what
+the package does are listed, with reasons, in ``accepted.toml``; the share leaves them out.
+
+A module and its tests are imported once. Each change is made in a process forked from there: the code of one
+function is compiled anew and put in its place, and the tests that reach the changed lines run, the quickest first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import gc
+import importlib
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType, ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from changes import Change, find_changes
+
+ROOT = Path(__file__).parents[2]
+ACCEPTED = Path(__file__).with_name("accepted.toml")
+RESULTS = ROOT / "build" / "mutation"
+WANTED_PERCENT = 90
+
+MERGING = "tests/summaries/test_merging.py"
+TOKEN_COUNTS = "tests/summaries/test_token_counts.py"
+NEAREST_TESTS = {
+    "daskprep/permutation.py": ["tests/test_permutation.py"],
+    "daskprep/classes.py": ["tests/test_classes.py"],
+    "daskprep/split/__init__.py": ["tests/test_split.py"],
+    "daskprep/split/base.py": ["tests/test_split.py"],
+    "daskprep/split/columns.py": ["tests/test_split.py"],
+    "daskprep/split/random.py": ["tests/test_split.py"],
+    "daskprep/split/times.py": ["tests/test_split.py"],
+    "daskprep/balance.py": ["tests/test_balance.py"],
+    "daskprep/vocabulary/special_symbols.py": ["tests/test_vocabulary.py"],
+    "daskprep/vocabulary/token_index.py": ["tests/test_vocabulary.py"],
+    "daskprep/vocabulary/vocabulary.py": ["tests/test_vocabulary.py"],
+    "daskprep/summaries/base.py": [MERGING],
+    "daskprep/summaries/distinct_values.py": ["tests/test_column_types.py"],
+    "daskprep/summaries/file_sample.py": [MERGING],
+    "daskprep/summaries/frame.py": [MERGING],
+    "daskprep/summaries/lengths.py": ["tests/summaries/test_lengths.py", MERGING],
+    "daskprep/summaries/moments.py": ["tests/summaries/test_moments.py", MERGING],
+    "daskprep/summaries/multiset.py": ["tests/summaries/test_quantiles.py", "tests/summaries/test_lengths.py", MERGING],
+    "daskprep/summaries/quantiles.py": ["tests/summaries/test_quantiles.py", MERGING],
+    "daskprep/summaries/rejects.py": ["tests/summaries/test_rejects.py", MERGING],
+    "daskprep/summaries/spill.py": [TOKEN_COUNTS, "tests/summaries/test_token_hash.py"],
+    "daskprep/summaries/token_counts.py": [TOKEN_COUNTS, MERGING],
+    "daskprep/summaries/token_hash.py": ["tests/summaries/test_token_hash.py"],
+    "daskprep/summaries/token_order.py": ["tests/summaries/test_token_order.py", TOKEN_COUNTS],
+    "daskprep/loader/order.py": ["tests/loader/test_order.py", "tests/loader/test_state.py"],
+    "daskprep/loader/sampling.py": ["tests/loader/test_sampling.py"],
+    "daskprep/storage/manifest.py": ["tests/storage/test_manifest.py"],
+    "daskprep/writing/versions.py": ["tests/writing/test_versions.py"],
+    "daskprep/writing/placement.py": ["tests/writing/test_placement.py"],
+    "daskprep/column_types/rules.py": ["tests/test_column_types.py"],
+}
+
+
+class Reach(NamedTuple):
+    """How long a test takes, in seconds, and the lines of the module that it runs."""
+
+    item: pytest.Item
+    seconds: float
+    lines: set[int]
+
+
+class Trial(NamedTuple):
+    """A process that runs the tests of one change."""
+
+    change: Change
+    folder: str
+    ends_at: float
+
+
+class Trials:
+    """A plugin that runs no tests in this process, but in one for each change."""
+
+    def __init__(self, path: str, jobs: int, only: set[str] | None) -> None:
+        self.path, self.jobs, self.only = ROOT / path, jobs, only
+        self.module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
+        self.tree = ast.parse(self.path.read_text())
+        self.missed: list[Change] = []
+        self.count = 0
+        self._in_child = False
+        self._running: dict[int, Trial] = {}
+
+    def pytest_sessionstart(self) -> None:
+        import hypothesis  # pytest wants to import it first
+
+        # The same examples each time, and no search for smaller ones: that a test fails is all that counts.
+        hypothesis.settings.register_profile(
+            "mutation",
+            deadline=None,
+            phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+            derandomize=True,
+            max_examples=50,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        )
+        hypothesis.settings.load_profile("mutation")
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        reaches = self._reaches(session)
+        gc.freeze()
+        for change in find_changes(self.tree):
+            self.count += 1
+            if self.only is not None and change.describe() not in self.only:
+                continue
+            reached = [reach for reach in reaches if change.function is None or reach.lines & set(change.lines)]
+            if not reached:
+                self.missed.append(change)
+                continue
+            while len(self._running) >= self.jobs:
+                self._wait()
+            self._start(change, sorted(reached, key=lambda reach: reach.seconds))
+        while self._running:
+            self._wait()
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        # One failure is enough, and a report of it would take longer than most tests.
+        if self._in_child and call.excinfo and not call.excinfo.errisinstance(pytest.skip.Exception):
+            os._exit(1)
+
+    def _reaches(self, session: pytest.Session) -> list[Reach]:
+        with tempfile.TemporaryDirectory() as folder:
+            _give_away(folder)
+            child = os.fork()
+            if not child:
+                self._trace(session, folder)
+            os.waitpid(child, 0)
+            reaches = json.loads(Path(folder, "reaches").read_text())
+        for item, (*_, passed) in zip(session.items, reaches, strict=True):
+            if not passed:
+                print(f"    left out, since it fails without a change: {item.nodeid}", file=sys.stderr)
+        return [
+            Reach(item, seconds, set(lines))
+            for item, (seconds, lines, passed) in zip(session.items, reaches, strict=True)
+            if passed
+        ]
+
+    def _trace(self, session: pytest.Session, folder: str) -> None:
+        _enter(folder)
+        lines: set[int] = set()
+        file = self.module.__file__
+
+        def trace(frame: FrameType, event: str, _: object) -> Callable[..., Any] | None:
+            if frame.f_code.co_filename != file:
+                return None
+            lines.add(frame.f_lineno)
+            return trace
+
+        sys.settrace(trace)
+        threading.settrace(trace)
+        reaches = []
+        for item, next_item in _pairs(session.items):
+            lines.clear()
+            start, failed = time.perf_counter(), session.testsfailed
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
+            reaches.append((time.perf_counter() - start, sorted(lines), session.testsfailed == failed))
+        Path("reaches").write_text(json.dumps(reaches))
+        os._exit(0)
+
+    def _start(self, change: Change, reached: list[Reach]) -> None:
+        limit = 3 + int(3 * sum(reach.seconds for reach in reached))
+        folder = tempfile.mkdtemp()
+        _give_away(folder)
+        child = os.fork()
+        if not child:
+            _enter(folder)
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 1))
+            self._install(change)
+            self._in_child = True
+            for item, next_item in _pairs([reach.item for reach in reached]):
+                item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
+            os._exit(0)
+        # Processes share the machine, and one that waits for itself uses no processor.
+        self._running[child] = Trial(change, folder, time.monotonic() + 6 * limit)
+
+    def _install(self, change: Change) -> None:
+        change.make()
+        if change.function is None:
+            self._set_constant(change.statement)
+            return
+        code = _find_code(compile(self.tree, self.module.__file__, "exec"), change.function)
+        _find_function(self.module, change.function).__code__ = code
+
+    def _set_constant(self, statement: ast.stmt) -> None:
+        names = dict(vars(self.module))
+        exec(compile(ast.Module([statement], []), str(self.path), "exec"), names)
+        for name in [node.id for node in ast.walk(statement) if isinstance(getattr(node, "ctx", None), ast.Store)]:
+            before = vars(self.module)[name]
+            # Modules that imported it have it too.
+            for module in [module for key, module in sys.modules.items() if key.startswith("daskprep")]:
+                if vars(module).get(name) is before:
+                    setattr(module, name, names[name])
+
+    def _wait(self) -> None:
+        while True:
+            child, status = os.waitpid(-1, os.WNOHANG)
+            if child:
+                break
+            for late in [pid for pid, trial in self._running.items() if trial.ends_at < time.monotonic()]:
+                os.kill(late, signal.SIGKILL)
+            time.sleep(0.005)
+        trial = self._running.pop(child)
+        shutil.rmtree(trial.folder, ignore_errors=True)
+        if not status:
+            self.missed.append(trial.change)
+
+
+def _pairs(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, pytest.Item | None]]:
+    yield from zip(items, [*items[1:], None], strict=True)
+
+
+def _give_away(folder: str) -> None:
+    if os.geteuid() == 0:
+        os.chown(folder, 65534, 65534)
+
+
+def _enter(folder: str) -> None:
+    """Work in `folder` alone: changed code may write and delete where it should not, and root may everywhere."""
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    os.chdir(folder)
+    os.environ["HOME"] = os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.tempdir = folder
+    handle = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(handle, 1)
+    os.dup2(handle, 2)
+
+
+def _find_code(code: CodeType, name: str) -> CodeType:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_qualname == name:
+                return constant
+            if name.startswith(f"{constant.co_qualname}."):
+                return _find_code(constant, name)
+    raise LookupError(name)
+
+
+def _find_function(module: ModuleType, name: str) -> FunctionType:
+    value: Any = module
+    for part in name.split("."):
+        value = vars(value)[part]
+    while not isinstance(value, FunctionType):
+        match value:
+            case property():
+                value = value.fget
+            case cached_property():
+                value = value.func
+            case _:  # class methods, static methods, functools.cache
+                value = value.__wrapped__
+    while hasattr(value, "__wrapped__"):  # context managers
+        value = value.__wrapped__
+    return value
+
+
+def try_module(path: str, jobs: int, again: bool) -> None:
+    """Try the changes of a module, or again those that were missed; write what was missed below `RESULTS`."""
+    file = _results(path)
+    before = json.loads(file.read_text()) if again else None
+    trials = Trials(path, jobs, before and {text for _, text in before["missed"]})
+    options = [
+        "-q",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:faulthandler",
+        "--assert=plain",
+        f"--rootdir={ROOT}",
+    ]
+    if code := pytest.main([*options, *(str(ROOT / tests) for tests in NEAREST_TESTS[path])], plugins=[trials]):
+        sys.exit(int(code))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    missed = sorted((change.lines.start, change.describe()) for change in trials.missed)
+    file.write_text(json.dumps({"count": trials.count, "missed": missed}))
+
+
+def _results(path: str) -> Path:
+    return RESULTS / f"{path.removesuffix('.py').replace('/', '.')}.json"
+
+
+def report(path: str, accepted: set[str]) -> tuple[int, int]:
+    """Print what was missed; return how many changes there are, without accepted ones, and how many were noticed."""
+    result = json.loads(_results(path).read_text())
+    missed = [(line, text) for line, text in result["missed"] if text not in accepted]
+    harmless = len(result["missed"]) - len(missed)
+    count = result["count"] - harmless
+    print(f"{path}: {count - len(missed)} of {count} noticed, {harmless} more make no difference", flush=True)
+    for text in sorted(accepted - {text for _, text in result["missed"]}):
+        print(f"    accepted, but noticed or gone: {text}")
+    for line, text in missed:
+        print(f"    {line}: {text}", flush=True)
+    return count, count - len(missed)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("modules", nargs="*", help="files of the package (default: all that have tests of their own)")
+    parser.add_argument("--jobs", type=int, default=2, help="changes tried at a time (default: 2)")
+    parser.add_argument("--again", action="store_true", help="try only what the last run missed")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.one:
+        try_module(chosen.modules[0], chosen.jobs, chosen.again)
+        return
+    reasons = tomllib.loads(ACCEPTED.read_text())
+    count = noticed = 0
+    for path in chosen.modules or NEAREST_TESTS:
+        command = [sys.executable, __file__, path, "--one", f"--jobs={chosen.jobs}", *["--again"] * chosen.again]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        accepted = {text for changes in reasons.get(path, {}).values() for text in changes}
+        count, noticed = (a + b for a, b in zip((count, noticed), report(path, accepted), strict=True))
+    percent = 100 * noticed / count
+    print(f"{noticed} of {count} noticed: {percent:.1f} %")
+    if percent < WANTED_PERCENT:
+        sys.exit(f"Less than {WANTED_PERCENT} %: add tests that notice more.")
+
+
+if __name__ == "__main__":
+    main()
