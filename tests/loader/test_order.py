@@ -218,8 +218,22 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
 
 @pytest.mark.parametrize(
     ("batch_size", "streams"),
-    [(1024, 16), (1, 1), (7, 7), (48, 16), (20, 20), (100, 20), (63, 21), (34, 17), (65, 13), (131, 131), (134, 67)]
-    + [(30, 30), (60, 20), (67 * 8, 8), (71 * 7, 71), (128, 16), (64 * 3, 16), (2 * 64 + 66, 97)],
+    [
+        *[
+            (1024, 16),
+            (1, 1),
+            (7, 7),
+            (48, 16),
+            (20, 20),
+            (100, 20),
+            (63, 21),
+            (34, 17),
+            (65, 13),
+            (131, 131),
+            (134, 67),
+        ],
+        *[(30, 30), (60, 20), (67 * 8, 8), (71 * 7, 71), (128, 16), (194, 97)],
+    ],
 )
 def test_streams_divide_the_batch(batch_size, streams):
     assert default_streams(batch_size) == streams
