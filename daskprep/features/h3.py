@@ -85,9 +85,9 @@ class H3(Feature):
         if pa.types.is_integer(kind):
             readable = pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else _at_most(column, _LARGEST)
             return _where(readable, column).cast(pa.uint64())
-        if pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if pa.types.is_floating(kind):
             return _from_floats(column.cast(pa.float64()))
-        if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
+        if pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
             return _from_text(as_text(column))
         raise ColumnError(f"holds cells of type {kind}, which are not H3 cells: integers or hexadecimal text")
 

@@ -157,7 +157,7 @@ def _plain_text(cell: Any) -> str:
 def _reader(cell: Any) -> Callable[[Sequence[Any]], pa.Array] | None:
     """Return what reads cells of this kind by way of Arrow, so that they have the text of such a column."""
     if isinstance(cell, _FLOATS):
-        return _read_floats
+        return _read_singles if isinstance(cell, np.float16 | np.float32) else _read_floats
     if isinstance(cell, Decimal):
         return _read_decimals
     if isinstance(cell, _DURATIONS):
@@ -167,6 +167,10 @@ def _reader(cell: Any) -> Callable[[Sequence[Any]], pa.Array] | None:
 
 def _read_floats(cells: Sequence[Any]) -> pa.Array:
     return as_text(pa.array(map(float, cells), pa.float64()))
+
+
+def _read_singles(cells: Sequence[Any]) -> pa.Array:
+    return as_text(pa.array(map(np.float32, cells), pa.float32()))
 
 
 def _read_decimals(cells: Sequence[Decimal]) -> pa.Array:

@@ -36,6 +36,7 @@ __all__ = ["Cells", "cell_kind"]
 _LISTS = (list, tuple, set, frozenset, np.ndarray, pd.Series)
 _BOOLEANS = (bool, np.bool_)
 _NUMBERS = (int, float, np.integer, np.floating)
+_SINGLES = (np.float16, np.float32)
 _BYTES = (bytes, bytearray)
 _MEDIA: frozenset[str] = frozenset({"image", "audio"})
 # Kinds of scalars that make an Arrow type of their own (None: the one that Arrow finds), the narrower first.
@@ -43,6 +44,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "text": ((str,), pa.string()),
     "boolean": (_BOOLEANS, pa.bool_()),
     "integer": ((int, np.integer), pa.int64()),
+    "single": (_SINGLES, pa.float32()),
     "float": ((float, np.floating), pa.float64()),
     "number": (_NUMBERS, pa.float64()),
     "bytes": (_BYTES, pa.binary()),
@@ -121,6 +123,8 @@ def _unchanged(kind: str, present: np.ndarray, types: set[type]) -> str:
     """Return "mixed" where Arrow would change values without a word."""
     if kind == "decimal":
         return kind if all(map(Decimal.is_finite, present)) else "mixed"
+    if kind in ("float", "number") and not types.isdisjoint(_SINGLES):
+        return "mixed"
     if kind in ("datetime", "time"):
         # Arrow keeps one zone for a column, by its name, and none for times of day.
         zone, known = present[0].tzinfo, () if kind == "time" else _ZONES
@@ -254,7 +258,8 @@ class Cells:
 def _has_objects(kind: pa.DataType) -> bool:
     if pt.is_list(kind):
         return _has_objects(kind.value_type)
-    return pt.is_struct(kind) or isinstance(kind, pa.BaseExtensionType)
+    # Times, of which Arrow would drop zones and nanoseconds, are read as text alone.
+    return pt.is_struct(kind) or pt.is_temporal(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
 def _is_text(cell: Any) -> bool:

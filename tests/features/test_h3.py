@@ -158,3 +158,9 @@ def test_integers_that_became_floats_get_advice(as_frame):
 def test_a_fill_value_that_is_no_cell_is_refused():
     with pytest.raises(ConfigError, match="nowhere"):
         H3(fill_value="nowhere").check_parameters()
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(19, 0), pa.decimal128(38, 4), pa.decimal256(50, 0)])
+def test_cells_as_decimals_lose_no_digits(kind):
+    cells = [0x8928308280FFFFF, 576495936675512319]
+    assert H3().parse(pa.array(cells).cast(kind)).to_pylist() == cells

@@ -44,6 +44,8 @@ def stamps(moment: dt.datetime, zone: str | None = None) -> list[Any]:
         ("1.5", [pa.scalar(Decimal("1.5"), kind) for kind in (pa.decimal128(9, 4), pa.decimal256(60, 30))]),
         ("-0.1", [-0.1, Decimal("-0.10"), pa.scalar(-0.1, pa.float32()), pa.scalar(-0.1)]),
         ("0", [0, -0.0, Decimal("-0.00"), Decimal("0E-12"), pa.scalar(Decimal("0E-12")), Decimal("0E+3")]),
+        ("0.1", [np.float32(0.1), pa.scalar(0.1, pa.float32())]),
+        ("0.099975586", [np.float16(0.1), pa.scalar(np.float16(0.1), pa.float16())]),
         ("1.5e-7", [1.5e-7, Decimal("1.5E-7"), pa.scalar(Decimal("0.000000150"))]),
         ("0.00000123", [1.23e-6, Decimal("1.230E-6"), pa.scalar(Decimal("0.0000012300"))]),
         ("1.23456789012e+10", [12345678901.2, Decimal("12345678901.20"), pa.scalar(Decimal("12345678901.2"))]),
