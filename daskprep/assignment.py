@@ -13,7 +13,7 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.features import Feature
-from daskprep.features.fitting import check_columns, survey
+from daskprep.features.fitting import beside, check_columns, survey
 from daskprep.features.table import Parsed, Surroundings, kept_rows, naming, read_columns, source_columns
 from daskprep.sources import Source
 from daskprep.split import DROPPED, TRAIN, Split
@@ -76,6 +76,7 @@ def plan_assignment(
 ) -> Planned:
     """Find out what each partition must know to assign its rows, in as few passes over as few columns as will do."""
     check_columns(features, source)
+    features = beside(features, source)
     dropping = {
         name: feature
         for name, feature in features.items()

@@ -82,7 +82,8 @@ class Audio(MediaFeature):
     lazy_cache_dir : str or None
         Where lazy modes write sounds that are in memory, to store their paths. None: the dataset holds their bytes.
     base_dir : str or None
-        Where relative paths begin; cells may then name no file outside. None: they begin in the current folder.
+        Where relative paths begin; cells may then name no file outside. None: they begin in the
+        folder of the data file, or in the current one for frames.
     on_error : {"raise", "fill", "drop"}
         Whether a sound that cannot be decoded is an error, becomes `padding_value`, or loses its row; to drop rows, all
         sounds are decoded whenever they are read.

@@ -142,6 +142,10 @@ class Feature(Estimator):
             names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(width)]
         return names
 
+    def beside(self, folders: tuple[str, ...]) -> Feature:
+        """Return the feature for data in some folders, where relative paths in its cells may begin."""
+        return self
+
     def check(self) -> None:
         """Raise ConfigError where parameters contradict each other."""
 

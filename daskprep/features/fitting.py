@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from daskprep.sources import Source
 
 __all__ = [
+    "beside",
     "check_columns",
     "decode_arrays",
     "empty_outputs",
@@ -60,6 +61,11 @@ def check_columns(features: Mapping[str, Feature], source: Source) -> None:
                     f'feature "{name}" reads column "{column}", which the data does not have.'
                     f"{did_you_mean(column, source.columns)} Its columns are: {_listed(source.columns)}"
                 )
+
+
+def beside(features: Mapping[str, Feature], source: Source) -> dict[str, Feature]:
+    """Return features that read relative paths where the files of a source lie, or else in the current folder."""
+    return {name: feature.beside(source.folders) for name, feature in features.items()}
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:
@@ -155,6 +161,7 @@ def learn_source(
 ) -> dict[str, Learned]:
     """Learn every feature from the training rows of a source, in one pass over its partitions."""
     check_columns(features, source)
+    features = beside(features, source)
     told = survey(features, source, split, progress)
     columns = list(dict.fromkeys([*source_columns(features), *(split.assign_columns if split is not None else ())]))
     source.require(columns)
@@ -314,12 +321,13 @@ def _apply(
     source: Source,
     like: Mapping[str, np.ndarray],
 ) -> dict[str, Any]:
+    placed = beside(features, source)
     return partitions.arrays(
         source,
         function,
         source_columns(features),
-        (dict(features), dict(learned)),
-        _neighbourhood(features, learned, source),
+        (placed, dict(learned)),
+        _neighbourhood(placed, learned, source),
         like=like,
         rows=None if any(feature.may_drop_rows for feature in features.values()) else source.row_counts,
     )

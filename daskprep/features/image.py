@@ -96,7 +96,8 @@ class Image(MediaFeature):
     lazy_cache_dir : str or None
         Where lazy modes write images that are in memory, to store their paths. None: the dataset holds their bytes.
     base_dir : str or None
-        Where relative paths begin; cells may then name no file outside. None: they begin in the current folder.
+        Where relative paths begin; cells may then name no file outside. None: they begin in the
+        folder of the data file, or in the current one for frames.
     on_error : {"raise", "fill", "drop"}
         Whether an image that cannot be decoded is an error, gets the mean colour of the sample, or loses its row; to
         drop rows, all images are decoded whenever they are read.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
@@ -68,6 +69,7 @@ class MediaFeature(Feature):
     base_dir: str | None
     on_error: OnError
     formats: Sequence[str] | None
+    _folders: tuple[str, ...] = ()
 
     # -- what a type defines
 
@@ -123,7 +125,7 @@ class MediaFeature(Feature):
         if self.base_dir is None:
             relative = pc.invert(pc.match_substring_regex(path, _ABSOLUTE))
             if pc.any(relative).as_py():
-                here = pa.scalar(f"{os.getcwd().rstrip('/')}/")  # noqa: PTH109 a Path would tidy up what follows
+                here = pa.scalar(f"{self._folder(path.filter(relative)[0]).rstrip('/')}/")
                 path = pc.if_else(relative, pc.binary_join_element_wise(here, path, ""), path)
         parsed = _struct([data, path, pa.nulls(len(cells), pa.string())], cells.is_null())
         if self.on_error != "drop":
@@ -145,9 +147,24 @@ class MediaFeature(Feature):
         """Where relative paths begin, whatever the current folder will be."""
         return None if self.base_dir is None else _absolute(self.base_dir)
 
+    def beside(self, folders: tuple[str, ...]) -> MediaFeature:
+        # In the process that knows the source: that of a task may be in another folder.
+        placed = copy.copy(self)
+        placed._folders = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
+        return placed
+
+    def _folder(self, path: pa.Scalar) -> str:
+        """Return where relative paths begin without a base."""
+        if len(self._folders) > 1:
+            raise ConfigError(
+                f'"{path}" is a relative path, and files of the data lie in {len(self._folders)} folders, such as '
+                f"{self._folders[0]} and {self._folders[1]}: say by base_dir where such paths begin"
+            )
+        return self._folders[0] if self._folders else os.getcwd()  # noqa: PTH109 as above
+
     def fingerprint(self) -> str:
-        # Without a base, relative paths begin in the current folder.
-        return os.getcwd() if self.base_dir is None else ""  # noqa: PTH109 as above
+        # Without a base, what relative paths mean depends on the folder.
+        return "" if self.base_dir is not None else "\n".join(self._folders) or os.getcwd()  # noqa: PTH109 as above
 
     def reader(self, base_dir: str | None = None) -> MediaReader:
         """Return what reads the files that cells name."""

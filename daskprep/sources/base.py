@@ -113,6 +113,11 @@ class Source(ABC):
         raise TypeError(f"a {type(self).__name__} has no pieces; only sources of files do")
 
     @property
+    def folders(self) -> tuple[str, ...]:
+        """Folders and URLs in which the files of the source lie; none where there are no files."""
+        return ()
+
+    @property
     def frame(self) -> Any:
         """Return the Dask frame; only Dask sources have one."""
         raise TypeError(f"a {type(self).__name__} has no Dask frame; only Dask sources do")

@@ -82,6 +82,10 @@ class FileSource(Source):
                 raise ColumnError(self._problems[name])
         super().require(columns)
 
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(file.name.rpartition("/")[0] for file in self.files))
+
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
         """Return path, size and time of change (or version mark) of every file; no credentials are in it."""
         return [(file.name, file.size, file.stamp) for file in self.files]

@@ -13,6 +13,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from daskprep import partitions
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.features.fitting import beside
 from daskprep.loader.audit import Tally, proven
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, expansions
@@ -134,6 +135,7 @@ class Stream(IterableDataset[Any]):
         if decode_on not in ("trainer", "workers"):
             raise ConfigError(f'decode_on={decode_on!r}: expected "trainer" or "workers"')
         self.window_bytes = bytes_of(window, "window")
+        recipe = dataclasses.replace(recipe, features=beside(recipe.features, source))
         self.source = source
         self.batch_size = batch_size
         self.split = split

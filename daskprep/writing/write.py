@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.fitting import check_columns
+from daskprep.features.fitting import beside, check_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.storage import Folder
@@ -34,8 +35,7 @@ class Written(NamedTuple):
 
 def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> Written | None:
     """Write a dataset to `root`; return what came of it, or None if the very version was there already."""
-    check_columns(recipe.features, source)
-    source.require(recipe.assigning)
+    recipe = _placed(recipe, source)
     for name, feature in recipe.features.items():
         if ROW_ID.name in (name + output for output in feature.outputs):
             raise ConfigError(
@@ -46,6 +46,13 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
     digest = digest_of_write(recipe, fingerprint, options)
     with _opened(root):
         return _write_version(recipe, source, root, options, fingerprint, digest)
+
+
+def _placed(recipe: Recipe, source: Source) -> Recipe:
+    """Return the recipe for a source that has all that it reads."""
+    check_columns(recipe.features, source)
+    source.require(recipe.assigning)
+    return dataclasses.replace(recipe, features=beside(recipe.features, source))
 
 
 @contextmanager
@@ -95,8 +102,7 @@ def rewrite(
     recipe: Recipe, source: Source, root: Folder, options: Options, committed: Manifest, damaged: Set[str]
 ) -> None:
     """Make damaged files of a committed version again; `recipe` holds what was learned."""
-    check_columns(recipe.features, source)
-    source.require(recipe.assigning)
+    recipe = _placed(recipe, source)
     with (
         root.locked(),
         scratch_folder(root / committed.version, options.scratch) as scratch,
