@@ -27,3 +27,11 @@ def test_no_lists_have_no_length() -> None:
 
 def test_lengths_may_be_of_any_integer_type() -> None:
     assert Lengths.of(np.array([1, 1, 300], np.int32)) == Lengths.of(np.array([300, 1, 1], np.uint64))
+    assert Lengths.of(np.array([1, 2**40], np.uint64)).lengths.dtype == np.int64
+
+
+def test_lengths_are_equal_if_each_occurs_as_often() -> None:
+    one = Lengths.of(np.array([1, 2]))
+    assert one != Lengths.of(np.array([1, 3]))
+    assert one != Lengths.of(np.array([1, 2, 2]))
+    assert one != "lengths"

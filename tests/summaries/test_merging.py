@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import math
 import operator
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from daskprep.summaries import (
 )
 from daskprep.summaries import quantiles as quantiles_module
 from daskprep.summaries import token_counts as token_counts_module
+from daskprep.summaries.base import finite_doubles
 
 Row = tuple[int, float]
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -147,12 +150,28 @@ def test_a_field_that_one_side_lacks_is_lost() -> None:
     bare = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
     counted = ColumnSummary(2, 1, Rejects(), Range(0.0, 0.0), token_counts([(0, 1.0)]))
     assert bare + counted == ColumnSummary(3, 1, Rejects(), Range(0.0, 1.0), None)
+    assert counted + bare == bare + counted
     assert (bare * 2).cells is None
 
 
 def test_bounded_gives_back_what_needs_no_bound() -> None:
     summary = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
     assert summary.bounded("never made") is summary
+
+
+@pytest.mark.usefixtures("small_limits")
+def test_bounds_reach_what_a_frame_holds(tmp_path: Path) -> None:
+    cells = frame(list(enumerate(range(20)))).bounded(str(tmp_path)).columns["column"].cells
+    assert cells is not None
+    assert cells.spilled
+
+
+def test_numbers_become_finite_doubles_in_one_row() -> None:
+    found = finite_doubles(np.array([[1, 2], [3, 4]], np.int32))
+    assert (found.dtype, found.tolist()) == (np.float64, [1.0, 2.0, 3.0, 4.0])
+    for odd in (math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"Summaries take finite numbers, not {odd}: "):
+            Moments.of(np.array([1.0, odd]))
 
 
 def test_merging_different_kinds_is_refused() -> None:
@@ -162,6 +181,7 @@ def test_merging_different_kinds_is_refused() -> None:
 
 
 def test_merging_frames_names_the_columns_that_differ() -> None:
-    other = FrameSummary({"other": frame([]).columns["column"]})
+    column = frame([]).columns["column"]
+    one, other = FrameSummary({"column": column, "both": column}), FrameSummary({"other": column, "both": column})
     with pytest.raises(ValueError, match=r"\['column', 'other'\] are on one side only"):
-        frame([]) + other
+        one + other

@@ -65,6 +65,25 @@ def test_values_of_many_are_the_middles_of_their_buckets() -> None:
     assert abs(total - values.sum()) <= 2.0**-13 * np.abs(values).sum()
 
 
+def test_a_bucket_holds_what_12_bits_of_the_mantissa_say() -> None:
+    many = np.arange(DISTINCT_LIMIT + 1.0) + 1e6
+    values = np.array([1.0, 1.0 + 2.0**-13, 1.0 + 2.0**-12, -1.0])
+    summary = Quantiles.of(np.concatenate([values, many]))
+    assert not summary.exact
+    assert summary.counts[:3].tolist() == [1, 2, 1]
+    middles = [-1.0 - 2.0**-13, 1.0 + 2.0**-13, 1.0 + 2.0**-12 + 2.0**-13]
+    np.testing.assert_allclose(summary.values()[:3], middles, rtol=1e-14)
+
+
+def test_quantiles_are_equal_if_all_that_they_hold_is() -> None:
+    one = Quantiles.of(np.array([1.0, 2.0]))
+    assert one == Quantiles.of(np.array([2.0, 1.0]))
+    assert one != Quantiles.of(np.array([1.0, 3.0]))
+    assert one != Quantiles.of(np.array([1.0, 2.0, 2.0]))
+    assert one != Quantiles(one.keys, one.counts, exact=False)
+    assert one != "quantiles"
+
+
 def test_zeros_among_many_distinct_values_stay_zero() -> None:
     values = np.concatenate([np.arange(1.0, DISTINCT_LIMIT + 1), np.zeros(DISTINCT_LIMIT * 2), [-0.0, -5e-324]])
     summary = Quantiles.of(values)
@@ -101,4 +120,6 @@ def test_range_of_no_values_is_empty_and_changes_nothing() -> None:
 
 def test_a_negative_zero_counts_as_zero() -> None:
     assert math.copysign(1.0, Range.of(np.array([-0.0])).min) == 1.0
+    assert math.copysign(1.0, Range.of(np.array([-0.0, -1.0])).max) == 1.0
+    assert Range.of(np.array([3.0, 1.0, 2.0])) == Range(1.0, 3.0)
     assert len(Quantiles.of(np.array([0.0, -0.0])).keys) == 1

@@ -31,6 +31,13 @@ def test_hashes_are_the_same_in_every_process_and_version() -> None:
     # Files that one process wrote are read by others.
     tokens = pa.array(["", "a", "12345678", "123456789", "x" * (LONG_TOKEN_BYTES + 1)])
     assert token_hashes(tokens).tolist() == GOLDEN
+    assert token_hashes(pa.array(["x" * LONG_TOKEN_BYTES])).tolist() == [5931541766255360438]
+    assert token_hashes(pa.array([7, -1])).tolist() == [7191089600892374487, 16490336266968443936]
+
+
+def test_a_long_token_has_its_hash_whatever_follows() -> None:
+    long = "x" * (LONG_TOKEN_BYTES + 1)
+    assert token_hashes(pa.array([long, "y", long])).tolist()[::2] == [GOLDEN[-1]] * 2
 
 
 def test_long_tokens_that_differ_at_the_end_alone_have_different_hashes() -> None:

@@ -28,6 +28,11 @@ def test_tokens_that_begin_alike(tokens: list[str], shared: int) -> None:
     check(["p" * shared + token for token in tokens])
 
 
+def test_tokens_that_differ_behind_eight_bytes_that_most_share() -> None:
+    check(["p" * 8 + "q" * 8 + end for end in "cab"] + ["p" * 8 + "r" * 8, "p" * 7 + "z" * 9])
+    check(["a" * length for length in range(20, 0, -1)])
+
+
 @pytest.mark.parametrize("tokens", [[], [""], ["", "\x00", "\x00\x00"], ["a" * 8, "a" * 8 + "\x00", "a" * 7]])
 def test_zeros_and_ends(tokens: list[str]) -> None:
     check(tokens)

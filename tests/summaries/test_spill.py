@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from daskprep.errors import StorageFullError
+from daskprep.summaries.spill import SHARDS, SpilledCounts, shard_groups, shard_numbers, spill
+
+
+def test_a_shard_gives_its_tokens_and_their_counts(tmp_path: Path) -> None:
+    tokens = pa.array([f"token {number}" for number in range(2000)])
+    file = spill(str(tmp_path / "made" / "here"), tokens, np.arange(2000))
+    assert file.entries == 2000
+    shards = shard_numbers(tokens)
+    for shard in (0, 7, SHARDS - 1):
+        [(found, counts)] = file.read([shard])
+        assert counts.tolist() == np.flatnonzero(shards == shard).tolist()
+        assert found.equals(tokens.take(pa.array(counts)))
+    spill(str(tmp_path / "made" / "here"), tokens, np.arange(2000))
+    assert len(list((tmp_path / "made" / "here").iterdir())) == 2
+
+
+def test_a_full_disk_is_reported_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tokens = pa.array(["a"])
+    for number, kind in ((errno.ENOSPC, StorageFullError), (errno.EIO, OSError)):
+
+        def fail(*_: object, number: int = number) -> None:
+            raise OSError(number, "said the disk")
+
+        monkeypatch.setattr(pa.ipc, "new_file", fail)
+        with pytest.raises(kind, match="said the disk") as caught:
+            spill(str(tmp_path), tokens, np.array([1]))
+        assert isinstance(caught.value, StorageFullError) is (number == errno.ENOSPC)
+        if number == errno.ENOSPC:
+            assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("entries", "groups"), [([], 1), ([0], 1), ([10], 1), ([11], 2), ([10, 15], 3), ([10**6], SHARDS)]
+)
+def test_shards_are_read_in_groups_of_so_many_entries(entries: list[int], groups: int) -> None:
+    found = list(shard_groups([SpilledCounts("", count) for count in entries], 10))
+    assert len(found) == groups
+    assert [shard for group in found for shard in group] == list(range(SHARDS))
+    assert max(map(len, found)) - min(map(len, found)) <= 1
