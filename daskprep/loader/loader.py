@@ -22,7 +22,7 @@ from daskprep.loader.describing import describe_html
 from daskprep.loader.device import Mover
 from daskprep.loader.joining import Documents, Place
 from daskprep.loader.media import Caching, most_ahead, prefetch_of
-from daskprep.loader.order import MOST_STREAMS, Blocks, Schedule, default_streams
+from daskprep.loader.order import LEAST_STREAMS, MOST_STREAMS, Blocks, Schedule, default_streams
 from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings, Times
@@ -59,8 +59,7 @@ class Loader(IterableDataset[Any]):
         Chooses the order.
     streams : int or None
         Pieces of the shuffled rows that a batch mixes; must divide `batch_size` and be divided by the number of
-        ranks. None: 16, or the next number that divides the batch; there may be a smaller one, from 8, if that has more
-        than 64, and a warning if not.
+        ranks. None: 16, or another divisor of the batch from 8 to 64; without one, a warning says what is used.
     drop_last : bool
         Whether rows that do not fill a batch are left out. Else they are a batch of their own, shared out evenly, or,
         if there are fewer than streams (without `shuffle`, than ranks), part of the last one: no rank is left empty.
@@ -164,10 +163,11 @@ class Loader(IterableDataset[Any]):
         self.seed = int(seed)
         self._read_rows = batch_size if pack is None else rows_read(batch_size, streams)
         self.streams = (streams or default_streams(self._read_rows)) if self.shuffle else 1
-        if streams is None and self.streams > MOST_STREAMS:
+        usual = min(self._read_rows, LEAST_STREAMS), MOST_STREAMS
+        if streams is None and self.shuffle and not usual[0] <= self.streams <= usual[1]:
             warnings.warn(
-                f"batch_size={batch_size} has no divisor from 8 to {MOST_STREAMS}, so that batches mix rows of "
-                f"{self.streams} streams, and as many blocks are held in memory; give "
+                f"batch_size={batch_size} has no divisor from {LEAST_STREAMS} to {MOST_STREAMS}, so that a batch mixes "
+                f"rows of {self.streams} streams, each of which keeps a block in memory; give "
                 f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it so",
                 UserWarning,
                 stacklevel=3,

@@ -18,11 +18,12 @@ import numpy as np
 
 from daskprep.permutation import Integers, make_key, permute
 
-__all__ = ["MOST_STREAMS", "Blocks", "Piece", "RowSampling", "Schedule", "Share", "default_streams"]
+__all__ = ["LEAST_STREAMS", "MOST_STREAMS", "Blocks", "Piece", "RowSampling", "Schedule", "Share", "default_streams"]
 
 _STREAMS_WANTED = 16
-_LEAST_STREAMS = 8
+LEAST_STREAMS = 8
 MOST_STREAMS = 64
+_MOST_BLOCKS = 256  # a stream keeps a block in memory
 # A permutation costs as much as one of so many rows however few it has.
 _PERMUTED_ROWS = 4096
 _MOST_GROUPS = 256
@@ -31,12 +32,12 @@ _MOST_GROUPS = 256
 def default_streams(batch_size: int) -> int:
     """Return a number of streams that divides the batch: 16 or, where that does not, the next that does.
 
-    Instead of more than 64, it is less than 16 where that still mixes a batch.
+    Instead of more than 64, it is less than 16 where that still mixes a batch, or where memory would not do.
     """
     divisors = [streams for streams in range(1, batch_size + 1) if batch_size % streams == 0]
     wanted = next((streams for streams in divisors if streams >= _STREAMS_WANTED), batch_size)
     few = max(streams for streams in divisors if streams <= MOST_STREAMS)
-    return few if wanted > MOST_STREAMS and few >= _LEAST_STREAMS else wanted
+    return few if wanted > _MOST_BLOCKS or (wanted > MOST_STREAMS and few >= LEAST_STREAMS) else wanted
 
 
 class RowSampling(Protocol):

@@ -218,22 +218,30 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
 
 @pytest.mark.parametrize(
     ("batch_size", "streams"),
+    # fmt: off
     [
-        *[
-            (1024, 16),
-            (1, 1),
-            (7, 7),
-            (48, 16),
-            (20, 20),
-            (100, 20),
-            (63, 21),
-            (34, 17),
-            (65, 13),
-            (131, 131),
-            (134, 67),
-        ],
-        *[(30, 30), (60, 20), (67 * 8, 8), (71 * 7, 71), (128, 16), (194, 97)],
+        (1024, 16),
+        (1, 1),
+        (7, 7),
+        (48, 16),
+        (20, 20),
+        (100, 20),
+        (63, 21),
+        (34, 17),
+        (65, 13),
+        (131, 131),
+        (134, 67),
+        (30, 30),
+        (60, 20),
+        (67 * 8, 8),
+        (71 * 7, 71),
+        (128, 16),
+        (194, 97),
+        (251, 251),
+        (257, 1),
+        (4106, 2),
     ],
+    # fmt: on
 )
 def test_streams_divide_the_batch(batch_size, streams):
     assert default_streams(batch_size) == streams
@@ -241,7 +249,10 @@ def test_streams_divide_the_batch(batch_size, streams):
 
 def test_no_batch_of_rows_for_16_streams_is_made_of_few():
     streams = {size: default_streams(size) for size in range(1, 1025)}
-    assert all(size % found == 0 and found >= min(size, 8) for size, found in streams.items())
+    assert all(size % found == 0 and found <= 256 for size, found in streams.items())
+    assert all(found >= min(size, 8) for size, found in streams.items() if size <= 256)
+    few = [size for size, found in streams.items() if size > 256 and found < 8]
+    assert all(not any(size % divisor == 0 for divisor in range(8, 257)) for size in few)
     assert max(found for size, found in streams.items() if size % 16 == 0) == 16
 
 
