@@ -15,6 +15,7 @@ __all__ = [
     "MediaError",
     "RejectedValueError",
     "StorageFullError",
+    "WorkerError",
     "did_you_mean",
 ]
 
@@ -53,6 +54,10 @@ class FormatVersionError(DaskprepError):
 
 class StorageFullError(DaskprepError, OSError):
     """There is no room for a file; what was written before it is kept."""
+
+
+class WorkerError(DaskprepError, RuntimeError):
+    """A worker of a cluster lacks something, does not answer, or died."""
 
 
 def did_you_mean(name: object, options: Iterable[object]) -> str:

@@ -18,7 +18,7 @@ from dask.system import CPU_COUNT
 from daskprep.errors import ConfigError
 from daskprep.partitions.graphs import Layer, on_frame, on_piece, unique
 from daskprep.partitions.passes import Function
-from daskprep.partitions.schedulers import active_client
+from daskprep.partitions.schedulers import active_client, worker_error
 from daskprep.sources import Source
 
 __all__ = ["Asked", "ClusterFeed", "Feed", "Job", "ThreadFeed", "check_apart", "open_feed"]
@@ -195,7 +195,7 @@ class ClusterFeed(Feed):
         try:
             result = self._client.gather(future, direct=True)
         except BaseException as error:
-            outer.set_exception(error)
+            outer.set_exception(worker_error(error) or error)
             return
         with self._lock:
             held = self._held.get(self._key(asked), [])

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import multiprocessing.pool
+import re
+import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -19,6 +22,8 @@ from dask.base import get_scheduler
 from dask.callbacks import Callback
 from dask.system import CPU_COUNT
 
+from daskprep.errors import DaskprepError, WorkerError
+
 __all__ = [
     "Advance",
     "active_client",
@@ -28,8 +33,14 @@ __all__ = [
     "on_every_worker",
     "on_threads",
     "scheduled_on",
+    "worker_error",
     "worker_threads",
 ]
+
+# A worker answers at once; one that swaps may take long.
+_ANSWER_SECONDS = 120.0
+_NOT_IMPORTED = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\b")
+_SAME = "workers need the packages of this process, in the same versions; install them there and start it again"
 
 Advance = Callable[[Any], object]
 _Scheduler = Callable[..., Any]
@@ -54,10 +65,68 @@ def on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return what a function gives in every process that runs tasks, or in as many as Dask's local scheduler uses."""
     get = _scheduler()
     if (client := _client(get)) is not None:
-        return list(client.run(function, *arguments).values())
+        return _asked_of_all(client, function, *arguments)
     processes, _ = worker_threads()
     keys = [("every", i) for i in range(processes)]
     return _computed(get, {key: Task(key, function, *arguments) for key in keys}, keys)
+
+
+def _asked_of_all(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Return what every worker answers; WorkerError for one that cannot, or that dies or is silent meanwhile."""
+    bounds = {"on_error": "return", "callback_timeout": _ANSWER_SECONDS}
+    try:
+        answers = client.run(_answer, _version(), function, *arguments, **bounds)
+    except TimeoutError as error:
+        raise WorkerError(
+            f"the workers of {client.scheduler.address} did not all answer within {_ANSWER_SECONDS:.0f} seconds: look "
+            "on the dashboard for one that is paused or cannot be reached, close it, and run the same again"
+        ) from error
+    for address, answer in answers.items():
+        if isinstance(answer, DaskprepError):
+            raise answer
+        if isinstance(answer, Exception):
+            raise worker_error(answer, address) or WorkerError(
+                f"worker {address} did not answer ({type(answer).__name__}: {answer}): it died or cannot be reached; "
+                "its log says why. Run the same again once it is gone or there is another"
+            ) from answer
+    return list(answers.values())
+
+
+def _answer(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
+    if version != _version():
+        raise WorkerError(f"daskprep is {_version()} on {socket.gethostname()}, and {version} here: {_SAME}")
+    return function(*arguments)
+
+
+def _version() -> str:
+    return importlib.metadata.version("daskprep")
+
+
+def worker_error(error: BaseException, address: str | None = None) -> WorkerError | None:
+    """Return what to say of an error that is about workers and not about data, or None."""
+    where = f"worker {address}" if address else "a worker"
+    if type(error).__name__ == "KilledWorker":
+        found = WorkerError(
+            f"{error} Most often a worker is killed for memory: give each more, or fewer threads, or cut smaller "
+            "partitions (partition_bytes of read_files, memory of fit_write). What is finished is kept: a write that "
+            "is run again goes on from there"
+        )
+    elif isinstance(error, ImportError) or (_NOT_IMPORTED.search(str(error)) and address):
+        found = WorkerError(f"{where} cannot import what it is to run ({error}): {_SAME}")
+    else:
+        return None
+    found.__cause__ = error
+    return found
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if (found := worker_error(error)) is None:
+            raise
+        raise found from error
 
 
 def is_in_process() -> bool:
@@ -130,7 +199,8 @@ def compute(
             advance(result)
 
     if (client := _client(get)) is not None:
-        return _streamed(client, layer, keys, tell)
+        with _explained():
+            return _streamed(client, layer, keys, tell)
     with Callback(posttask=lambda key, result, *_: tell(key, result)):
         results = _computed(get, layer, keys)
     # Dask's callbacks are global: the graph of another thread may have taken ours, and a scheduler that is not Dask's
@@ -141,6 +211,9 @@ def compute(
 
 
 def _computed(get: _Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
+    if _client(get) is not None:
+        with _explained():
+            return list(get(layer, list(keys)))
     if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
         return list(get(layer, list(keys)))
     # After an error Dask leaves running tasks alone; leaving a pool of our own waits for them, so that nothing writes

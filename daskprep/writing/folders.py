@@ -49,8 +49,10 @@ def check_folders(*folders: Folder) -> None:
             raise ConfigError(
                 f"{folder.url} cannot be written to: {error}; check the path, and the credentials in storage_options"
             ) from error
-        seen = partitions.on_every_worker(_sees, folder, probe)
-        folder.remove(probe)
+        try:
+            seen = partitions.on_every_worker(_sees, folder, probe)
+        finally:
+            folder.remove(probe)
         if not all(seen):
             raise ConfigError(
                 f"the workers do not see {folder.url}, where this process writes: "

@@ -1,0 +1,114 @@
+"""Workers that lack the package, are of another version, are silent or die: an error says which, and what to do."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+
+import daskprep as dp
+from daskprep import partitions
+from daskprep.errors import ColumnError, WorkerError
+from daskprep.partitions import schedulers
+from daskprep.writing import folders
+
+
+class Elsewhere:
+    """A function of a module that workers lack."""
+
+    def __call__(self, *_: Any) -> None:
+        """Never get there."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, ("daskprep_of_tomorrow",)
+
+
+@pytest.fixture(scope="module")
+def threads() -> Iterator[Client]:
+    """Two workers on threads of this process."""
+    with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+        yield client
+
+
+def test_every_worker_answers(threads):
+    assert partitions.on_every_worker(int, "7") == [7, 7]
+
+
+def test_a_worker_that_lacks_a_package_is_named(threads):
+    with pytest.raises(WorkerError, match=r"worker inproc://.*daskprep_of_tomorrow.*same versions"):
+        partitions.on_every_worker(Elsewhere())
+
+
+def test_a_task_that_lacks_a_package_says_so(threads):
+    with pytest.raises(WorkerError, match=r"a worker cannot import .*of_tomorrow.*same versions"):
+        partitions.run("lacking", _import_it, None, [0])
+    with pytest.raises(WorkerError, match=r"a worker cannot import .*of_tomorrow.*same versions"):
+        partitions.run("lacking", _import_it, None, [0], advance=print)
+
+
+def _import_it(shared: Any, argument: Any) -> None:
+    importlib.import_module("daskprep_of_tomorrow")
+
+
+def test_a_worker_of_another_version_is_named(threads, monkeypatch):
+    versions = iter(["2.0"])
+    monkeypatch.setattr(schedulers, "_version", lambda: next(versions, "1.0"))
+    with pytest.raises(WorkerError, match=r"daskprep is 1\.0 on .*, and 2\.0 here: workers need"):
+        partitions.on_every_worker(int)
+
+
+def test_a_worker_that_is_silent_is_not_waited_for(threads, monkeypatch):
+    monkeypatch.setattr(schedulers, "_ANSWER_SECONDS", 0.01)
+    monkeypatch.setattr(schedulers, "_answer", _think)
+    with pytest.raises(WorkerError, match="did not all answer within"):
+        partitions.on_every_worker(int)
+
+
+async def _think(*_: Any) -> None:
+    await asyncio.sleep(1)
+
+
+def test_errors_of_ours_come_as_they_are(threads):
+    with pytest.raises(ColumnError, match="city"):
+        partitions.on_every_worker(_refuse)
+
+
+def _refuse() -> None:
+    raise ColumnError("city")
+
+
+def _die(*_: Any) -> None:
+    os._exit(1)
+
+
+@pytest.fixture
+def mortals() -> Iterator[Client]:
+    """Give a worker process whose tasks are not given to others when it dies."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
+        Client(workers) as client,
+    ):
+        client.run_on_scheduler(lambda dask_scheduler: setattr(dask_scheduler, "allowed_failures", 0))
+        yield client
+
+
+@pytest.mark.cluster
+def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_path):
+    monkeypatch.setattr(folders, "_sees", _die)
+    frame = pd.DataFrame({"x": [1.0, 2.0]})
+    frame.to_parquet(tmp_path / "x.parquet")
+    with pytest.raises(WorkerError, match=r"worker tcp://.* did not answer .*its log says why"):
+        dp.Preprocessor({"x": "number"}).fit_write(tmp_path / "x.parquet", tmp_path / "x.dp")
+    assert not list((tmp_path / "x.dp").rglob("probe-*"))
+
+
+@pytest.mark.cluster
+def test_workers_that_are_killed_again_and_again_are_an_error_of_ours(mortals):
+    with pytest.raises(WorkerError, match=r"killed for memory.*partition_bytes"):
+        partitions.run("dying", _die, None, [0])
