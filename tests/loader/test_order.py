@@ -218,7 +218,6 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
 
 @pytest.mark.parametrize(
     ("batch_size", "streams"),
-    # fmt: off
     [
         (1024, 16),
         (1, 1),
@@ -241,7 +240,6 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
         (257, 1),
         (4106, 2),
     ],
-    # fmt: on
 )
 def test_streams_divide_the_batch(batch_size, streams):
     assert default_streams(batch_size) == streams
