@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -241,7 +242,12 @@ def _file(filesystem: Any, info: Mapping[str, Any], given: str, base: str) -> Fi
     path: str = info["name"]
     folders = _folders(path[len(base) :]) if base and path.startswith(base) else ()
     if isinstance(filesystem, LocalFileSystem):
-        status = Path(path).stat()
+        try:
+            status = Path(path).stat()
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}; mend the link, or leave it out") from error
+        if not stat.S_ISREG(status.st_mode):
+            raise ConfigError(f"{path}: is a pipe, a socket or a device, and no file; write its rows to a file")
         return File(path, status.st_size, str(status.st_mtime_ns), path, None, folders)
     stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
     return File(_remote_name(filesystem, path, given), info.get("size"), stamp, path, filesystem, folders)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import socket
 from pathlib import Path
 from unittest import mock
 
@@ -231,3 +232,27 @@ def test_listings_that_file_systems_keep_are_not_trusted(monkeypatch: pytest.Mon
     monkeypatch.setattr("fsspec.implementations.memory.MemoryFileSystem.invalidate_cache", dropped)
     read_files("memory://relisted/*.csv")
     dropped.assert_called_once_with()
+
+
+def test_pipes_sockets_devices_and_broken_links_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "device.csv").symlink_to("/dev/null")
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(tmp_path / "socket.csv"))
+        for name in ("pipe", "device", "socket"):
+            with pytest.raises(ConfigError, match=rf"{name}\.csv: is a pipe, a socket or a device"):
+                read_files(tmp_path / f"{name}.csv")
+    with pytest.raises(ConfigError, match="is a pipe, a socket or a device"):
+        read_files(tmp_path)
+    (tmp_path / "loop.csv").symlink_to(tmp_path / "loop.csv")
+    (tmp_path / "broken.csv").symlink_to(tmp_path / "nothing")
+    with pytest.raises(ConfigError, match=r"loop\.csv"):
+        read_files(tmp_path / "loop.csv")
+    with pytest.raises(ConfigError, match=r"broken\.csv: cannot be read: No such file"):
+        read_files(str(tmp_path / "b*.csv"))
+
+
+def test_folders_that_are_linked_in_a_circle_are_read_once(tmp_path: Path) -> None:
+    csv(tmp_path, "a.csv")
+    (tmp_path / "again").symlink_to(tmp_path)
+    assert cells(read_files(tmp_path)) == cells(read_files(str(tmp_path / "**/*.csv"))) == ["a"]
