@@ -7,11 +7,13 @@ is guessed from a sample, or from one piece, fails or differs in another. That p
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
 
@@ -27,6 +29,12 @@ __all__ = ["JsonPiece", "plan_json", "typed"]
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20
 _SHOWN = 80
+_MOST_LEVELS = 100
+_STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_NEWLINE = 10
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
+_NO_MARKS = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,7 @@ class JsonPiece(FilePiece):
     def survey(self) -> tuple[int, dict[str, JsonType]]:
         """Return how many rows there are, and the type of every column as this piece has it."""
         data = self.text.read(self.start, self.stop)
+        self._check_depth(data.to_pybytes())
         try:
             table = self._parsed(data, None)
         except pa.ArrowInvalid as error:
@@ -73,6 +82,13 @@ class JsonPiece(FilePiece):
                 raise self._explained(data, error) from error
             return len(objects), types
         return table.num_rows, {name: (array_type(table[name]), False) for name in table.column_names}
+
+    def _check_depth(self, text: bytes) -> None:
+        """Refuse what is nested very deeply: Arrow's parser calls itself for each level, until the process dies."""
+        for number in _deep_lines(text):
+            line = text.split(b"\n")[number]
+            if len(_deep_lines(_STRINGS.sub(b"", line))):
+                raise self._bad_line(number, line, f"it is nested more than {_MOST_LEVELS} levels deep")
 
     def _parsed(self, data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
         if not data.size or (data.size < _HEAD_BYTES and data.to_pybytes().isspace()):
@@ -87,15 +103,16 @@ class JsonPiece(FilePiece):
 
         return in_blocks(parse, _PARSED_BYTES, data.size)
 
-    def _objects(self, data: pa.Buffer, *, strict: bool = False) -> Iterator[dict[str, Any]]:
+    def _objects(self, data: pa.Buffer) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(data.to_pybytes().split(b"\n")):
             if not line.strip():
                 continue
             try:
-                value = json.loads(line, object_pairs_hook=unique_keys if strict else None)
-                if strict:
-                    json.dumps(value, ensure_ascii=False).encode()  # refuses halves of surrogate pairs
-            except ValueError as error:
+                # Of bytes, json would guess the encoding, and take halves of surrogate pairs.
+                value = json.loads(line.decode(), object_pairs_hook=unique_keys)
+                if b"\\u" in line:
+                    json.dumps(value, ensure_ascii=False).encode()  # refuses those that are escaped
+            except (ValueError, RecursionError) as error:
                 raise self._bad_line(number, line, str(error)) from error
             if not isinstance(value, dict):
                 raise self._bad_line(number, line, f"a {type(value).__name__}")
@@ -103,7 +120,7 @@ class JsonPiece(FilePiece):
 
     def _explained(self, data: pa.Buffer, error: pa.ArrowInvalid) -> RejectedValueError:
         try:
-            for _ in self._objects(data, strict=True):
+            for _ in self._objects(data):
                 pass
         except RejectedValueError as found:
             return found
@@ -114,6 +131,18 @@ class JsonPiece(FilePiece):
             f"{self.file.name}, line {self.text.line_at(self.start) + number}: not one JSON object: "
             f"{reason}: {line[:_SHOWN].decode(errors='replace')!r}; mend the line"
         )
+
+
+def _deep_lines(text: bytes) -> np.ndarray:
+    """Return the numbers of lines in which brackets, also those in strings, are open on too many levels."""
+    marks = np.frombuffer(text.translate(None, _NO_MARKS), np.uint8)
+    depth = np.cumsum(_STEPS[marks], dtype=np.int64)
+    ends = np.append(np.flatnonzero(marks == _NEWLINE), len(marks))
+    lengths = np.diff(ends, prepend=-1)
+    before = np.concatenate([[0], depth])[ends - lengths + 1]
+    levels = depth - np.repeat(before, lengths)[: len(marks)]
+    line = np.repeat(np.arange(len(ends)), lengths)[: len(marks)]
+    return np.unique(line[levels > _MOST_LEVELS])
 
 
 def plan_json(text: Text, partition_bytes: int) -> list[JsonPiece]:
@@ -153,7 +182,7 @@ def _check_lines(text: Text, head: bytes, *, complete: bool) -> None:
         return
     try:
         whole = isinstance(json.loads(first), dict) if newline or complete else first.startswith(b"{")
-    except ValueError:
+    except (ValueError, RecursionError):
         whole = False
     if not whole:
         what = "begins a JSON array" if first.startswith(b"[") else "is not a JSON object"

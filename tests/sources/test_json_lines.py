@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
 from daskprep.sources import FileSource, read_files
 
 WriteLines = Callable[..., Path]
@@ -172,3 +172,24 @@ def test_json_that_is_not_in_lines_is_refused(write: WriteLines, content: str, m
 def test_file_without_objects_is_an_error(write: WriteLines) -> None:
     with pytest.raises(ConfigError, match="no column is in it"):
         read_files(write())
+
+
+@pytest.mark.parametrize("first", ["", '{"a": "[[[[{"}\n{"a": "]]"}\n'])
+@pytest.mark.parametrize("levels", [101, 1000, 200_000])
+def test_very_deep_nesting_is_refused_with_its_line(tmp_path: Path, first: str, levels: int) -> None:
+    opens = '{"a": [' * (levels // 2) + "1" + ', "]}"]}' * (levels // 2)
+    (tmp_path / "a.jsonl").write_text(f'{first}{{"b": [{opens}]}}\n')
+    with pytest.raises(DaskprepError, match=r"a\.jsonl.*(nested more than 100 levels|not a JSON object)"):
+        read_files(tmp_path / "a.jsonl")
+
+
+def test_brackets_in_text_are_no_nesting(tmp_path: Path) -> None:
+    text = "[{" * 300 + '\\"' + "]" * 7
+    (tmp_path / "a.jsonl").write_text(f'{{"a": {json.dumps(text)}, "b": {"[" * 90}{"]" * 90}}}\n' * 3)
+    assert read_files(tmp_path / "a.jsonl").read(0, ["a"])["a"].to_pylist() == [text] * 3
+
+
+def test_a_key_that_stands_twice_is_refused_beside_values_of_several_kinds(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": "x"}\n{"a": 1, "a": 2}\n')
+    with pytest.raises(RejectedValueError, match=r'a\.jsonl, line 2: .*the key "a" stands twice'):
+        read_files(tmp_path / "a.jsonl")

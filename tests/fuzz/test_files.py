@@ -1,0 +1,213 @@
+"""CSV files are read as Python's `csv` module reads them, JSON lines as `json` does, wherever they are cut."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from daskprep.errors import DaskprepError
+from daskprep.sources import read_files
+
+QUICK = settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+LONG = settings(max_examples=10_000, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+# -- CSV
+
+DELIMITERS = [",", ";", "\t", "|", ":", " "]
+# What matters to readers, beside letters of one to four bytes, and a byte order mark.
+cell_texts = st.text(st.sampled_from("ab\"'\n\r,;\t| \\é€𝄞\ufeff\0"), max_size=6)
+
+
+@st.composite
+def csv_files(draw: st.DrawFn) -> tuple[str, list[list[str]], dict[str, Any]]:
+    """Draw the text of a file, its rows, and how cells stand in it."""
+    delimiter, quote = draw(st.sampled_from(DELIMITERS)), draw(st.sampled_from(['"', "'"]))
+    newline = draw(st.sampled_from(["\n", "\r\n"]))
+    width = draw(st.integers(1, 4))
+    rows = draw(st.lists(st.lists(cell_texts, min_size=width, max_size=width), max_size=12))
+
+    def written(cell: str) -> str:
+        # A cell alone that is empty would be a blank line, which is no row.
+        must = any(mark in cell for mark in (delimiter, quote, "\r", "\n")) or (width == 1 and not cell)
+        return f"{quote}{cell.replace(quote, 2 * quote)}{quote}" if must or draw(st.booleans()) else cell
+
+    lines = [delimiter.join(f"c{i}" for i in range(width))]
+    for row in rows:
+        lines += [""] * draw(st.sampled_from([0, 0, 0, 1, 5]))
+        lines.append(delimiter.join(map(written, row)))
+    text = newline.join(lines) + draw(st.sampled_from(["", newline]))
+    return text, rows, {"delimiter": delimiter, "quote": quote, "null_values": []}
+
+
+def cells_of(path: Path, **options: Any) -> list[list[Any]]:
+    source = read_files(path, **options)
+    return [
+        [row[name] for name in source.columns]
+        for i in range(source.npartitions)
+        for row in source.read(i, source.columns).to_pylist()
+    ]
+
+
+def check_csv(path: Path, file: tuple[str, list[list[str]], dict[str, Any]], partition_bytes: int) -> None:
+    text, rows, options = file
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=options["delimiter"], quotechar=options["quote"])
+    assert [row for row in reader if row][1:] == rows
+    path.write_bytes(text.encode())
+    assert cells_of(path, partition_bytes=partition_bytes, **options) == rows
+
+
+@QUICK
+@given(csv_files(), st.integers(1, 60))
+def test_csv_files_are_read_as_the_csv_module_reads_them(tmp_path: Path, file: Any, partition_bytes: int) -> None:
+    check_csv(tmp_path / "a.csv", file, partition_bytes)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@LONG
+@given(csv_files(), st.integers(1, 60))
+def test_many_csv_files_are_read_as_the_csv_module_reads_them(tmp_path: Path, file: Any, partition_bytes: int) -> None:
+    check_csv(tmp_path / "a.csv", file, partition_bytes)
+
+
+# -- JSON lines
+
+texts = st.text(max_size=5) | st.sampled_from(["", "2020-01-31", "1", "true", "null", "\ufeff", "é\u2028𝄞"])
+integers = st.integers(-(2**63), 2**63 - 1)
+floats = st.floats(allow_nan=False, allow_infinity=False)
+plain = [st.booleans(), integers, floats, texts]
+kinds = st.deferred(
+    lambda: (
+        st.sampled_from(plain)
+        | kinds.map(lambda values: st.lists(values, max_size=3))
+        | st.dictionaries(st.sampled_from("xyz"), kinds, min_size=1, max_size=2).map(st.fixed_dictionaries)
+    )
+)
+anything = st.recursive(
+    st.none() | st.integers() | st.booleans() | floats | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@st.composite
+def json_rows(draw: st.DrawFn) -> list[dict[str, Any]]:
+    """Draw rows whose columns hold values of one type each, some of them missing."""
+    columns = draw(st.dictionaries(texts, kinds, min_size=1, max_size=3))
+    cells = {name: st.none() | values for name, values in columns.items()}
+    rows: list[dict[str, Any]] = draw(st.lists(st.fixed_dictionaries({}, optional=cells), min_size=1, max_size=8))
+    return rows
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]], *, ascii: bool) -> None:
+    path.write_bytes(b"".join(f"{json.dumps(row, ensure_ascii=ascii)}\n".encode() for row in rows))
+
+
+def read_lines(path: Path, partition_bytes: int) -> dict[str, list[Any]]:
+    source = read_files(path, partition_bytes=partition_bytes)
+    tables = [source.read(i, source.columns).to_pydict() for i in range(source.npartitions)]
+    return {name: [cell for table in tables for cell in table[name]] for name in source.columns}
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Tell whether a cell is what stood in the file; fields of objects that are missing are null."""
+    if isinstance(expected, dict):
+        return all(same(found[key], expected.get(key)) for key in found) and expected.keys() <= found.keys()
+    if isinstance(expected, list):
+        return len(found) == len(expected) and all(map(same, found, expected))
+    if isinstance(expected, float):
+        return isinstance(found, float) and found == expected and math.copysign(1, found) == math.copysign(1, expected)
+    # Integers close to what 64 bits hold are decimals.
+    return type(found) in {type(expected), Decimal if type(expected) is int else None} and bool(found == expected)
+
+
+def check_json(path: Path, rows: list[dict[str, Any]], partition_bytes: int, *, ascii: bool) -> None:
+    write_lines(path, rows, ascii=ascii)
+    names = {name for row in rows for name in row}
+    assume(names)
+    found = read_lines(path, partition_bytes)
+    assert found.keys() == names
+    for name, cells in found.items():
+        assert len(cells) == len(rows)
+        assert all(same(cell, row.get(name)) for cell, row in zip(cells, rows, strict=True)), name
+
+
+@QUICK
+@given(json_rows(), st.integers(1, 60), st.booleans())
+def test_json_lines_are_read_as_the_json_module_reads_them(
+    tmp_path: Path, rows: list[dict[str, Any]], partition_bytes: int, ascii: bool
+) -> None:
+    check_json(tmp_path / "a.jsonl", rows, partition_bytes, ascii=ascii)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@LONG
+@given(json_rows(), st.integers(1, 60), st.booleans())
+def test_many_json_lines_are_read_as_the_json_module_reads_them(
+    tmp_path: Path, rows: list[dict[str, Any]], partition_bytes: int, ascii: bool
+) -> None:
+    check_json(tmp_path / "a.jsonl", rows, partition_bytes, ascii=ascii)
+
+
+# -- anything
+
+
+def outcome(path: Path, partition_bytes: int) -> dict[str, list[Any]] | None:
+    """Return the cells of a file, or None if it is refused by name."""
+    try:
+        return read_lines(path, partition_bytes)
+    except DaskprepError as error:
+        if path.name not in str(error):
+            raise
+        return None
+
+
+def check_anything(path: Path, content: bytes, partition_bytes: int) -> None:
+    """A file is read alike however it is cut, or refused by name however it is cut."""
+    path.write_bytes(content)
+    assert repr(outcome(path, partition_bytes)) == repr(outcome(path, 1_000_000))
+
+
+@QUICK
+@given(st.lists(st.dictionaries(texts, anything, max_size=3), min_size=1, max_size=6), st.integers(1, 60))
+def test_json_lines_of_several_kinds_are_read_alike_however_they_are_cut(
+    tmp_path: Path, rows: list[dict[str, Any]], partition_bytes: int
+) -> None:
+    write_lines(tmp_path / "a.jsonl", rows, ascii=True)
+    whole = read_lines(tmp_path / "a.jsonl", 1_000_000) if any(rows) else {}
+    for name, cells in whole.items():
+        assert [cell is None for cell in cells] == [row.get(name) is None for row in rows]
+    check_anything(tmp_path / "a.jsonl", (tmp_path / "a.jsonl").read_bytes(), partition_bytes)
+
+
+# fmt: off
+pieces = st.sampled_from((
+    b'{"a": 1}', b'{"a": "x"}', b'{"a": 1, "a": 2}', b'{"a": "\\ud800"}', b'{"a": [[[[[[1]]]]]]}', b'{"a": 1e999}',
+    b'{"a": 123456789012345678901234567890123456789012345}', b'{"a": NaN}', b'{"a": "\xff"}', b'{"a": "\\u0000"}',
+    b'{"b": {"a": null}}', b"{}", b"[1]", b"\n", b"\r\n", b"{", b"}", b'"', b",", b" ", b"\0", b"\xef\xbb\xbf",
+))
+# fmt: on
+
+
+@QUICK
+@given(st.lists(pieces, max_size=12).map(b"".join), st.integers(1, 30))
+def test_what_may_be_json_lines_is_read_alike_or_refused(tmp_path: Path, content: bytes, partition_bytes: int) -> None:
+    check_anything(tmp_path / "a.jsonl", content, partition_bytes)
+
+
+# pyarrow complains to stderr that it cannot show a row of wrong length that is no UTF-8; the error is ours.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@QUICK
+@given(st.lists(st.sampled_from(list(b'ab",\n\r\xff\xef\xbb\xbf\0 ')), max_size=40).map(bytes), st.integers(1, 30))
+def test_what_may_be_csv_is_read_alike_or_refused(tmp_path: Path, content: bytes, partition_bytes: int) -> None:
+    check_anything(tmp_path / "a.csv", b"a,b\n" + content, partition_bytes)
