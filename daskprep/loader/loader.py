@@ -27,7 +27,16 @@ from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings, Times
 from daskprep.loader.sampling import Sampling, sampling_of
-from daskprep.loader.standing import Ranks, check_count, check_left, check_rows, check_same, check_state
+from daskprep.loader.standing import (
+    Ranks,
+    check_count,
+    check_flags,
+    check_left,
+    check_rows,
+    check_same,
+    check_seed,
+    check_state,
+)
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
@@ -157,10 +166,11 @@ class Loader(IterableDataset[Any]):
             ("cache_limit", cache_limit, 1),
         ):
             check_count(name, value, least)
+        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids)
         self.split = split
         self.batch_size = batch_size
         self.shuffle = shuffle and overfit_batches is None
-        self.seed = int(seed)
+        self.seed = check_seed(seed)
         self._read_rows = batch_size if pack is None else rows_read(batch_size, streams)
         self.streams = (streams or default_streams(self._read_rows)) if self.shuffle else 1
         usual = min(self._read_rows, LEAST_STREAMS), MOST_STREAMS

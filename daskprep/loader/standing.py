@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,13 +12,37 @@ import torch.distributed
 
 from daskprep.errors import ConfigError, FormatVersionError
 
-__all__ = ["Ranks", "check_count", "check_left", "check_rows", "check_same", "check_state", "is_distributed"]
+__all__ = [
+    "Ranks",
+    "check_count",
+    "check_flags",
+    "check_left",
+    "check_rows",
+    "check_same",
+    "check_seed",
+    "check_state",
+    "is_distributed",
+]
 
 
 def check_count(name: str, value: object, least: int) -> None:
     """Raise ConfigError for what is neither None nor a whole number from `least`."""
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
         raise ConfigError(f"{name}={value!r}: expected a whole number from {least}")
+
+
+def check_flags(**flags: object) -> None:
+    """Raise ConfigError for the first that is neither True nor False; other values, such as "no", would be true."""
+    for name, value in flags.items():
+        if value not in (True, False):
+            raise ConfigError(f"{name}={value!r}: expected True or False")
+
+
+def check_seed(seed: object) -> int:
+    """Return a seed as a plain integer, or raise ConfigError for what is no whole number."""
+    if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+        raise ConfigError(f"seed={seed!r}: expected a whole number")
+    return int(seed)
 
 
 @dataclass(frozen=True)

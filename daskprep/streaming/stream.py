@@ -19,7 +19,16 @@ from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, expansions
 from daskprep.loader.device import Mover
 from daskprep.loader.order import Schedule
-from daskprep.loader.standing import Ranks, check_count, check_left, check_rows, check_same, check_state
+from daskprep.loader.standing import (
+    Ranks,
+    check_count,
+    check_flags,
+    check_left,
+    check_rows,
+    check_same,
+    check_seed,
+    check_state,
+)
 from daskprep.sources import Source
 from daskprep.streaming.contents import Contents, digest_of_stream, mark_of, names_of
 from daskprep.streaming.describing import describe_html
@@ -130,6 +139,7 @@ class Stream(IterableDataset[Any]):
     ) -> None:
         for name, value in (("batch_size", batch_size), ("epochs", epochs), ("threads", threads)):
             check_count(name, value, 1)
+        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids)
         if split not in SPLITS:
             raise ConfigError(f"split={split!r}: expected one of {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
         if decode_on not in ("trainer", "workers"):
@@ -142,7 +152,7 @@ class Stream(IterableDataset[Any]):
         self.epochs = epochs
         self.shuffle = shuffle
         self.window = window
-        self.seed = int(seed)
+        self.seed = check_seed(seed)
         self.drop_last = drop_last
         self.device = None if device is None else torch.device(device)
         self.threads = threads

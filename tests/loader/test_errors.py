@@ -107,6 +107,11 @@ def test_an_error_of_a_transform_is_given_as_it_is(train):
         ({"batch_size": 0}, "batch_size=0: expected a whole number from 1"),
         ({"streams": 0}, "streams=0"),
         ({"batch_size": 1.5}, "batch_size=1.5"),
+        ({"shuffle": "no"}, "shuffle='no': expected True or False"),
+        ({"drop_last": "no"}, "drop_last='no'"),
+        ({"expand": None}, "expand=None"),
+        ({"seed": 1.9}, "seed=1.9: expected a whole number"),
+        ({"seed": "7"}, "seed='7'"),
     ],
 )
 def test_sizes_that_do_not_go_together_are_refused(train, options, words):

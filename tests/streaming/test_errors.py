@@ -22,6 +22,8 @@ from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, Rejec
         ({"window": "much"}, "window='much'"),
         ({"window": 100}, "too small: partition 0 has 100 rows"),
         ({"batch_size": 0}, "batch_size=0"),
+        ({"shuffle": "no"}, "shuffle='no': expected True or False"),
+        ({"seed": 1.9}, "seed=1.9"),
         ({"epochs": 0}, "epochs=0"),
         ({"threads": 0}, "threads=0"),
         ({"batch_size": 50, "rank": 0, "world_size": 3}, "not divisible by 3 ranks; give batch_size=51"),
