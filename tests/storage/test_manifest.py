@@ -37,6 +37,43 @@ def test_manifest_is_read_as_it_was_written() -> None:
     assert Manifest.from_bytes(without.to_bytes(), "here") == without
 
 
+def test_an_entry_is_of_its_bytes_alone() -> None:
+    entry = FileEntry.of("metadata.json", b"abc")
+    assert entry.is_of("metadata.json", b"abc") is True
+    assert entry.is_of("metadata.json", b"abd") is False
+    assert entry.is_of("metadata.json", b"abcd") is False
+
+
+def test_files_may_be_empty_and_without_rows() -> None:
+    empty = dataclasses.replace(MANIFEST, files={"a": FileEntry(0, 0), "b": FileEntry(0, 0, 0)})
+    assert Manifest.from_bytes(empty.to_bytes(), "here") == empty
+
+
+@pytest.mark.parametrize(
+    "entry", [[1], [1, 2, 3, 4], {"bytes": 1, "crc32c": 2}, {"1": 0, "2": 0}, "ab", None, [1.0, 2], [True, 1]]
+)
+def test_other_entries_are_refused(entry: object) -> None:
+    with pytest.raises(CorruptDatasetError, match="here is damaged: .*a/b"):
+        Manifest.from_bytes(with_body(files={"a/b": entry}), "here")
+
+
+def test_a_receipt_without_fillings_does_not_speak_of_them() -> None:
+    assert b"filled" not in Receipt(FILES).to_bytes()
+    assert Receipt.from_bytes(Receipt(FILES).to_bytes()) == Receipt(FILES, [])
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_json_has_not_are_not_written(number: float) -> None:
+    with pytest.raises(ValueError, match="JSON compliant"):
+        dataclasses.replace(MANIFEST, settings={"ratio": number}).to_bytes()
+
+
+@pytest.mark.parametrize("number", [0, -1, True, 1.0, "1"])
+def test_formats_that_never_were_are_damage(number: object) -> None:
+    with pytest.raises(CorruptDatasetError, match="here is damaged: .*the format"):
+        Manifest.from_bytes(with_body(format=number), "here")
+
+
 def test_order_of_files_and_settings_leaves_no_trace() -> None:
     turned = dataclasses.replace(
         MANIFEST, files=dict(reversed(FILES.items())), settings=dict(reversed(MANIFEST.settings.items()))
