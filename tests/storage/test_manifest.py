@@ -40,8 +40,8 @@ def test_manifest_is_read_as_it_was_written() -> None:
 def test_an_entry_is_of_its_bytes_alone() -> None:
     entry = FileEntry.of("metadata.json", b"abc")
     assert entry.is_of("metadata.json", b"abc") is True
-    assert entry.is_of("metadata.json", b"abd") is False
-    assert entry.is_of("metadata.json", b"abcd") is False
+    assert entry.is_of("metadata.json", b"abx") is False
+    assert entry.is_of("metadata.json", b"abcx") is False
 
 
 def test_files_may_be_empty_and_without_rows() -> None:

@@ -107,6 +107,7 @@ def test_what_a_killed_write_leaves_is_written_over(root, version):
     "name", ["notes.txt", DIGEST[:-1] + "/x", f"{DIGEST}/notes.txt", f"{DIGEST}-/x", f"x{DIGEST}/x", f"{MANIFEST}.tmp"]
 )
 def test_a_folder_with_other_files_is_refused(root, name):
+    (root / DIGEST).write(METADATA, b"x")
     root.write(name, b"x")
     with pytest.raises(
         ConfigError, match=f'is no dataset and holds other files, such as "{name.partition("/")[0]}": give'
@@ -131,6 +132,7 @@ def test_a_commit_names_the_dataset_and_removes_the_others(root):
     root.write(f"{OTHER}-1/notes.txt", b"x")
     commit(root, made)
     assert read_manifest(root) == made
+    assert set((root / DIGEST).children()) == {METADATA, "train", CACHE}
     kept = [f"{DIGEST}/{CACHE}/pixels", f"{DIGEST}/{METADATA}", f"{DIGEST}/train/part"]
     assert files(root) == sorted([*kept, MANIFEST, "notes.txt", f"{OTHER}-1/notes.txt"])
 
