@@ -17,7 +17,7 @@ from daskprep.dataset.caching import cache_media
 from daskprep.dataset.checking import Damage, find_damage, raise_damage
 from daskprep.dataset.describing import describe_html, describe_text
 from daskprep.dataset.split import Split
-from daskprep.errors import ConfigError, IncompleteDatasetError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
 from daskprep.features import Feature, Learned
 from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
@@ -87,9 +87,16 @@ def _open(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
     if manifest is None:
         raise _no_dataset(root)
     dataset = Dataset(root, manifest, base_dir, trusted=trusted)
-    for name in manifest.files:
-        if name == METADATA or name.startswith("vocab/"):
-            dataset.files.read(name)
+    try:
+        for name in manifest.files:
+            if name == METADATA or name.startswith("vocab/"):
+                dataset.files.read(name)
+    except CorruptDatasetError:
+        # It may have been written anew since its manifest was read.
+        found = read_manifest(root)
+        if found is None or found.to_bytes() == manifest.to_bytes():
+            raise
+        return _open(root, base_dir, trusted=trusted)
     dataset.files.entry(METADATA)
     return dataset
 

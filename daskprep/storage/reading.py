@@ -14,11 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprep.errors import CorruptDatasetError
+from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import Compression, FileEntry, Folder, Output
 from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk
 from daskprep.storage.checksum import crc32c, flat
 from daskprep.storage.local_files import NO_FILE
+from daskprep.storage.manifest import read_manifest
 from daskprep.storage.tables import CELL_TYPE, decode_table, read_footer
 
 __all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads", "read_block", "read_table"]
@@ -102,10 +103,20 @@ def _wrong_size(folder: Folder, name: str, size: int | None, expected: int) -> C
         return CorruptDatasetError(f"{folder.url}/{name} is a link, a pipe or a device, and no file; {REMEDY}")
     if size is not None:
         return CorruptDatasetError(f"{folder.url}/{name} has {size:,} bytes, not {expected:,} as written; {REMEDY}")
-    if not folder.children() and not folder.is_in_process:
+    if _is_replaced(folder) or (not folder.children() and not folder.is_in_process):
         return CorruptDatasetError(f"{folder.url} is gone: the dataset was written anew or removed; open it again")
     seen = "; memory:// is seen by the process that wrote it alone" if folder.is_in_process else ""
     return CorruptDatasetError(f"{folder.url}/{name} is missing{seen}; {REMEDY}")
+
+
+def _is_replaced(version: Folder) -> bool:
+    """Tell whether another version was committed, whose writer removes this one file by file."""
+    url, path = (name.rpartition("/")[0] for name in (version.url, version.path))
+    try:
+        found = read_manifest(Folder(url, path, version.files))
+    except (CorruptDatasetError, FormatVersionError, OSError):
+        return False
+    return found is not None and not version.path.endswith(f"/{found.version}")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,94 @@
+"""Who reads a dataset while it is written anew gets the old rows, or is told to open it again: never others."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.dataset import Dataset
+from daskprep.dataset import dataset as dataset_module
+from daskprep.errors import ConfigError, CorruptDatasetError
+from daskprep.writing import versions
+
+ROWS = 40
+
+
+def write(path: Path, shift: float, **options: Any) -> Dataset:
+    table = pd.DataFrame({"x": np.arange(ROWS) + shift, "v": ["1 2"] * ROWS, "c": list("ab") * (ROWS // 2)})
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None), "v": "vector", "c": "category"})
+    return prep.fit_write(table, path, block_rows=8, overwrite=True, **options)
+
+
+LOOKS: dict[str, Callable[[Dataset], Any]] = {
+    "read": lambda one: one["train"].read(["x", "v"]),
+    "head": lambda one: one["train"].head(),
+    "table": lambda one: one["train"].table(),
+    "arrays": lambda one: one["train"].arrays["v"][:],
+    "to_dask": lambda one: dask.compute(one["train"].to_dask(["x", "v"])),
+    "loader": lambda one: list(one["train"].loader(8)),
+    "report": lambda one: one.report(),
+    "plot": lambda one: one.plot("x"),
+    "vocabulary": lambda one: one.vocabulary("c"),
+    "decode": lambda one: one.decode({"c": np.array([1])}),
+    "rejects": lambda one: one.rejects(),
+}
+
+
+@pytest.mark.parametrize("is_partly_there", [False, True])
+@pytest.mark.parametrize("look", LOOKS)
+def test_who_looks_at_a_dataset_that_was_written_anew_is_told_so(look, is_partly_there, tmp_path, monkeypatch):
+    write(tmp_path / "a.dp", 0)
+    found = dp.open_dataset(tmp_path / "a.dp")
+    if is_partly_there:
+        monkeypatch.setattr(versions, "_remove_others", lambda *_: None)
+    write(tmp_path / "a.dp", 100)
+    if is_partly_there:  # as whoever overwrites it comes to it first
+        for name in found.manifest.files:
+            if not name.endswith("zarr.json"):
+                (tmp_path / "a.dp" / found.version / name).unlink()
+    with pytest.raises(CorruptDatasetError, match="written anew or removed; open it again"):
+        LOOKS[look](found)
+
+
+def test_a_pickled_dataset_that_was_written_anew_is_refused(tmp_path):
+    pickled = pickle.dumps(write(tmp_path / "a.dp", 0))
+    write(tmp_path / "a.dp", 100)
+    with pytest.raises(ConfigError, match="open it again"):
+        pickle.loads(pickled)
+
+
+def test_an_epoch_that_began_before_gives_old_rows_or_an_error(tmp_path):
+    write(tmp_path / "a.dp", 0)
+    batches = iter(dp.open_dataset(tmp_path / "a.dp")["train"].loader(4, prefetch_size=1, prefetch_bytes=1))
+    seen = next(batches)["x"].tolist()
+    write(tmp_path / "a.dp", 1_000)
+    try:
+        for batch in batches:
+            seen += batch["x"].tolist()
+    except CorruptDatasetError as error:
+        assert "open it again" in str(error)  # noqa: PT017 what was read ahead may be all
+    assert max(seen) < ROWS
+
+
+def test_a_dataset_that_is_written_anew_while_it_is_opened_is_opened(tmp_path, monkeypatch):
+    write(tmp_path / "a.dp", 0)
+    read, writes = dataset_module.read_manifest, [200.0, 100.0]
+
+    def read_manifest(root: Any) -> Any:
+        found = read(root)
+        if writes:
+            write(tmp_path / "a.dp", writes.pop())
+        return found
+
+    monkeypatch.setattr(dataset_module, "read_manifest", read_manifest)
+    found = dp.open_dataset(tmp_path / "a.dp")
+    assert not writes
+    assert found["train"].read("x")["x"][0] == 200
