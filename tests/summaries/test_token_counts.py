@@ -180,9 +180,17 @@ def test_counts_that_make_no_sense_are_refused(tokens: list[str | None], counts:
         TokenCounts.of(pa.array(tokens), np.array(counts))
 
 
+def test_a_negative_count_among_others_is_refused() -> None:
+    with pytest.raises(ValueError, match="count"):
+        TokenCounts.of(pa.array(["a", "b"]), np.array([-1, 2]))
+
+
 def test_other_types_are_refused() -> None:
     with pytest.raises(TypeError, match=r"not dictionary<.*cast them first"):
         TokenCounts.of(pa.array(["a"]).dictionary_encode(), np.array([1]))
+    for other in (pa.array([True]), pa.array([1], pa.int32()), pa.array([b"12345678"], pa.binary(8))):
+        with pytest.raises(TypeError, match="cast them first"):
+            TokenCounts.of(other, np.array([1]))
     with pytest.raises(TypeError, match="counts of string and of int64 tokens"):
         counted(["a"]) + TokenCounts(pa.int64())
 
