@@ -474,6 +474,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
         Files, folders and names of tokenizers that it gives are used only if the dataset was opened as trusted.
         """
+        _ = dataset.features  # an error, if they are not those of the dataset
         return cls.from_dict(dataset.state())
 
     @classmethod

@@ -15,7 +15,7 @@ import numpy as np
 
 from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
-from daskprep.features.parameters import check_parameters
+from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.storage import Folder
 from daskprep.storage.json_text import parse_json
 from daskprep.storage.urls import ReceivedPath
@@ -72,7 +72,7 @@ def check_format(state: Any) -> None:
         raise CorruptDatasetError(
             f"this JSON is no saved Preprocessor: {str(features)[:_SHOWN]} are no features by name"
         )
-    if not isinstance(state["format"], int):
+    if type(state["format"]) is not int or state["format"] < 1:
         raise CorruptDatasetError(f"this JSON is no saved Preprocessor: its format is {str(state['format'])[:_SHOWN]}")
     if state["format"] > FORMAT:
         raise FormatVersionError(
@@ -126,24 +126,28 @@ def telling(what: str) -> Iterator[None]:
 
 
 def _restored(name: str, state: Mapping[str, Any]) -> Feature:
-    if state["type"] not in FEATURES:
+    if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
-            f'feature "{name}": there is no type "{state["type"]}".{did_you_mean(state["type"], FEATURES)} '
+            f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), FEATURES)} '
             "A type of your own must be entered in daskprep.features.FEATURES before loading"
         )
     try:
-        return FEATURES[state["type"]](**state["params"])
+        feature = FEATURES[state["type"]](**state["params"])
+        check_parameters(feature)
+    except ConfigError as error:
+        raise CorruptDatasetError(f'feature "{name}": {error}; restore the file, or fit again') from error
     except TypeError as error:
         raise FormatVersionError(f'feature "{name}": {error}; it was saved by another version of daskprep') from error
+    return feature
 
 
 def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
     learned = feature.learned_from_dict(state)
     try:
         with suppress(NameError):  # annotations that only a type checker imports
-            check_parameters(learned)
-    except ConfigError as error:
-        raise CorruptDatasetError(f'feature "{name}": {error}') from error
+            check_fields(learned)
+    except TypeError as error:
+        raise CorruptDatasetError(f'feature "{name}": {error}; it was altered since it was saved') from error
     return learned
 
 

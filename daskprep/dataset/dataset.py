@@ -209,7 +209,26 @@ class Dataset:
 
     @cached_property
     def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
-        return restore(self.state())
+        features, learned = restore(self.state())
+        described = [name + suffix for name, feature in features.items() for suffix in feature.outputs]
+        stored = {output.name: output for output in self.layout.outputs}
+        if learned.keys() != features.keys() or set(described) != stored.keys():
+            raise self._disagreement(f"outputs {', '.join(described)}, and the manifest of {', '.join(stored)}")
+        for name, output in stored.items():
+            feature = features.get(name)
+            if isinstance(feature, MediaFeature):
+                decoder = feature.decoder(learned[name])
+                if (decoder.shape, decoder.dtype) != (output.shape, output.dtype):
+                    raise self._disagreement(f'"{name}" in the shape {decoder.shape}, the manifest in {output.shape}')
+            elif output.is_cells:
+                raise self._disagreement(f'"{name}" as no images or sounds, and the manifest as such')
+        return features, learned
+
+    def _disagreement(self, what: str) -> CorruptDatasetError:
+        return CorruptDatasetError(
+            f"{self.files.folder.url}/{METADATA} tells of {what}: one of them is of another dataset; restore them from "
+            "a copy, or write the dataset again"
+        )
 
     def state(self) -> dict[str, Any]:
         """Return what `Preprocessor.to_state` gave when the dataset was written; names of files only where trusted."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import math
 import operator
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
@@ -16,11 +18,28 @@ from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
 from daskprep.dataset.describing import describe_split_html
 from daskprep.dataset.media import MediaBlocks, read_media_block
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.storage import Folder, Layout, Output
-from daskprep.storage.arrays import ROW_ID, chunk_name, folder_name, open_group
+from daskprep.storage.arrays import (
+    CHECKSUM_BYTES,
+    HEADER_BYTES,
+    ROW_ID,
+    check_header,
+    chunk_name,
+    folder_name,
+    open_group,
+)
 from daskprep.storage.layout import CACHE
-from daskprep.storage.reading import Block, BlockReader, TablePiece, column_array, in_threads, read_block, read_table
+from daskprep.storage.reading import (
+    REMEDY,
+    Block,
+    BlockReader,
+    TablePiece,
+    column_array,
+    in_threads,
+    read_block,
+    read_table,
+)
 
 if TYPE_CHECKING:
     import xarray
@@ -169,7 +188,35 @@ class Split:
         self.dataset.files.check_sizes(folder)
         for name in ["zarr.json", *(f"{folder_name(output.name)}/zarr.json" for output in self.layout.matrices)]:
             self.dataset.files.read(f"{folder}/{name}")
+        if not self.dataset.trusted:
+            self._check_zarr()
         return open_group(self.dataset.files.folder / folder)
+
+    def _check_zarr(self) -> None:
+        """Raise CorruptDatasetError for what zarr would believe: metadata of other arrays, sizes in headers."""
+        for name, expected in self.layout.fixed_files(self.name).items():
+            try:
+                same = json.loads(self.dataset.files.read(name)) == json.loads(expected)
+            except (ValueError, RecursionError):
+                same = False
+            if not same:
+                raise CorruptDatasetError(
+                    f"{self.dataset.files.folder.url}/{name} was altered: it tells of other arrays than the manifest; "
+                    f"{REMEDY}"
+                )
+        if self.layout.compression == "none":
+            return
+        blocks = range(self.layout.blocks(self.name))
+        chunks = [(output, self.block(output.name, block)) for output in self.layout.matrices for block in blocks]
+        folder = self.dataset.files.folder
+
+        def check(chunk: tuple[Output, Block]) -> None:
+            output, where = chunk
+            shape = (self.layout.block_rows, *(max(1, size) for size in output.shape))
+            nbytes = math.prod(shape) * np.dtype(output.dtype).itemsize
+            check_header(folder.read(where.file, 0, HEADER_BYTES), where.entry.bytes - CHECKSUM_BYTES, nbytes, output)
+
+        in_threads(check, chunks, folder)
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
         """Return lazy Dask arrays by output, one chunk for each block; None: all outputs."""
@@ -271,7 +318,7 @@ class Split:
             yield piece, slice(first - start, stop - start), slice(first - rows.start, stop - rows.start)
 
     def _table_file(self, part: int) -> str:
-        return f"{self.name}/table/part-{part:05d}.parquet"
+        return self.layout.table_file(self.name, part)
 
     # -- names
 

@@ -8,13 +8,13 @@ import inspect
 import numbers
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
 from daskprep.errors import ConfigError, did_you_mean
 
-__all__ = ["AtLeast", "Count", "NonNegative", "annotations_of", "check_parameters"]
+__all__ = ["AtLeast", "Count", "NonNegative", "annotations_of", "check_fields", "check_parameters"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,44 @@ def _fits(value: Any, annotation: Any) -> bool:
     if expected is Callable:
         return callable(value)
     return isinstance(value, expected)
+
+
+@functools.cache
+def _fields_of(cls: type[Any]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def check_fields(learned: Any) -> None:
+    """Raise TypeError for a field of a dataclass that does not hold what its annotation says."""
+    for name, annotation in _fields_of(type(learned)).items():  # type: ignore[arg-type]
+        value = getattr(learned, name)
+        if not _holds(value, annotation):
+            raise TypeError(
+                f"{type(learned).__name__}: {name} must be {_describe(annotation)}, not {str(value)[:80]!r}"
+            )
+
+
+def _holds(value: Any, annotation: Any) -> bool:
+    """Tell whether a value that came from JSON is of a type, with what it is made of; lists stand for tuples there."""
+    if dataclasses.is_dataclass(value):
+        check_fields(value)
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin in (Union, types.UnionType):
+        return any(_holds(value, part) for part in parts)
+    if origin is Mapping:
+        return isinstance(value, Mapping) and _all_hold(value.values(), parts[1])
+    if origin is list or (origin is tuple and parts[1:] == (...,)):
+        return isinstance(value, list | tuple) and _all_hold(value, parts[0])
+    if origin is tuple:
+        return isinstance(value, list | tuple) and len(value) == len(parts) and all(map(_holds, value, parts))
+    return _fits(value, annotation) and (annotation is not int or 0 <= value < 1 << 62)
+
+
+def _all_hold(values: Collection[Any], annotation: Any) -> bool:
+    # Of a vocabulary there may be very many.
+    if annotation in (float, str):
+        return set(map(type, values)) <= ({int, float} if annotation is float else {str})
+    return all(_holds(value, annotation) for value in values)
 
 
 def _describe(annotation: Any) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep import kernels
+from daskprep.errors import CorruptDatasetError
 from daskprep.features.base import Invalid
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
@@ -179,7 +180,15 @@ class Set(_Tokens):
         if self.expand_to == "ids":
             return batch.long()
         hot = batch.new_zeros((len(batch), len(learned.vocabulary)), dtype=batch[:0].char().dtype)
-        hot.scatter_(1, batch.long(), 1)
+        try:
+            hot.scatter_(1, batch.long(), 1)
+        except RuntimeError as error:
+            if not len(batch) or int(batch.max()) < len(learned.vocabulary):
+                raise
+            raise CorruptDatasetError(
+                f"a batch holds the id {int(batch.max())}, and the vocabulary has {len(learned.vocabulary)} tokens: "
+                "these rows are of another dataset, or were altered"
+            ) from error
         hot[:, _PAD] = 0
         return hot
 

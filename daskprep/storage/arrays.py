@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHECKSUM_BYTES",
+    "HEADER_BYTES",
+    "MOST_CHUNK_BYTES",
     "Compression",
     "Output",
     "chunk_buffers",
+    "check_header",
     "chunk_name",
     "decode_chunk",
     "encode_chunk",
@@ -35,6 +38,7 @@ __all__ = [
     "group_metadata",
     "is_chunk",
     "open_group",
+    "whole",
 ]
 
 Compression: TypeAlias = Literal["lz4", "zstd", "none"]
@@ -48,9 +52,14 @@ _LEVELS = {"lz4": 5, "zstd": 1}
 _SHUFFLES = {"noshuffle": blosc.NOSHUFFLE, "shuffle": blosc.SHUFFLE}
 # Versions, flags, size of an item; bytes decoded, of an inner block, encoded.
 _BLOSC_HEADER = struct.Struct("<4B3I")
+HEADER_BYTES = _BLOSC_HEADER.size
 _PLAIN_NAME = re.compile(r"(?!\.|__)[A-Za-z0-9_.-]+")
 # The names of files may hold 255 bytes.
 _NAME_LIMIT = 200
+# NumPy knows 64 axes, xarray and torch fewer; the first is that of the rows.
+_MOST_AXES = 31
+# Blosc counts in 32 bits with a sign, and keeps a few for its header.
+MOST_CHUNK_BYTES = (1 << 31) - 1024
 
 
 @dataclass(frozen=True)
@@ -101,11 +110,31 @@ class Output:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
         """Return the output that `to_dict` described; ValueError if there can be none such."""
-        dtype, shape = np.dtype(state["dtype"]), tuple(int(size) for size in state["shape"])
-        if dtype.kind not in "biuf" or min(shape, default=0) < 0:
-            raise ValueError(f"an output of type {dtype} and shape {shape}")
-        cell_bytes = state.get("cell_bytes")
-        return cls(str(state["name"]), dtype.name, shape, None if cell_bytes is None else int(cell_bytes))
+        name, dtype, shape, cell_bytes = state["name"], state["dtype"], state["shape"], state.get("cell_bytes")
+        if not isinstance(name, str) or "\0" in name or not isinstance(dtype, str):
+            raise ValueError(f"an output of name {name!r} and type {dtype!r}")
+        if not isinstance(shape, list) or len(shape) > _MOST_AXES:
+            raise ValueError(f'output "{name}": the shape {shape!r}')
+        output = cls(
+            name,
+            np.dtype(dtype).name,
+            tuple(whole(size) for size in shape),
+            None if cell_bytes is None else whole(cell_bytes),
+        )
+        if (
+            np.dtype(dtype).kind not in "biuf"
+            or output.row_bytes > MOST_CHUNK_BYTES
+            or (shape == [] and output.is_cells)
+        ):
+            raise ValueError(f'output "{name}": rows of type {dtype} and shape {shape}')
+        return output
+
+
+def whole(number: Any) -> int:
+    """Return a whole number that counts something; ValueError of anything else."""
+    if type(number) is not int or not 0 <= number < 1 << 62:
+        raise ValueError(f"{str(number)[:40]} is no count")
+    return number
 
 
 ROW_ID = Output("row_id", "int64", ())
@@ -162,14 +191,22 @@ def decode_chunk(
 
 
 def _decompress(inner: memoryview, block: np.ndarray, output: Output) -> None:
-    # Blosc believes its header, so that wrong sizes there would read and write outside of these buffers.
-    sizes = _BLOSC_HEADER.unpack_from(inner) if len(inner) >= _BLOSC_HEADER.size else (0,) * 7
-    _check_size(output, sizes[6], len(inner))
-    _check_size(output, sizes[4], block.nbytes)
+    check_header(inner[:HEADER_BYTES], len(inner), block.nbytes, output)
     try:
         blosc.decompress(inner, block)
     except (RuntimeError, ValueError) as error:
         raise CorruptDatasetError(f'output "{output.name}": a chunk cannot be decompressed: {error}') from error
+
+
+def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Output) -> None:
+    """Raise CorruptDatasetError if the first bytes of a compressed chunk tell of other sizes than it has.
+
+    Blosc believes its header, so that wrong sizes there would read and write outside of its buffers.
+    """
+    view = flat(header)
+    sizes = _BLOSC_HEADER.unpack_from(view) if len(view) >= HEADER_BYTES else (0,) * 7
+    _check_size(output, sizes[6], stored_bytes)
+    _check_size(output, sizes[4], block_bytes)
 
 
 def _check_size(output: Output, found: int, expected: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from daskprep.errors import ConfigError
-from daskprep.storage.arrays import Compression, Output, chunk_name, group_metadata
+from daskprep.storage.arrays import MOST_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, whole
 
 __all__ = ["CACHE", "SPLITS", "Layout"]
 
@@ -27,8 +27,6 @@ _BYTES_WANTED = 4_000_000
 _MOST_PART_BLOCKS = 256
 _MOST_CHOSEN_ROWS = 1 << 20
 _MOST_ROWS = 1 << 24
-# Blosc counts in 32 bits with a sign, and keeps a few for its header.
-_MOST_CHUNK_BYTES = (1 << 31) - 1024
 
 
 @dataclass(frozen=True)
@@ -127,9 +125,13 @@ class Layout:
             raise IndexError(f'block {blocks.start} of split "{split}", which has {self.blocks(split)}')
         return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
 
+    def table_file(self, split: str, part: int) -> str:
+        """Return the name of the table of a part within the version folder."""
+        return f"{split}/table/part-{part:05d}.parquet"
+
     def part_files(self, split: str, part: int) -> dict[str, range]:
         """Return the files of a part by name within the version folder, each with its rows within the split."""
-        files = {f"{split}/table/part-{part:05d}.parquet": self.part_range(split, part)}
+        files = {self.table_file(split, part): self.part_range(split, part)}
         for block in self.part_blocks_of(split, part):
             rows = self.block_range(split, block)
             for output in self.matrices:
@@ -155,15 +157,23 @@ class Layout:
         """Return the layout that `to_dict` described; ValueError if there can be none such."""
         layout = cls(
             tuple(map(Output.from_dict, state["outputs"])),
-            _in_order({split: int(rows) for split, rows in state["rows"].items()}),
-            int(state["block_rows"]),
-            int(state["part_blocks"]),
+            _in_order({split: whole(rows) for split, rows in state["rows"].items()}),
+            whole(state["block_rows"]),
+            whole(state["part_blocks"]),
             state["compression"],
         )
         if layout.compression not in get_args(Compression):
             raise ValueError(f"compression {layout.compression!r}")
         if min(layout.part_blocks, layout.block_rows) < 1:
             raise ValueError("a block or a part without rows")
+        if len({output.name for output in layout.outputs}) < len(layout.outputs):
+            raise ValueError("two outputs of one name")
+        # As `choose` has them: who reads a block makes room for all of it.
+        widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in layout.outputs)])
+        if layout.block_rows > _MOST_ROWS or layout.block_rows * widest > MOST_CHUNK_BYTES:
+            raise ValueError(f"blocks of {layout.block_rows:,} rows of {widest:,} bytes")
+        if layout.part_blocks > _MOST_PART_BLOCKS:
+            raise ValueError(f"parts of {layout.part_blocks:,} blocks")
         return layout
 
 
@@ -174,10 +184,10 @@ def _check_block_rows(block_rows: int, widest: int) -> None:
         or not 1 <= block_rows <= _MOST_ROWS
     ):
         raise ConfigError(f"block_rows={block_rows!r}: expected a whole number from 1 to {_MOST_ROWS:,}")
-    if block_rows * widest > _MOST_CHUNK_BYTES:
+    if block_rows * widest > MOST_CHUNK_BYTES:
         raise ConfigError(
             f"block_rows={block_rows:,}: the widest output has {widest:,} bytes per row, so that a block of it would "
-            f"have more than {_MOST_CHUNK_BYTES:,}; give at most {_MOST_CHUNK_BYTES // widest:,}"
+            f"have more than {MOST_CHUNK_BYTES:,}; give at most {MOST_CHUNK_BYTES // widest:,}"
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
-from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk
+from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk, whole
 from daskprep.storage.checksum import Buffer, crc32c, flat
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
@@ -19,6 +19,7 @@ __all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "Receipt", "read_manif
 MANIFEST = "manifest.json"
 FORMAT = 1
 _LIMIT_BYTES = 1 << 30
+_MOST_NAME_BYTES = 255  # of one folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -101,8 +102,8 @@ class Manifest:
             )
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is no name of a folder")
-            if not isinstance(manifest.source, dict | None) or not isinstance(manifest.settings, dict):
-                raise TypeError("the source or the settings are no mapping")
+            _check_rows(manifest.layout, manifest.files)
+            _check_origin(manifest.source, manifest.settings)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise _damaged(where, f"{type(error).__name__}: {error}") from error
         return manifest
@@ -191,14 +192,44 @@ def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
     return {_checked_name(name): _checked_entry(name, entry) for name, entry in files.items()}
 
 
+def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:
+    """Raise ValueError if there are fewer files than the rows lie in: whoever reads would make room for them."""
+    for split in layout.rows:
+        if layout.parts(split) > len(files) or (layout.matrices and layout.blocks(split) > len(files)):
+            raise ValueError(f'the split "{split}" has {layout.rows[split]:,} rows, and the files are too few')
+        for part in range(layout.parts(split)):
+            table, rows = layout.table_file(split, part), len(layout.part_range(split, part))
+            if table in files and files[table].rows not in {None, rows}:
+                raise ValueError(f"{table} has {files[table].rows:,} rows, and {rows:,} lie there")
+
+
+def _check_origin(source: Any, settings: Any) -> None:
+    """Raise ValueError or TypeError for what tells of no files, and of no way that they were written."""
+    if not isinstance(source, dict | None) or not isinstance(settings, dict):
+        raise TypeError("the source or the settings are no mapping")
+    if source is not None and "files" in source:
+        if not isinstance(source.get("format", ""), str) or not isinstance(source.get("settings", {}), dict):
+            raise TypeError("the source has no format and settings")
+        for file in source["files"]:
+            if not isinstance(file, list) or not file or not isinstance(file[0], str):
+                raise TypeError(f"the source names {file!r} as a file")
+    if type(settings.get("shuffle_seed")) not in {int, type(None)}:
+        raise TypeError(f"the seed {settings['shuffle_seed']!r}")
+
+
 def _checked_name(name: str) -> str:
     # Files are removed and read by these names: none may lead out of the folder.
     if any(part in {"", ".", ".."} for part in name.split("/")) or "\\" in name or "\0" in name:
         raise ValueError(f"the file name {name!r} leads out of the folder")
+    if any(len(part.encode()) > _MOST_NAME_BYTES for part in name.split("/")):
+        raise ValueError(f"the file name {name[:_MOST_NAME_BYTES]!r}... is too long")
     return name
 
 
 def _checked_entry(name: str, entry: Any) -> FileEntry:
-    if not isinstance(entry, list) or len(entry) not in {2, 3} or any(type(one) is not int or one < 0 for one in entry):
+    if not isinstance(entry, list) or len(entry) not in {2, 3}:
         raise ValueError(f"{name}: {entry!r} is no size, checksum and number of rows")
-    return FileEntry(*entry)
+    try:
+        return FileEntry(*map(whole, entry))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error

@@ -12,6 +12,7 @@ from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features.table import source_columns
 from daskprep.sources import Source, as_source, read_files
 from daskprep.split import split_from_dict
+from daskprep.state import telling
 from daskprep.storage import Folder
 from daskprep.storage.manifest import Manifest
 from daskprep.storage.urls import check_own, check_protocol
@@ -80,17 +81,18 @@ def repair(
         for one in dataset.learned.values():
             check_own(getattr(one, "base_dir", None), "The base_dir")
         state = dataset.metadata
-        recipe = Recipe(
-            dataset.features,
-            split_from_dict(state["split"]),
-            balance_from_dict(state["balance"]),
-            state["fit_on"],
-            dataset.learned,
-            lambda learned: state,
-        )
+        with telling("metadata.json"):
+            recipe = Recipe(
+                dataset.features,
+                split_from_dict(state["split"]),
+                balance_from_dict(state["balance"]),
+                state["fit_on"],
+                dataset.learned,
+                lambda learned: state,
+            )
         columns = list(dict.fromkeys([*source_columns(recipe.features), *recipe.assigning]))
         source = _source(frame, columns, committed, storage_options)
-        seed = committed.settings["shuffle_seed"]
+        seed = committed.settings.get("shuffle_seed")
         options = Options(
             shuffle=seed is not None,
             seed=seed or 0,
@@ -112,7 +114,7 @@ def _source(frame: Any, columns: list[str], committed: Manifest, storage_options
     if frame is not None:
         return as_source(frame, columns=columns, storage_options=storage_options)
     recorded = committed.source or {}
-    if "files" not in recorded:
+    if not {"files", "format", "settings"} <= recorded.keys():
         raise ConfigError("the dataset does not say which files it was made of: give the frame to repair it from")
     for name, *_ in recorded["files"]:
         # fsspec takes paths apart as well.
