@@ -89,6 +89,15 @@ def test_without_a_folder_nothing_spills(tmp_path: Path, monkeypatch: pytest.Mon
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("spill_at_3")
+def test_compact_counts_are_added_to_spilled_ones(tmp_path: Path) -> None:
+    spilled = counted(list("abcdef")).bounded(str(tmp_path))
+    compact = (counted(["a", "b"]) + counted(["a"])).compacted()
+    for both in (spilled + compact, compact + spilled):
+        assert both.spilled
+        assert as_pairs(both.ranked()) == reference([*"abcdef", "a", "b", "a"])
+
+
 def test_what_fits_is_not_spilled(tmp_path: Path) -> None:
     summary = counted(list("abcdef")).bounded(str(tmp_path / "folder"))
     assert not summary.spilled
