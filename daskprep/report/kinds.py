@@ -182,6 +182,9 @@ def _bars(
     note: str = "",
 ) -> Bars:
     """Return the most frequent of the first split, and below them how much the others are together."""
+    # Rows that were altered may hold ids that no vocabulary has.
+    most = max(map(len, counts.values()))
+    counts = {split: np.pad(one, (0, most - len(one))) for split, one in counts.items()}
     every = sum(counts.values(), np.int64(0))
     order = np.lexsort((-every, -next(iter(counts.values()))))
     ids = order[: min(_MOST_BARS, int(np.count_nonzero(every)))]
