@@ -80,7 +80,7 @@ KINDS = {
     "integers": Kind(INTEGERS, ("int64", "Int64", "category", object, *arrow(pa.int64())), NUMERIC),
     "large integers": Kind(st.integers(0, 2**64 - 1), ("uint64", "UInt64", object, *arrow(pa.uint64())), NUMERIC),
     "halves": Kind(st.floats(width=16), ("float16", *arrow(pa.float16())), NUMERIC),
-    "singles": Kind(st.floats(width=32), ("float32", "Float32", "category", *arrow(pa.float32())), NUMERIC),
+    "singles": Kind(st.floats(width=32), ("float32", "Float32", *arrow(pa.float32())), NUMERIC),
     "floats": Kind(FLOATS, ("float64", "Float64", "category", object, *arrow(pa.float64())), NUMERIC),
     "booleans": Kind(
         st.booleans(), ("bool", "boolean", "category", object, *arrow(pa.bool_())), ("number",)
