@@ -148,7 +148,7 @@ KINDS = {
     ),
     "lists of floats": Kind(
         st.lists(st.none() | st.floats(width=16), min_size=2, max_size=2),
-        (object, *arrow(pa.list_(pa.float16()), pa.list_(pa.float64(), 2))),
+        (object, *arrow(pa.large_list(pa.float64()), pa.list_(pa.float64(), 2))),
         ("vector", "timeseries"),
     ),
     "lists of decimals": Kind(
