@@ -186,7 +186,7 @@ def _remedy(column: Column, learned: Learned) -> str:
 
 def _repeats(dataset: Dataset, columns: Sequence[Column]) -> Repeats | None:
     """Count the rows of the training split once, if they may be there several times."""
-    if dataset.metadata["balance"] is None or "train" not in dataset.splits:
+    if dataset.metadata.get("balance") is None or "train" not in dataset.splits:
         return None
     return count_repeats(dataset["train"], [column for column in columns if column.feature.kind in _CLASSES])
 

@@ -207,6 +207,8 @@ def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> 
             f"{folder.url}/{piece.file} was altered: {table.num_rows:,} rows of {found} are not the {piece.rows:,} of "
             f"{wanted} that were written; {REMEDY}"
         )
+    if nulls := [name for name in wanted if wanted[name] != CELL_TYPE and table[name].null_count]:
+        raise CorruptDatasetError(f"{folder.url}/{piece.file} was altered: {nulls} hold nulls; {REMEDY}")
     _footers.keep(key, footer)
     return table
 
