@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 import daskprep as dp
@@ -33,6 +34,13 @@ def smallest(column: np.ndarray) -> np.ndarray:
     return column.astype(np.min_scalar_type(column.max())) if column.dtype.kind == "i" else column
 
 
+def described(columns: dict[str, np.ndarray]) -> dp.Preprocessor:
+    """Return what could have made encoded columns: numbers and vectors, which a loader gives as they are."""
+    features = {name: "vector" if array.ndim > 1 else "number" for name, array in columns.items()}
+    some = pd.DataFrame({name: list(array[:2].astype(np.float64)) for name, array in columns.items()})
+    return dp.Preprocessor(features).fit(some)
+
+
 def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, block_rows: int | None) -> None:
     """Write encoded columns as a dataset with one split, as the last pass of a write does."""
     outputs = [Output(name, str(array.dtype), array.shape[1:]) for name, array in columns.items()]
@@ -45,7 +53,7 @@ def write_dataset(columns: dict[str, np.ndarray], path: Path, compression: Any, 
         version.write(name, data)
         files[name] = FileEntry.of(name, data, count)
 
-    write("metadata.json", b'{"format": 1, "features": {}, "split": null, "balance": null, "fit_on": "train"}')
+    write("metadata.json", json.dumps(described(columns).to_dict()).encode())
     for name, data in layout.fixed_files("train").items():
         write(name, data)
     for part in range(layout.parts("train")):

@@ -80,7 +80,7 @@ def class_names(values: pa.Array) -> pa.Array:
     """Map cells of any flat type to the strings that name their classes; missing values and NaN to null.
 
     Whole floats read as integers (1.0 is "1"), decimals lose trailing zeros, booleans are "true" and "false",
-    timestamps are UTC to the microsecond, bytes stay as they are.
+    timestamps are UTC to the microsecond, times of day and durations have microseconds too, bytes stay as they are.
     """
     kind = values.type
     if pa.types.is_floating(kind):
@@ -88,6 +88,10 @@ def class_names(values: pa.Array) -> pa.Array:
     if pa.types.is_timestamp(kind):
         # Two casts: the first fixes the digits, the second turns a time zone into UTC.
         values = values.cast(pa.timestamp("us", kind.tz), safe=False).cast(pa.timestamp("us"))
+    elif pa.types.is_time(kind):
+        values = values.cast(pa.time64("us"), safe=False)
+    elif pa.types.is_duration(kind):
+        values = values.cast(pa.duration("us"), safe=False)
     names = pc.cast(values, options=pc.CastOptions(pa.large_string(), allow_invalid_utf8=True))
     if pa.types.is_decimal(kind) and kind.scale > 0:
         names = pc.ascii_rtrim(pc.ascii_rtrim(names, "0"), ".")

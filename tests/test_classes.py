@@ -34,6 +34,9 @@ from daskprep.classes import (
 from daskprep.errors import ColumnError, RejectedValueError
 
 
+UNITS = ("s", "ms", "us", "ns")
+
+
 def cut_in_pieces(rows, borders):
     """Cut a list into consecutive pieces, some of them empty."""
     edges = [0, *sorted(border % (len(rows) + 1) for border in borders), len(rows)]
@@ -55,6 +58,9 @@ def cut_in_pieces(rows, borders):
             ["9.223372036854776e+18", "-9.223372036854776e+18", "4611686018427387904"],
         ),
         (pa.array([b"ab"]), ["ab"]),
+        *[(pa.array([1, 3600], pa.duration("s")).cast(pa.duration(unit)), ["1000000", "3600000000"]) for unit in UNITS],
+        (pa.array([1, 3600], pa.time32("s")), ["00:00:01.000000", "01:00:00.000000"]),
+        (pa.array([10**9], pa.time64("ns")), ["00:00:01.000000"]),
         (pa.array([Decimal(100), Decimal(10), Decimal(0)]), ["100", "10", "0"]),
         (pa.array([Decimal("1.0"), Decimal("10.5")]), ["1", "10.5"]),
         (pa.array([Decimal("1.00"), Decimal("100.50"), Decimal("100.00")]), ["1", "100.5", "100"]),
