@@ -33,7 +33,6 @@ from daskprep.classes import (
 )
 from daskprep.errors import ColumnError, RejectedValueError
 
-
 UNITS = ("s", "ms", "us", "ns")
 
 
