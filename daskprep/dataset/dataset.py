@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
+from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -327,10 +328,9 @@ class Dataset:
     def clear_cache(self) -> None:
         """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone."""
         cache = self.files.folder / CACHE
-        if cache.children():
-            # Who writes to it meanwhile waits, rather than to lose every race.
-            with cache.locked():
-                cache.remove_all()
+        # Who writes to it meanwhile waits, rather than to lose every race; a link holds nothing, and goes itself.
+        with cache.locked() if cache.children() else nullcontext():
+            cache.remove_all()
 
     # -- what it looks like
 
