@@ -20,7 +20,7 @@ from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk
 from daskprep.storage.checksum import crc32c, flat
 from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import read_manifest
-from daskprep.storage.tables import CELL_TYPE, decode_table, read_footer
+from daskprep.storage.tables import CELL_TYPE, column_types, decode_table, group_rows, read_footer
 
 __all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads", "read_block", "read_table"]
 
@@ -198,19 +198,23 @@ def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> 
     data = sized(folder, piece.file, piece.entry.bytes)
     with _naming(folder, piece.file):
         key = folder.url, piece.file, piece.entry
-        footer = _footers.find(key, data)
+        footer, types = _footers.find(key, data)
+        # A few bytes may stand for very many rows, or long texts: what the columns are comes first.
+        _check_table(wanted, piece.rows, types, group_rows(footer, piece.groups))
         table = decode_table(data, list(wanted), piece.groups, footer)
-    found = {field.name: field.type for field in table.schema}
-    # Parquet keeps no checksum of its footer, which says what the columns are.
-    if found != wanted or table.num_rows != piece.rows:
-        raise CorruptDatasetError(
-            f"{folder.url}/{piece.file} was altered: {table.num_rows:,} rows of {found} are not the {piece.rows:,} of "
-            f"{wanted} that were written; {REMEDY}"
-        )
+        _check_table(wanted, piece.rows, {field.name: field.type for field in table.schema}, table.num_rows)
     if nulls := [name for name in wanted if wanted[name] != CELL_TYPE and table[name].null_count]:
         raise CorruptDatasetError(f"{folder.url}/{piece.file} was altered: {nulls} hold nulls; {REMEDY}")
-    _footers.keep(key, footer)
+    _footers.keep(key, footer, types)
     return table
+
+
+def _check_table(wanted: Mapping[str, pa.DataType], rows: int, types: Mapping[str, pa.DataType], found: int) -> None:
+    """Raise CorruptDatasetError unless there are so many rows of the columns wanted."""
+    # Parquet keeps no checksum of its footer, which says what the columns are.
+    held = {name: types[name] for name in wanted if name in types}
+    if held != wanted or found != rows:
+        raise CorruptDatasetError(f"{found:,} rows of {held} are not the {rows:,} of {wanted} that were written")
 
 
 def read_table_block(folder: Folder, block: Block, outputs: Sequence[Output]) -> pa.Table:
@@ -229,20 +233,23 @@ class _Footers:
     """The footers of the tables that were read last: parsing one takes longer than reading a small block."""
 
     def __init__(self) -> None:
-        self._kept: dict[object, pq.FileMetaData] = {}
+        self._kept: dict[object, tuple[pq.FileMetaData, Mapping[str, pa.DataType]]] = {}
         self._bytes = 0
 
-    def find(self, key: object, data: pa.Buffer) -> pq.FileMetaData:
-        """Return the footer of a file, by what tells it from all others."""
-        return self._kept.get(key) or read_footer(data)
+    def find(self, key: object, data: pa.Buffer) -> tuple[pq.FileMetaData, Mapping[str, pa.DataType]]:
+        """Return the footer of a file, by what tells it from all others, and the types of its columns."""
+        if kept := self._kept.get(key):
+            return kept
+        footer = read_footer(data)
+        return footer, column_types(footer)
 
-    def keep(self, key: object, footer: pq.FileMetaData) -> None:
+    def keep(self, key: object, footer: pq.FileMetaData, types: Mapping[str, pa.DataType]) -> None:
         """Keep a footer that was proven right by reading with it."""
         if key in self._kept or footer.serialized_size > _FOOTER_BYTES:
             return
         if self._bytes + footer.serialized_size > _FOOTER_BYTES:
             self._kept, self._bytes = {}, 0
-        self._kept[key] = footer
+        self._kept[key] = footer, types
         self._bytes += footer.serialized_size
 
 

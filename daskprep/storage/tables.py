@@ -14,7 +14,17 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import Buffer
 
-__all__ = ["CELL_TYPE", "REJECTS", "REJECTS_SCHEMA", "Columns", "decode_table", "encode_table", "read_footer"]
+__all__ = [
+    "CELL_TYPE",
+    "REJECTS",
+    "REJECTS_SCHEMA",
+    "Columns",
+    "column_types",
+    "decode_table",
+    "encode_table",
+    "group_rows",
+    "read_footer",
+]
 
 Columns: TypeAlias = Mapping[str, "np.ndarray | pa.Array"]
 
@@ -76,6 +86,23 @@ def read_footer(data: Buffer) -> pq.FileMetaData:
     """Return what the end of a Parquet file says of all its parts; CorruptDatasetError if the bytes are damaged."""
     with _telling():
         return pq.read_metadata(pa.BufferReader(pa.py_buffer(data)))
+
+
+def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
+    """Return the types of the columns of a table; CorruptDatasetError if some are no numbers and no cells."""
+    with _telling():
+        schema = footer.schema.to_arrow_schema()
+    types = {field.name: field.type for field in schema}
+    # Arrow reads some columns that it was not asked for, and one text may stand in a few bytes for very many rows.
+    odd = [name for name, found in types.items() if not pa.types.is_primitive(found) and found != CELL_TYPE]
+    if odd or len(types) < len(schema):
+        raise CorruptDatasetError(f"a table has columns twice, or of types that are never written: {odd}")
+    return types
+
+
+def group_rows(footer: pq.FileMetaData, groups: Iterable[int]) -> int:
+    """Return how many rows some row groups have, those that are not there none."""
+    return sum(footer.row_group(group).num_rows for group in groups if group < footer.num_row_groups)
 
 
 def decode_table(
