@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
