@@ -133,6 +133,9 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
     false, true = learned.bool2str
     labels = f"{quoted(true)} is True and {quoted(false)} is False"
     if learned.fallback_true_label is None:
+        pairs = zip(facts.distinct.texts.to_pylist(), facts.distinct.counts.tolist(), strict=True)
+        if sum(cells for label, cells in pairs if label in learned.str2bool) < _MOST * facts.typed:
+            return None
         return Guess(Binary(), f"spellings of yes and no, {labels}: {counted(facts)}")
     if facts.distinct.count != 2 or facts.is_unique or facts.marked or (facts.numbers and facts.typed < _FEW_ROWS):
         return None

@@ -1,0 +1,473 @@
+"""Where each rule begins and ends, and what it says: one column at a time, without a frame."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import daskprep as dp
+from daskprep.column_types.column_facts import column_facts
+from daskprep.column_types.facts import ColumnFacts, Tally, TextFacts
+from daskprep.column_types.guess import Guess
+from daskprep.column_types.rules import guess_feature
+
+SKIPPED = "skipped"
+
+
+def facts_of(*columns: Any) -> ColumnFacts:
+    """Return the facts of a column of which each argument is a partition."""
+    return sum((column_facts(pa.array(cells)) for cells in columns), ColumnFacts())
+
+
+def guess(cells: Any, name: str = "column") -> Guess:
+    return guess_feature(name, facts_of(cells))
+
+
+def kind(guess: Guess) -> str:
+    return SKIPPED if guess.feature is None else guess.feature.kind
+
+
+def kind_of(cells: Any, name: str = "column") -> str:
+    return kind(guess(cells, name))
+
+
+def codes(values: int, each: int, first: int = 0) -> list[int]:
+    """Return whole numbers that follow each other, equally often."""
+    return list(range(first, first + values)) * each
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (pa.array([], pa.string()), "no rows"),
+        ([None, " ", None], "no values: all 3 rows are missing"),
+        (["?", None, "n/a"], "no values: what is in the 3 rows only spells missing ones"),
+        (["up"] * 3, "constant: 'up' in every row"),
+        ([7] * 3, "constant: '7' in every row"),
+        (["no", "no", "no", None], "constant: 'no' in every row or missing (25.0 %)"),
+        (["no", "no", "?", None], "constant: 'no' in every row or missing (50.0 %)"),
+        (["2,5", "3,5"], "numbers with a decimal comma, which no feature reads: make it a point (2 rows)"),
+        (
+            ["2,500,000", "3,500"],
+            "numbers with commas between thousands, which no feature reads: take them out (2 rows)",
+        ),
+        ([[], []], "empty lists in all of 2 rows"),
+        ([["a", None], ["b"]], "1 lists of text have missing items: fill them first"),
+    ],
+)
+def test_columns_of_no_use_are_skipped_with_the_reason(cells, reason):
+    assert guess(cells) == (None, reason)
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (["a", "b", "b"], "two values, 'b' is True and 'a' is False: 2 distinct values in 3 rows"),
+        (["yes", "n"], "spellings of yes and no, 'yes' is True and 'n' is False: 2 distinct values in 2 rows"),
+        ([True, None, False], "booleans: 2 distinct values in 3 rows, 33.3 % missing"),
+        (["yes", None], "'yes' or missing: 1 distinct value in 2 rows, 50.0 % missing"),
+        ([0.5, 1.25], "numbers from 0.5 to 1.25: 2 distinct values in 2 rows"),
+        ([2.0, 3.5], "numbers from 2 to 3.5: 2 distinct values in 2 rows"),
+        (["4.5", "1000"], "numbers from 4.5 to 1,000, as text: 2 distinct values in 2 rows"),
+        ([4, 1000, 4], "whole numbers from 4 to 1,000: 2 distinct values in 3 rows"),
+        (codes(3, 20), "codes from 0 to 2, none of them rare: 3 distinct values in 60 rows"),
+        ([[1, 2], [3, 4]], "2 numbers in every cell of 2 rows"),
+        ([[1, 2], [3]], "1 to 2 numbers in a cell of 2 rows"),
+        ([[1, None], [3, 4]], "2 to 2 numbers in a cell of 2 rows, some of them missing"),
+        ([["a", "b"], ["b"]], "lists of text: 2 distinct items in 2 rows, 1.5 in a list, none twice in a list"),
+        (["a.png", "b.png", None], "paths of images in 100.0 % of 3 rows, 33.3 % missing"),
+    ],
+)
+def test_reasons_say_what_the_column_holds(cells, reason):
+    assert guess(cells).reason == reason
+
+
+def test_cells_that_no_feature_reads_are_named_by_their_types():
+    facts = ColumnFacts(5, others=Tally({"map": 2, "duration": 3}))
+    reason = "holds cells of type duration and map, which no feature reads: convert the column first"
+    assert guess_feature("column", facts) == (None, reason)
+
+
+# -- names
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "id",
+        "customer_id",
+        "customerId",
+        "Customer ID",
+        "customer-id",
+        "CUSTOMER-ID",
+        "order2Id",
+        "ids",
+        "uuid",
+        "id_of_row",
+    ],
+)
+def test_whole_numbers_named_as_identifiers_are_codes_however_the_name_is_written(name):
+    found = guess([1, 5, 9, 9], name)
+    assert kind(found) == "category"
+    assert found.reason == "whole numbers that the name says are codes: 3 distinct values in 4 rows"
+    assert kind_of([1, 5, 9], name) == SKIPPED
+
+
+@pytest.mark.parametrize("name", ["paid", "identity", "idea", "video", "column", "xindex", "narrow"])
+def test_names_that_only_contain_the_letters_of_an_identifier_say_nothing(name):
+    assert kind_of([1, 5, 9, 9], name) == kind_of([1, 5, 9], name) == "number"
+
+
+@pytest.mark.parametrize("name", ["zip", "zipCode", "Postal Code", "plz", "country-code"])
+def test_whole_numbers_named_as_codes_are_categories_unless_they_number_the_rows(name):
+    assert kind_of([1, 5, 9], name) == "category"
+    assert kind_of([1.5, 5, 9], name) == "number"
+
+
+@pytest.mark.parametrize("name", ["index", "rowIndex", "key", "Unnamed: 0", "line"])
+def test_numbering_is_skipped_when_no_number_comes_twice(name):
+    assert guess([1, 5, 9], name) == (None, "unique in every row: an identifier (whole numbers from 1 to 9, 3 rows)")
+    assert kind_of([1, 5, 9, 9], name) == "number"
+
+
+# -- media
+
+
+@pytest.mark.parametrize(("suffix", "medium"), [("png", "image"), ("wav", "audio")])
+def test_up_to_one_in_twenty_cells_of_media_may_be_odd(suffix, medium):
+    paths = [f"{i}.{suffix}" for i in range(19)]
+    assert kind_of([*paths, "odd"]) == medium
+    assert kind_of([*paths[:18], "odd", "even"]) != medium
+
+
+def test_media_are_said_to_be_paths_when_most_of_them_are():
+    def reason(stored: int, paths: int) -> str:
+        text = TextFacts(cells=paths, images=paths)
+        return guess_feature("column", ColumnFacts(stored + paths, images=stored, text=text)).reason
+
+    assert reason(1, 1) == "bytes or structs of images in 100.0 % of 2 rows"
+    assert reason(1, 2) == "paths of images in 100.0 % of 3 rows"
+    assert guess_feature("column", ColumnFacts(2, sounds=2)).reason == "bytes or structs of sounds in 100.0 % of 2 rows"
+
+
+# -- lists
+
+
+def test_lists_of_text_are_sequences_where_items_repeat_in_more_than_one_of_a_hundred():
+    assert kind_of([["a", "a"], *[["a", "b"]] * 99]) == "set"
+    assert kind_of([*[["a", "a"]] * 2, *[["a", "b"]] * 98]) == "sequence"
+    assert guess([["a", "a"], ["b"]]).reason.endswith("1.5 in a list, items repeat in 50.0 % of them")
+
+
+@pytest.mark.parametrize(("length", "found"), [(20, "set"), (21, "sequence")])
+def test_long_lists_of_text_are_sequences(length, found):
+    assert kind_of([[f"{i}" for i in range(length)]] * 3) == found
+
+
+@pytest.mark.parametrize(("items", "found"), [(10_000, "set"), (10_001, "sequence")])
+def test_lists_of_many_different_items_are_sequences(items, found):
+    assert kind_of([[f"{i}"] for i in range(items)]) == found
+
+
+def test_lists_of_numbers_and_of_text_do_not_mix():
+    reason = "holds lists of numbers beside lists of text: make all of them text"
+    assert guess_feature("column", facts_of([[1, 2]], [["a"]])) == (None, reason)
+    assert kind(guess_feature("column", facts_of([["a", "b"]], ["cell"], [["b"]]))) == "set"
+
+
+def test_lists_of_numbers_beside_other_cells_are_no_lists():
+    assert kind(guess_feature("column", facts_of([[1, 2]], [True, False] * 19))) == "binary"
+    assert kind(guess_feature("column", facts_of([[1, 2]], [[], []]))) == "timeseries"
+    assert kind(guess_feature("column", facts_of([["a"]], [[], []]))) == "set"
+
+
+def test_lists_of_one_length_are_vectors_unless_numbers_are_missing():
+    assert kind_of([[1.0, 2.0], [3.0, 4.0]]) == "vector"
+    assert kind_of([[1.0, 2.0], [3.0]]) == "timeseries"
+    assert kind_of([[1.0, 2.0], [3.0, None]]) == "timeseries"
+
+
+# -- one value, two values
+
+
+@pytest.mark.parametrize(
+    ("cells", "found", "label"),
+    [
+        (["yes", None], "binary", None),
+        (["yes", "?"], "binary", None),
+        ([True, True], SKIPPED, None),
+        ([True, False], "binary", None),
+        (["up", None], "binary", "up"),
+        (["up", "?"], "category", None),
+        (["no", None], SKIPPED, None),
+        (["up", "up"], SKIPPED, None),
+        (["up", "up", "down"], "binary", "up"),
+        (["up", "up", "yes"], "binary", "yes"),
+        (["up", "up", "no"], "binary", "up"),
+        (["yes", "y", "no"], "binary", None),
+        (["up", "up", "down", "?"], "category", None),
+        (["up", "down"], "category", None),
+        (["up", "up", "down", "left"], "category", None),
+    ],
+)
+def test_two_values_are_true_and_false(cells, found, label):
+    feature = guess(cells).feature
+    assert ("skipped" if feature is None else feature.kind) == found
+    assert getattr(feature, "fallback_true_label", None) == label
+
+
+def test_two_numbers_are_labels_where_there_are_twenty_rows_of_them():
+    assert kind_of([3, 8] * 10) == "binary"
+    assert kind_of(([3, 8] * 10)[:19]) == "number"
+    assert kind_of([3, 8, 9] * 10) == "number"
+    assert kind_of([0, 1, 1]) == "binary"
+
+
+def test_two_dates_stay_dates():
+    assert kind_of(pa.array([0, 1, 1], pa.timestamp("s"))) == "date"
+
+
+def test_spellings_of_yes_and_no_beside_other_labels_are_labels():
+    assert kind_of(["0", "1", "2", "3+"] * 9) == kind_of(["yes", "no", "perhaps"] * 9) == "category"
+    assert kind_of([*["yes", "no"] * 19, "perhaps", "odd"]) == "binary"
+    assert kind_of([*["yes", "no"] * 18, "perhaps", "odd"]) == "category"
+
+
+def test_spellings_of_yes_and_no_are_sought_among_twenty_values():
+    def spelled(letters: int) -> list[str]:
+        forms = [f"{a}{b}{c}{d}{e}" for a in "fF" for b in "aA" for c in "lL" for d in "sS" for e in "eE"]
+        return forms[:letters] * 2
+
+    assert kind_of(["yes", *spelled(19)]) == "binary"
+    assert kind_of(["yes", *spelled(20)]) != "binary"
+
+
+# -- H3 cells
+
+CELLS = ["8928308280fffff", "8928308280bffff", "89283082807ffff", "8a2a1072b59ffff"]
+
+
+def h3(*, mode: int = 1, resolution: int = 9, base: int = 20, digits: str = "062102044") -> int:
+    """Return a cell put together from its fields."""
+    places = [int(digit) for digit in digits.ljust(15, "7")]
+    head = mode << 59 | resolution << 52 | base << 45
+    return head | sum(digit << 3 * (14 - place) for place, digit in enumerate(places))
+
+
+def test_h3_cells_are_known_as_text_and_as_numbers():
+    found = guess(CELLS)
+    assert found.reason == "H3 cells of resolution 9 to 10: 4 distinct values in 4 rows"
+    assert kind(found) == kind_of([int(cell, 16) for cell in CELLS]) == "h3"
+    assert f"{h3(digits='060405003'):x}" == CELLS[0]
+
+
+def test_up_to_one_in_twenty_cells_of_h3_may_be_odd():
+    cells = [f"{h3(base=base):x}" for base in range(19)]
+    assert kind_of([*cells, "odd"]) == kind_of([*cells, "?"]) == "h3"
+    assert kind_of([*cells[1:], "odd", "even"]) == SKIPPED
+    assert kind_of([*cells, f"{h3(base=122):x}"]) == "h3"
+    assert kind_of([*cells[1:], f"{h3(base=122):x}", f"{h3(base=123):x}"]) == SKIPPED
+    edges = [f"{h3(mode=2, base=base):x}" for base in range(3)]
+    assert kind_of([*[cells[0]] * 90, *edges]) == "category"
+
+
+@pytest.mark.parametrize(
+    ("fields", "found"),
+    [
+        ({}, "h3"),
+        ({"base": 121}, "h3"),
+        ({"base": 122}, "number"),
+        ({"mode": 2}, "number"),
+        ({"resolution": 10}, "number"),
+        ({"digits": "072102044"}, "number"),
+        ({"resolution": 0, "digits": "", "base": 0}, "h3"),
+        ({"resolution": 15, "digits": "012345601234560"}, "h3"),
+        ({"resolution": 15, "digits": "012345601234567"}, "number"),
+    ],
+)
+def test_numbers_are_h3_cells_when_each_of_their_fields_may_be(fields, found):
+    assert kind_of([h3(**fields), h3(**{**fields, "base": 19})]) == found
+
+
+# -- lists of numbers in text
+
+
+def test_numbers_with_commas_of_their_own_are_told_from_lists():
+    decimal, thousands = [f"{i},5" for i in range(19)], [f"{i},234,567" for i in range(1, 20)]
+    assert "decimal comma" in guess([*decimal, "odd"]).reason
+    assert "decimal comma" in guess([*decimal, "7"]).reason
+    assert "decimal comma" not in guess([*decimal[1:], "odd", "even"]).reason
+    assert "between thousands" in guess([*thousands, "odd"]).reason
+    assert "between thousands" in guess([*thousands, "7"]).reason
+    assert guess(["1,234", "2,345"]).reason.startswith("numbers with commas between thousands")
+    assert kind_of(["1,234", "1,2,3"]) == kind_of(["1,5", "1,2,3"]) == "timeseries"
+    assert "between thousands" not in guess([*thousands, "1,2,3"]).reason
+
+
+def test_at_least_half_of_the_cells_are_lists_in_columns_of_lists():
+    assert guess(["1 2", "3"]).reason == "1 to 2 numbers in a cell of 2 rows"
+    assert kind_of(["1 2", "3", "4"]) != "timeseries"
+    many = [f"{i} {i + 0.5}" for i in range(38)]
+    assert kind_of([*many, "odd", "even"]) == "vector"
+    assert kind_of([*many[1:], "odd", "even", "queer"]) != "vector"
+
+
+@pytest.mark.parametrize(
+    ("cells", "tokenizer"),
+    [(["1 2", "3 4 5"], None), (["1, 2", "3, 4, 5"], "comma"), (["1,2", "3 4 5"], None)],
+)
+def test_lists_of_numbers_are_cut_at_the_mark_that_all_of_them_have(cells, tokenizer):
+    feature = guess(cells).feature
+    assert feature is not None
+    assert (feature.kind, feature.tokenizer) == ("timeseries", tokenizer or dp.Timeseries().tokenizer)
+
+
+def test_short_lists_of_few_numbers_are_sets_of_codes():
+    few = ["1 2", "2", "1 3", "3", "3 2", "1"]
+    assert kind_of([*few, "1 2 3"]) == kind_of([*few, "1 2 3 4 5", "4 5", "4", "5"]) == "set"
+    assert kind_of([*few, "1 2 3 3 2 1"]) == "timeseries"
+    assert kind_of(["1 2", "2 1", "1 3", "3 1"]) == "vector"
+    assert kind_of([f"{i}.5 {i}" if i % 2 else f"{i}.5" for i in range(1, 60)]) == "timeseries"
+
+
+# -- numbers
+
+
+def test_up_to_one_in_twenty_cells_of_numbers_may_be_odd():
+    numbers = [f"{i / 8}" for i in range(38)]
+    assert guess([*numbers, "odd", "even"]).reason == (
+        "numbers from 0 to 4.625, as text, 5.0 % unreadable: 40 distinct values in 40 rows"
+    )
+    assert kind_of([*numbers[1:], "odd", "even", "queer"]) != "number"
+
+
+def test_numbers_beside_other_labels_are_labels_where_both_are_few():
+    few = [f"{i / 8}" for i in range(19)] * 2
+    found = guess([*few, "odd"])
+    assert kind(found) == "category"
+    assert found.reason == "numbers beside other labels, few of either: 20 distinct values in 39 rows"
+    assert kind_of([*few, "0.3", "odd"]) == "number"
+    assert kind_of(few) == "number"
+
+
+def test_numbers_led_by_zeros_are_labels():
+    assert kind_of(["02139", "10001", "94103", "10001"]) == "category"
+    assert kind_of(["2139", "10001", "94103", "10001"]) == "number"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        (range(20), SKIPPED),
+        (range(19), "number"),
+        ([*range(19), 19.5], "number"),
+        ([*range(19), 20], "number"),
+        ([*range(20), 19], "number"),
+        (range(-1, 30), "number"),
+        (range(0, 60, 2), "number"),
+        (range(10_000, 99_999, 4_000), SKIPPED),
+        (range(1_000, 9_999, 400), "number"),
+        (range(90_000, 110_000, 1_000), "number"),
+        (range(-10_000, -99_999, -4_000), "number"),
+        (range(0, 3_000, 3), SKIPPED),
+        (range(0, 2_997, 3), "number"),
+    ],
+)
+def test_whole_numbers_number_the_rows_when_they_look_like_it(numbers, found):
+    assert kind_of(list(numbers)) == found
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        (codes(3, 20), "category"),
+        (codes(3, 20)[1:], "number"),
+        (codes(12, 20), "category"),
+        (codes(13, 20), "number"),
+        (codes(4, 20, first=1), "category"),
+        (codes(4, 20, first=2), "number"),
+        ([0, 1, 3] * 20, "number"),
+        ([0] * 10 + [1] * 55 + [2] * 55, "category"),
+        ([0] * 9 + [1] * 55 + [2] * 56, "number"),
+        ([0.5, 1.0, 2.0] * 20, "number"),
+    ],
+)
+def test_whole_numbers_from_0_or_1_on_are_codes_when_few_and_none_is_rare(numbers, found):
+    assert kind_of(numbers) == found
+
+
+# -- text
+
+
+def phrases(values: int, words: int, rows: int | None = None) -> list[str]:
+    """Return so many different cells of so many words, repeated to fill the rows."""
+    different = [" ".join([f"w{value}", *["word"] * (words - 1)]) for value in range(values)]
+    return [different[row % values] for row in range(rows or values)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        (phrases(20, 3, rows=40), "category"),
+        (phrases(20, 3, rows=39), "text"),
+        (phrases(20, 2, rows=39), "category"),
+        (phrases(21, 3, rows=42), "category"),
+        (phrases(21, 2, rows=41), "text"),
+        (phrases(21, 1, rows=41), "text"),
+        (phrases(30, 5, rows=300), "category"),
+        (phrases(30, 5, rows=299), "text"),
+        (phrases(30, 4, rows=60), "category"),
+        (phrases(30, 4, rows=59), "text"),
+        (phrases(29, 5, rows=59) + phrases(1, 4), "category"),
+        (phrases(1000, 5, rows=11_000), "category"),
+        (phrases(1001, 5, rows=11_011), "text"),
+    ],
+)
+def test_cells_that_are_long_or_rarely_the_same_are_text(cells, found):
+    assert kind_of(cells) == found
+
+
+def test_text_that_is_unique_in_every_row_is_an_identifier():
+    one_word = phrases(20, 1)
+    assert guess(one_word).reason.startswith("unique in every row: an identifier (20 rows, such as 'w")
+    assert kind_of(one_word) == SKIPPED
+    assert kind_of(one_word[1:]) == "category"
+    assert kind_of(one_word[1:], "rowId") == SKIPPED
+    assert kind_of([*one_word, "w1"]) == "category"
+    assert kind_of(phrases(30, 2)) == "text"
+
+
+def test_words_are_counted_where_there_are_several():
+    assert guess(["up", "down there", "left", "up"]).reason == "3 distinct values in 4 rows"
+    assert guess(["down there", "up", "left", "right or left"]).reason.endswith("in 4 rows, 1.8 words in a cell")
+    assert guess(["down there", "up", "x", "x y"]).reason.endswith("in 4 rows, 1.5 words in a cell")
+
+
+# -- what spells a missing value
+
+
+@pytest.mark.parametrize(
+    ("cells", "remark"),
+    [
+        (["red", "blue", "green"] * 9, "stays a class of its own"),
+        (phrases(30, 5), "stays a text of its own"),
+        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "stays a token of its own"),
+        (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "stays a token of its own"),
+        ([f"{i / 7}" for i in range(30)], "is missing"),
+        (["yes", "no"], "is missing"),
+    ],
+)
+def test_what_becomes_of_cells_that_spell_a_missing_value_is_said(cells, remark):
+    said = "; what spells a missing value, such as"
+    assert guess([*cells, "?"]).reason.endswith(f"{said} '?', {remark}")
+    assert said not in guess(cells).reason
+    assert said not in guess([*cells, None]).reason
+
+
+def test_nothing_is_said_of_missing_values_in_media_and_in_columns_that_are_skipped():
+    assert (
+        guess([*[f"{i}.png" for i in range(30)], "?"]).reason == "paths of images in 96.8 % of 31 rows, 3.2 % missing"
+    )
+    assert guess(["no", "no", "?"]).reason == "constant: 'no' in every row or missing (33.3 %)"
