@@ -71,7 +71,7 @@ def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
         Audio: (facts.sounds, facts.text.sounds, "sounds"),
     }
     for feature, (stored, paths, what) in cells.items():
-        if stored + paths >= _MOST * facts.typed and facts.typed:
+        if stored + paths >= _MOST * facts.typed:
             form = "paths" if paths > stored else "bytes or structs"
             return Guess(feature(), f"{form} of {what} in {share(stored + paths, facts.present)} of {rows(facts)}")
     return None
@@ -84,7 +84,7 @@ def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
         return skip("holds lists of numbers beside lists of text: make all of them text")
     if not facts.lists_of_text:
         return _guess_numbers_in_lists(facts.lengths, facts.gaps, rows(facts))
-    items, mean = facts.items.count, facts.lengths.total / max(facts.lengths.count, 1)
+    items, mean = facts.items.count, facts.lengths.total / facts.lengths.count
     why = f"lists of text: {items:,} distinct items in {rows(facts)}, {mean:.1f} in a list"
     if facts.gaps:
         return skip(f"{facts.gaps:,} lists of text have missing items: fill them first")
@@ -104,14 +104,14 @@ def _guess_numbers_in_lists(lengths: Lengths, gaps: int, of: str) -> Guess:
     shortest, longest = int(lengths.lengths[0]), lengths.max
     if not longest:
         return skip(f"empty lists in all of {of}")
-    if shortest == longest and longest and not gaps:
+    if shortest == longest and not gaps:
         return Guess(Vector(), f"{longest} numbers in every cell of {of}")
     why = f"{shortest} to {longest} numbers in a cell of {of}"
     return Guess(Timeseries(), f"{why}, some of them missing" if gaps else why)
 
 
 def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
-    if facts.distinct.count != 1 or not facts.distinct.total:
+    if facts.distinct.count != 1:
         return None
     value = facts.distinct.texts[0].as_py()
     gone = facts.missing + facts.marked
@@ -127,7 +127,7 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
 def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.booleans == facts.present:
         return Guess(Binary(), f"booleans: {counted(facts)}")
-    learned = _learn_binary(facts) if facts.distinct.count <= _LABELS and not facts.times else None
+    learned = _learn_binary(facts) if facts.distinct.count <= _LABELS else None
     if learned is None:
         return None
     false, true = learned.bool2str
@@ -191,7 +191,7 @@ def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
-    if facts.numbers < _MOST * facts.typed or not facts.numbers:
+    if facts.numbers < _MOST * facts.typed:
         return None
     odd = facts.typed - facts.numbers
     if facts.text.led_by_zero:
@@ -215,7 +215,7 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
 
 def _is_serial(name: str, facts: ColumnFacts) -> bool:
     """Tell whether whole numbers number the rows, by their name or by how they look."""
-    if not facts.is_unique or facts.typed < 2:
+    if not facts.is_unique:
         return False
     if _IDENTIFIER.search(name) or _NUMBERING.search(name):
         return True
@@ -249,7 +249,7 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
     elif words >= 5:
         is_text = distinct > 0.1 or values > 1000
     else:
-        is_text = distinct > 0.5 and (words >= 3 or present >= _FEW_ROWS)
+        is_text = distinct > 0.5
     return Guess(Text() if is_text else Category(), why)
 
 
