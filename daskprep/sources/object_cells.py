@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import decimal
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
 _TYPES = {kind: arrow for kind, (_, arrow) in _KINDS.items()}
 _ZONES = (dt.timezone, ZoneInfo)
 _SHOWN = 60
+_QUIET = decimal.Context(traps=[])  # in which a signalling NaN is missing too, and no error
 # Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
 _HEAD = 8_000
 
@@ -67,7 +69,7 @@ def cell_kind(cells: np.ndarray) -> str:
     One of the scalars that make a type of their own, "missing" (no cell), "list", "mixed" (scalars of several
     kinds), "image" or "audio" (media that are objects, whatever is beside them) or "refused".
     """
-    present = cells[~pd.isna(cells)]
+    present = cells[~_missing(cells)]
     types = set(map(type, present))
     if not types:
         return "missing"
@@ -80,6 +82,11 @@ def cell_kind(cells: np.ndarray) -> str:
     if _all_are(types, SCALARS):
         return "image" if _are_paths_and_files(present, types) else "mixed"
     return _media_kind(present) or "refused"
+
+
+def _missing(cells: np.ndarray) -> np.ndarray:
+    with decimal.localcontext(_QUIET):
+        return pd.isna(cells)
 
 
 def _media_kind(cells: np.ndarray) -> Kind | None:
@@ -159,7 +166,7 @@ class Cells:
 
     def to_arrow(self) -> pa.Array:
         """Return the cells as an Arrow array."""
-        missing = pd.isna(self.values)
+        missing = _missing(self.values)
         try:
             return self._converted(missing)
         except UnicodeError as error:

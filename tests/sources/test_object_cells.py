@@ -55,7 +55,7 @@ DAY, NOON = dt.date(2020, 1, 1), dt.datetime(2020, 1, 1, 12)
         ([np.float32(1.5), np.float16(2.5)], pa.float32(), [1.5, 2.5]),
         ([1, 2.5], pa.float64(), [1.0, 2.5]),
         ([b"\xff", bytearray(b"a")], pa.binary(), [b"\xff", b"a"]),
-        ([Decimal("1.5"), Decimal("NaN")], pa.decimal128(2, 1), [Decimal("1.5"), None]),
+        ([Decimal("1.5"), Decimal("NaN"), Decimal("sNaN")], pa.decimal128(2, 1), [Decimal("1.5"), None, None]),
         ([DAY], pa.date32(), [DAY]),
         ([NOON, pd.Timestamp(NOON)], pa.timestamp("us"), [NOON, NOON]),
         ([dt.time(1)], pa.time64("us"), [dt.time(1)]),
