@@ -149,12 +149,16 @@ def digest_of_stream(recipe: Recipe, plan: Plan) -> str:
 def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
     """Return what tells a source from others with as many rows, in any process; None where nothing does.
 
-    Of files: their sizes and times of change, wherever they lie. Of a frame in memory: some of its rows.
+    Of files: their sizes and times of change, wherever they lie. Of a frame in memory: how some cells begin, but not
+    images and sounds, which would be written as files for that.
     """
     if isinstance(source, FileSource):
         facts: Any = [[stamp for _, *stamp in source.fingerprint()], str(source.settings)]
     elif isinstance(source, PandasSource):
-        facts = source.sample(source_columns(features), _MARKED_ROWS).to_pylist()
+        features = {name: feature for name, feature in features.items() if not feature.is_media}
+        sample = source.sample(source_columns(features), _MARKED_ROWS)
+        # Of all types, in bounded time; Python has no times as far away as Arrow.
+        facts = [column.to_string(window=_MARKED_ROWS, container_window=_MARKED_ROWS) for column in sample.columns]
     else:
         return None
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

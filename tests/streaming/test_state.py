@@ -7,10 +7,12 @@ import shutil
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.sources.frames import PandasSource
 
 OPTIONS = {"row_ids": True, "window": 30_000}
 
@@ -153,6 +155,27 @@ def test_a_state_goes_on_where_the_files_lie_elsewhere_or_it_says_nothing_of_the
     simple.stream(table.copy(), 60).load_state_dict(state)
     del state["source"]
     simple.stream(table.assign(price=-1.0), 60).load_state_dict(state)
+
+
+def test_frames_of_times_that_python_has_not_are_streamed():
+    table = pd.DataFrame({"when": pd.array([-(10**14), 0], pd.ArrowDtype(pa.timestamp("s")))})
+    prep = dp.Preprocessor({"when": "category"}).fit(table)
+    state = prep.stream(table, 1).state_dict()
+    prep.stream(table.copy(), 1).load_state_dict(state)
+    with pytest.raises(CorruptDatasetError, match="another source"):
+        prep.stream(table[::-1], 1).load_state_dict(state)
+
+
+def test_no_image_is_written_to_tell_a_frame_from_others(monkeypatch):
+    table = pd.DataFrame({"photo": [np.zeros((2, 2, 3), np.uint8)] * 3, "price": [1.0, 2.0, 3.0]})
+    prep = dp.Preprocessor({"photo": dp.Image(height=2, width=2), "price": "number"}).fit(table)
+    read = []
+    sample = PandasSource.sample
+    monkeypatch.setattr(PandasSource, "sample", lambda *given: read.append(given[1]) or sample(*given))
+    state = prep.stream(table, 1).state_dict()
+    assert read == [["price"]]
+    with pytest.raises(CorruptDatasetError, match="another source"):
+        prep.stream(table.assign(price=0.0), 1).load_state_dict(state)
 
 
 def test_the_audit_finds_a_batch_that_was_lost(simple, parts):
