@@ -100,7 +100,7 @@ def _holds(value: Any, annotation: Any) -> bool:
         return isinstance(value, list | tuple) and _all_hold(value, parts[0])
     if origin is tuple:
         return isinstance(value, list | tuple) and len(value) == len(parts) and all(map(_holds, value, parts))
-    return _fits(value, annotation) and (annotation is not int or 0 <= value < 1 << 62)
+    return _fits(value, annotation) and (annotation is not int or abs(value) < 1 << 62)
 
 
 def _all_hold(values: Collection[Any], annotation: Any) -> bool:

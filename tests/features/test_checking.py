@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -239,3 +240,14 @@ def test_arrays_to_decode_come_by_name_with_as_many_rows(dataset):
         dataset.decode({"review_word": [[1]], "review_char": [[1], [1]]})
     with pytest.raises(ConfigError, match="as a mapping, not tuple"):
         dataset.decode(({"city": [1]}, [1]))
+
+
+def test_whole_numbers_below_0_are_learned_saved_and_loaded(given, monkeypatch, tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Shifted(Learned):
+        shift: int = 0
+
+    monkeypatch.setattr(Given, "learned_type", Shifted)
+    monkeypatch.setattr(Given, "learn", lambda self, summary: Shifted(shift=-3))
+    given().fit(FRAME).save(tmp_path / "prep.json")
+    assert dp.Preprocessor.load(tmp_path / "prep.json").learned_["x"].shift == -3
