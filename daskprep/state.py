@@ -18,7 +18,7 @@ from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.storage import Folder
 from daskprep.storage.json_text import parse_json
-from daskprep.storage.urls import ReceivedPath
+from daskprep.storage.urls import ReceivedPath, check_own
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 __all__ = [
@@ -215,12 +215,21 @@ def _read(name: str, read: Callable[[str], bytes]) -> dict[str, Any]:
 
 
 def _to_bytes(state: Mapping[str, Any]) -> bytes:
+    _check_own_names(state)
     # A line for each feature; indented throughout, it would take json ten times as long. The order of keys is that of
     # features and ids, and so the same for the same state.
     lines = [f"{_json(key)}: {_json(value)}" for key, value in state.items() if key != "features"]
     features = [f" {_json(name)}: {_json(feature)}" for name, feature in state["features"].items()]
     lines.append('"features": {\n' + ",\n".join(features) + "\n}")
     return ("{" + ",\n".join(lines) + "}\n").encode()
+
+
+def _check_own_names(state: Mapping[str, Any]) -> None:
+    """Raise ConfigError for names that came with a dataset that is not trusted: read again, they would be one's own."""
+    for name, feature in state["features"].items():
+        for part in feature.values():
+            for key in sorted(_NAMING & part.keys()) if isinstance(part, Mapping) else ():
+                check_own(part[key], f'feature "{name}": {key}')
 
 
 def _json(value: Any) -> str:

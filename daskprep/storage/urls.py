@@ -47,7 +47,7 @@ def check_own(path: str | None, what: str) -> None:
     """Raise ConfigError if a path came with a dataset that is not trusted; `what` it is of."""
     if isinstance(path, ReceivedPath):
         raise ConfigError(
-            f'{what} "{public_name(path)}" is named by a dataset that is not trusted, and is not opened: if you trust '
+            f'{what} "{public_name(path)}" is named by a dataset that is not trusted, and is not used: if you trust '
             "who made the dataset, open it with trusted=True"
         )
 

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 from PIL import Image
+from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.cli import program
@@ -46,6 +47,23 @@ def test_a_stored_base_dir_is_one_of_whoever_wrote_it(tmp_path: Path) -> None:
     (tmp_path / "pictures").rename(tmp_path / "a.dp" / "pictures")
     inside = dp.open_dataset(tmp_path / "a.dp", base_dir=tmp_path / "a.dp" / "pictures")
     assert inside["train"].read("photo")["photo"].any()
+
+
+def test_a_received_folder_goes_into_nothing_that_is_written(tmp_path: Path) -> None:
+    pictures = tmp_path / "pictures"
+    written(tmp_path / "a.dp", pictures, base_dir=str(pictures))
+    frame = pd.DataFrame({"photo": ["0.png", "1.png"]})
+    received = dp.Preprocessor.from_dataset(dp.open_dataset(tmp_path / "a.dp"))
+    for write in (
+        lambda: received.write(frame, tmp_path / "b.dp"),
+        lambda: clone(received).fit_write(frame, tmp_path / "b.dp"),
+        lambda: received.save(tmp_path / "b.json"),
+    ):
+        with pytest.raises(ConfigError, match=r'"photo": base_dir "/.*pictures" is named by .* trusted=True'):
+            write()
+    assert not list(tmp_path.glob("b.json*"))
+    trusted = dp.Preprocessor.from_dataset(dp.open_dataset(tmp_path / "a.dp", trusted=True))
+    assert trusted.write(frame, tmp_path / "b.dp")["train"].read("photo")["photo"].any()
 
 
 def test_pictures_in_the_folder_of_the_dataset_need_no_trust(tmp_path: Path) -> None:
