@@ -81,7 +81,7 @@ def _decodable(feature: Feature, array: np.ndarray, empty: np.ndarray, limits: A
             + "; of scores, the argmax"
             * scores
         )
-    if empty.dtype.kind == "f" or not array.size:
+    if empty.dtype.kind == "f" or not array.size or (limits is None and array.dtype == empty.dtype):
         return array
     low, high = (np.iinfo(empty.dtype).min, np.iinfo(empty.dtype).max) if limits is None else limits
     outside = np.argwhere((array < low) | (array > high))

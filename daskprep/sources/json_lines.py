@@ -136,9 +136,11 @@ class JsonPiece(FilePiece):
 def _deep_lines(text: bytes) -> np.ndarray:
     """Return the numbers of lines in which brackets, also those in strings, are open on too many levels."""
     marks = np.frombuffer(text.translate(None, _NO_MARKS), np.uint8)
-    depth = np.cumsum(_STEPS[marks], dtype=np.int64)
     ends = np.append(np.flatnonzero(marks == _NEWLINE), len(marks))
     lengths = np.diff(ends, prepend=-1)
+    if lengths.max() <= _MOST_LEVELS:  # no line has so many brackets, and most files end here
+        return np.zeros(0, np.int64)
+    depth = np.cumsum(_STEPS[marks], dtype=np.int64)
     before = np.concatenate([[0], depth])[ends - lengths + 1]
     levels = depth - np.repeat(before, lengths)[: len(marks)]
     line = np.repeat(np.arange(len(ends)), lengths)[: len(marks)]
