@@ -59,7 +59,9 @@ def tried(call: Callable[[], T], attempts: int) -> T:
 
 def tried_once(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options by which botocore asks S3 once: it, and s3fs twice, would multiply attempts."""
-    return {**options, "config_kwargs": {"retries": {"total_max_attempts": 1}, **options.get("config_kwargs", {})}}
+    # fsspec gives the same file system for the same options, and no other program is to find its own asking once.
+    config = {"retries": {"total_max_attempts": 1}, "user_agent_extra": "daskprep"}
+    return {**options, "config_kwargs": {**config, **options.get("config_kwargs", {})}}
 
 
 def ask_once(filesystem: Any) -> None:

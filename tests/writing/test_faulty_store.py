@@ -216,3 +216,12 @@ def test_the_number_of_attempts_travels(tmp_path):
     fsspec.filesystem("memory").pipe_file("/rows.csv", b"x\n1\n")
     source = dp.read_files("memory://rows.csv", storage_options={"attempts": 3})
     assert source.pieces[0].file.attempts == 3
+
+
+def test_the_file_system_of_another_program_goes_on_asking_as_often() -> None:
+    options = {"use_listings_cache": False, "anon": True, "config_kwargs": {"retries": {"total_max_attempts": 1}}}
+    theirs = fsspec.filesystem("s3", **options)
+    before = theirs.retries
+    ours = Folder.open("s3://bucket/a.dp", options).filesystem
+    assert (ours.retries, theirs.retries) == (1, before)
+    assert before > 1
