@@ -78,7 +78,7 @@ def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
-    if not facts.lists_of_text and (facts.distinct.total or facts.lists + _empties(facts) < facts.present):
+    if not facts.lists_of_text and (facts.distinct.total or facts.lengths.count < facts.present):
         return None
     if facts.lists_of_text and facts.lists:
         return skip("holds lists of numbers beside lists of text: make all of them text")
@@ -93,11 +93,6 @@ def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
     if items > 10_000 or mean > _LABELS:
         return Guess(Sequence(), f"{why}, too many for a set")
     return Guess(Set(), f"{why}, none twice in a list")
-
-
-def _empties(facts: ColumnFacts) -> int:
-    """Return how many lists are of no type, since they are empty."""
-    return facts.lengths.count - facts.lists - facts.lists_of_text
 
 
 def _guess_numbers_in_lists(lengths: Lengths, gaps: int, of: str) -> Guess:
@@ -137,7 +132,7 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
         if sum(cells for label, cells in pairs if label in learned.str2bool) < _MOST * facts.typed:
             return None
         return Guess(Binary(), f"spellings of yes and no, {labels}: {counted(facts)}")
-    if facts.distinct.count != 2 or facts.is_unique or facts.marked or (facts.numbers and facts.typed < _FEW_ROWS):
+    if facts.is_unique or facts.marked or (facts.numbers and facts.typed < _FEW_ROWS):
         return None
     return Guess(Binary(fallback_true_label=learned.fallback_true_label), f"two values, {labels}: {counted(facts)}")
 
@@ -145,10 +140,9 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
 def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
     """Return what a Binary would learn of the values, None if it would refuse them."""
     try:
-        learned = Binary().learn(TokenCounts.of(facts.distinct.texts, facts.distinct.counts))
+        return Binary().learn(TokenCounts.of(facts.distinct.texts, facts.distinct.counts))
     except ColumnError:
         return None
-    return None if learned.above_zero else learned
 
 
 def _guess_h3(name: str, facts: ColumnFacts) -> Guess | None:
@@ -182,7 +176,7 @@ def _guess_odd_numbers(name: str, facts: ColumnFacts) -> Guess | None:
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.lists + facts.numbers < _MOST * facts.typed or facts.lists < 0.5 * facts.typed:
         return None
-    lengths = facts.lengths if not facts.numbers else facts.lengths.add(1, facts.numbers)
+    lengths = facts.lengths.add(1, facts.numbers)
     if lengths.lengths[0] != lengths.max <= _LONGEST_VECTOR_OF_CODES and (codes := guess_tokens(facts)) is not None:
         return codes
     separated = Timeseries(tokenizer="comma") if facts.text.commas >= facts.lists else Timeseries()

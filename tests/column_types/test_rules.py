@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,6 +13,7 @@ from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.facts import ColumnFacts, Tally, TextFacts
 from daskprep.column_types.guess import Guess
 from daskprep.column_types.rules import guess_feature
+from daskprep.media.images import encode_png
 
 SKIPPED = "skipped"
 
@@ -71,7 +73,7 @@ def test_columns_of_no_use_are_skipped_with_the_reason(cells, reason):
         ([0.5, 1.25], "numbers from 0.5 to 1.25: 2 distinct values in 2 rows"),
         ([2.0, 3.5], "numbers from 2 to 3.5: 2 distinct values in 2 rows"),
         (["4.5", "1000"], "numbers from 4.5 to 1,000, as text: 2 distinct values in 2 rows"),
-        ([4, 1000, 4], "whole numbers from 4 to 1,000: 2 distinct values in 3 rows"),
+        ([4, 12_345_678, 4], "whole numbers from 4 to 12,345,678: 2 distinct values in 3 rows"),
         (codes(3, 20), "codes from 0 to 2, none of them rare: 3 distinct values in 60 rows"),
         ([[1, 2], [3, 4]], "2 numbers in every cell of 2 rows"),
         ([[1, 2], [3]], "1 to 2 numbers in a cell of 2 rows"),
@@ -179,6 +181,7 @@ def test_lists_of_numbers_and_of_text_do_not_mix():
 
 def test_lists_of_numbers_beside_other_cells_are_no_lists():
     assert kind(guess_feature("column", facts_of([[1, 2]], [True, False] * 19))) == "binary"
+    assert kind(guess_feature("column", facts_of([[1, 2]], [encode_png(np.zeros((2, 2), np.uint8))]))) != "vector"
     assert kind(guess_feature("column", facts_of([[1, 2]], [[], []]))) == "timeseries"
     assert kind(guess_feature("column", facts_of([["a"]], [[], []]))) == "set"
 
@@ -269,6 +272,8 @@ def test_up_to_one_in_twenty_cells_of_h3_may_be_odd():
     assert kind_of([*cells[1:], "odd", "even"]) == SKIPPED
     assert kind_of([*cells, f"{h3(base=122):x}"]) == "h3"
     assert kind_of([*cells[1:], f"{h3(base=122):x}", f"{h3(base=123):x}"]) == SKIPPED
+    assert kind_of([*cells[1:], f"{h3(base=19):x}", f"{h3(digits='072102044'):x}"]) == "h3"
+    assert kind_of([*cells, f"{h3(base=19):x}", *["odd"] * 20]) != "h3"
     edges = [f"{h3(mode=2, base=base):x}" for base in range(3)]
     assert kind_of([*[cells[0]] * 90, *edges]) == "category"
 
@@ -301,6 +306,8 @@ def test_numbers_with_commas_of_their_own_are_told_from_lists():
     assert "decimal comma" not in guess([*decimal[1:], "odd", "even"]).reason
     assert "between thousands" in guess([*thousands, "odd"]).reason
     assert "between thousands" in guess([*thousands, "7"]).reason
+    assert "decimal comma" in guess(["1,5", "2"]).reason
+    assert "between thousands" in guess(["1,234", "2"]).reason
     assert guess(["1,234", "2,345"]).reason.startswith("numbers with commas between thousands")
     assert kind_of(["1,234", "1,2,3"]) == kind_of(["1,5", "1,2,3"]) == "timeseries"
     assert "between thousands" not in guess([*thousands, "1,2,3"]).reason
@@ -308,6 +315,7 @@ def test_numbers_with_commas_of_their_own_are_told_from_lists():
 
 def test_at_least_half_of_the_cells_are_lists_in_columns_of_lists():
     assert guess(["1 2", "3"]).reason == "1 to 2 numbers in a cell of 2 rows"
+    assert guess(["1 2", "3 4", "5", "6"]).reason == "1 to 2 numbers in a cell of 4 rows"
     assert kind_of(["1 2", "3", "4"]) != "timeseries"
     many = [f"{i} {i + 0.5}" for i in range(38)]
     assert kind_of([*many, "odd", "even"]) == "vector"
@@ -366,6 +374,7 @@ def test_numbers_led_by_zeros_are_labels():
         ([*range(19), 20], "number"),
         ([*range(20), 19], "number"),
         (range(-1, 30), "number"),
+        (range(5, 30), SKIPPED),
         (range(0, 60, 2), "number"),
         (range(10_000, 99_999, 4_000), SKIPPED),
         (range(1_000, 9_999, 400), "number"),
@@ -392,6 +401,7 @@ def test_whole_numbers_number_the_rows_when_they_look_like_it(numbers, found):
         ([0] * 10 + [1] * 55 + [2] * 55, "category"),
         ([0] * 9 + [1] * 55 + [2] * 56, "number"),
         ([0.5, 1.0, 2.0] * 20, "number"),
+        (["1", "2"] * 20 + ["?"], "number"),
     ],
 )
 def test_whole_numbers_from_0_or_1_on_are_codes_when_few_and_none_is_rare(numbers, found):
@@ -411,6 +421,7 @@ def phrases(values: int, words: int, rows: int | None = None) -> list[str]:
     ("cells", "found"),
     [
         (phrases(20, 3, rows=40), "category"),
+        (phrases(20, 5, rows=40), "category"),
         (phrases(20, 3, rows=39), "text"),
         (phrases(20, 2, rows=39), "category"),
         (phrases(21, 3, rows=42), "category"),

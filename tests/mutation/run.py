@@ -55,7 +55,7 @@ NEAREST_TESTS = {
     "daskprep/vocabulary/token_index.py": ["tests/test_vocabulary.py"],
     "daskprep/vocabulary/vocabulary.py": ["tests/test_vocabulary.py"],
     "daskprep/summaries/base.py": [MERGING],
-    "daskprep/summaries/distinct_values.py": ["tests/test_column_types.py"],
+    "daskprep/summaries/distinct_values.py": ["tests/summaries/test_distinct_values.py"],
     "daskprep/summaries/file_sample.py": [MERGING],
     "daskprep/summaries/frame.py": [MERGING],
     "daskprep/summaries/lengths.py": ["tests/summaries/test_lengths.py", MERGING],

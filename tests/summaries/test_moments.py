@@ -109,3 +109,15 @@ def test_what_lies_beyond_the_computed_bits_of_a_root_still_rounds_it() -> None:
     halfway = 2**53 + 1
     assert _root(halfway**2 << 400, 1 << 400) == 2.0**53
     assert _root((halfway**2 << 400) + 1, 1 << 400) == 2.0**53 + 2
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_roots_beside_the_middle_of_two_doubles_are_rounded_to_the_nearest(more: int) -> None:
+    square = (((1 << 53) + 1) << 11) ** 2 + more
+    assert is_nearest_root(_root(square, 1), Fraction(square))
+    assert _root(square, 1) == float(((1 << 53) + 2 * (more > 0)) << 11)
+
+
+def test_a_deviation_beyond_the_largest_double_is_infinite() -> None:
+    moments = Moments.of(np.array([LARGEST, -LARGEST]))
+    assert (moments.std(), moments.std(1)) == (LARGEST, math.inf)
