@@ -98,6 +98,18 @@ def test_compact_counts_are_added_to_spilled_ones(tmp_path: Path) -> None:
         assert as_pairs(both.ranked()) == reference([*"abcdef", "a", "b", "a"])
 
 
+def test_counts_of_small_types_grow_beyond_them() -> None:
+    for kind in (np.int32, np.uint8, np.float32):
+        summary = TokenCounts.of(pa.array(["a"]), np.array([64], kind)) * 2**30
+        assert (summary + summary).frequencies(pa.array(["a"])).tolist() == [2**37]
+
+
+def test_frequencies_are_found_of_strings_of_any_type() -> None:
+    tokens = pa.array(["b", "x", "a"])
+    for other in (tokens.cast(pa.large_string()), tokens.dictionary_encode()):
+        assert counted(["a", "b", "b"]).frequencies(other).tolist() == [2, 0, 1]
+
+
 def test_what_fits_is_not_spilled(tmp_path: Path) -> None:
     summary = counted(list("abcdef")).bounded(str(tmp_path / "folder"))
     assert not summary.spilled
