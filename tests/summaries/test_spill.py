@@ -39,6 +39,15 @@ def test_a_full_disk_is_reported_and_nothing_stays(tmp_path: Path, monkeypatch: 
             assert not list(tmp_path.iterdir())
 
 
+def test_a_disk_too_full_to_make_the_file_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "said the disk")
+
+    monkeypatch.setattr(pa, "OSFile", fail)
+    with pytest.raises(StorageFullError, match="said the disk"):
+        spill(str(tmp_path), pa.array(["a"]), np.array([1]))
+
+
 @pytest.mark.parametrize(
     ("entries", "groups"), [([], 1), ([0], 1), ([10], 1), ([11], 2), ([10, 15], 3), ([10**6], SHARDS)]
 )
