@@ -109,10 +109,10 @@ class Output:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Output:
-        """Return the output that `to_dict` described; ValueError if there can be none such."""
+        """Return the output that `to_dict` described; ValueError or TypeError if there can be none such."""
         name, dtype, shape, cell_bytes = state["name"], state["dtype"], state["shape"], state.get("cell_bytes")
         if not isinstance(name, str) or not isinstance(dtype, str):
-            raise ValueError(f"an output of name {name!r} and type {dtype!r}")
+            raise TypeError(f"an output of name {name!r} and type {dtype!r}")
         if not isinstance(shape, list) or len(shape) > _MOST_AXES:
             raise ValueError(f'output "{name}": the shape {shape!r}')
         output = cls(
