@@ -32,8 +32,7 @@ NonNegative = Annotated[float, AtLeast(0)]
 def annotations_of(cls: type[Any]) -> dict[str, Any]:
     """Return the annotation of each constructor parameter, by name."""
     constructor = cls.__init__
-    # The constructor of a dataclass has annotations of its bases, which their own modules explain.
-    hints = typing.get_type_hints(cls if dataclasses.is_dataclass(cls) else constructor, include_extras=True)
+    hints = typing.get_type_hints(constructor, include_extras=True)
     names = [name for name in inspect.signature(constructor).parameters if name != "self"]
     return {name: hints.get(name, Any) for name in names}
 
