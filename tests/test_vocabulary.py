@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.summaries import TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary, token_index, vocabulary
+from daskprep.vocabulary.vocabulary import VOCABULARY_SCHEMA
 
 PLAIN = SpecialSymbols.for_tokens()
 READY = ["[PAD]", "hello", "[UNK]", "world"]
@@ -334,20 +335,30 @@ def test_damaged_parquet_is_noticed(tmp_path: Path) -> None:
     good = path.read_bytes()
     for place in (len(good) // 3, len(good) - 6):
         path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
-        with pytest.raises(CorruptDatasetError, match=r"city\.parquet is damaged"):
+        with pytest.raises(CorruptDatasetError, match=r"city\.parquet holds no vocabulary"):
             Vocabulary.read_parquet(path)
     path.write_bytes(good[:-100])
-    with pytest.raises(CorruptDatasetError, match=r"city\.parquet is damaged"):
+    with pytest.raises(CorruptDatasetError, match=r"city\.parquet holds no vocabulary"):
         Vocabulary.read_parquet(path)
 
 
 def test_other_parquet_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.parquet"
     pq.write_table(pa.table({"a": [1]}), path)
-    with pytest.raises(CorruptDatasetError, match=r"holds no vocabulary: its columns are \['a'\]"):
+    with pytest.raises(CorruptDatasetError, match=r"holds no vocabulary \(its columns are \['a'\], and not"):
         Vocabulary.read_parquet(path)
     with pytest.raises(FileNotFoundError):
         Vocabulary.read_parquet(tmp_path / "none.parquet")
+
+
+@pytest.mark.parametrize("use_dictionary", [True, False])
+def test_a_small_parquet_of_very_long_texts_is_refused(use_dictionary: bool, tmp_path: Path) -> None:
+    path = tmp_path / "bomb.parquet"
+    table = pa.table([["x" * 1_000_000] * 400, [1] * 400, pa.nulls(400, pa.string())], schema=VOCABULARY_SCHEMA)
+    pq.write_table(table, path, compression="zstd", use_dictionary=use_dictionary)
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(CorruptDatasetError, match="it decodes to 38. MB, more than 64 times its size and 256 MB"):
+        Vocabulary.read_parquet(path)
 
 
 @pytest.mark.parametrize(

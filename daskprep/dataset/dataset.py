@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
@@ -27,8 +28,8 @@ from daskprep.progress import Progress
 from daskprep.state import METADATA, parse_state, received, restore, state_from_files
 from daskprep.storage import Folder, Layout, Manifest, read_manifest
 from daskprep.storage.layout import CACHE, SPLITS
-from daskprep.storage.reading import Files
-from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, decode_table
+from daskprep.storage.reading import REMEDY, Files
+from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts
 from daskprep.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -288,7 +289,10 @@ class Dataset:
         """Return the rows that could not be used: "row_id", "column" and "reason"."""
         if REJECTS not in self.files.entries:
             return REJECTS_SCHEMA.empty_table()
-        return decode_table(self.files.read(REJECTS))
+        try:
+            return read_texts(io.BytesIO(self.files.read(REJECTS)), REJECTS_SCHEMA)
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(f"{self.files.folder.url}/{REJECTS} cannot be used: {error}; {REMEDY}") from error
 
     # -- decoded media
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed
 
@@ -34,7 +35,7 @@ def check_count(name: str, value: object, least: int) -> None:
 def check_flags(**flags: object) -> None:
     """Raise ConfigError for the first that is neither True nor False; other values, such as "no", would be true."""
     for name, value in flags.items():
-        if value not in (True, False):
+        if np.ndim(value) or value not in (True, False):  # type: ignore[arg-type]
             raise ConfigError(f"{name}={value!r}: expected True or False")
 
 

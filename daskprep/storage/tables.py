@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from daskprep.errors import CorruptDatasetError
@@ -24,7 +26,12 @@ __all__ = [
     "encode_table",
     "group_rows",
     "read_footer",
+    "read_texts",
 ]
+
+# A few bytes can tell of very many: what decodes to more than both of these is refused.
+_TEXT_BYTES = 256 << 20
+_TIMES_THE_FILE = 64
 
 Columns: TypeAlias = Mapping[str, "np.ndarray | pa.Array"]
 
@@ -128,6 +135,51 @@ def decode_table(
         raise CorruptDatasetError(f"a table lacks the columns {missing}; it has {file.schema_arrow.names}")
     # Asked for "a", Arrow gives "a.b" as well.
     return table.select(list(columns))
+
+
+def read_texts(source: IO[bytes], schema: pa.Schema) -> pa.Table:
+    """Return the whole of a table of this schema; CorruptDatasetError for another, or for far too much text."""
+    size = source.seek(0, os.SEEK_END)
+    source.seek(0)
+    limit = max(_TEXT_BYTES, _TIMES_THE_FILE * size)
+    with _telling():
+        footer = pq.read_metadata(source)
+        groups = [footer.row_group(group) for group in range(footer.num_row_groups)]
+        _check_expansion(sum(group.total_byte_size for group in groups), limit)
+        # Kept as a dictionary, a text that stands in many rows takes no more memory than it does in the file.
+        repeated = sorted(
+            {
+                column.path_in_schema
+                for group in groups
+                for column in map(group.column, range(group.num_columns))
+                if column.has_dictionary_page and column.physical_type == "BYTE_ARRAY"
+            }
+        )
+        source.seek(0)
+        with pq.ParquetFile(source, page_checksum_verification=True, read_dictionary=repeated) as file:
+            if file.schema_arrow.names != schema.names:
+                raise CorruptDatasetError(f"its columns are {file.schema_arrow.names}, and not {schema.names}")
+            table = file.read()
+        _check_expansion(sum(_text_bytes(table[name]) for name in repeated), limit)
+        found = table.cast(pa.schema([field.with_nullable(True) for field in schema]))
+    if odd := [field.name for field in schema if not field.nullable and found[field.name].null_count]:
+        raise CorruptDatasetError(f"it has nulls in {odd}")
+    return pa.table(found.columns, schema=schema)
+
+
+def _text_bytes(column: pa.ChunkedArray) -> int:
+    """Return how many bytes a column of dictionaries takes when each row has its own text."""
+    if not pa.types.is_dictionary(column.type):  # no text at all: the cast will say so
+        return 0
+    lengths = [pc.binary_length(one.dictionary).cast(pa.int64()).take(one.indices) for one in column.chunks]
+    return sum(pc.sum(one).as_py() or 0 for one in lengths)
+
+
+def _check_expansion(needed: int, limit: int) -> None:
+    if needed > limit:
+        raise CorruptDatasetError(
+            f"it decodes to {needed >> 20:,} MB, more than {_TIMES_THE_FILE} times its size and {_TEXT_BYTES >> 20} MB"
+        )
 
 
 @contextmanager

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.kernels import smallest_uint
+from daskprep.storage.tables import read_texts
 from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols
 from daskprep.vocabulary.token_index import content_digest, kept_index
@@ -185,15 +188,11 @@ class Vocabulary:
     @classmethod
     def read_parquet(cls, path: str | PathLike[str] | IO[bytes]) -> Vocabulary:
         """Read what `write_parquet` wrote, checking every page."""
+        source = io.BytesIO(Path(path).read_bytes()) if isinstance(path, str | PathLike) else path
         try:
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
-                if not file.schema_arrow.equals(VOCABULARY_SCHEMA):
-                    raise CorruptDatasetError(f"{path} holds no vocabulary: its columns are {file.schema_arrow.names}.")
-                table = file.read()
-        except (pa.ArrowException, OSError) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
-            raise CorruptDatasetError(f"{path} is damaged ({error}): restore it, or fit again.") from error
+            table = read_texts(source, VOCABULARY_SCHEMA)
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(f"{path} holds no vocabulary ({error}): restore it, or fit again.") from error
         ids = np.flatnonzero(table["roles"].is_valid().to_numpy())
         named = [
             (role, table["token"][number].as_py(), int(number))

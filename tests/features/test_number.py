@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import decimal
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -162,7 +164,18 @@ def test_a_fill_value_that_is_no_number_is_refused_in_fit():
         dp.Number(fill_value=float("nan")).fit(column(1.0))
 
 
-@given(st.lists(st.decimals(-(10**9), 10**9, places=3), min_size=1), st.sampled_from([(20, 3), (30, 12), (60, 40)]))
-def test_decimals_of_any_scale_are_the_nearest_doubles(values, digits):
+@given(
+    st.lists(st.none() | st.decimals(-(10**9), 10**9, places=3), min_size=1),
+    st.sampled_from([(20, 3), (30, 12), (38, 25), (60, 40)]),
+    st.integers(0, 2),
+)
+def test_decimals_of_any_scale_are_the_nearest_doubles(values, digits, first):
     kind = pa.decimal128(*digits) if digits[0] <= 38 else pa.decimal256(*digits)
-    assert dp.Number().parse(pa.array(values, kind)).to_pylist() == [float(value) for value in values]
+    parsed = dp.Number().parse(pa.array(values, kind)[first:])
+    assert parsed.to_pylist() == [None if value is None else float(value) for value in values[first:]]
+
+
+@pytest.mark.parametrize("digits", [2**53 - 1, 2**53, 2**53 + 1, -(2**53) - 1, 2**63 - 1, 2**63, 2**64 + 1, -(2**64)])
+def test_decimals_of_many_digits_are_the_nearest_doubles(digits):
+    value = decimal.Decimal(digits).scaleb(-2)
+    assert dp.Number().parse(pa.array([value], pa.decimal128(38, 2))).to_pylist() == [float(value)]

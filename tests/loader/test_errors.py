@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -108,6 +109,7 @@ def test_an_error_of_a_transform_is_given_as_it_is(train):
         ({"streams": 0}, "streams=0"),
         ({"batch_size": 1.5}, "batch_size=1.5"),
         ({"shuffle": "no"}, "shuffle='no': expected True or False"),
+        ({"shuffle": np.array([1, 0])}, r"shuffle=array\(\[1, 0\]\): expected True or False"),
         ({"drop_last": "no"}, "drop_last='no'"),
         ({"expand": None}, "expand=None"),
         ({"seed": 1.9}, "seed=1.9: expected a whole number"),

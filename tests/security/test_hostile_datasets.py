@@ -390,6 +390,12 @@ ATTACKS: dict[str, Attack] = {
     "table-ids": columns(city=lambda rows: pa.array([250] * rows, pa.uint8())),
     "table-row-ids": columns(row_id=lambda rows: pa.array([-(1 << 62)] * rows)),
     "rejects-columns": lambda one: one.put("rejects.parquet", parquet(a=[1])),
+    "rejects-long": lambda one: one.put(
+        "rejects.parquet", parquet(row_id=range(2_000), column=["price"] * 2_000, reason=["x" * 1_000_000] * 2_000)
+    ),
+    "rejects-nulls": lambda one: one.put(
+        "rejects.parquet", parquet(row_id=[None, 1], column=["a"] * 2, reason=["b"] * 2)
+    ),
     "rejects-no-parquet": lambda one: one.put("rejects.parquet", b"PAR1"),
     # -- chunks
     "chunk-decoded-size": chunk_header(4, 0xFFFFFFFF),
