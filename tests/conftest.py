@@ -51,13 +51,20 @@ def as_object_frame(as_frame: AsFrame) -> Iterator[AsFrame]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[Client]:
-    """Start two worker processes for the tests of a module that come after; mark them with ``pytest.mark.cluster``."""
+def _workers() -> Iterator[Client]:
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         Client(workers) as client,
     ):
         yield client
+
+
+@pytest.fixture
+def cluster(_workers: Client) -> Client:
+    """Give two worker processes, the same to all tests of a module; mark these with ``pytest.mark.cluster``."""
+    # One that the test before had killed may still be starting.
+    _workers.wait_for_workers(2)
+    return _workers
 
 
 @pytest.fixture(autouse=True, scope="session")
