@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -93,6 +94,11 @@ class Feature(Estimator):
     fill_value: Any
     invalid: Invalid
     column: str | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in inspect.signature(cls.__init__).parameters:
+            _check_free(cls, name)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -254,7 +260,7 @@ class Feature(Estimator):
     def mean(self, summary: Any) -> float:
         raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
 
-    def mode(self, summary: Any) -> Any:
+    def most_frequent(self, summary: Any) -> Any:
         """Return the most frequent of the values that `cells` gave."""
         return summary.cells.top()
 
@@ -298,7 +304,7 @@ class Feature(Estimator):
             )
         if strategy == "fill_with_mean":
             return self.mean(summary.values)
-        return self.fill_from_cell(self.mode(summary))
+        return self.fill_from_cell(self.most_frequent(summary))
 
     def encode_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
         """Encode a parsed column by output, missing cells as the fill value."""
@@ -356,3 +362,14 @@ class Feature(Estimator):
         """Return each output for 0 rows, which tells its type and shape."""
         encoded = self.encode(self.look_around(self.parse(pa.nulls(0)), None, learned), learned)
         return checked_outputs(self, encoded, 0)
+
+
+def _check_free(cls: type[Feature], parameter: str) -> None:
+    """Raise TypeError for a parameter of which the attribute would hide what the package calls."""
+    hook = inspect.getattr_static(cls, parameter, None)
+    if parameter == "kind" or hasattr(Feature, parameter) or inspect.isroutine(hook) or isinstance(hook, property):
+        owner = next((base for base in cls.__mro__ if parameter in vars(base)), Feature)
+        raise TypeError(
+            f'{cls.__name__}: the parameter "{parameter}" of __init__ hides {owner.__name__}.{parameter}, which '
+            "daskprep uses: give the parameter another name"
+        )

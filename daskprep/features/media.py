@@ -62,7 +62,7 @@ class MediaFeature(Feature):
 
     is_media: ClassVar[bool] = True
     media: ClassVar[Kind]
-    mode: Mode  # type: ignore[assignment] # hides the most frequent cell, which media do not have
+    mode: Mode
     pack: bool
     prefetch_size: int | None
     lazy_cache_dir: str | None

@@ -1,0 +1,37 @@
+"""What the base of all types holds a type to when its class is made."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import pytest
+
+import daskprep as dp
+from daskprep.features.media import MediaFeature
+
+
+def made(base, name, **attributes):
+    """Make a type that takes one parameter of a given name."""
+    space = {}
+    exec(f"def __init__(self, *, {name}=None):\n    self.{name} = {name}", space)
+    return type("Mine", (base,), {"__init__": space["__init__"], **attributes})
+
+
+@pytest.mark.parametrize("name", ["mean", "decode", "learn", "outputs", "kind", "fit", "get_params"])
+def test_a_parameter_hides_nothing_that_the_package_uses(name):
+    with pytest.raises(TypeError, match=rf'Mine: the parameter "{name}" of __init__ hides \w+\.{name},'):
+        made(dp.Feature, name)
+
+
+def test_a_parameter_hides_nothing_of_its_family_or_itself():
+    with pytest.raises(TypeError, match='"decoder" of __init__ hides MediaFeature.decoder'):
+        made(MediaFeature, "decoder")
+    for hook in (property, cached_property, staticmethod):
+        with pytest.raises(TypeError, match='"shift" of __init__ hides Mine.shift'):
+            made(dp.Feature, "shift", shift=hook(lambda self: 0))
+
+
+def test_other_names_are_free_and_so_are_defaults_of_a_family():
+    assert made(dp.Feature, "mode")(mode=3).mode == 3
+    family = made(dp.Feature, "other", shift=2)
+    assert made(family, "shift")(shift=3).shift == 3
