@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daskprep.report.tables import caption, notebook_table
-from daskprep.report.wording import count, cut, printable, size
+from daskprep.display.tables import caption, notebook_table
+from daskprep.display.words import count, cut, printable, size
 from daskprep.storage import Manifest
 
 __all__ = ["describe_html", "describe_split_html", "describe_text"]

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from daskprep.display.words import number, share
 from daskprep.report.charts import Histogram
-from daskprep.report.wording import number, share
 from daskprep.summaries import Quantiles
 
 __all__ = ["Values", "by_calendar", "by_class", "by_length", "by_number", "nice_ticks"]

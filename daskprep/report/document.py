@@ -6,10 +6,10 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from daskprep.display.markup import element
+from daskprep.display.words import size
 from daskprep.errors import ConfigError
-from daskprep.report.markup import element
 from daskprep.report.page import page
-from daskprep.report.wording import size
 from daskprep.storage import Folder
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from daskprep.display.markup import Markup, element, join
+from daskprep.display.words import count, number, share
 from daskprep.report.axes import nice_ticks
 from daskprep.report.charts import Band, Bars, Chart, Heats, Histogram, Pictures, Table, Waves
-from daskprep.report.markup import Markup, element, join
-from daskprep.report.wording import count, number, share
 
 __all__ = ["bar", "draw", "legend"]
 

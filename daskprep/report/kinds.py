@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from daskprep.display.words import cut, number
 from daskprep.report.axes import by_calendar, by_class, by_length, by_number
 from daskprep.report.charts import Band, Bars, Chart, Histogram, Table
 from daskprep.report.measures import (
@@ -27,7 +28,6 @@ from daskprep.report.measures import (
     measure_tokens,
 )
 from daskprep.report.samples import SampledImages, SampledSounds, sample_images, sample_sounds
-from daskprep.report.wording import cut, number
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split

@@ -9,12 +9,12 @@ from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from daskprep.description import facts
+from daskprep.display.markup import Markup, element, join
+from daskprep.display.words import count, cut, number, share, size
 from daskprep.report.drawing import bar, draw, legend
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
-from daskprep.report.markup import Markup, element, join
 from daskprep.report.measures import Column
 from daskprep.report.style import STYLE
-from daskprep.report.wording import count, cut, number, share, size
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
 

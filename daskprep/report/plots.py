@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskprep.display.words import cut, share
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.report.axes import nice_ticks
 from daskprep.report.charts import Band, Bars, Chart, Heats, Histogram, Pictures, Table, Waves
 from daskprep.report.gathering import columns_of, gather, kind_of
-from daskprep.report.wording import cut, share
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

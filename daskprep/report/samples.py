@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskprep.display.words import count, cut, number
 from daskprep.media.images import encode_png
 from daskprep.report.axes import by_class
 from daskprep.report.charts import Chart, Heats, Pictures, Table, Waves
-from daskprep.report.wording import count, cut, number
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split

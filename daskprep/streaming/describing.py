@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from daskprep.report.tables import caption, notebook_table
-from daskprep.report.wording import count, cut
+from daskprep.display.tables import caption, notebook_table
+from daskprep.display.words import count, cut
 
 if TYPE_CHECKING:
     from daskprep.streaming.stream import Stream

@@ -11,10 +11,10 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
+from daskprep.display.words import cut
 from daskprep.errors import ConfigError
 from daskprep.media.images import encode_png
 from daskprep.report.style import STYLE
-from daskprep.report.wording import cut
 
 VOID = {"meta", "link", "img"}
 

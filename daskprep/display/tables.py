@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from daskprep.report.markup import Markup, element
+from daskprep.display.markup import Markup, element
 
 __all__ = ["caption", "notebook_table"]
 

@@ -1,0 +1,1 @@
+"""What people read: numbers and names in words, HTML that is safe, and tables."""
