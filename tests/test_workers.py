@@ -32,7 +32,7 @@ class Elsewhere:
 @pytest.fixture(scope="module")
 def threads() -> Iterator[Client]:
     """Two workers on threads of this process."""
-    with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    with Client(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
         yield client
 
 
