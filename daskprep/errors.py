@@ -8,6 +8,7 @@ from collections.abc import Iterable
 __all__ = [
     "ColumnError",
     "ConfigError",
+    "ContractError",
     "CorruptDatasetError",
     "DaskprepError",
     "FormatVersionError",
@@ -30,6 +31,10 @@ class ConfigError(DaskprepError, ValueError):
 
 class ColumnError(DaskprepError, ValueError):
     """A column is missing, ambiguous, or of a type that the feature cannot read."""
+
+
+class ContractError(DaskprepError, AssertionError):
+    """A feature type does not keep to its contract."""
 
 
 class RejectedValueError(DaskprepError, ValueError):

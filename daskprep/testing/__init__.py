@@ -1,0 +1,5 @@
+"""Checks for those who extend daskprep."""
+
+from daskprep.testing.features import check_feature
+
+__all__ = ["check_feature"]

@@ -1,0 +1,335 @@
+"""Hold a feature type to its contract, as `check_estimator` of scikit-learn holds estimators to theirs."""
+
+from __future__ import annotations
+
+import functools
+import json
+import operator
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import torch
+from sklearn.base import clone
+
+from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepError
+from daskprep.features.base import Feature, Learned
+from daskprep.features.fitting import encode_source, learn_source, survey
+from daskprep.features.parameters import check_fields
+from daskprep.features.table import scan_table
+from daskprep.loader.batches import expansions
+from daskprep.sources import Source, as_source
+from daskprep.testing.columns import made_up_columns
+
+__all__ = ["check_feature"]
+
+_NAME = "x"
+_SHARED_PARAMETERS = ("missing_value_strategy", "fill_value", "invalid", "column")
+_GAP = 4  # every fourth cell is missing, where some are to be
+
+
+def check_feature(feature: Feature, column: Any = None) -> None:
+    """Raise ContractError where a type does not keep to the contract of feature types.
+
+    Parameters
+    ----------
+    feature : Feature
+        What is checked, with the parameters that it has.
+    column : sequence or None
+        Some cells that it can read, none of them missing, better a dozen than two. None: words, numbers, dates,
+        vectors, images or sounds are made up, whichever it reads.
+
+    Examples
+    --------
+    >>> from daskprep import Number
+    >>> from daskprep.testing import check_feature
+    >>> class Forgetful(Number):
+    ...     def decode(self, encoded, learned):
+    ...         return super().decode(encoded[::-1], learned)
+    >>> check_feature(Number())
+    >>> check_feature(Forgetful())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    daskprep.errors.ContractError: Forgetful fails the check "decode", which expects ... Found: ...
+    """
+    feature.check_parameters()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # advice on columns, which are made up
+        _run("parameters", feature, lambda: _check_parameters(feature))
+        feature = clone(feature).set_params(column=None)
+        trial = _Trial(feature, _readable(feature) if column is None else _table(feature, column))
+        for name, check in _CHECKS.items():
+            _run(name, feature, functools.partial(check, trial))
+
+
+_EXPECTED = {
+    "parameters": "__init__ to store each parameter untouched and to do nothing else",
+    "no cells": "every function to cope with a partition of no rows",
+    "encode": "an array with one row for each cell, of a type and shape that follow from what was learned alone",
+    "missing cells": "partitions of missing cells alone to be learned from and encoded, or refused by a DaskprepError",
+    "merge": "the same to be learned in whatever order summaries are merged",
+    "partitions": "the same to be learned and encoded however rows are cut into partitions",
+    "state": "what was learned to be the same after it was written and read as JSON",
+    "decode": "one value for each row, which encodes to the same row again",
+    "expand": "a tensor with one row for each row of a batch, which follows from this row alone",
+    "transformer": "fit to return the transformer and transform to give the columns that get_feature_names_out names",
+}
+
+
+class _Found(Exception):  # noqa: N818
+    """What was found in place of what was expected."""
+
+
+def _run(name: str, feature: Feature, check: Callable[[], None]) -> None:
+    """Call a check, and say of whatever goes wrong which type and which check it was."""
+    try:
+        check()
+    except Exception as error:
+        found = str(error) if isinstance(error, _Found) else f"{type(error).__name__}: {error}"
+        raise ContractError(
+            f'{type(feature).__name__} fails the check "{name}", which expects {_EXPECTED[name]}. Found: {found}'
+        ) from error
+
+
+class _Pieces(Source):
+    """Tables in memory, each of which is a partition."""
+
+    in_memory = True
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        self.columns = tables[0].column_names
+        self.npartitions = len(tables)
+        self.row_counts = [table.num_rows for table in tables]
+        self._tables = tables
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        return self._tables[partition].select(list(columns))
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A feature, and a table of cells that it reads, of which none is missing."""
+
+    feature: Feature
+    table: pa.Table
+
+    @functools.cached_property
+    def features(self) -> dict[str, Feature]:
+        return {_NAME: self.feature}
+
+    @functools.cached_property
+    def learned(self) -> Learned:
+        return self.learn([self.table])
+
+    @functools.cached_property
+    def with_gaps(self) -> pa.Table:
+        rows = np.arange(self.table.num_rows)
+        return self.table.take(pa.array(rows, mask=rows % _GAP == _GAP - 1))
+
+    def missing(self, *, typed: bool) -> pa.Table:
+        """Return a few rows in which all is missing: of the type of the cells, or as what is never there arrives."""
+        rows = pa.nulls(3, pa.int64())
+        return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
+
+    def learn(self, pieces: Sequence[pa.Table]) -> Learned:
+        return learn_source(self.features, _Pieces(pieces))[_NAME]
+
+    def encode(self, pieces: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
+        return encode_source(self.features, {_NAME: learned}, _Pieces(pieces))
+
+    def decode(self, encoded: dict[str, np.ndarray], learned: Learned) -> pa.Array:
+        outputs = {output: encoded[_NAME + output] for output in self.feature.outputs}
+        return self.feature.decode_column(outputs, learned)
+
+
+def _table(feature: Feature, column: Any) -> pa.Table:
+    """Return the table of a column; whatever else the feature reads holds the same cells."""
+    frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
+    source = as_source(frame)
+    table = source.read(0, source.columns)
+    if not table.num_rows or feature.read(table, _NAME).null_count:
+        raise ConfigError(f"{type(feature).__name__} cannot read all cells of the column to check it with: give others")
+    return table
+
+
+def _readable(feature: Feature) -> pa.Table:
+    for cells in made_up_columns():
+        # What a type does not read it refuses by these, or by calling it missing.
+        with suppress(ValueError, TypeError, NotImplementedError):
+            trial = _Trial(feature, _table(feature, cells))
+            trial.learn([trial.table])
+            return trial.table
+    raise ConfigError(
+        f"{type(feature).__name__} reads none of the columns that check_feature makes up: give it cells that are read, "
+        "as in check_feature(feature, column)"
+    )
+
+
+def _parameters(feature: Feature) -> dict[str, Any]:
+    parameters: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+    return parameters
+
+
+def _check_parameters(feature: Feature) -> None:
+    kind = type(feature)
+    names = list(_parameters(feature))
+    if lacking := [name for name in _SHARED_PARAMETERS if name not in names]:
+        raise _Found(f"no parameter {lacking[0]}, which all types have")
+    marks = {name: object() for name in names}
+    made = kind(**marks)
+    for name, mark in marks.items():
+        if getattr(made, name, None) is not mark:
+            raise _Found(f"another {name} than was given")
+    if more := sorted(vars(made).keys() - marks.keys()):
+        raise _Found(f"an attribute {more[0]}, which is no parameter")
+    copy = clone(feature)
+    if copy.set_params(**_parameters(feature)) is not copy:
+        raise _Found("set_params that does not return the feature")
+
+
+def _check_no_cells(trial: _Trial) -> None:
+    for none in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
+        scan_table(trial.features, survey(trial.features, _Pieces([none]))[0], none)
+        trial.learn([none, trial.table])
+        encoded = trial.encode([none], trial.learned)
+        trial.decode(encoded, trial.learned)
+
+
+def _check_encode(trial: _Trial) -> None:
+    for pieces in ([trial.table], [trial.table.slice(1)], _cut(trial.table, 1)):
+        trial.encode(pieces, trial.learned)
+
+
+def _check_missing(trial: _Trial) -> None:
+    for missing in (trial.missing(typed=True), trial.missing(typed=False)):
+        learned = trial.learn([missing, trial.table, missing])
+        trial.encode([missing, trial.table, missing], learned)
+        # A column without any value may leave nothing to learn, or to put in its place.
+        with suppress(DaskprepError):
+            trial.encode([missing], trial.learn([missing]))
+
+
+def _check_merge(trial: _Trial) -> None:
+    pieces = [*_cut(trial.with_gaps, 1), trial.missing(typed=True)]
+    told = survey(trial.features, _Pieces(pieces))
+    parts = [scan_table(trial.features, *one).columns[_NAME] for one in zip(told, pieces, strict=True)]
+    halves = [functools.reduce(operator.add, half) for half in (parts[::2], parts[1::2])]
+    merged = [functools.reduce(operator.add, order) for order in (parts, parts[::-1], halves)]
+    _compare_learned([trial.feature.learn_column(summary) for summary in merged])
+    one = merged[0].values
+    _compare_learned([trial.feature.learn(one + one), trial.feature.learn(one * 2)])
+
+
+def _check_partitions(trial: _Trial) -> None:
+    table = trial.with_gaps
+    none = table.slice(0, 0)
+    cuts = [
+        [table],
+        _cut(table, 1),
+        [none, *_cut(table, 5), none],
+        [piece for one in _cut(table, 3) for piece in (one, none)],
+    ]
+    learned = [trial.learn(pieces) for pieces in cuts]
+    _compare_learned(learned)
+    whole, *others = (trial.encode(pieces, learned[0]) for pieces in cuts)
+    for other in others:
+        for output, array in whole.items():
+            if not np.array_equal(array, other[output], equal_nan=array.dtype.kind == "f"):
+                raise _Found(f"{_first_difference(array, other[output])} in other partitions")
+
+
+def _check_state(trial: _Trial) -> None:
+    learned = trial.learn([trial.with_gaps])
+    read = trial.feature.learned_from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
+    with suppress(NameError):  # annotations that only a type checker imports
+        check_fields(read)
+    if read != learned:
+        raise _Found(f"{_short(read)} in place of {_short(learned)}")
+
+
+def _check_decode(trial: _Trial) -> None:
+    encoded = trial.encode([trial.table], trial.learned)
+    decoded = trial.decode(encoded, trial.learned)
+    cells = trial.table.slice(0, len(decoded)).set_column(0, _NAME, decoded)
+    try:
+        again = trial.encode([cells], trial.learned)
+    except ColumnError:
+        return  # what people read, such as a list of frames of a sound, may be no cell
+    # Of several outputs one may be enough to decode.
+    if not any(_alike(array, again[output]) for output, array in encoded.items()):
+        raise _Found(
+            f"{_first_difference(*(arrays[min(encoded)] for arrays in (encoded, again)))}, decoded and encoded"
+        )
+
+
+def _check_expand(trial: _Trial) -> None:
+    encoded = trial.encode([trial.table], trial.learned)
+    for output, expand in expansions(trial.features, {_NAME: trial.learned}, encoded).items():
+        batch = torch.from_numpy(encoded[output])
+        whole = expand(batch.clone())
+        order = torch.arange(len(batch)).flip(0)
+        for rows in (order, *order[:, None], order[:0]):
+            alone = expand(batch[rows].clone())
+            if alone.dtype != whole.dtype or not torch.allclose(alone.double(), whole[rows].double(), equal_nan=True):
+                raise _Found(f"{_short(alone)} for rows that are {_short(whole[rows])} among others")
+
+
+def _check_transformer(trial: _Trial) -> None:
+    feature, frame = clone(trial.feature), trial.table.to_pandas()
+    given = _parameters(feature)
+    if feature.fit(frame) is not feature:
+        raise _Found("fit that returns something else")
+    if changed := [name for name, value in _parameters(feature).items() if value is not given[name]]:
+        raise _Found(f"another {changed[0]} after fit")
+    if feature.may_drop_rows:
+        return  # which a transformer refuses to do
+    shape, names = np.shape(feature.transform(frame)), feature.get_feature_names_out()
+    if shape != (len(frame), len(names)):
+        raise _Found(f"an array of shape {shape} for {len(frame)} rows and {len(names)} names of columns")
+
+
+_CHECKS: dict[str, Callable[[_Trial], None]] = {
+    "no cells": _check_no_cells,
+    "encode": _check_encode,
+    "missing cells": _check_missing,
+    "merge": _check_merge,
+    "partitions": _check_partitions,
+    "state": _check_state,
+    "decode": _check_decode,
+    "expand": _check_expand,
+    "transformer": _check_transformer,
+}
+
+
+def _cut(table: pa.Table, rows: int) -> list[pa.Table]:
+    return [table.slice(start, rows) for start in range(0, table.num_rows, rows)]
+
+
+def _compare_learned(learned: Sequence[Learned]) -> None:
+    first = learned[0].to_dict()
+    for other in learned[1:]:
+        if (found := other.to_dict()) != first:
+            key = next(key for key in first if found.get(key) != first[key])
+            raise _Found(f"{key} {_short(found.get(key))}, and {_short(first[key])} otherwise")
+
+
+def _alike(one: np.ndarray, other: np.ndarray) -> bool:
+    if one.dtype.kind != "f":
+        return np.array_equal(one, other)
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=1e-6, equal_nan=True)
+
+
+def _first_difference(one: np.ndarray, other: np.ndarray) -> str:
+    if one.shape != other.shape:
+        return f"shape {one.shape}, and {other.shape}"
+    odd = np.argwhere((one != other) & ~((one != one) & (other != other)))[0][0]  # noqa: PLR0124 both NaN
+    return f"{_short(one[odd].tolist())} in row {odd}, and {_short(other[odd].tolist())}"
+
+
+def _short(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= 200 else f"{text[:200]}..."
