@@ -10,12 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dask._task_spec import DataNode, Task, TaskRef, convert_legacy_graph
-from dask.local import get_sync
 from dask.optimization import cull
-from dask.system import CPU_COUNT
 
 from daskprep.errors import ConfigError
+from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef, get_sync, held, needs_of_tasks
 from daskprep.partitions.graphs import Layer, on_frame, on_piece, unique
 from daskprep.partitions.passes import Function
 from daskprep.partitions.schedulers import active_client, worker_error
@@ -144,9 +142,9 @@ class ClusterFeed(Feed):
         self._held: dict[Any, list[Any]] = {}
         self._pool = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="daskprep-fetch")
         self._encoded, self._own = f"stream-{job.digest}", unique("own")
-        self._shared = f"stream-shared-{job.digest}"
+        shared = f"stream-shared-{job.digest}"
         # A node of a graph, which the scheduler can send again if the worker that has it is lost.
-        self._keeps = client.get({self._shared: DataNode(self._shared, job.shared)}, [self._shared], sync=False)
+        (self._shared,) = client.get({shared: DataNode(shared, job.shared)}, [shared], sync=False)
 
     def width(self) -> int:
         threads: dict[str, int] = self._client.nthreads()
@@ -172,7 +170,7 @@ class ClusterFeed(Feed):
         else:
             layer, part_key = self._graph.part(asked.number)
             run, part = on_frame, TaskRef(part_key)
-        layer[key] = Task(key, run, job.function, TaskRef(self._shared), asked.argument, part, list(job.columns))
+        layer[key] = Task(key, run, job.function, held(self._shared), asked.argument, part, list(job.columns))
         if asked.then is None:
             return [key], layer
         # Only this feed asks for it.
@@ -215,7 +213,7 @@ class ClusterFeed(Feed):
             futures = [one for held in self._held.values() for one in held]
             self._held.clear()
         self._pool.shutdown(cancel_futures=True)
-        for future in [*futures, *self._keeps]:
+        for future in [*futures, self._shared]:
             future.release()
 
 
@@ -225,14 +223,14 @@ def check_apart(source: Source, columns: Sequence[str]) -> None:
     One by one they would be computed several times, and a join or a shuffle gives rows in another order each time.
     """
     frame = source.frame[list(columns)].optimize()
-    graph = convert_legacy_graph(frame.__dask_graph__())
+    keys = frame.__dask_keys__()
+    needs = needs_of_tasks(frame.__dask_graph__(), keys)
     owners: dict[Any, Any] = {}
-    for key in frame.__dask_keys__():
+    for key in keys:
         found = [key]
         while found:
             one = found.pop()
-            node = graph.get(one)
-            if node is None or isinstance(node, DataNode) or owners.get(one) == key:
+            if one not in needs or owners.get(one) == key:
                 continue
             if one in owners:
                 raise ConfigError(
@@ -240,7 +238,7 @@ def check_apart(source: Source, columns: Sequence[str]) -> None:
                     "call persist() on it, or write it to files, and stream that"
                 )
             owners[one] = key
-            found += node.dependencies
+            found += needs[one]
 
 
 class _Graph:

@@ -7,10 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from typing import Any
 
-# Task and TaskRef say which argument is a reference; tuple tasks would replace any argument that happens to equal a
-# key, and dask.delayed costs 0.7 ms a task.
-from dask._task_spec import DataNode, List, Task, TaskRef
-
+from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
 
 __all__ = ["Layer", "Told", "on_frame", "on_piece", "partition_layer", "references", "unique"]

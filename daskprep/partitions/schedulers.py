@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.metadata
 import multiprocessing.pool
 import re
@@ -14,15 +13,21 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import dask
-import dask.local
 import dask.multiprocessing
 import dask.threaded
-from dask._task_spec import Task
-from dask.base import get_scheduler
 from dask.callbacks import Callback
-from dask.system import CPU_COUNT
 
 from daskprep.errors import DaskprepError, WorkerError
+from daskprep.partitions.dask_internals import (
+    CPU_COUNT,
+    Scheduler,
+    Task,
+    ask_workers,
+    chosen_scheduler,
+    executor_of,
+    get_sync,
+    seceded,
+)
 
 __all__ = [
     "Advance",
@@ -43,12 +48,11 @@ _NOT_IMPORTED = re.compile(r"\b(ModuleNotFoundError|ImportError|AttributeError)\
 _SAME = "workers need the packages of this process, in the same versions; install them there and start it again"
 
 Advance = Callable[[Any], object]
-_Scheduler = Callable[..., Any]
 
 
 def active_client() -> Any:
     """Return the ``distributed.Client`` whose workers run the tasks, or None."""
-    return _client(_scheduler())
+    return _client(chosen_scheduler())
 
 
 def scheduled_on(client: Any) -> AbstractContextManager[Any]:
@@ -63,7 +67,7 @@ def is_distributed() -> bool:
 
 def on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return what a function gives in every process that runs tasks, or in as many as Dask's local scheduler uses."""
-    get = _scheduler()
+    get = chosen_scheduler()
     if (client := _client(get)) is not None:
         return _asked_of_all(client, function, *arguments)
     processes, _ = worker_threads()
@@ -73,9 +77,8 @@ def on_every_worker(function: Callable[..., Any], *arguments: Any) -> list[Any]:
 
 def _asked_of_all(client: Any, function: Callable[..., Any], *arguments: Any) -> list[Any]:
     """Return what every worker answers; WorkerError for one that cannot, or that dies or is silent meanwhile."""
-    bounds = {"on_error": "return", "callback_timeout": _ANSWER_SECONDS}
     try:
-        answers = client.run(_answer, _version(), function, *arguments, **bounds)
+        answers = ask_workers(client, _answer, _version(), function, *arguments, seconds=_ANSWER_SECONDS)
     except TimeoutError as error:
         raise WorkerError(
             f"the workers of {client.scheduler.address} did not all answer within {_ANSWER_SECONDS:.0f} seconds: look "
@@ -131,21 +134,21 @@ def _explained() -> Iterator[None]:
 
 def is_in_process() -> bool:
     """Return whether this process runs the tasks, on its own threads."""
-    get = _scheduler()
+    get = chosen_scheduler()
     return _client(get) is None and get is not dask.multiprocessing.get and worker_threads()[0] == 1
 
 
 def worker_threads() -> tuple[int, int]:
     """Return how many processes, and how many threads in all of them, run the tasks."""
-    get = _scheduler()
+    get = chosen_scheduler()
     if (client := _client(get)) is not None:
         threads = client.nthreads()
         return len(threads), sum(threads.values())
-    if get is dask.local.get_sync:
+    if get is get_sync:
         return 1, 1
-    if isinstance(get, functools.partial) and get.func is dask.local.get_async:  # scheduler= is an executor
-        submit, size = get.args
-        return (size if isinstance(submit.__self__, ProcessPoolExecutor) else 1), size
+    if (given := executor_of(get)) is not None:
+        executor, size = given
+        return (size if isinstance(executor, ProcessPoolExecutor) else 1), size
     size = _pool_size(dask.config.get("pool", None)) or dask.config.get("num_workers", None) or CPU_COUNT
     return (size if get is dask.multiprocessing.get else 1), size
 
@@ -188,7 +191,7 @@ def compute(
 
     `advance` is called with the result of each key of `watched`, some of `keys`, as soon as it is there.
     """
-    get = _scheduler()
+    get = chosen_scheduler()
     if advance is None:
         return _computed(get, layer, keys)
     waiting = set(watched)
@@ -210,7 +213,7 @@ def compute(
     return results
 
 
-def _computed(get: _Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
+def _computed(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
     if _client(get) is not None:
         with _explained():
             return list(get(layer, list(keys)))
@@ -228,7 +231,7 @@ def _streamed(client: Any, layer: dict[Any, Any], keys: Sequence[Any], tell: Cal
     futures = client.get(layer, list(keys), sync=False)
     results = {}
     try:
-        with _seceded(distributed):
+        with seceded():
             for batch in distributed.as_completed(futures, loop=client.loop).batches():
                 for future, result in zip(batch, client.gather(batch), strict=True):
                     results[future.key] = result
@@ -240,31 +243,7 @@ def _streamed(client: Any, layer: dict[Any, Any], keys: Sequence[Any], tell: Cal
     return [results[key] for key in keys]
 
 
-@contextmanager
-def _seceded(distributed: Any) -> Iterator[None]:
-    """Let other tasks use the thread while it waits for them, if a task of a worker is what waits."""
-    state = distributed.worker.thread_state
-    # A task that holds a worker_client() has seceded already, and then does not proceed.
-    if not getattr(state, "key", False) or not getattr(distributed.threadpoolexecutor.thread_state, "proceed", True):
-        yield
-        return
-    distributed.secede()
-    try:
-        yield
-    finally:
-        distributed.rejoin()
-
-
-def _scheduler() -> _Scheduler:
-    """Return the scheduler that ``compute`` of a Dask collection would use."""
-    # get_scheduler imports distributed, which takes a second, only to find that there is no client.
-    if dask.config.get("scheduler", None) or "distributed" in sys.modules:
-        chosen: _Scheduler | None = get_scheduler()
-        return chosen or dask.threaded.get
-    return dask.threaded.get
-
-
-def _client(get: _Scheduler) -> Any:
+def _client(get: Scheduler) -> Any:
     owner, distributed = getattr(get, "__self__", None), sys.modules.get("distributed")
     return owner if distributed is not None and isinstance(owner, distributed.Client) else None
 
