@@ -23,7 +23,6 @@ from daskprep.summaries import ColumnSummary, Summary, TokenCounts
 __all__ = ["Encoded", "Feature", "Invalid", "Learned"]
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
-_SHOWN_CHARACTERS = 80
 Invalid = Literal["missing", "raise"]
 
 
@@ -147,10 +146,6 @@ class Feature(Estimator):
             width = int(np.prod(array.shape[1:]))
             names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(width)]
         return names
-
-    def beside(self, folders: tuple[str, ...]) -> Feature:
-        """Return the feature for data in some folders, where relative paths in its cells may begin."""
-        return self
 
     def check(self) -> None:
         """Raise ConfigError where parameters contradict each other."""
@@ -334,24 +329,6 @@ class Feature(Estimator):
     def limits(self, learned: Any) -> Mapping[str, Any]:
         """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
         return {}
-
-    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray | pa.Array]:
-        """Return what a write carries to its parts: a parsed column encoded, but the cells of media as they are."""
-        return dict(self.encode_column(parsed, learned))
-
-    def cell_bytes(self, learned: Any) -> int | None:
-        """Return the mean bytes of a cell if cells are what is stored, else None."""
-        return None
-
-    def carried_bytes(self, learned: Any) -> int:
-        """Return the mean bytes of a cell that a write carries to its parts, to be decoded there; 0 if none is."""
-        return 0
-
-    def why_dropped(self, cell: Any) -> str:
-        """Say why the row of a cell that is there, as a Python value, is left out."""
-        text = repr(cell)
-        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-        return f"{shown} is left out by what was learned"
 
     def encoded_fill(self, learned: Any) -> dict[str, Any]:
         """Return the row, by output, that stands for a missing cell."""

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pandas as pd
@@ -34,6 +34,7 @@ from daskprep.summaries import FrameSummary
 
 if TYPE_CHECKING:
     from daskprep.features.base import Feature, Learned
+    from daskprep.features.media import MediaFeature
     from daskprep.progress import Advance, Progress
     from daskprep.sources import Source
 
@@ -65,7 +66,10 @@ def check_columns(features: Mapping[str, Feature], source: Source) -> None:
 
 def beside(features: Mapping[str, Feature], source: Source) -> dict[str, Feature]:
     """Return features that read relative paths where the files of a source lie, or else in the current folder."""
-    return {name: feature.beside(source.folders) for name, feature in features.items()}
+    return {
+        name: cast("MediaFeature", feature).beside(source.folders) if feature.is_media else feature
+        for name, feature in features.items()
+    }
 
 
 def _listed(names: Sequence[str], most: int = 20) -> str:

@@ -148,6 +148,7 @@ class MediaFeature(Feature):
         return None if self.base_dir is None else _absolute(self.base_dir)
 
     def beside(self, folders: tuple[str, ...]) -> MediaFeature:
+        """Return the feature for data in some folders, where relative paths in its cells may begin."""
         # In the process that knows the source: that of a task may be in another folder.
         placed = copy.copy(self)
         placed._folders = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
@@ -244,6 +245,7 @@ class MediaFeature(Feature):
         return broken if missing is None else missing | broken
 
     def why_dropped(self, cell: Any) -> str:
+        """Say why the row of a cell that is there, as a Python value, is left out."""
         path = cell["path"]
         name = "bytes in memory" if path is None else public_name(path)
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
@@ -260,7 +262,8 @@ class MediaFeature(Feature):
             )
         return out
 
-    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray | pa.Array]:
+    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
+        """Return what a write carries to its parts: cells as they are."""
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
                 f"{parsed.null_count} missing cells and no {self.kind} in the whole column for "
@@ -270,9 +273,11 @@ class MediaFeature(Feature):
         return {"": pa.StructArray.from_arrays(fields, fields=list(STORED_TYPE), mask=parsed.is_null())}
 
     def cell_bytes(self, learned: Any) -> int | None:
+        """Return the mean bytes of a cell if cells are what is stored, else None."""
         return None if self.mode == "eager" else int(learned.file_bytes)
 
     def carried_bytes(self, learned: Any) -> int:
+        """Return the mean bytes of a cell that a write carries to its parts, to be decoded there; 0 if none is."""
         return int(learned.file_bytes) if self.mode == "eager" else 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,7 @@ from daskprep.summaries import FrameSummary, Rejects
 
 if TYPE_CHECKING:
     from daskprep.features.base import Feature
+    from daskprep.features.media import MediaFeature
 
 __all__ = [
     "Parsed",
@@ -273,7 +274,8 @@ def encoded_outputs(
     for name, feature in features.items():
         column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
         with naming(name):
-            encode = feature.carry_column if carried else feature.encode_column
+            carry = carried and feature.is_media
+            encode = cast("MediaFeature", feature).carry_column if carry else feature.encode_column
             encoded = encode(column, learned[name])
         del column
         for output, array in encoded.items():

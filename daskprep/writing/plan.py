@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from daskprep.features.media import MediaFeature
 from daskprep.storage.arrays import Compression, Output
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry
@@ -28,12 +29,14 @@ def choose_layout(
     compression: Compression,
 ) -> Layout:
     """Return how so many rows of each split lie on disk, by what features learned."""
+    media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
+    cell_bytes = {name: feature.cell_bytes(learned[name]) for name, feature in media.items()}
     outputs = [
-        Output(name + suffix, str(array.dtype), array.shape[1:], feature.cell_bytes(learned[name]))
+        Output(name + suffix, str(array.dtype), array.shape[1:], cell_bytes.get(name))
         for name, feature in features.items()
         for suffix, array in feature.empty_outputs(learned[name]).items()
     ]
-    carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in features.items())
+    carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in media.items())
     return Layout.choose(outputs, rows, block_rows=block_rows, compression=compression, carried_bytes=carried_bytes)
 
 

@@ -7,9 +7,10 @@ import json
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from daskprep.errors import ConfigError
+from daskprep.features.media import MediaFeature
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
 from daskprep.state import state_files
@@ -20,7 +21,6 @@ from daskprep.writing.versions import digest_of
 if TYPE_CHECKING:
     from daskprep.balance import Balance
     from daskprep.features import Feature, Learned
-    from daskprep.features.media import MediaFeature
     from daskprep.split import Split
 
 __all__ = ["Options", "Recipe", "digest_of_write", "fingerprint_of"]
@@ -51,7 +51,7 @@ class Recipe:
     @property
     def media(self) -> dict[str, MediaFeature]:
         """The features whose cells are carried to the parts, and decoded there or when they are loaded."""
-        return {name: cast("MediaFeature", feature) for name, feature in self.features.items() if feature.is_media}
+        return {name: feature for name, feature in self.features.items() if isinstance(feature, MediaFeature)}
 
     @property
     def assigning(self) -> list[str]:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprep.features.media import MediaFeature
 from daskprep.features.table import Parsed, naming
 from daskprep.storage.tables import REJECTS_SCHEMA
 from daskprep.writing.scratch import write_checked
@@ -41,7 +42,8 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
             reasons[where] = [f"{_shown(text)} cannot be read as {feature.noun}" for text in texts]
         odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
         values = column.take(pa.array(rows[odd])).to_pylist()
-        reasons[odd] = [feature.why_dropped(value) for value in values]
+        why = feature.why_dropped if isinstance(feature, MediaFeature) else _learned_away
+        reasons[odd] = [why(value) for value in values]
         found.append((rows, np.full(len(rows), place), name, reasons))
     if not found:
         return REJECTS_SCHEMA.empty_table()
@@ -50,6 +52,10 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
     names = np.concatenate([np.full(len(one[0]), one[2], object) for one in found])
     reasons = np.concatenate([one[3] for one in found])
     return pa.table([rows[order] + first_row, names[order], reasons[order]], schema=REJECTS_SCHEMA)
+
+
+def _learned_away(cell: object) -> str:
+    return f"{_shown(cell)} is left out by what was learned"
 
 
 def _shown(value: object) -> str:
