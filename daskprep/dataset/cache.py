@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskprep.dataset.mapped import MappedChunks, Stamp
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
 from daskprep.storage.arrays import (
     CHECKSUM_BYTES,
@@ -31,7 +32,6 @@ from daskprep.storage.arrays import (
 from daskprep.storage.checksum import crc32c, flat
 
 if TYPE_CHECKING:
-    from daskprep.loader.blocks import MappedChunks, Stamp
     from daskprep.storage import Folder
     from daskprep.storage.local_files import GrowingFile
 

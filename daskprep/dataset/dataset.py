@@ -35,7 +35,7 @@ from daskprep.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from daskprep.report.document import Report
+    from daskprep.report import Report
 
 __all__ = ["Dataset", "open_dataset"]
 
@@ -345,7 +345,7 @@ class Dataset:
         path : str, path or None
             Where the page is written, as one file of HTML that needs no other and no network; None: nowhere.
         """
-        from daskprep.report.document import make_report  # noqa: PLC0415 not needed to read a dataset
+        from daskprep.report import make_report  # noqa: PLC0415 a layer above, not needed to read a dataset
 
         return make_report(self, path)
 
@@ -359,7 +359,7 @@ class Dataset:
         split : str or None
             Whose rows are counted; None: those of all splits, side by side.
         """
-        from daskprep.report.plots import make_plot  # noqa: PLC0415 as above
+        from daskprep.report import make_plot  # noqa: PLC0415 as above
 
         return make_plot(self, name, split)
 

@@ -174,7 +174,7 @@ class Split:
 
     def loader(self, batch_size: int = 1024, **options: Any) -> Loader:
         """Return batches of tensors for torch, shuffled and read ahead; all options are those of `Loader`."""
-        from daskprep.loader import Loader  # noqa: PLC0415 torch takes seconds to import
+        from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 
         return Loader(self, batch_size, **options)
 

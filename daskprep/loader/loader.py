@@ -25,7 +25,7 @@ from daskprep.loader.media import Caching, most_ahead, prefetch_of
 from daskprep.loader.order import LEAST_STREAMS, MOST_STREAMS, Blocks, Schedule, default_streams
 from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
-from daskprep.loader.pipeline import Pipeline, Settings, Times
+from daskprep.loader.pipeline import Pipeline, Settings
 from daskprep.loader.sampling import Sampling, sampling_of
 from daskprep.loader.standing import (
     Ranks,
@@ -37,6 +37,7 @@ from daskprep.loader.standing import (
     check_seed,
     check_state,
 )
+from daskprep.loader.times import Times
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split

@@ -14,8 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.dataset.mapped import MappedChunks
 from daskprep.errors import ConfigError, MediaError
-from daskprep.loader.blocks import Group, MappedChunks, Pool, groups_of
+from daskprep.loader.blocks import Group, Pool, groups_of
+from daskprep.loader.times import Times
 from daskprep.media.decoding import AudioDecoder
 from daskprep.storage import Folder
 
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from daskprep.dataset import Split
     from daskprep.dataset.cache import BlockCache, GrowingBlock
     from daskprep.features.media import MediaFeature
-    from daskprep.loader.pipeline import Times
     from daskprep.storage import Output
 
 __all__ = ["Caching", "Media", "MediaBlock", "Medium", "most_ahead", "prefetch_of"]

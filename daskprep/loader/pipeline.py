@@ -15,13 +15,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from daskprep.dataset.mapped import MappedChunks
 from daskprep.inline import InlineExecutor
 from daskprep.loader.audit import Tally, tallies
-from daskprep.loader.blocks import BlockFiles, Buffers, Group, MappedChunks, Pool, SmallTables, Windows
+from daskprep.loader.blocks import BlockFiles, Buffers, Group, Pool, SmallTables, Windows
 from daskprep.loader.media import Caching, Media, MediaBlock, Medium
 from daskprep.loader.order import Schedule, Share
+from daskprep.loader.times import Times
 
-__all__ = ["Pipeline", "Settings", "Times", "Window"]
+__all__ = ["Pipeline", "Settings", "Window"]
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 32
@@ -84,23 +86,6 @@ class Settings:
     def threads_for(cls, *, local: bool) -> int:
         """Return how many threads keep the cores, or the connections to a store, busy."""
         return min(_LOCAL_THREADS, os.cpu_count() or 1) if local else _REMOTE_THREADS
-
-
-@dataclass
-class Times:
-    """Seconds spent, summed over threads, and what the consumer waited for.
-
-    Of media: how many rows were decoded, for how many of these a fill value stands, and how many blocks were cached.
-    """
-
-    reading: float = 0.0
-    gathering: float = 0.0
-    decoding: float = 0.0
-    waiting: float = 0.0
-    blocks: int = 0
-    decoded: int = 0
-    filled: int = 0
-    cached: int = 0
 
 
 @dataclass

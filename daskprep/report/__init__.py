@@ -1,1 +1,8 @@
-"""What a dataset looks like: a page for browsers, figures of matplotlib, and tables for notebooks."""
+"""What a dataset looks like: a page for browsers, and figures of matplotlib."""
+
+from __future__ import annotations
+
+from daskprep.report.document import Report, make_report
+from daskprep.report.plots import make_plot
+
+__all__ = ["Report", "make_plot", "make_report"]

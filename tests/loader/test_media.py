@@ -19,11 +19,12 @@ from torch.utils.data import DataLoader
 
 import daskprep as dp
 from daskprep.dataset import Dataset, Split
+from daskprep.dataset.mapped import MappedChunks
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader import RandomCrop
-from daskprep.loader.blocks import MappedChunks, Pool, groups_of
+from daskprep.loader.blocks import Pool, groups_of
 from daskprep.loader.media import Caching, Media
-from daskprep.loader.pipeline import Times
+from daskprep.loader.times import Times
 from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import AudioDecoder, ImageDecoder
 from daskprep.media.images import encode_png
@@ -570,7 +571,7 @@ def test_chunks_stay_mapped_until_another_file_takes_their_place(train, monkeypa
 def test_no_more_chunks_stay_mapped_than_have_room(train, monkeypatch, limit):
     chunk_bytes = BLOCK_ROWS * train.output("photo").row_bytes
     name, most = {"bytes": ("_MAPPED_BYTES", 3 * chunk_bytes), "number": ("_MOST_MAPPED", 3)}[limit]
-    monkeypatch.setattr(f"daskprep.loader.blocks.{name}", most)
+    monkeypatch.setattr(f"daskprep.dataset.mapped.{name}", most)
     loader = train.loader(48, row_ids=True, expand=False)
     for _ in range(2):
         list(loader)
