@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from daskprep.cli.row_files import Kind
     from daskprep.dataset import Split
+    from daskprep.dataset.stored import StoredDataset
 
 __all__ = ["decode", "decoded_tables"]
 
@@ -76,7 +77,7 @@ def decoded_tables(split: Split, columns: Sequence[str] = (), rows: int | None =
         yield _decoded(split, names, block, stop)
 
 
-def _features(dataset: dp.Dataset, columns: Sequence[str]) -> list[str]:
+def _features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
     for name in columns:
         if name not in dataset.features:
             known = list(dataset.features)

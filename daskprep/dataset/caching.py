@@ -12,11 +12,11 @@ from daskprep import partitions
 from daskprep.dataset.media import MediaBlocks
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.progress import Progress
-from daskprep.storage import Folder
+from daskprep.storage import Folder, Layout
 
 if TYPE_CHECKING:
     from daskprep.dataset.cache import BlockCache
-    from daskprep.dataset.dataset import Dataset
+    from daskprep.dataset.split import Split
     from daskprep.storage.reading import Block
 
 __all__ = ["cache_media"]
@@ -41,9 +41,7 @@ class _Media:
 
 
 def cache_media(
-    dataset: Dataset,
-    *,
-    splits: Iterable[str] | str | None,
+    splits: Mapping[str, Split],
     columns: Iterable[str] | str | None,
     folder: Folder | None,
     limit: int | None,
@@ -51,23 +49,23 @@ def cache_media(
 ) -> None:
     """Decode the blocks of some splits and outputs that are not cached yet, one task each, and keep them."""
     media = {
-        (split, output): _Media(dataset[split].media(output), dataset[split].cache(output, folder, limit))
-        for split in _chosen(splits, dataset.splits)
-        for output in _outputs(dataset, columns)
+        (name, output): _Media(split.media(output), split.cache(output, folder, limit))
+        for name, split in splits.items()
+        for output in _outputs(split.layout, columns)
     }
     if partitions.is_distributed() and any(one.cache.parent.is_in_process for one in media.values()):
         raise ConfigError("the workers of a cluster cannot cache in memory://, which one process sees: give cache_dir")
     for one in media.values():
         one.cache.prepare()
-    wanted = list(_missing(dataset, media))
+    wanted = list(_missing(splits, media))
     advance = progress.stage("caching", total=len(wanted), unit="blocks")
     partitions.run("cache-media", _keep, media, wanted, advance=advance)
 
 
-def _missing(dataset: Dataset, media: Mapping[_Key, _Media]) -> Iterator[_Wanted]:
+def _missing(splits: Mapping[str, Split], media: Mapping[_Key, _Media]) -> Iterator[_Wanted]:
     for (split, output), one in media.items():
         for block in sorted(set(range(one.cache.blocks)) - set(one.cache.present())):
-            yield _Wanted((split, output), dataset[split].block(output, block), block)
+            yield _Wanted((split, output), splits[split].block(output, block), block)
 
 
 def _keep(media: Mapping[_Key, _Media], wanted: _Wanted) -> int:
@@ -81,15 +79,11 @@ def _keep(media: Mapping[_Key, _Media], wanted: _Wanted) -> int:
     return wanted.where.rows
 
 
-def _chosen(names: Iterable[str] | str | None, all_of_them: Iterable[str]) -> list[str]:
-    if names is None:
-        return list(all_of_them)
-    return [names] if isinstance(names, str) else list(dict.fromkeys(names))
-
-
-def _outputs(dataset: Dataset, columns: Iterable[str] | str | None) -> list[str]:
-    known = [output.name for output in dataset.layout.cells]
-    chosen = _chosen(columns, known)
+def _outputs(layout: Layout, columns: Iterable[str] | str | None) -> list[str]:
+    known = [output.name for output in layout.cells]
+    if columns is None:
+        return known
+    chosen = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
     for name in chosen:
         if name not in known:
             raise ConfigError(

@@ -18,6 +18,7 @@ from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
 from daskprep.dataset.describing import describe_split_html
 from daskprep.dataset.media import MediaBlocks, read_media_block
+from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import (
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     import xarray
     import zarr
 
-    from daskprep.dataset.dataset import Dataset
     from daskprep.loader import Loader
 
 __all__ = ["Split"]
@@ -73,7 +73,7 @@ class Split:
     {'row_id': array([0, 3]), 'city': array([1, 2], dtype=uint8)}
     """
 
-    def __init__(self, dataset: Dataset, name: str) -> None:
+    def __init__(self, dataset: StoredDataset, name: str) -> None:
         self.dataset = dataset
         self.name = name
 

@@ -1,0 +1,151 @@
+"""What a dataset holds besides its rows: what its manifest lists, and what was learned."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.features import Feature, Learned
+from daskprep.features.fitting import decode_arrays
+from daskprep.features.media import MediaFeature
+from daskprep.media.decoding import MediaDecoder
+from daskprep.media.reader import MediaReader
+from daskprep.state import METADATA, parse_state, received, restore, state_from_files
+from daskprep.storage import Folder, Layout, Manifest
+from daskprep.storage.reading import REMEDY, Files
+from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts
+from daskprep.vocabulary import Vocabulary
+
+__all__ = ["StoredDataset"]
+
+
+class StoredDataset:
+    """All of a dataset that its splits share; `Dataset` has these as well."""
+
+    def __init__(self, root: Folder, manifest: Manifest, base_dir: str | None = None, *, trusted: bool = False) -> None:
+        self.root = root
+        self.manifest = manifest
+        self.base_dir = base_dir
+        self.trusted = trusted
+        self.files = Files(root / manifest.version, manifest.files)
+
+    @property
+    def url(self) -> str:
+        return self.root.url
+
+    @property
+    def version(self) -> str:
+        return self.manifest.version
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of the manifest, and so of all that is in the dataset: a version may be named as another one is."""
+        return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
+
+    @property
+    def layout(self) -> Layout:
+        return self.manifest.layout
+
+    # -- what was learned
+
+    @cached_property
+    def metadata(self) -> dict[str, Any]:
+        """Parameters and learned state, as they lie in metadata.json.
+
+        A vocabulary too large for JSON is named there, and returned by `vocabulary`.
+        """
+        return parse_state(self.files.read(METADATA), METADATA)
+
+    @cached_property
+    def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
+        features, learned = restore(self.state())
+        described = [name + suffix for name, feature in features.items() for suffix in feature.outputs]
+        stored = {output.name: output for output in self.layout.outputs}
+        if learned.keys() != features.keys() or set(described) != stored.keys():
+            raise self._disagreement(f"outputs {', '.join(described)}, and the manifest of {', '.join(stored)}")
+        for name, output in stored.items():
+            feature = features.get(name)
+            if isinstance(feature, MediaFeature):
+                decoder = feature.decoder(learned[name])
+                if (decoder.shape, decoder.dtype) != (output.shape, output.dtype):
+                    raise self._disagreement(f'"{name}" in the shape {decoder.shape}, the manifest in {output.shape}')
+            elif output.is_cells:
+                raise self._disagreement(f'"{name}" as no images or sounds, and the manifest as such')
+        return features, learned
+
+    def _disagreement(self, what: str) -> CorruptDatasetError:
+        return CorruptDatasetError(
+            f"{self.files.folder.url}/{METADATA} tells of {what}: one of them is of another dataset; restore them from "
+            "a copy, or write the dataset again"
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return what `Preprocessor.to_state` gave when the dataset was written; names of files only where trusted."""
+        state = state_from_files(self.files.read)
+        return state if self.trusted else received(state)
+
+    @property
+    def features(self) -> dict[str, Feature]:
+        """The features that made the outputs, by name."""
+        return self._restored[0]
+
+    @property
+    def learned(self) -> dict[str, Learned]:
+        """What each feature learned."""
+        return self._restored[1]
+
+    def vocabulary(self, feature: str) -> Vocabulary:
+        """Return the tokens and ids of a feature, or of one of its outputs where it has several."""
+        origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in one.outputs}
+        if feature not in origins:
+            known = [*self.features, *origins]
+            several = [output for output, (name, _) in origins.items() if name == feature]
+            hint = f" Its outputs are: {', '.join(several)}" if several else did_you_mean(feature, known)
+            raise ConfigError(f'there is no output "{feature}" in {self.url}.{hint}')
+        name, suffix = origins[feature]
+        # A text of words and characters learns one vocabulary for each level.
+        learned = getattr(self.learned[name], suffix.removeprefix("_"), None) if suffix else self.learned[name]
+        vocabulary = getattr(learned, "vocabulary", None)
+        if not isinstance(vocabulary, Vocabulary):
+            with_ids = [one for one, state in self.learned.items() if hasattr(state, "vocabulary")]
+            raise ConfigError(
+                f'"{feature}" is {self.features[name].noun}, which has no vocabulary'
+                + (f"; these have one: {', '.join(with_ids)}" if with_ids else "")
+            )
+        return vocabulary
+
+    def decoder(self, output: str) -> MediaDecoder:
+        """Return what decodes an output of images or sounds."""
+        feature = self.features.get(output)
+        if not isinstance(feature, MediaFeature):
+            media = [name for name, one in self.features.items() if one.is_media]
+            raise ConfigError(
+                f'"{output}" holds no images or sounds.{did_you_mean(output, media)} '
+                f"Outputs that do: {', '.join(media) or 'none'}"
+            )
+        decoder = feature.decoder(self.learned[output], self.base_dir)
+        if self.trusted:
+            return decoder
+        base = self.base_dir if self.base_dir is None else decoder.reader.base
+        return dataclasses.replace(decoder, reader=MediaReader(base, dataset=self.root))
+
+    def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
+        """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+        return decode_arrays(self.features, self.learned, arrays)
+
+    def rejects(self) -> pa.Table:
+        """Return the rows that could not be used: "row_id", "column" and "reason"."""
+        if REJECTS not in self.files.entries:
+            return REJECTS_SCHEMA.empty_table()
+        try:
+            return read_texts(io.BytesIO(self.files.read(REJECTS)), REJECTS_SCHEMA)
+        except CorruptDatasetError as error:
+            raise CorruptDatasetError(f"{self.files.folder.url}/{REJECTS} cannot be used: {error}; {REMEDY}") from error
