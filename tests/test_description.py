@@ -133,7 +133,7 @@ def test_missing_cells_without_a_fill_value_say_what_becomes_of_them(strategy, w
 
 
 def test_a_small_share_is_not_called_zero():
-    assert cells_of(Learned(rows=10**6, missing=1, fill_value=0))["missing"].startswith("1 (under 0.1 %)")
+    assert cells_of(Learned(rows=10**6, missing=1, fill_value=0))["missing"].startswith("1 (<0.1 %)")
     assert cells_of(Learned(rows=10**6))["missing"] == "0"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import daskprep as dp
-from daskprep.cli.console import printable, resumable
+from daskprep.cli.console import resumable
 from daskprep.cli.options import (
     dataset_argument,
     on_workers,
@@ -18,6 +18,7 @@ from daskprep.cli.options import (
     trusted_option,
     worker_options,
 )
+from daskprep.display.words import count, printable
 from daskprep.errors import CorruptDatasetError
 
 __all__ = ["repair", "verify"]
@@ -41,7 +42,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
     for one in damaged:
         click.echo(printable(f"{one.file} {one.problem}"))
     if damaged:
-        files = f"{len(damaged):,} file{'s' * (len(damaged) != 1)}"
+        files = count(len(damaged), "file")
         raise CorruptDatasetError(
             f"{opened.url}: {files} damaged; make them again with: daskprep repair {dataset} DATA"
         )

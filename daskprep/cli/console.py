@@ -9,7 +9,9 @@ from contextlib import contextmanager
 
 import click
 
-__all__ = ["line_of", "printable", "resumable", "say", "warnings_as_lines"]
+from daskprep.display.words import printable
+
+__all__ = ["line_of", "resumable", "say", "warnings_as_lines"]
 
 _RESUME = "what is finished is kept: run the same again, and it goes on from there"
 
@@ -27,11 +29,6 @@ def line_of(message: object) -> str:
     """Return a message, with the notes of an error, as one line that any terminal can show."""
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
     return printable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
-
-
-def printable(text: str) -> str:
-    """Return a text with what would move the cursor or change colours written out."""
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 @contextmanager

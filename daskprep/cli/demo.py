@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 
 import daskprep as dp
-from daskprep.cli.console import printable
 from daskprep.cli.decoding import decoded_tables
+from daskprep.display.words import printable
 
 __all__ = ["demo"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from daskprep.display.words import count, size
 from daskprep.errors import ColumnError
 from daskprep.features import Feature
 from daskprep.preprocessor import Preprocessor
@@ -18,7 +19,6 @@ from daskprep.writing.plan import choose_layout
 __all__ = ["Estimate"]
 
 _SAMPLE_ROWS = 10_000
-_UNITS = ("bytes", "KB", "MB", "GB", "TB")
 
 
 @dataclass(frozen=True)
@@ -82,17 +82,17 @@ class Estimate:
         """Return the plan as lines of text."""
         told = "" if self.counted else ", told from one partition"
         about = "" if self.counted else "about "
-        files, blocks = _count(self.files, f"{self.format} file"), self.layout.blocks("train")
-        partitions = f"{_count(self.partitions, 'partition')} of up to {_size(self.largest_bytes)}"
+        files, blocks = count(self.files, f"{self.format} file"), self.layout.blocks("train")
+        partitions = f"{count(self.partitions, 'partition')} of up to {size(self.largest_bytes)}"
         return [
-            f"reads    {files}: {_size(self.source_bytes)} of rows in memory, in {partitions}",
+            f"reads    {files}: {size(self.source_bytes)} of rows in memory, in {partitions}",
             f"rows     {about}{self.rows:,}{told}; less what is dropped, and as the balance has it",
             f"writes   {output or 'nothing, as no -o is given'}",
-            f"dataset  about {_size(self.dataset_bytes)} before compression: {self.layout.row_bytes:,} bytes a row, "
-            f"in {_count(blocks, 'block')} of {_count(self.layout.block_rows, 'row')}",
-            f"scratch  up to about {_size(self.source_bytes + self.dataset_bytes)} more until the dataset is whole",
-            f"memory   up to {_size(self.memory_bytes)} for {_count(self.threads, 'thread')} of "
-            f"{_count(self.processes, 'process', 'processes')}; --memory sets a ceiling",
+            f"dataset  about {size(self.dataset_bytes)} before compression: {self.layout.row_bytes:,} bytes a row, "
+            f"in {count(blocks, 'block')} of {count(self.layout.block_rows, 'row')}",
+            f"scratch  up to about {size(self.source_bytes + self.dataset_bytes)} more until the dataset is whole",
+            f"memory   up to {size(self.memory_bytes)} for {count(self.threads, 'thread')} of "
+            f"{count(self.processes, 'process', 'processes')}; --memory sets a ceiling",
             "Nothing was written.",
         ]
 
@@ -120,14 +120,3 @@ def _first_rows(source: FileSource) -> tuple[int, pa.Table]:
         if table.num_rows:
             return number, table
     raise ColumnError("the data has no rows: there is nothing to write")
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def _size(nbytes: float) -> str:
-    power = 0
-    while nbytes >= 1000 and power < len(_UNITS) - 1:
-        nbytes, power = nbytes / 1000, power + 1
-    return f"{nbytes:,.1f} {_UNITS[power]}" if power else f"{nbytes:,.0f} bytes"

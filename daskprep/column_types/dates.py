@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from daskprep.column_types.facts import ColumnFacts
-from daskprep.column_types.guess import Guess, counted, quoted
+from daskprep.column_types.guess import Guess, counted, shown
 from daskprep.features import Date
 
 __all__ = ["guess_date"]
@@ -42,7 +42,7 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
         how = "day first" if written is not None else "as text"
         if written is None and not (facts.text.day_first or facts.text.day_second) and _fields(sample) is not None:
             how = "read month first, which no cell contradicts"
-        return Guess(feature, f"dates, {how}, such as {quoted(sample)}: {counted(facts)}")
+        return Guess(feature, f"dates, {how}, such as {shown(sample)}: {counted(facts)}")
     return None
 
 

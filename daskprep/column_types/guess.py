@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from daskprep.column_types.facts import ColumnFacts
+from daskprep.display.words import count, quoted, share
 from daskprep.features import Feature
 
-__all__ = ["Guess", "counted", "quoted", "rows", "share", "skip", "unique"]
+__all__ = ["Guess", "counted", "rows", "shown", "skip", "unique"]
 
 _SHOWN_CHARACTERS = 30
 
@@ -28,7 +29,7 @@ def counted(facts: ColumnFacts) -> str:
     """Return how many values, rows and missing cells there are."""
     about = "" if facts.distinct.is_exact else "about "
     values = facts.distinct.count
-    return f"{about}{values:,} distinct value{'s' * (values != 1)} in {rows(facts)}"
+    return f"{about}{count(values, 'distinct value')} in {rows(facts)}"
 
 
 def rows(facts: ColumnFacts) -> str:
@@ -43,12 +44,6 @@ def unique(facts: ColumnFacts) -> str:
     return "unique in every row" + ("" if facts.distinct.is_exact else f", as far as {kept:,} values tell")
 
 
-def share(part: int, whole: int) -> str:
-    """Return a share in words."""
-    percent = 100 * part / max(whole, 1)
-    return "under 0.1 %" if 0 < percent < 0.1 else f"{percent:.1f} %"
-
-
-def quoted(text: str) -> str:
+def shown(text: str) -> str:
     """Return a value as messages show it."""
-    return repr(text if len(text) <= _SHOWN_CHARACTERS else f"{text[: _SHOWN_CHARACTERS - 1]}…")
+    return quoted(text, _SHOWN_CHARACTERS)

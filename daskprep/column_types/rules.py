@@ -9,8 +9,9 @@ import numpy as np
 
 from daskprep.column_types.dates import guess_date
 from daskprep.column_types.facts import ColumnFacts
-from daskprep.column_types.guess import Guess, counted, quoted, rows, share, skip, unique
+from daskprep.column_types.guess import Guess, counted, rows, shown, skip, unique
 from daskprep.column_types.tokens import guess_tokens
+from daskprep.display.words import share
 from daskprep.errors import ColumnError
 from daskprep.features import H3, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary
@@ -53,7 +54,7 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
         return guess
     kinds = {Category: "class", Text: "text", Sequence: "token", Set: "token"}
     kind = next((kind for feature, kind in kinds.items() if isinstance(guess.feature, feature)), None)
-    what = f"what spells a missing value, such as {quoted(facts.spelled.texts[0].as_py())},"
+    what = f"what spells a missing value, such as {shown(facts.spelled.texts[0].as_py())},"
     remains = "is missing" if kind is None else f"stays a {kind} of its own"
     return guess._replace(reason=f"{guess.reason}; {what} {remains}")
 
@@ -114,9 +115,9 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
         # A Binary takes any other label for one of its two, also what spells a missing value.
         label = learned.fallback_true_label
         feature = Category() if facts.marked and label is not None else Binary(fallback_true_label=label)
-        return Guess(feature, f"{quoted(value)} or missing: {counted(facts)}")
+        return Guess(feature, f"{shown(value)} or missing: {counted(facts)}")
     missing = f" or missing ({share(gone, facts.rows)})" if gone else ""
-    return skip(f"constant: {quoted(value)} in every row{missing}")
+    return skip(f"constant: {shown(value)} in every row{missing}")
 
 
 def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
@@ -126,7 +127,7 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
     if learned is None:
         return None
     false, true = learned.bool2str
-    labels = f"{quoted(true)} is True and {quoted(false)} is False"
+    labels = f"{shown(true)} is True and {shown(false)} is False"
     if learned.fallback_true_label is None:
         pairs = zip(facts.distinct.texts.to_pylist(), facts.distinct.counts.tolist(), strict=True)
         if sum(cells for label, cells in pairs if label in learned.str2bool) < _MOST * facts.typed:
@@ -234,9 +235,7 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
     words = facts.text.words / max(facts.text.cells, 1)
     why = counted(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
     if facts.is_unique and not facts.text.spaced and (present >= _FEW_ROWS or _IDENTIFIER.search(name)):
-        return skip(
-            f"{unique(facts)}: an identifier ({rows(facts)}, such as {quoted(facts.distinct.texts[0].as_py())})"
-        )
+        return skip(f"{unique(facts)}: an identifier ({rows(facts)}, such as {shown(facts.distinct.texts[0].as_py())})")
     distinct = values / present
     if values <= _LABELS and (present >= 2 * values or words < 3):
         is_text = False

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.column_types.facts import ColumnFacts
-from daskprep.column_types.guess import Guess, rows, share
+from daskprep.column_types.guess import Guess, rows
+from daskprep.display.words import share
 from daskprep.features import Feature, Sequence, Set
 
 __all__ = ["guess_tokens"]

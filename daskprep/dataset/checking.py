@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from daskprep.display.words import count
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
 from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk
@@ -53,7 +54,7 @@ def raise_damage(url: str, damage: list[Damage]) -> None:
     first = "; ".join(f"{one.file} {one.problem}" for one in damage[:_MOST_NAMED])
     more = f"; and {len(damage) - _MOST_NAMED:,} more" if len(damage) > _MOST_NAMED else ""
     raise CorruptDatasetError(
-        f"{url}: {len(damage):,} damaged file{'s' * (len(damage) != 1)}: {first}{more}. damaged() lists all; restore "
+        f"{url}: {count(len(damage), 'damaged file')}: {first}{more}. damaged() lists all; restore "
         "them from a copy, make them again by daskprep.repair, or write the dataset again with overwrite=True"
     )
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from daskprep.display.tables import caption, notebook_table
+from daskprep.display.tables import aligned, notebook_table
 from daskprep.display.words import count, cut, printable, size
 from daskprep.storage import Manifest
 
@@ -18,13 +16,13 @@ Row = tuple[str, ...]
 def describe_text(url: str, manifest: Manifest) -> str:
     """Return a line on the whole, a table of splits and one of outputs."""
     tables = [_splits(manifest), _outputs(manifest, _MOST_OUTPUTS_TEXT)]
-    return "\n".join([_caption(url, manifest), *(line for rows in tables for line in _aligned(rows))])
+    return "\n".join([_caption(url, manifest), *(line for rows in tables for line in aligned(rows))])
 
 
 def describe_html(url: str, manifest: Manifest) -> str:
     """Return the same as HTML: styles are inline, colours are those of the page, and every value is escaped."""
-    tables = map(notebook_table, [_splits(manifest), _outputs(manifest, _MOST_OUTPUTS_HTML)])
-    return caption(_caption(url, manifest)) + "".join(tables)
+    outputs = notebook_table(_outputs(manifest, _MOST_OUTPUTS_HTML))
+    return notebook_table(_splits(manifest), _caption(url, manifest)) + outputs
 
 
 def describe_split_html(url: str, manifest: Manifest, split: str) -> str:
@@ -33,7 +31,7 @@ def describe_split_html(url: str, manifest: Manifest, split: str) -> str:
     stored = sum(entry.bytes for name, entry in manifest.files.items() if name.startswith(f"{split}/"))
     blocks = f"{count(layout.blocks(split), 'block')} of up to {count(layout.block_rows, 'row')}"
     line = f'Split "{split}" of {printable(url)}: {count(layout.rows[split], "row")} in {blocks}, {size(stored)}'
-    return caption(line) + notebook_table(_outputs(manifest, _MOST_OUTPUTS_HTML))
+    return notebook_table(_outputs(manifest, _MOST_OUTPUTS_HTML), line)
 
 
 def _caption(url: str, manifest: Manifest) -> str:
@@ -50,12 +48,8 @@ def _splits(manifest: Manifest) -> list[Row]:
 
 def _outputs(manifest: Manifest, limit: int) -> list[Row]:
     outputs = manifest.layout.outputs
-    rows = [(cut(one.name), one.dtype, " x ".join(f"{side:,}" for side in one.shape)) for one in outputs[:limit]]
+    rows: list[Row] = [("output", "dtype", "row shape")]
+    rows += [(cut(one.name), one.dtype, " x ".join(f"{side:,}" for side in one.shape)) for one in outputs[:limit]]
     if len(outputs) > limit:
-        rows.append((f"and {len(outputs) - limit:,} more", "", ""))
-    return [("output", "dtype", "row shape"), *rows]
-
-
-def _aligned(rows: Sequence[Row]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        rows.append((f"and {len(outputs) - limit:,} more",))
+    return rows

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 __all__ = ["Markup", "element", "join"]
 
-_VOID = frozenset({"img", "link", "meta"})
+_VOID = frozenset({"br", "img", "link", "meta"})
 
 
 class Markup(str):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-__all__ = ["count", "cut", "number", "printable", "share", "size"]
+__all__ = ["count", "cut", "listed", "number", "printable", "quoted", "share", "size"]
 
 _UNITS = ("", "KB", "MB", "GB", "TB")
 _NAME_CHARACTERS = 60
 
 
-def count(amount: int, noun: str) -> str:
+def count(amount: int, noun: str, plural: str | None = None) -> str:
     """Return an amount with its noun.
 
-    >>> count(1, "row"), count(2000, "row")
-    ('1 row', '2,000 rows')
+    >>> count(1, "row"), count(2000, "row"), count(2, "process", "processes")
+    ('1 row', '2,000 rows', '2 processes')
     """
-    return f"{amount:,} {noun}{'s' * (amount != 1)}"
+    return f"{amount:,} {noun if amount == 1 else plural or f'{noun}s'}"
 
 
 def size(amount: float) -> str:
@@ -61,6 +62,21 @@ def number(value: float) -> str:
 def cut(text: str, limit: int = _NAME_CHARACTERS) -> str:
     """Return text that is no longer than `limit`, and can be printed."""
     return printable(text if len(text) <= limit else f"{text[: limit - 1]}…")
+
+
+def quoted(text: str, limit: int) -> str:
+    """Return text that is no longer than `limit` between quotes, as Python writes it."""
+    return repr(text if len(text) <= limit else f"{text[: limit - 1]}…")
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first names, each cut, and how many more there are.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b, and 1 more'
+    """
+    more = [f"and {len(names) - most:,} more"] if len(names) > most else []
+    return ", ".join([*map(cut, names[:most]), *more])
 
 
 def printable(text: str) -> str:

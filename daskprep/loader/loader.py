@@ -13,12 +13,13 @@ import numpy as np
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from daskprep.display.tables import settings_table
+from daskprep.display.words import count, listed, printable
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.loader.audit import Tally, proven
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Expand, Finish, Form, chosen_names, expansions
 from daskprep.loader.blocks import BlockFiles, Buffers, groups_of
-from daskprep.loader.describing import describe_html
 from daskprep.loader.device import Mover
 from daskprep.loader.joining import Documents, Place
 from daskprep.loader.media import Caching, most_ahead, prefetch_of
@@ -47,6 +48,7 @@ __all__ = ["Loader"]
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
+_MOST_OUTPUTS = 40  # that a notebook shows
 
 
 class Loader(IterableDataset[Any]):
@@ -501,7 +503,19 @@ class Loader(IterableDataset[Any]):
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
 
     def _repr_html_(self) -> str:
-        return describe_html(self, self._rows_given)
+        order = f"shuffled, {count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
+        settings = {
+            "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
+            "order": order,
+            "rank": f"{self.rank} of {self.world_size}",
+            "epoch": f"{self.epoch}, {count(self._rows_given, 'row')} given",
+            "device": "in memory" if self.device is None else str(self.device),
+            "outputs": listed(self.names, _MOST_OUTPUTS),
+        }
+        if self.overfit_batches is not None:
+            settings["overfit_batches"] = f"{self.overfit_batches:,}"
+        rows, url = count(len(self.split), "row"), printable(self.split.dataset.url)
+        return settings_table(settings, f'Loader of split "{self.split.name}" of {url}: {rows}')
 
 
 def _streams_for(world: int, streams: int, batch_size: int) -> int:

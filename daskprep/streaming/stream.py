@@ -12,6 +12,8 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from daskprep import partitions
+from daskprep.display.tables import settings_table
+from daskprep.display.words import count, listed
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features.fitting import beside
 from daskprep.loader.audit import Tally, proven
@@ -31,7 +33,6 @@ from daskprep.loader.standing import (
 )
 from daskprep.sources import Source
 from daskprep.streaming.contents import Contents, digest_of_stream, mark_of, names_of
-from daskprep.streaming.describing import describe_html
 from daskprep.streaming.order import Order, check_window, share_of
 from daskprep.streaming.plan import plan_stream
 from daskprep.streaming.reading import Reader
@@ -46,6 +47,7 @@ __all__ = ["Stream"]
 
 FORMAT = 1
 _MOST_THREADS = 16
+_MOST_OUTPUTS = 40  # that a notebook shows
 
 
 class Stream(IterableDataset[Any]):
@@ -379,7 +381,16 @@ class Stream(IterableDataset[Any]):
         return f"Stream({self.source!r}, split={self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
 
     def _repr_html_(self) -> str:
-        return describe_html(self, self._order.rows, self._rows_given)
+        settings = {
+            "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
+            "order": f"shuffled within windows, seed {self.seed}" if self.shuffle else "as in the source",
+            "window": str(self.window),
+            "rank": f"{self.rank} of {self.world_size}",
+            "epoch": f"{self.epoch}, {count(self._rows_given, 'row')} given",
+            "device": "in memory" if self.device is None else str(self.device),
+            "outputs": listed(self.columns, _MOST_OUTPUTS),
+        }
+        return settings_table(settings, f'Stream of split "{self.split}": {count(self._order.rows, "row")}')
 
 
 def _upcoming(schedules: Iterable[Schedule]) -> Iterator[Upcoming]:

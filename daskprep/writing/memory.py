@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from daskprep import partitions
+from daskprep.display.words import size
 from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.file_source import PARTITION_BYTES
@@ -56,11 +57,11 @@ class Ceiling:
 
     def refusal(self, partition_bytes: int, what: str, remedy: str) -> ConfigError:
         """Return the error for partitions that are too large."""
-        count = "1 process takes" if self.processes == 1 else f"{self.processes} processes take"
+        processes = "1 process takes" if self.processes == 1 else f"{self.processes} processes take"
         return ConfigError(
             f"memory={self.given!r} is not enough: {what}, of which {self.threads} are worked on at once, each taking "
-            f"up to {TASK_FACTOR} times that and {_shown(PART_BYTES)}, and {count} {_shown(PROCESS_BYTES)} each: "
-            f"{_shown(self.needed(partition_bytes))} in all; give as much, use fewer threads, or {remedy}"
+            f"up to {TASK_FACTOR} times that and {size(PART_BYTES)}, and {processes} {size(PROCESS_BYTES)} each: "
+            f"{size(self.needed(partition_bytes))} in all; give as much, use fewer threads, or {remedy}"
         )
 
 
@@ -73,7 +74,7 @@ def plan_source(
     ceiling = Ceiling.of(memory)
     allowed = ceiling.partition_bytes
     if allowed < LEAST_PARTITION_BYTES:
-        least = f"partitions of {_shown(LEAST_PARTITION_BYTES)} are the smallest that make sense"
+        least = f"partitions of {size(LEAST_PARTITION_BYTES)} are the smallest that make sense"
         raise ceiling.refusal(LEAST_PARTITION_BYTES, least, "leave memory out")
     source = as_source(
         frame, columns=columns, partition_bytes=min(allowed, PARTITION_BYTES), storage_options=storage_options
@@ -89,7 +90,7 @@ def plan_source(
         if isinstance(source, FileSource):
             cut = "give the paths, or a smaller partition_bytes to read_files, or "
             remedy = f"{cut if source is frame else ''}write the files with smaller row groups"
-        raise ceiling.refusal(largest, f"the largest partition has {_shown(largest)}", remedy)
+        raise ceiling.refusal(largest, f"the largest partition has {size(largest)}", remedy)
     return source
 
 
@@ -108,7 +109,3 @@ def bytes_of(memory: str | int, option: str = "memory") -> int:
     if not isinstance(memory, str) or found is None or found[2] not in _UNITS:
         raise ConfigError(f'{option}={memory!r}: expected bytes such as "2GB", "500MB" or 2_000_000_000')
     return int(float(found[1]) * _UNITS[found[2]])
-
-
-def _shown(nbytes: int) -> str:
-    return f"{nbytes / 10**9:.1f} GB" if nbytes >= 10**9 else f"{max(nbytes, 0) / 10**6:.0f} MB"

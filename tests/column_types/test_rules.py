@@ -79,7 +79,7 @@ def test_columns_of_no_use_are_skipped_with_the_reason(cells, reason):
         ([[1, 2], [3]], "1 to 2 numbers in a cell of 2 rows"),
         ([[1, None], [3, 4]], "2 to 2 numbers in a cell of 2 rows, some of them missing"),
         ([["a", "b"], ["b"]], "lists of text: 2 distinct items in 2 rows, 1.5 in a list, none twice in a list"),
-        (["a.png", "b.png", None], "paths of images in 100.0 % of 3 rows, 33.3 % missing"),
+        (["a.png", "b.png", None], "paths of images in 100 % of 3 rows, 33.3 % missing"),
     ],
 )
 def test_reasons_say_what_the_column_holds(cells, reason):
@@ -149,9 +149,9 @@ def test_media_are_said_to_be_paths_when_most_of_them_are():
         text = TextFacts(cells=paths, images=paths)
         return guess_feature("column", ColumnFacts(stored + paths, images=stored, text=text)).reason
 
-    assert reason(1, 1) == "bytes or structs of images in 100.0 % of 2 rows"
-    assert reason(1, 2) == "paths of images in 100.0 % of 3 rows"
-    assert guess_feature("column", ColumnFacts(2, sounds=2)).reason == "bytes or structs of sounds in 100.0 % of 2 rows"
+    assert reason(1, 1) == "bytes or structs of images in 100 % of 2 rows"
+    assert reason(1, 2) == "paths of images in 100 % of 3 rows"
+    assert guess_feature("column", ColumnFacts(2, sounds=2)).reason == "bytes or structs of sounds in 100 % of 2 rows"
 
 
 # -- lists
