@@ -109,7 +109,7 @@ def test_arrays_of_blocks_are_read_where_they_are_used():
 @pytest.mark.usefixtures("task_kind")
 def test_a_task_may_refer_to_what_a_cluster_holds(client):
     (future,) = client.get({"held": graphs.DataNode("held", [1, 2])}, ["held"], sync=False)
-    assert client.get({"sum": graphs.Task("sum", sum, feeding.held(future))}, "sum") == 3
+    assert client.get({"sum": graphs.Task("sum", sum, feeding.result_of(future))}, "sum") == 3
 
 
 def test_tuples_stand_in_where_tasks_are_gone():

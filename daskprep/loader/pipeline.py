@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from daskprep.loader.blocks import BlockFiles, Buffers, Group, Pool, SmallTables
 from daskprep.loader.media import Caching, Media, MediaBlock, Medium
 from daskprep.loader.order import Schedule, Share
 from daskprep.loader.times import Times
+from daskprep.loader.turns import short_turns
 
 __all__ = ["Pipeline", "Settings", "Window"]
 
@@ -34,41 +34,6 @@ _WINDOWS_AHEAD = 2
 # of them, if they are, keep threads busy while what was decoded is written to the cache.
 _DECODED_BYTES = 8_000_000
 _DECODED_AHEAD = 4
-_TURN_SECONDS = 0.0005
-
-
-class _Turns:
-    """How long a thread may keep the interpreter while another waits for it: shorter while blocks are decoded.
-
-    Between two short calls of NumPy a thread takes the interpreter again before one that waits has woken up. Only when
-    the interval is over does that one get its turn: with the 5 ms of Python, a first batch takes twice as long.
-    """
-
-    def __init__(self) -> None:
-        self._running = 0
-        self._before = 0.0
-        self.unlock()
-
-    def unlock(self) -> None:
-        """Make a new lock: in a forked process nobody would let go of one that another thread held."""
-        self._lock = threading.Lock()
-
-    def shorten(self) -> None:
-        with self._lock:
-            self._running += 1
-            if self._running == 1:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, _TURN_SECONDS))
-
-    def restore(self) -> None:
-        with self._lock:
-            self._running -= 1
-            if not self._running:
-                sys.setswitchinterval(self._before)
-
-
-_turns = _Turns()
-os.register_at_fork(after_in_child=_turns.unlock)
 
 
 @dataclass(frozen=True)
@@ -205,9 +170,7 @@ class Pipeline:
         threads = self.settings.threads
         pool = ThreadPoolExecutor(threads, thread_name_prefix="daskprep-load") if threads else None
         self._executor = pool or InlineExecutor()
-        if threads:
-            _turns.shorten()
-        try:
+        with short_turns() if threads else nullcontext(), closing(self):
             while True:
                 self._plan()
                 if not self._queue:
@@ -227,10 +190,6 @@ class Pipeline:
                         "these batches were begun in another process, whose threads a fork does not take along: "
                         "iterate over the loader anew"
                     )
-        finally:
-            if threads:
-                _turns.restore()
-            self.close()
 
     def close(self) -> None:
         """Stop the threads; what is being read is waited for."""

@@ -36,10 +36,10 @@ from dask.system import CPU_COUNT
 try:
     from dask._task_spec import DataNode, List, Task, TaskRef
 except ImportError:
-    from daskprep.partitions.tuple_tasks import DataNode, List, Task, TaskRef, held  # type: ignore[assignment]
+    from daskprep.partitions.tuple_tasks import DataNode, List, Task, TaskRef, result_of  # type: ignore[assignment]
 else:
 
-    def held(future: Any) -> Any:
+    def result_of(future: Any) -> Any:
         """Return what stands for the result of a future, as an argument of a task."""
         return TaskRef(future.key)
 
@@ -55,8 +55,8 @@ __all__ = [
     "chosen_scheduler",
     "executor_of",
     "get_sync",
-    "held",
     "needs_of_tasks",
+    "result_of",
     "seceded",
 ]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-__all__ = ["DataNode", "List", "Task", "TaskRef", "held"]
+__all__ = ["DataNode", "List", "Task", "TaskRef", "result_of"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class List:
         self.references = references
 
 
-def held(future: Any) -> Any:
+def result_of(future: Any) -> Any:
     """Return what stands for the result of a future, as an argument of a task.
 
     A key says nothing to a graph that does not have it; the future itself does.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from pathlib import Path
 
@@ -169,21 +168,6 @@ def test_a_fork_in_the_middle_may_begin_its_own(train):
     if child == 0:
         os._exit(0 if len(list(loader)) == len(loader) else 1)
     assert os.waitpid(child, 0)[1] == 0
-
-
-def test_threads_take_short_turns_while_any_loader_runs(train):
-    before, intervals = sys.getswitchinterval(), []
-    one, other = iter(train.loader(64, threads=1)), iter(train.loader(64, threads=1))
-    for batches in (one, other):
-        next(batches)
-        intervals.append(sys.getswitchinterval())
-    one.close()
-    intervals.append(sys.getswitchinterval())
-    other.close()
-    assert intervals == [pytest.approx(0.0005)] * 3
-    assert sys.getswitchinterval() == before
-    next(iter(train.loader(64, prefetch_size=0)))
-    assert sys.getswitchinterval() == before
 
 
 def test_the_memory_of_batches_that_were_kept_is_given_back(train):
