@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from daskprep.features.audio import Audio
-from daskprep.features.base import Feature, Learned
+from daskprep.features.base import Learned
 from daskprep.features.binary import Binary
 from daskprep.features.category import Category
 from daskprep.features.date import Date
+from daskprep.features.feature import Feature
 from daskprep.features.h3 import H3
 from daskprep.features.image import Image
 from daskprep.features.number import Number

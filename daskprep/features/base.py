@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,12 +14,11 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import one_array
 from daskprep.features.checking import check_alike, check_arrow, checked_outputs, decodable
-from daskprep.features.estimator import Estimator
 from daskprep.features.missing import Carry, Edge, carries, fill_from_neighbours, valid_mask
 from daskprep.features.parameters import check_parameters
 from daskprep.summaries import ColumnSummary, Summary, TokenCounts
 
-__all__ = ["Encoded", "Feature", "Invalid", "Learned"]
+__all__ = ["Contract", "Encoded", "Invalid", "Learned", "MediaContract"]
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
@@ -77,13 +75,8 @@ def _to_json(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class Feature(Estimator):
-    """Base of every type.
-
-    A subclass stores its parameters in `__init__`, untouched, and gives pure functions of Arrow and NumPy arrays.
-    Missing cells are null in a parsed column; `encode` may write anything for them, since the base class puts the
-    learned fill value there.
-    """
+class Contract:
+    """What is asked of every type, and what all types share; `Feature` makes an estimator of it."""
 
     kind: ClassVar[str]
     learned_type: ClassVar[type[Learned]] = Learned
@@ -93,11 +86,6 @@ class Feature(Estimator):
     fill_value: Any
     invalid: Invalid
     column: str | None
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for name in inspect.signature(cls.__init__).parameters:
-            _check_free(cls, name)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -341,12 +329,9 @@ class Feature(Estimator):
         return checked_outputs(self, encoded, 0)
 
 
-def _check_free(cls: type[Feature], parameter: str) -> None:
-    """Raise TypeError for a parameter of which the attribute would hide what the package calls."""
-    hook = inspect.getattr_static(cls, parameter, None)
-    if parameter == "kind" or hasattr(Feature, parameter) or inspect.isroutine(hook) or isinstance(hook, property):
-        owner = next((base for base in cls.__mro__ if parameter in vars(base)), Feature)
-        raise TypeError(
-            f'{cls.__name__}: the parameter "{parameter}" of __init__ hides {owner.__name__}.{parameter}, which '
-            "daskprep uses: give the parameter another name"
-        )
+class MediaContract(Protocol):
+    """What is asked of the types of images and sounds besides, which are those where `is_media`."""
+
+    def beside(self, folders: tuple[str, ...]) -> Any: ...
+
+    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]: ...

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.features.feature import Feature
 from daskprep.summaries import TokenCounts
 
 __all__ = ["Binary", "LearnedBinary"]

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from daskprep.features.base import Feature, Invalid
+from daskprep.features.base import Invalid
 from daskprep.features.cells import as_dictionary
+from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens

@@ -3,27 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError
 
-if TYPE_CHECKING:
-    from daskprep.features.base import Feature
-
 __all__ = ["check_alike", "check_arrow", "checked_outputs", "decodable"]
 
 
-def check_arrow(feature: Feature, function: str, given: Any, rows: int) -> None:
+class Checked(Protocol):
+    """What the checks ask of a type."""
+
+    any_length: ClassVar[bool]
+
+    @property
+    def noun(self) -> str: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+
+    def limits(self, learned: Any) -> Mapping[str, Any]: ...
+
+    def empty_outputs(self, learned: Any) -> dict[str, np.ndarray]: ...
+
+
+def check_arrow(feature: Checked, function: str, given: Any, rows: int) -> None:
     """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
     found = _described(given)
     if not isinstance(given, pa.Array | pa.ChunkedArray) or len(given) != rows:
         raise ColumnError(f"{function} of {feature.noun} gave {found}: expected an Arrow array of {rows:,} rows")
 
 
-def checked_outputs(feature: Feature, encoded: Any, rows: int) -> dict[str, np.ndarray]:
+def checked_outputs(feature: Checked, encoded: Any, rows: int) -> dict[str, np.ndarray]:
     """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""
     arrays = dict(encoded) if isinstance(encoded, Mapping) else {"": encoded}
     if arrays.keys() != set(feature.outputs):
@@ -40,7 +53,7 @@ def checked_outputs(feature: Feature, encoded: Any, rows: int) -> dict[str, np.n
     return {output: arrays[output] for output in feature.outputs}
 
 
-def check_alike(feature: Feature, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
+def check_alike(feature: Checked, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
     """Raise ColumnError unless arrays are by output what they are for no cells at all, but for the number of rows."""
     for output, empty in like.items():
         array = arrays.get(output)
@@ -51,7 +64,7 @@ def check_alike(feature: Feature, what: str, arrays: Mapping[str, Any], like: Ma
             )
 
 
-def decodable(feature: Feature, encoded: Mapping[str, Any], learned: Any) -> dict[str, np.ndarray]:
+def decodable(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> dict[str, np.ndarray]:
     """Return rows to decode as arrays of the kind and shape that `encode` gives, or raise ColumnError.
 
     Whole numbers may be of any type that holds them, floats of any precision, and tensors on any device.
@@ -67,7 +80,7 @@ def decodable(feature: Feature, encoded: Mapping[str, Any], learned: Any) -> dic
     return arrays
 
 
-def _decodable(feature: Feature, array: np.ndarray, empty: np.ndarray, limits: Any) -> np.ndarray:
+def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: Any) -> np.ndarray:
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits, (0, 1)):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_text
 from daskprep.features.date_numbers import (
     DAY,
@@ -26,6 +26,7 @@ from daskprep.features.date_numbers import (
     take_apart,
 )
 from daskprep.features.date_text import from_text
+from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.summaries import Range
 

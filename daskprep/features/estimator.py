@@ -15,7 +15,7 @@ from daskprep.features.fitting import learn_source, tabulate_source
 from daskprep.sources import Source, as_source, is_frame
 
 if TYPE_CHECKING:
-    from daskprep.features.base import Feature, Learned
+    from daskprep.features.base import Contract, Learned
 
 __all__ = ["Estimator"]
 
@@ -89,7 +89,7 @@ class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         columns = zip(names, self.learned_.values(), strict=True)
         return np.asarray([out for name, one in columns for out in feature.tabulated_names(name, one)], dtype=object)
 
-    def _feature(self) -> Feature:
+    def _feature(self) -> Contract:
         return self  # type: ignore[return-value]
 
     def _checked_source(self, X: Any) -> Source:

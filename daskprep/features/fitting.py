@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 import pandas as pd
@@ -33,8 +33,7 @@ from daskprep.features.table import (
 from daskprep.summaries import FrameSummary
 
 if TYPE_CHECKING:
-    from daskprep.features.base import Feature, Learned
-    from daskprep.features.media import MediaFeature
+    from daskprep.features.base import Contract, Learned, MediaContract
     from daskprep.progress import Advance, Progress
     from daskprep.sources import Source
 
@@ -53,7 +52,10 @@ __all__ = [
 ]
 
 
-def check_columns(features: Mapping[str, Feature], source: Source) -> None:
+AnyFeature = TypeVar("AnyFeature", bound="Contract")
+
+
+def check_columns(features: Mapping[str, Contract], source: Source) -> None:
     """Raise ColumnError for a column that a feature reads and the source does not have."""
     for name, feature in features.items():
         for column in feature.reads(name):
@@ -64,10 +66,10 @@ def check_columns(features: Mapping[str, Feature], source: Source) -> None:
                 )
 
 
-def beside(features: Mapping[str, Feature], source: Source) -> dict[str, Feature]:
+def beside(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
     """Return features that read relative paths where the files of a source lie, or else in the current folder."""
     return {
-        name: cast("MediaFeature", feature).beside(source.folders) if feature.is_media else feature
+        name: cast("MediaContract", feature).beside(source.folders) if feature.is_media else feature
         for name, feature in features.items()
     }
 
@@ -77,7 +79,7 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
 
 
 def survey(
-    features: Mapping[str, Feature], source: Source, split: Any = None, progress: Progress | None = None
+    features: Mapping[str, Contract], source: Source, split: Any = None, progress: Progress | None = None
 ) -> list[Surroundings]:
     """Take the census, if one is needed, and return what each partition must know of the others."""
     if (told := told_ahead(features, source, split)) is not None:
@@ -99,7 +101,7 @@ def survey(
     return surroundings(around, census, split, functools.partial(_read_again, source, around, columns))
 
 
-def told_ahead(features: Mapping[str, Feature], source: Source, split: Any = None) -> list[Surroundings] | None:
+def told_ahead(features: Mapping[str, Contract], source: Source, split: Any = None) -> list[Surroundings] | None:
     """Return what each partition must know of the others if no census is needed for it, else None."""
     if _surveyed(features, split):
         return None
@@ -109,12 +111,12 @@ def told_ahead(features: Mapping[str, Feature], source: Source, split: Any = Non
     return surroundings({}, census, split, None)
 
 
-def _surveyed(features: Mapping[str, Feature], split: Any) -> dict[str, Feature]:
+def _surveyed(features: Mapping[str, Contract], split: Any) -> dict[str, Contract]:
     return {name: f for name, f in features.items() if f.learns_around or (split is not None and f.drops_rows)}
 
 
 def surroundings(
-    around: Mapping[str, Feature], census: Sequence[PartitionCensus], split: Any, read_again: Any
+    around: Mapping[str, Contract], census: Sequence[PartitionCensus], split: Any, read_again: Any
 ) -> list[Surroundings]:
     """Turn what the census found into what each partition must know; `read_again` is that of `Split.plan`."""
     told = _tell(around, census)
@@ -128,24 +130,24 @@ def _counted(rows: int) -> PartitionCensus:
     return PartitionCensus(rows, {}, RowCounts(rows, rows))
 
 
-def _census(around: Mapping[str, Feature], split: Any, number: int, table: pa.Table) -> PartitionCensus:
+def _census(around: Mapping[str, Contract], split: Any, number: int, table: pa.Table) -> PartitionCensus:
     del number
     return census_table(around, split, table)
 
 
 def _read_again(
-    source: Source, around: Mapping[str, Feature], columns: Sequence[str], function: Callable[..., Any]
+    source: Source, around: Mapping[str, Contract], columns: Sequence[str], function: Callable[..., Any]
 ) -> list[Any]:
     call = functools.partial(_look_again, around)
     return partitions.each(source, "census-again", call, columns, function, range(source.npartitions))
 
 
-def _look_again(around: Mapping[str, Feature], function: Callable[..., Any], number: int, table: pa.Table) -> Any:
+def _look_again(around: Mapping[str, Contract], function: Callable[..., Any], number: int, table: pa.Table) -> Any:
     del number
     return function(table, kept_rows(around, read_columns(around, table).columns))
 
 
-def _tell(around: Mapping[str, Feature], census: Sequence[PartitionCensus]) -> list[Surroundings]:
+def _tell(around: Mapping[str, Contract], census: Sequence[PartitionCensus]) -> list[Surroundings]:
     """Turn what every partition said of its edges into what each is told."""
     columns = {
         name: feature.carries([one.edges[name] for one in census])
@@ -156,7 +158,7 @@ def _tell(around: Mapping[str, Feature], census: Sequence[PartitionCensus]) -> l
 
 
 def learn_source(
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     source: Source,
     *,
     split: Any = None,
@@ -175,7 +177,7 @@ def learn_source(
 
 
 def learn_partitions(
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     source: Source,
     columns: Sequence[str],
     summarize: partitions.Function,
@@ -220,7 +222,7 @@ def _rows_learned(summary: FrameSummary) -> int:
     return max((column.rows for column in summary.columns.values()), default=0)
 
 
-def _scan(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
+def _scan(features: Mapping[str, Contract], around: Surroundings, table: pa.Table) -> FrameSummary:
     return scan_table(features, around, table)
 
 
@@ -228,7 +230,7 @@ def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
     return functools.reduce(operator.add, summaries).bounded(folder)
 
 
-def _learn(folder: str, features: Mapping[str, Feature], name: str, summaries: Sequence[FrameSummary]) -> Learned:
+def _learn(folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[FrameSummary]) -> Learned:
     column = functools.reduce(operator.add, [summary.columns[name] for summary in summaries]).bounded(folder)
     if not column.rows:
         raise ColumnError(f'column "{name}": there is no row to learn from (0 training rows)')
@@ -236,7 +238,7 @@ def _learn(folder: str, features: Mapping[str, Feature], name: str, summaries: S
         return features[name].learn_column(column)
 
 
-def _warn(name: str, feature: Feature, learned: Learned) -> None:
+def _warn(name: str, feature: Contract, learned: Learned) -> None:
     if advice := feature.advice(learned):
         warnings.warn(f'column "{name}" {advice}', UserWarning, stacklevel=2)
     if learned.invalid:
@@ -262,7 +264,7 @@ def _scratch_folder(parent: str | None) -> Iterator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def empty_outputs(features: Mapping[str, Feature], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Return one array of 0 rows for each output, which tells its type and shape."""
     found: dict[str, np.ndarray] = {}
     for name, feature in features.items():
@@ -271,13 +273,13 @@ def empty_outputs(features: Mapping[str, Feature], learned: Mapping[str, Any]) -
     return found
 
 
-def encode_source(features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
+def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """Return the encoded arrays of a source by output: NumPy for data in memory, lazy Dask arrays for the rest."""
     check_columns(features, source)
     return _apply(_encode, features, learned, source, empty_outputs(features, learned))
 
 
-def tabulate_source(features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source) -> Any:
+def tabulate_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> Any:
     """Return all encoded features of a source side by side in one 2-D array, NumPy or lazy Dask."""
     check_columns(features, source)
     empty = tabulate(features, learned, empty_outputs(features, learned))
@@ -285,7 +287,7 @@ def tabulate_source(features: Mapping[str, Feature], learned: Mapping[str, Any],
 
 
 def tabulate(
-    features: Mapping[str, Feature], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """Put encoded arrays side by side in one 2-D array of the smallest type that holds them all."""
     tables = [
@@ -296,7 +298,7 @@ def tabulate(
 
 
 def decode_arrays(
-    features: Mapping[str, Feature], learned: Mapping[str, Any], arrays: Mapping[str, Any]
+    features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
     """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
     if not isinstance(arrays, Mapping):
@@ -320,7 +322,7 @@ def decode_arrays(
 
 def _apply(
     function: partitions.Function,
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     learned: Mapping[str, Any],
     source: Source,
     like: Mapping[str, np.ndarray],
@@ -337,7 +339,9 @@ def _apply(
     )
 
 
-def _neighbourhood(features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source) -> partitions.Arguments:
+def _neighbourhood(
+    features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
+) -> partitions.Arguments:
     around = {name: feature for name, feature in features.items() if feature.looks_around}
     if not around:
         return [Surroundings(i) for i in range(source.npartitions)]

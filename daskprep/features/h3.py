@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_text
+from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.summaries import Summary
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
-from daskprep.features.base import Feature, Learned
+from daskprep.features.base import Learned
+from daskprep.features.feature import Feature
 from daskprep.features.missing import Carry, Edge, fill_from_neighbours
 from daskprep.media.cells import Kind, media_cells
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of

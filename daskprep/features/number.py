@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
+from daskprep.features.feature import Feature
 from daskprep.features.missing import Edge, carries, fill_from_neighbours
 from daskprep.features.parameters import NonNegative
 from daskprep.summaries import Moments, Quantiles, Range, Summary

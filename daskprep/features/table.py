@@ -17,8 +17,7 @@ from daskprep.features.missing import valid_mask
 from daskprep.summaries import FrameSummary, Rejects
 
 if TYPE_CHECKING:
-    from daskprep.features.base import Feature
-    from daskprep.features.media import MediaFeature
+    from daskprep.features.base import Contract, MediaContract
 
 __all__ = [
     "Parsed",
@@ -106,12 +105,12 @@ def naming(name: str) -> Iterator[None]:
         raise ColumnError(f'column "{name}": cannot be read: {error}') from error
 
 
-def source_columns(features: Mapping[str, Feature]) -> list[str]:
+def source_columns(features: Mapping[str, Contract]) -> list[str]:
     """Return the columns that the features read, each once."""
     return list(dict.fromkeys(column for name, feature in features.items() for column in feature.reads(name)))
 
 
-def read_columns(features: Mapping[str, Feature], table: pa.Table) -> Parsed:
+def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
     columns, unreadable = {}, {}
     for name, feature in features.items():
@@ -137,7 +136,7 @@ def _unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> Unreadable | None:
     return Unreadable.of(raw, rows) if len(rows) else None
 
 
-def kept_rows(features: Mapping[str, Feature], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
+def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
     """Return which rows stay, given the features that drop rows (None: all of them)."""
     keep = None
     for name, feature in features.items():
@@ -148,14 +147,14 @@ def kept_rows(features: Mapping[str, Feature], columns: Mapping[str, pa.Array]) 
 
 
 def census_table(
-    features: Mapping[str, Feature], split: Any, table: pa.Table, learned: Mapping[str, Any] | None = None
+    features: Mapping[str, Contract], split: Any, table: pa.Table, learned: Mapping[str, Any] | None = None
 ) -> PartitionCensus:
     """Look at the few columns that decide which rows count, and at what crosses partition borders."""
     return census_columns(features, split, read_columns(features, table), table, learned)
 
 
 def census_columns(
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     split: Any,
     parsed: Parsed,
     table: pa.Table,
@@ -173,13 +172,13 @@ def census_columns(
     return PartitionCensus(parsed.rows, edges, chosen)
 
 
-def scan_table(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
+def scan_table(features: Mapping[str, Contract], around: Surroundings, table: pa.Table) -> FrameSummary:
     """Parse every column of a table and summarize the rows that are learned from."""
     return summarize_columns(features, around, read_columns(features, table), table)
 
 
 def summarize_columns(
-    features: Mapping[str, Feature], around: Surroundings, parsed: Parsed, table: pa.Table
+    features: Mapping[str, Contract], around: Surroundings, parsed: Parsed, table: pa.Table
 ) -> FrameSummary:
     """Summarize the rows that are learned from; `parsed` is used up, the split reads its columns from `table`."""
     keep = kept_rows(features, parsed.columns)
@@ -203,7 +202,7 @@ def summarize_columns(
 
 
 def _rejects(
-    feature: Feature, name: str, unreadable: Unreadable | None, keep: np.ndarray | None, partition: int
+    feature: Contract, name: str, unreadable: Unreadable | None, keep: np.ndarray | None, partition: int
 ) -> Rejects:
     if unreadable is not None and keep is not None and not feature.drops_rows:
         unreadable = unreadable.among(keep)
@@ -218,7 +217,7 @@ def _rejects(
 
 
 def encode_table(
-    features: Mapping[str, Feature], learned: Mapping[str, Any], around: Surroundings, table: pa.Table
+    features: Mapping[str, Contract], learned: Mapping[str, Any], around: Surroundings, table: pa.Table
 ) -> dict[str, np.ndarray]:
     """Parse and encode every column of a table; rows that a feature drops are left out of all arrays."""
     columns = completed_columns(features, learned, around, read_columns(features, table), table)
@@ -232,7 +231,7 @@ def encode_table(
 
 
 def completed_columns(
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     learned: Mapping[str, Any],
     around: Surroundings,
     parsed: Parsed,
@@ -259,7 +258,7 @@ def completed_columns(
 
 
 def encoded_outputs(
-    features: Mapping[str, Feature],
+    features: Mapping[str, Contract],
     learned: Mapping[str, Any],
     columns: dict[str, pa.Array],
     keep: np.ndarray,
@@ -275,7 +274,7 @@ def encoded_outputs(
         column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
         with naming(name):
             carry = carried and feature.is_media
-            encode = cast("MediaFeature", feature).carry_column if carry else feature.encode_column
+            encode = cast("MediaContract", feature).carry_column if carry else feature.encode_column
             encoded = encode(column, learned[name])
         del column
         for output, array in encoded.items():

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ColumnError
-from daskprep.features.base import Feature, Learned
+from daskprep.features.base import Learned
 from daskprep.features.cells import as_text
+from daskprep.features.feature import Feature
 from daskprep.features.missing import valid_mask
 from daskprep.summaries import Lengths, Summary, TokenCounts
 from daskprep.tokenizers import Tokenizer, get_tokenizer

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Feature, Invalid, Learned
+from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers, as_text
+from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.kernels import list_of, list_offsets, parse_float_lists, string_views, strings

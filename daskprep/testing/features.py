@@ -18,7 +18,8 @@ import torch
 from sklearn.base import clone
 
 from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepError
-from daskprep.features.base import Feature, Learned
+from daskprep.features.base import Learned
+from daskprep.features.feature import Feature
 from daskprep.features.fitting import encode_source, learn_source, survey
 from daskprep.features.parameters import check_fields
 from daskprep.features.table import scan_table

@@ -1,0 +1,37 @@
+"""The base of every feature type: its contract, and the face of scikit-learn."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from daskprep.features.base import Contract
+from daskprep.features.estimator import Estimator
+
+__all__ = ["Feature"]
+
+
+class Feature(Contract, Estimator):
+    """Base of every type.
+
+    A subclass stores its parameters in `__init__`, untouched, and gives pure functions of Arrow and NumPy arrays.
+    Missing cells are null in a parsed column; `encode` may write anything for them, since the base class puts the
+    learned fill value there.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for name in inspect.signature(cls.__init__).parameters:
+            _check_free(cls, name)
+
+
+def _check_free(cls: type[Feature], parameter: str) -> None:
+    """Raise TypeError for a parameter of which the attribute would hide what the package calls."""
+    hook = inspect.getattr_static(cls, parameter, None)
+    if parameter == "kind" or hasattr(Feature, parameter) or inspect.isroutine(hook) or isinstance(hook, property):
+        own = (base for base in cls.__mro__ if parameter in vars(base) and base is not Contract)
+        owner = next(own, Feature)
+        raise TypeError(
+            f'{cls.__name__}: the parameter "{parameter}" of __init__ hides {owner.__name__}.{parameter}, which '
+            "daskprep uses: give the parameter another name"
+        )
