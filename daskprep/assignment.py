@@ -14,6 +14,7 @@ from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.features import Feature
 from daskprep.features.fitting import beside, check_columns, survey
+from daskprep.features.missing import drops_missing
 from daskprep.features.table import Parsed, Surroundings, kept_rows, naming, read_columns, source_columns
 from daskprep.sources import Source
 from daskprep.split import DROPPED, TRAIN, Split
@@ -80,7 +81,7 @@ def plan_assignment(
     dropping = {
         name: feature
         for name, feature in features.items()
-        if (feature.drops_rows if learned is None else feature.may_drop_rows)
+        if (drops_missing(feature) if learned is None else feature.may_drop_rows)
     }
     columns = source_columns(dropping)
     for owner in (split, balance):
@@ -88,7 +89,7 @@ def plan_assignment(
             wanted = owner.assign_columns if isinstance(owner, Split) else owner.columns
             source.require(wanted)
             columns += [column for column in wanted if column not in columns]
-    surveyed = {name: feature for name, feature in dropping.items() if feature.drops_rows}
+    surveyed = {name: feature for name, feature in dropping.items() if drops_missing(feature)}
     told = [Told(around) for around in survey(surveyed, source, split)]
     if balance is not None:
         function = functools.partial(_balance_census, dropping, learned)

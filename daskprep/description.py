@@ -12,7 +12,9 @@ import numpy as np
 from daskprep.display.tables import aligned, notebook_table
 from daskprep.display.words import count, cut, quoted, share
 from daskprep.features import Feature, Learned
+from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
+from daskprep.features.missing import drops_missing
 from daskprep.vocabulary import Vocabulary
 
 __all__ = ["describe_html", "describe_text", "facts"]
@@ -147,7 +149,7 @@ def _learned_cells(feature: Feature, learned: Learned | None) -> tuple[str, ...]
         return ("",) * len(_LEARNED)
     missing = unreadable = "0"
     if learned.missing:
-        part = share(learned.missing, feature.rows_seen(learned))
+        part = share(learned.missing, rows_seen(feature, learned))
         missing = f"{learned.missing:,} ({part}), {_remedy(feature, learned)}"
     if learned.invalid:
         unreadable = f"{learned.invalid:,}: {', '.join(map(_value, learned.invalid_samples))}"
@@ -157,7 +159,7 @@ def _learned_cells(feature: Feature, learned: Learned | None) -> tuple[str, ...]
 def _remedy(feature: Feature, learned: Learned) -> str:
     if learned.fill_value is not None:
         return f"filled with {_value(learned.fill_value)}"
-    return "dropped" if feature.drops_rows else f"filled by {feature.missing_value_strategy}"
+    return "dropped" if drops_missing(feature) else f"filled by {feature.missing_value_strategy}"
 
 
 def _describe_vocabulary(vocabulary: Vocabulary) -> str:

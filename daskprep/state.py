@@ -142,7 +142,7 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
 
 
 def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
-    learned = feature.learned_from_dict(state)
+    learned = feature.learned_type.from_dict(state)
     try:
         with suppress(NameError):  # annotations that only a type checker imports
             check_fields(learned)

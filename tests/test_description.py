@@ -15,6 +15,7 @@ from daskprep.balance import Oversample
 from daskprep.cli.program import main
 from daskprep.description import describe_html, describe_text, facts
 from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence
+from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.category import LearnedCategory
 from daskprep.features.number import LearnedNumber
@@ -325,5 +326,5 @@ def test_missing_shares_are_of_the_rows_that_were_looked_at(tmp_path, capsys, sp
 def test_states_that_do_not_say_which_rows_were_looked_at_are_read():
     learned = LearnedNumber.from_dict({"rows": 900, "missing": 100})
     assert learned.to_dict() == LearnedNumber(rows=900, missing=100).to_dict()
-    assert Number(missing_value_strategy="drop_row").rows_seen(learned) == 1000
-    assert Number().rows_seen(learned) == 900
+    assert rows_seen(Number(missing_value_strategy="drop_row"), learned) == 1000
+    assert rows_seen(Number(), learned) == 900

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
+from daskprep.features.missing import drops_missing
 from daskprep.summaries import token_counts
 
 ROWS = 640
@@ -146,7 +147,7 @@ def test_rows_only_count_once_they_are_assigned_to_training(table):
     prep = preprocessor(split=split).fit(table)
     training = table[prep.assign(table)["split"] == 0]
     # Neighbours fill gaps across splits, and dropped rows are in none: features that do either learn more than this.
-    alone = {name: f for name, f in prep.features_.items() if not f.looks_around and not f.drops_rows}
+    alone = {name: f for name, f in prep.features_.items() if f.around is None and not drops_missing(f)}
     again = dp.Preprocessor(alone).fit(training)
     assert {n: one.to_dict() for n, one in again.learned_.items()} == {n: prep.learned_[n].to_dict() for n in alone}
 

@@ -95,6 +95,8 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
 
 
 def _feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
+    from daskprep.features.base import rows_seen
+
     feature, learned = dataset.features[name], dataset.learned[name]
     return {
         "type": feature.kind,
@@ -102,7 +104,7 @@ def _feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
         "outputs": [name + suffix for suffix in feature.outputs],
         "rows": learned.rows,
         "missing": learned.missing,
-        "missing_rate": learned.missing / max(feature.rows_seen(learned), 1),
+        "missing_rate": learned.missing / max(rows_seen(feature, learned), 1),
         "unreadable": learned.invalid,
         "unreadable_samples": list(learned.invalid_samples),
         "fill_value": _plain(learned.fill_value),

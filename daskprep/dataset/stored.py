@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features import Feature, Learned
+from daskprep.features.checking import noun_of
 from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import MediaDecoder
@@ -117,7 +118,7 @@ class StoredDataset:
         if not isinstance(vocabulary, Vocabulary):
             with_ids = [one for one, state in self.learned.items() if hasattr(state, "vocabulary")]
             raise ConfigError(
-                f'"{feature}" is {self.features[name].noun}, which has no vocabulary'
+                f'"{feature}" is {noun_of(self.features[name])}, which has no vocabulary'
                 + (f"; these have one: {', '.join(with_ids)}" if with_ids else "")
             )
         return vocabulary

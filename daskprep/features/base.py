@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.cells import one_array
-from daskprep.features.checking import check_alike, check_arrow, checked_outputs, decodable
-from daskprep.features.missing import Carry, Edge, carries, fill_from_neighbours, valid_mask
+from daskprep.features.checking import check_arrow, checked_outputs, empty_arrays, noun_of
+from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters
-from daskprep.summaries import ColumnSummary, Summary, TokenCounts
+from daskprep.summaries import ColumnSummary, Summary
 
-__all__ = ["Contract", "Encoded", "Invalid", "Learned", "MediaContract"]
+__all__ = ["Contract", "Encoded", "Invalid", "Learned", "MediaContract", "rows_seen"]
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
@@ -118,10 +118,6 @@ class Contract:
         """Turn a batch of encoded rows (a torch tensor) into what a model reads."""
         return batch
 
-    def learned_from_dict(self, data: Mapping[str, Any]) -> Learned:
-        """Rebuild what `Learned.to_dict` gave."""
-        return self.learned_type.from_dict(data)
-
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: Any) -> np.ndarray:
         """Turn the outputs of one column into a 2-D table, one column for each name of `tabulated_names`."""
         flat = [array.reshape(len(array), int(np.prod(array.shape[1:]))) for array in encoded.values()]
@@ -130,7 +126,7 @@ class Contract:
     def tabulated_names(self, name: str, learned: Any) -> list[str]:
         """Return the names of the columns of `tabulate`."""
         names = []
-        for output, array in self.empty_outputs(learned).items():
+        for output, array in empty_arrays(self, learned).items():
             width = int(np.prod(array.shape[1:]))
             names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(width)]
         return names
@@ -147,11 +143,6 @@ class Contract:
         return None
 
     # -- what all types share
-
-    @property
-    def noun(self) -> str:
-        """The type with its article, as messages say it."""
-        return f"{'an' if self.kind[0] in 'aeiou' else 'a'} {self.kind}"
 
     def check_parameters(self) -> None:
         """Raise ConfigError for a parameter of the wrong type or outside its choices."""
@@ -172,19 +163,9 @@ class Contract:
         return self.parse(one_array(table[self.reads(name)[0]]))
 
     @property
-    def drops_rows(self) -> bool:
-        """Whether a row is left out when its cell is missing."""
-        return self.missing_value_strategy == "drop_row"
-
-    def rows_seen(self, learned: Learned) -> int:
-        """Return among how many rows the missing cells of a column were counted."""
-        # Older states do not say it: without a split or other features that drop rows, this is the same.
-        return learned.seen or learned.rows + learned.missing * self.drops_rows
-
-    @property
     def may_drop_rows(self) -> bool:
         """Whether encoding may leave rows out."""
-        return self.drops_rows
+        return drops_missing(self)
 
     @property
     def counts_cells(self) -> bool:
@@ -192,33 +173,10 @@ class Contract:
         return self.missing_value_strategy == "fill_with_mode"
 
     @property
-    def neighbours(self) -> Literal["ffill", "bfill"] | None:
-        """Which neighbour fills a gap, if one does."""
-        strategy = self.missing_value_strategy
-        return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
-
-    @property
-    def looks_around(self) -> bool:
-        """Whether rows of other partitions have a say in how a row is read."""
-        return self.neighbours is not None
-
-    @property
-    def learns_around(self) -> bool:
-        """Whether this is so already while learning."""
-        return self.neighbours is not None
-
-    def edge(self, parsed: pa.Array, learned: Any = None) -> Any:
-        """Return what the other partitions must know of this one."""
-        return Edge.of(parsed)
-
-    def carries(self, edges: Sequence[Any]) -> list[Any]:
-        """Turn the edges of all partitions into what each of them is told."""
-        assert self.neighbours is not None
-        return carries(edges, self.neighbours)
-
-    def look_around(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
-        """Complete a parsed column with what lies beyond its partition; `learned` is None while learning."""
-        return parsed if self.neighbours is None else fill_from_neighbours(parsed, self.neighbours, carry)
+    def around(self) -> Neighbours | None:
+        """What completes a column with the rows around, of other partitions too; None where each row stands alone."""
+        strategy = neighbour_strategy(self.missing_value_strategy)
+        return None if strategy is None else Neighbours(strategy)
 
     def recognize(self, parsed: pa.Array, learned: Any) -> pa.Array:
         """Turn cells that only what was learned shows to be unreadable into missing ones."""
@@ -229,7 +187,7 @@ class Contract:
         parsed = self.parse(pa.array([value]))
         check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
-            raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as {self.noun}")
+            raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as {noun_of(self)}")
         return parsed
 
     def cells(self, parsed: pa.Array) -> pa.Array:
@@ -243,17 +201,9 @@ class Contract:
     def mean(self, summary: Any) -> float:
         raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
 
-    def most_frequent(self, summary: Any) -> Any:
+    def _most_frequent(self, summary: Any) -> Any:
         """Return the most frequent of the values that `cells` gave."""
         return summary.cells.top()
-
-    def summarize_column(self, parsed: pa.Array, missing: int, rejects: Any, seen: int) -> ColumnSummary:
-        """Summarize a parsed column, and its missing and unreadable cells among the rows that were seen."""
-        cells = None
-        if self.counts_cells:
-            counted = self.cells(parsed.drop_null()).value_counts()
-            cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-        return ColumnSummary(len(parsed), missing, rejects, self.summarize(parsed), cells, seen)
 
     def learn_column(self, summary: ColumnSummary) -> Learned:
         """Learn from a column's summary: first what fills the gaps, then the rest, gaps counted as filled."""
@@ -273,7 +223,7 @@ class Contract:
 
     def dropped(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
         """Return which rows are left out (None: none)."""
-        return ~valid_mask(parsed) if self.drops_rows and parsed.null_count else None
+        return ~valid_mask(parsed) if drops_missing(self) and parsed.null_count else None
 
     def _resolve_fill(self, summary: ColumnSummary) -> Any:
         strategy = self.missing_value_strategy
@@ -287,32 +237,7 @@ class Contract:
             )
         if strategy == "fill_with_mean":
             return self.mean(summary.values)
-        return self.fill_from_cell(self.most_frequent(summary))
-
-    def encode_column(self, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
-        """Encode a parsed column by output, missing cells as the fill value."""
-        if parsed.null_count and learned.fill_value is None:
-            raise RejectedValueError(
-                f"{parsed.null_count} missing cells and no value in the whole column for "
-                f'"{self.missing_value_strategy}" to take: use "fill_with_const" with a fill_value'
-            )
-        encoded = checked_outputs(self, self.encode(parsed, learned), len(parsed))
-        like = self.empty_outputs(learned)
-        check_alike(self, "encode", encoded, like)
-        if parsed.null_count:
-            gaps = ~valid_mask(parsed)
-            fill = {output: np.asarray(row)[None] for output, row in self.encoded_fill(learned).items()}
-            check_alike(self, "encoded_fill", fill, like)
-            for output, row in fill.items():
-                encoded[output][gaps] = row
-        return encoded
-
-    def decode_column(self, encoded: Mapping[str, Any], learned: Any) -> pa.Array:
-        """Decode rows by output, which may be batches or what a model gives, or raise ColumnError."""
-        arrays = decodable(self, encoded, learned)
-        decoded = self.decode(arrays[""] if self.outputs == ("",) else arrays, learned)
-        check_arrow(self, "decode", decoded, len(next(iter(arrays.values()))))
-        return decoded
+        return self.fill_from_cell(self._most_frequent(summary))
 
     def limits(self, learned: Any) -> Mapping[str, Any]:
         """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
@@ -323,10 +248,11 @@ class Contract:
         encoded = checked_outputs(self, self.encode(self.parse_fill(learned.fill_value), learned), 1)
         return {output: array[0] for output, array in encoded.items()}
 
-    def empty_outputs(self, learned: Any) -> dict[str, np.ndarray]:
-        """Return each output for 0 rows, which tells its type and shape."""
-        encoded = self.encode(self.look_around(self.parse(pa.nulls(0)), None, learned), learned)
-        return checked_outputs(self, encoded, 0)
+
+def rows_seen(feature: Contract, learned: Learned) -> int:
+    """Return among how many rows the missing cells of a column were counted."""
+    # Older states do not say it: without a split or other features that drop rows, this is the same.
+    return learned.seen or learned.rows + learned.missing * drops_missing(feature)
 
 
 class MediaContract(Protocol):

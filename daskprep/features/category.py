@@ -96,7 +96,7 @@ class Category(Feature):
     def counts_cells(self) -> bool:
         return False  # the summary has counted them already
 
-    def most_frequent(self, summary: Any) -> Any:
+    def _most_frequent(self, summary: Any) -> Any:
         return summary.values.top()
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:

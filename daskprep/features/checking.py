@@ -9,31 +9,42 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError
+from daskprep.features.missing import Neighbours
 
-__all__ = ["check_alike", "check_arrow", "checked_outputs", "decodable"]
+__all__ = ["check_alike", "check_arrow", "checked_outputs", "decode_column", "empty_arrays", "noun_of"]
 
 
 class Checked(Protocol):
     """What the checks ask of a type."""
 
+    kind: ClassVar[str]
     any_length: ClassVar[bool]
-
-    @property
-    def noun(self) -> str: ...
 
     @property
     def outputs(self) -> tuple[str, ...]: ...
 
     def limits(self, learned: Any) -> Mapping[str, Any]: ...
 
-    def empty_outputs(self, learned: Any) -> dict[str, np.ndarray]: ...
+    @property
+    def around(self) -> Neighbours | None: ...
+
+    def parse(self, column: pa.Array) -> pa.Array: ...
+
+    def encode(self, parsed: pa.Array, learned: Any) -> Any: ...
+
+    def decode(self, encoded: Any, learned: Any) -> pa.Array: ...
+
+
+def noun_of(feature: Checked) -> str:
+    """Return the type with its article, as messages say it."""
+    return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
 
 
 def check_arrow(feature: Checked, function: str, given: Any, rows: int) -> None:
     """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
     found = _described(given)
     if not isinstance(given, pa.Array | pa.ChunkedArray) or len(given) != rows:
-        raise ColumnError(f"{function} of {feature.noun} gave {found}: expected an Arrow array of {rows:,} rows")
+        raise ColumnError(f"{function} of {noun_of(feature)} gave {found}: expected an Arrow array of {rows:,} rows")
 
 
 def checked_outputs(feature: Checked, encoded: Any, rows: int) -> dict[str, np.ndarray]:
@@ -41,16 +52,24 @@ def checked_outputs(feature: Checked, encoded: Any, rows: int) -> dict[str, np.n
     arrays = dict(encoded) if isinstance(encoded, Mapping) else {"": encoded}
     if arrays.keys() != set(feature.outputs):
         raise ColumnError(
-            f"encode of {feature.noun} gave the outputs {list(arrays)}: expected those of its property outputs, "
+            f"encode of {noun_of(feature)} gave the outputs {list(arrays)}: expected those of its property outputs, "
             f"{list(feature.outputs)}"
         )
     for array in arrays.values():
         if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.shape[:1] != (rows,):
             raise ColumnError(
-                f"encode of {feature.noun} gave {_described(array)} for {rows:,} cells: expected a NumPy array of "
+                f"encode of {noun_of(feature)} gave {_described(array)} for {rows:,} cells: expected a NumPy array of "
                 "numbers with one row for each"
             )
     return {output: arrays[output] for output in feature.outputs}
+
+
+def empty_arrays(feature: Checked, learned: Any) -> dict[str, np.ndarray]:
+    """Return each output for 0 rows, which tells its type and shape."""
+    none = feature.parse(pa.nulls(0))
+    if (around := feature.around) is not None:
+        none = around.complete(none, None, learned)
+    return checked_outputs(feature, feature.encode(none, learned), 0)
 
 
 def check_alike(feature: Checked, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
@@ -59,12 +78,12 @@ def check_alike(feature: Checked, what: str, arrays: Mapping[str, Any], like: Ma
         array = arrays.get(output)
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape[1:]) != (empty.dtype, empty.shape[1:]):
             raise ColumnError(
-                f"{what} of {feature.noun} gave {_described(array)}{f' as {output}' * bool(output)}, and for no cells "
-                f"{_rows_like(empty)}: type and shape must follow from what was learned alone"
+                f"{what} of {noun_of(feature)} gave {_described(array)}{f' as {output}' * bool(output)}, and for no "
+                f"cells {_rows_like(empty)}: type and shape must follow from what was learned alone"
             )
 
 
-def decodable(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> dict[str, np.ndarray]:
+def _as_encoded(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> dict[str, np.ndarray]:
     """Return rows to decode as arrays of the kind and shape that `encode` gives, or raise ColumnError.
 
     Whole numbers may be of any type that holds them, floats of any precision, and tensors on any device.
@@ -72,12 +91,20 @@ def decodable(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> dic
     limits = feature.limits(learned)
     arrays = {
         output: _decodable(feature, _as_array(encoded[output]), empty, limits.get(output))
-        for output, empty in feature.empty_outputs(learned).items()
+        for output, empty in empty_arrays(feature, learned).items()
     }
     rows = {output: len(array) for output, array in arrays.items()}
     if len(set(rows.values())) > 1:
         raise ColumnError(f"the outputs to decode have different numbers of rows: {rows}")
     return arrays
+
+
+def decode_column(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> pa.Array:
+    """Decode rows by output, which may be batches or what a model gives, or raise ColumnError."""
+    arrays = _as_encoded(feature, encoded, learned)
+    decoded = feature.decode(arrays[""] if feature.outputs == ("",) else arrays, learned)
+    check_arrow(feature, "decode", decoded, len(next(iter(arrays.values()))))
+    return decoded
 
 
 def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: Any) -> np.ndarray:
@@ -89,8 +116,8 @@ def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: A
     if not same_shape or array.dtype.kind not in ("iuf" if empty.dtype.kind == "f" else "iu"):
         scores = array.dtype.kind == "f" and empty.dtype.kind != "f"
         raise ColumnError(
-            f"cannot decode {_described(array)}, since rows of {feature.noun} are {_rows_like(empty)}: give rows as "
-            "encode and Split.read return them, or batches of a loader with expand=False"
+            f"cannot decode {_described(array)}, since rows of {noun_of(feature)} are {_rows_like(empty)}: give rows "
+            "as encode and Split.read return them, or batches of a loader with expand=False"
             + "; of scores, the argmax"
             * scores
         )
@@ -102,8 +129,8 @@ def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: A
         row, *within = outside[0].tolist()
         least, most = (np.broadcast_to(limit, array.shape[1:])[tuple(within)] for limit in (low, high))
         raise ColumnError(
-            f"cannot decode {array[(row, *within)]} in row {row:,}: {feature.noun} has whole numbers from {least} to "
-            f"{most} there, as it was learned; {len(outside):,} such numbers in all"
+            f"cannot decode {array[(row, *within)]} in row {row:,}: {noun_of(feature)} has whole numbers from {least} "
+            f"to {most} there, as it was learned; {len(outside):,} such numbers in all"
         )
     return array.astype(empty.dtype, copy=False)
 

@@ -19,9 +19,12 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.classes import RowCounts
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.features.checking import decode_column, empty_arrays, noun_of
+from daskprep.features.missing import drops_missing
 from daskprep.features.table import (
     PartitionCensus,
     Surroundings,
+    around_while_learning,
     census_table,
     encode_table,
     kept_rows,
@@ -112,7 +115,11 @@ def told_ahead(features: Mapping[str, Contract], source: Source, split: Any = No
 
 
 def _surveyed(features: Mapping[str, Contract], split: Any) -> dict[str, Contract]:
-    return {name: f for name, f in features.items() if f.learns_around or (split is not None and f.drops_rows)}
+    return {
+        name: feature
+        for name, feature in features.items()
+        if around_while_learning(feature) or (split is not None and drops_missing(feature))
+    }
 
 
 def surroundings(
@@ -150,9 +157,9 @@ def _look_again(around: Mapping[str, Contract], function: Callable[..., Any], nu
 def _tell(around: Mapping[str, Contract], census: Sequence[PartitionCensus]) -> list[Surroundings]:
     """Turn what every partition said of its edges into what each is told."""
     columns = {
-        name: feature.carries([one.edges[name] for one in census])
+        name: neighbours.carries([one.edges[name] for one in census])
         for name, feature in around.items()
-        if census and name in census[0].edges
+        if census and name in census[0].edges and (neighbours := feature.around) is not None
     }
     return [Surroundings(i, {name: told[i] for name, told in columns.items()}) for i in range(len(census))]
 
@@ -245,8 +252,8 @@ def _warn(name: str, feature: Contract, learned: Learned) -> None:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
         count = "1 cell" if learned.invalid == 1 else f"{learned.invalid} cells"
         warnings.warn(
-            f'column "{name}": {count} cannot be read as {feature.noun}, such as {samples}, and counted as missing; '
-            'mend the data, or use invalid="raise" to stop at the first',
+            f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
+            '; mend the data, or use invalid="raise" to stop at the first',
             UserWarning,
             stacklevel=2,
         )
@@ -269,7 +276,7 @@ def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) 
     found: dict[str, np.ndarray] = {}
     for name, feature in features.items():
         with naming(name):
-            found |= {name + output: array for output, array in feature.empty_outputs(learned[name]).items()}
+            found |= {name + output: array for output, array in empty_arrays(feature, learned[name]).items()}
     return found
 
 
@@ -312,7 +319,7 @@ def decode_arrays(
         given = {output: arrays[name + output] for output in feature.outputs if name + output in arrays}
         if len(given) == len(feature.outputs):
             with naming(name):
-                columns[name] = feature.decode_column(given, learned[name])
+                columns[name] = decode_column(feature, given, learned[name])
     rows = {name: len(column) for name, column in columns.items()}
     if len(set(rows.values())) > 1:
         raise ConfigError(f"arrays to decode have different numbers of rows: {rows}")
@@ -342,7 +349,7 @@ def _apply(
 def _neighbourhood(
     features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
 ) -> partitions.Arguments:
-    around = {name: feature for name, feature in features.items() if feature.looks_around}
+    around = {name: feature for name, feature in features.items() if feature.around is not None}
     if not around:
         return [Surroundings(i) for i in range(source.npartitions)]
     combine = functools.partial(_tell, around)

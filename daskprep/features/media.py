@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Carry, Edge, fill_from_neighbours
+from daskprep.features.missing import Carry, Edge, Neighbours, drops_missing, neighbour_strategy
 from daskprep.media.cells import Kind, media_cells
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
 from daskprep.media.reader import MediaReader, save_in_memory
@@ -224,19 +224,14 @@ class MediaFeature(Feature):
             return max(1, round(sum(sizes) / len(sizes)))
         return max(1, round(summary.bytes / summary.cells)) if summary.cells else _PATH_BYTES
 
-    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
-        return Edge.of(_sound(parsed))
-
-    def look_around(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
-        if self.neighbours is None or not parsed.null_count:
-            return parsed
-        # What is to be dropped fills no gap.
-        filled = fill_from_neighbours(_sound(parsed), self.neighbours, carry)
-        return filled if self.on_error != "drop" else pc.if_else(parsed.is_valid(), parsed, filled)
+    @property
+    def around(self) -> Neighbours | None:
+        strategy = neighbour_strategy(self.missing_value_strategy)
+        return None if strategy is None else _MediaAround(strategy)
 
     @property
     def may_drop_rows(self) -> bool:
-        return self.drops_rows or self.on_error == "drop"
+        return drops_missing(self) or self.on_error == "drop"
 
     def dropped(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
         missing = super().dropped(parsed, learned)
@@ -280,6 +275,20 @@ class MediaFeature(Feature):
     def carried_bytes(self, learned: Any) -> int:
         """Return the mean bytes of a cell that a write carries to its parts, to be decoded there; 0 if none is."""
         return int(learned.file_bytes) if self.mode == "eager" else 0
+
+
+class _MediaAround(Neighbours):
+    """Fills gaps with media that can be decoded: what is to be dropped fills none."""
+
+    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
+        return Edge.of(_sound(parsed))
+
+    def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
+        if not parsed.null_count:
+            return parsed
+        sound = _sound(parsed)
+        filled = super().complete(sound, carry, learned)
+        return filled if sound is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
 
 
 def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:

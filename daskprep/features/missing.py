@@ -10,12 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Carry", "Edge", "Strategy", "carries", "fill_from_neighbours", "valid_mask"]
+__all__ = [
+    "Carry",
+    "Edge",
+    "NeighbourStrategy",
+    "Neighbours",
+    "Strategy",
+    "carries",
+    "drops_missing",
+    "fill_from_neighbours",
+    "neighbour_strategy",
+    "valid_mask",
+]
 
 Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"]
 
@@ -35,7 +46,49 @@ class Edge:
         return cls(parsed[int(present[0])].as_py(), parsed[int(present[-1])].as_py())
 
 
+NeighbourStrategy = Literal["ffill", "bfill"]
 Carry = Any  # the cell, as a Python value, that fills what has no neighbour inside its partition; None if there is none
+
+
+class Neighbours:
+    """Completes a column with the rows around, wherever partitions are cut.
+
+    Each partition tells its `edge`, `carries` turns the edges of all into what each of them is told, and `complete`
+    takes that. `learned` is None while learning.
+    """
+
+    learns: bool = True  # whether columns are completed already while learning
+
+    def __init__(self, strategy: NeighbourStrategy) -> None:
+        self._strategy = strategy
+
+    def edge(self, parsed: pa.Array, learned: Any = None) -> Any:
+        """Return what the other partitions must know of this one."""
+        return Edge.of(parsed)
+
+    def carries(self, edges: Sequence[Any]) -> list[Any]:
+        """Turn the edges of all partitions into what each of them is told."""
+        return carries(edges, self._strategy)
+
+    def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
+        """Complete a parsed column with what lies beyond its partition."""
+        return fill_from_neighbours(parsed, self._strategy, carry)
+
+
+def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
+    """Return a strategy if it is one of those by which a neighbour fills a gap."""
+    return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
+
+
+class Strategic(Protocol):
+    """What has a strategy for missing cells."""
+
+    missing_value_strategy: str
+
+
+def drops_missing(feature: Strategic) -> bool:
+    """Tell whether a row is left out when its cell is missing."""
+    return feature.missing_value_strategy == "drop_row"
 
 
 def valid_mask(parsed: pa.Array) -> np.ndarray:
@@ -46,7 +99,7 @@ def valid_mask(parsed: pa.Array) -> np.ndarray:
     return valid
 
 
-def carries(edges: Sequence[Edge], strategy: Literal["ffill", "bfill"]) -> list[Carry]:
+def carries(edges: Sequence[Edge], strategy: NeighbourStrategy) -> list[Carry]:
     """Return for each partition the cell that fills its outermost gap.
 
     `ffill` takes the last present cell of the partitions before, and where there is none the first one of the frame;
@@ -63,7 +116,7 @@ def carries(edges: Sequence[Edge], strategy: Literal["ffill", "bfill"]) -> list[
     return result
 
 
-def fill_from_neighbours(parsed: pa.Array, strategy: Literal["ffill", "bfill"], carry: Carry) -> pa.Array:
+def fill_from_neighbours(parsed: pa.Array, strategy: NeighbourStrategy, carry: Carry) -> pa.Array:
     """Fill every gap from the nearest present cell before (`ffill`) or after (`bfill`) it, borders from `carry`."""
     if not parsed.null_count:
         return parsed

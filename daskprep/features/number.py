@@ -15,7 +15,7 @@ from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Edge, carries, fill_from_neighbours
+from daskprep.features.missing import Edge, Neighbours, carries, drops_missing, fill_from_neighbours, neighbour_strategy
 from daskprep.features.parameters import NonNegative
 from daskprep.summaries import Moments, Quantiles, Range, Summary
 
@@ -150,7 +150,7 @@ class Number(Feature):
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
         values = parsed.to_numpy(zero_copy_only=False)
-        outliers = self._outliers(values, learned)
+        outliers = self.outliers(values, learned)
         if outliers is not None and learned.outlier_fill_value is not None:
             values = np.where(outliers, learned.outlier_fill_value, values)
         if self.normalization == "log1p":
@@ -201,50 +201,62 @@ class Number(Feature):
     # -- outliers, which only exist once mean and standard deviation are known
 
     @property
-    def looks_around(self) -> bool:
-        return self.neighbours is not None or self.outlier_strategy in ("ffill", "bfill")
+    def around(self) -> Neighbours | None:
+        strategies = self.missing_value_strategy, self.outlier_strategy
+        return _NumbersAround(self) if any(map(neighbour_strategy, strategies)) else None
 
     @property
     def may_drop_rows(self) -> bool:
-        return self.drops_rows or self.outlier_strategy == "drop_row"
+        return drops_missing(self) or self.outlier_strategy == "drop_row"
 
-    def _outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
+    def outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
+        """Return which values are too far from the mean (None: none, or that is not known yet)."""
         if self.outlier_strategy is None or learned is None or not learned.std:
             return None
         with np.errstate(invalid="ignore", over="ignore"):
             far: np.ndarray = np.abs(values - learned.mean) > self.outlier_threshold * learned.std
         return far
 
-    def _without_outliers(self, parsed: pa.Array, learned: LearnedNumber | None) -> pa.Array:
-        outliers = self._outliers(parsed.to_numpy(zero_copy_only=False), learned)
-        return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
-
-    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
-        return Edge.of(self._without_outliers(parsed, learned))
-
-    def carries(self, edges: Sequence[Edge]) -> list[Any]:
-        return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
-
-    def look_around(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
-        carried = dict(zip(("ffill", "bfill"), carry or (None, None), strict=True))
-        smooth = self._without_outliers(parsed, learned)
-        filled = parsed
-        if self.neighbours is not None:
-            filled = pc.coalesce(parsed, fill_from_neighbours(smooth, self.neighbours, carried[self.neighbours]))
-        if smooth is not parsed and self.outlier_strategy in ("ffill", "bfill"):
-            patch = fill_from_neighbours(smooth, self.outlier_strategy, carried[self.outlier_strategy])
-            outliers = pc.and_(parsed.is_valid(), smooth.is_null())
-            filled = pc.if_else(outliers, patch, filled)
-        return filled
-
     def dropped(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
         missing = super().dropped(parsed, learned)
         if self.outlier_strategy != "drop_row":
             return missing
-        outliers = self._outliers(parsed.to_numpy(zero_copy_only=False), learned)
+        outliers = self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
         if outliers is None or not outliers.any():
             return missing
         return outliers if missing is None else missing | outliers
+
+
+class _NumbersAround(Neighbours):
+    """Fills gaps, and puts neighbours in place of outliers, which fill nothing themselves."""
+
+    def __init__(self, number: Number) -> None:
+        self._number = number
+        self._gaps = neighbour_strategy(number.missing_value_strategy)
+        self._outliers = neighbour_strategy(number.outlier_strategy)
+        self.learns = self._gaps is not None
+
+    def _smooth(self, parsed: pa.Array, learned: LearnedNumber | None) -> pa.Array:
+        outliers = self._number.outliers(parsed.to_numpy(zero_copy_only=False), learned)
+        return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
+
+    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
+        return Edge.of(self._smooth(parsed, learned))
+
+    def carries(self, edges: Sequence[Edge]) -> list[Any]:
+        return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
+
+    def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
+        carried = dict(zip(("ffill", "bfill"), carry or (None, None), strict=True))
+        smooth = self._smooth(parsed, learned)
+        filled = parsed
+        if self._gaps is not None:
+            filled = pc.coalesce(parsed, fill_from_neighbours(smooth, self._gaps, carried[self._gaps]))
+        if smooth is not parsed and self._outliers is not None:
+            patch = fill_from_neighbours(smooth, self._outliers, carried[self._outliers])
+            outliers = pc.and_(parsed.is_valid(), smooth.is_null())
+            filled = pc.if_else(outliers, patch, filled)
+        return filled
 
 
 def _log1p(values: np.ndarray) -> np.ndarray:

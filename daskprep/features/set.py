@@ -12,6 +12,7 @@ import pyarrow as pa
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
 from daskprep.features.base import Invalid
+from daskprep.features.checking import empty_arrays
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import (
@@ -259,7 +260,7 @@ class Bag(_Tokens):
         return frequencies
 
     def limits(self, learned: LearnedSet) -> Mapping[str, Any]:
-        most = np.iinfo(self.empty_outputs(learned)[""].dtype).max
+        most = np.iinfo(empty_arrays(self, learned)[""].dtype).max
         return {"": (0, [[len(learned.vocabulary) - 1], [most]])}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:

@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_text, one_array
-from daskprep.features.checking import check_arrow
-from daskprep.features.missing import valid_mask
-from daskprep.summaries import FrameSummary, Rejects
+from daskprep.features.checking import check_alike, check_arrow, checked_outputs, empty_arrays, noun_of
+from daskprep.features.missing import Neighbours, drops_missing, valid_mask
+from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, MediaContract
@@ -25,6 +25,7 @@ __all__ = [
     "RowChooser",
     "Surroundings",
     "Unreadable",
+    "around_while_learning",
     "census_columns",
     "census_table",
     "completed_columns",
@@ -94,6 +95,12 @@ class Parsed:
     unreadable: dict[str, Unreadable]
 
 
+def around_while_learning(feature: Contract) -> Neighbours | None:
+    """Return what completes a column already while learning, if anything does."""
+    around = feature.around
+    return around if around is not None and around.learns else None
+
+
 @contextlib.contextmanager
 def naming(name: str) -> Iterator[None]:
     """Put the column's name in front of errors that come from reading it."""
@@ -140,7 +147,7 @@ def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array])
     """Return which rows stay, given the features that drop rows (None: all of them)."""
     keep = None
     for name, feature in features.items():
-        if feature.drops_rows and columns[name].null_count:
+        if drops_missing(feature) and columns[name].null_count:
             valid = valid_mask(columns[name])
             keep = valid if keep is None else keep & valid
     return keep
@@ -164,10 +171,11 @@ def census_columns(
     edges = {}
     for name, feature in features.items():
         column = parsed.columns[name]
-        if learned is None and feature.learns_around:
-            edges[name] = feature.edge(column)
-        elif learned is not None and feature.looks_around:
-            edges[name] = feature.edge(feature.recognize(column, learned[name]), learned[name])
+        if learned is None:
+            if (around := around_while_learning(feature)) is not None:
+                edges[name] = around.edge(column)
+        elif (around := feature.around) is not None:
+            edges[name] = around.edge(feature.recognize(column, learned[name]), learned[name])
     chosen = None if split is None else split.census(table, kept_rows(features, parsed.columns))
     return PartitionCensus(parsed.rows, edges, chosen)
 
@@ -189,28 +197,36 @@ def summarize_columns(
     for name, feature in features.items():
         column = parsed.columns.pop(name)
         # Rows that a feature drops belong to no split, so all of them count.
-        looked_at = column if rows is None or feature.drops_rows else column.filter(rows)
+        looked_at = column if rows is None or drops_missing(feature) else column.filter(rows)
         missing, seen = looked_at.null_count, len(looked_at)
         del looked_at
-        if feature.learns_around:
-            column = feature.look_around(column, around.carries.get(name))
+        if (neighbours := around_while_learning(feature)) is not None:
+            column = neighbours.complete(column, around.carries.get(name))
         column = column if rows is None else column.filter(rows)
         rejects = _rejects(feature, name, parsed.unreadable.get(name), keep, around.number)
         with naming(name):
-            columns[name] = feature.summarize_column(column, missing, rejects, seen)
+            columns[name] = _summarize(feature, column, missing, rejects, seen)
     return FrameSummary(columns)
+
+
+def _summarize(feature: Contract, parsed: pa.Array, missing: int, rejects: Rejects, seen: int) -> ColumnSummary:
+    cells = None
+    if feature.counts_cells:
+        counted = feature.cells(parsed.drop_null()).value_counts()
+        cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+    return ColumnSummary(len(parsed), missing, rejects, feature.summarize(parsed), cells, seen)
 
 
 def _rejects(
     feature: Contract, name: str, unreadable: Unreadable | None, keep: np.ndarray | None, partition: int
 ) -> Rejects:
-    if unreadable is not None and keep is not None and not feature.drops_rows:
+    if unreadable is not None and keep is not None and not drops_missing(feature):
         unreadable = unreadable.among(keep)
     if unreadable is None or not len(unreadable.rows):
         return Rejects()
     if feature.invalid == "raise":
         raise RejectedValueError(
-            f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as {feature.noun} '
+            f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as {noun_of(feature)} '
             f'({len(unreadable.rows)} such cells in this partition); mend the data or use invalid="missing"'
         )
     return Rejects.of(unreadable.rows + (partition << _PARTITION_BITS), unreadable.texts)
@@ -250,9 +266,9 @@ def completed_columns(
                 cells = readable if table is None else table[feature.reads(name)[0]]
                 _rejects(feature, name, Unreadable.of(cells, odd), None, around.number)
         with naming(name):
-            if feature.looks_around:
-                column = feature.look_around(column, around.carries.get(name), learned[name])
-            check_arrow(feature, "look_around", column, len(readable))
+            if (neighbours := feature.around) is not None:
+                column = neighbours.complete(column, around.carries.get(name), learned[name])
+            check_arrow(feature, "around", column, len(readable))
         columns[name] = column
     return columns
 
@@ -273,9 +289,29 @@ def encoded_outputs(
     for name, feature in features.items():
         column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
         with naming(name):
-            carry = carried and feature.is_media
-            encode = cast("MediaContract", feature).carry_column if carry else feature.encode_column
-            encoded = encode(column, learned[name])
+            if carried and feature.is_media:
+                encoded: Mapping[str, Any] = cast("MediaContract", feature).carry_column(column, learned[name])
+            else:
+                encoded = _encode(feature, column, learned[name])
         del column
         for output, array in encoded.items():
             yield name + output, array
+
+
+def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
+    """Encode a parsed column by output, missing cells as the fill value."""
+    if parsed.null_count and learned.fill_value is None:
+        raise RejectedValueError(
+            f"{parsed.null_count} missing cells and no value in the whole column for "
+            f'"{feature.missing_value_strategy}" to take: use "fill_with_const" with a fill_value'
+        )
+    encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
+    like = empty_arrays(feature, learned)
+    check_alike(feature, "encode", encoded, like)
+    if parsed.null_count:
+        gaps = ~valid_mask(parsed)
+        fill = {output: np.asarray(row)[None] for output, row in feature.encoded_fill(learned).items()}
+        check_alike(feature, "encoded_fill", fill, like)
+        for output, row in fill.items():
+            encoded[output][gaps] = row
+    return encoded

@@ -14,7 +14,7 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers, as_text, one_array
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Strategy
+from daskprep.features.missing import Neighbours, Strategy, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count
 from daskprep.features.vector import number_lists, rows_as_lists
 from daskprep.features.windows import (
@@ -190,65 +190,58 @@ class Timeseries(Feature):
     def decode(self, encoded: np.ndarray, learned: LearnedTimeseries) -> pa.Array:
         return rows_as_lists(encoded)
 
-    # -- windows
-
     @property
-    def looks_around(self) -> bool:
-        return self.windows or super().looks_around
+    def around(self) -> Neighbours | None:
+        return _Windows(self) if self.windows else super().around
 
-    @property
-    def learns_around(self) -> bool:
-        return not self.windows and super().learns_around
 
-    @property
-    def _reach(self) -> int:
-        """How many rows away the farthest number of a window is."""
-        return self.horizon or self.window_size - 1
+class _Windows(Neighbours):
+    """Cuts windows over the rows around each row, of which `ffill` and `bfill` fill the gaps."""
 
-    def edge(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> Any:
-        if not self.windows:
-            return super().edge(parsed, learned)
+    learns = False
+
+    def __init__(self, feature: Timeseries) -> None:
+        self._feature = feature
+        self._gaps = neighbour_strategy(feature.missing_value_strategy)
+        self._ahead = feature.horizon > 0
+        self._reach = feature.horizon or feature.window_size - 1  # how far away the farthest number is
+
+    def edge(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowEdge:
         rows = rows_by_group(parsed)
         numbers = self._fill(rows, learned, None)
-        ends = group_ends(rows) if self.neighbours else np.full((len(rows.groups), 2), np.nan, np.float32)
-        return WindowEdge(
-            rows.groups, rows.sizes, nearest_numbers(rows, numbers, self._reach, ahead=self.horizon > 0), ends
-        )
+        ends = group_ends(rows) if self._gaps else np.full((len(rows.groups), 2), np.nan, np.float32)
+        return WindowEdge(rows.groups, rows.sizes, nearest_numbers(rows, numbers, self._reach, ahead=self._ahead), ends)
 
-    def carries(self, edges: Sequence[Any]) -> list[Any]:
-        if not self.windows:
-            return super().carries(edges)
+    def carries(self, edges: Sequence[WindowEdge]) -> list[Any]:
         names = pa.concat_arrays([edge.groups for edge in edges]).dictionary_encode(null_encoding="encode")
         parts = np.split(names.indices.to_numpy(), np.cumsum([len(edge.groups) for edge in edges])[:-1])
-        gaps = gap_fills(edges, parts, len(names.dictionary), self.neighbours)
+        gaps = gap_fills(edges, parts, len(names.dictionary), self._gaps)
         known = np.full((len(names.dictionary), self._reach), np.nan, np.float32)
         told: list[Any] = [None] * len(edges)
         order = range(len(edges))
-        for i in order if self.window_size else reversed(order):
+        for i in reversed(order) if self._ahead else order:
             told[i] = known[parts[i]], gaps[i]
             nearest = np.where(np.isnan(edges[i].nearest), gaps[i][:, None], edges[i].nearest)
             known[parts[i]] = push_numbers(told[i][0], nearest, edges[i].sizes)
         return told
 
-    def look_around(self, parsed: pa.Array, carry: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
-        if not self.windows:
-            return super().look_around(parsed, carry, learned)
+    def complete(self, parsed: pa.Array, carry: Any, learned: LearnedTimeseries | None = None) -> pa.Array:
         rows = rows_by_group(parsed)
         around, gaps = carry or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
         numbers = self._fill(rows, learned, gaps)
-        windows = cut_windows(rows, numbers, around, ahead=self.horizon > 0)
+        windows = cut_windows(rows, numbers, around, ahead=self._ahead)
         # A window is missing where its row is, unless something was put there.
         missing = parsed.is_null().to_numpy(zero_copy_only=False)
         if learned is not None and learned.fill_value is not None:
             missing[:] = False
-        elif self.neighbours:
+        elif self._gaps:
             missing[rows.order] = np.isnan(numbers)
         return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
 
     def _fill(self, rows: Rows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
-        if self.neighbours:
-            return fill_in_groups(rows, self.neighbours, gaps)
+        if self._gaps:
+            return fill_in_groups(rows, self._gaps, gaps)
         if learned is None or learned.fill_value is None:
             return rows.numbers
-        fill = self.parse_fill(learned.fill_value)[0][0].as_py()
+        fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()
         return np.where(np.isnan(rows.numbers), np.float32(fill), rows.numbers)

@@ -11,6 +11,7 @@ import torch
 
 from daskprep.errors import ColumnError
 from daskprep.features import Feature
+from daskprep.features.checking import noun_of
 from daskprep.loader.audit import Tally
 from daskprep.loader.augment import Step, augmented
 from daskprep.loader.blocks import Group
@@ -132,7 +133,7 @@ def _bound(name: str, feature: Feature, learned: Any) -> Expand:
         if not isinstance(expanded, torch.Tensor) or expanded.shape[:1] != rows.shape[:1]:
             found = f"shape {tuple(expanded.shape)}" if isinstance(expanded, torch.Tensor) else repr(expanded)[:80]
             raise ColumnError(
-                f'column "{name}": expand of {feature.noun} gave {found} for {len(rows):,} rows: expected a tensor '
+                f'column "{name}": expand of {noun_of(feature)} gave {found} for {len(rows):,} rows: expected a tensor '
                 "with one row for each"
             )
         return expanded

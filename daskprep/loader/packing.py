@@ -14,6 +14,7 @@ import torch
 
 from daskprep import features
 from daskprep.errors import ConfigError
+from daskprep.features.checking import noun_of
 from daskprep.loader.joining import Arrays, Documents, Joiner, Padding, Place
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
@@ -225,7 +226,7 @@ def _padding(split: Split, column: str) -> Padding:
     outputs = {name + suffix: feature for name, feature in dataset.features.items() for suffix in feature.outputs}
     feature = outputs.get(column)
     if not isinstance(feature, features.Sequence):
-        kind = "no feature" if feature is None else feature.noun
+        kind = "no feature" if feature is None else noun_of(feature)
         fitting = [name for name, one in outputs.items() if isinstance(one, features.Sequence)]
         raise ConfigError(
             f'Packing: "{column}" is {kind}: expected an output of a Sequence or Text'

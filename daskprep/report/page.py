@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from daskprep.description import facts
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.words import count, cut, number, share, size
+from daskprep.features.base import rows_seen
+from daskprep.features.missing import drops_missing
 from daskprep.report.drawing import bar, draw, legend
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
@@ -159,7 +161,7 @@ def _about(column: Column, learned: Learned) -> Markup:
     name = f"{cut(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
     if learned.missing:
-        whole = column.feature.rows_seen(learned)
+        whole = rows_seen(column.feature, learned)
         amount = join([element("b", share(learned.missing, whole)), " missing"])
         parts.append(join([amount, f": {learned.missing:,} of {count(whole, 'row')}, {_remedy(column, learned)}"]))
     else:
@@ -178,7 +180,7 @@ def _remedy(column: Column, learned: Learned) -> str:
     if learned.fill_value is not None:
         value = learned.fill_value
         return f"filled with {number(value) if isinstance(value, float) else cut(repr(value), _SAMPLE_CHARACTERS)}"
-    return "dropped" if column.feature.drops_rows else f"filled by {column.feature.missing_value_strategy}"
+    return "dropped" if drops_missing(column.feature) else f"filled by {column.feature.missing_value_strategy}"
 
 
 # -- what balancing did

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from daskprep import partitions
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.features.checking import empty_arrays
 from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
 from daskprep.loader.blocks import Group, groups_of
@@ -67,7 +68,7 @@ class Contents:
         for name, feature in self.recipe.features.items():
             learned = self.learned[name]
             cells = max(1, learned.file_bytes) if feature.is_media and self.decode_on == "trainer" else None
-            for suffix, array in feature.empty_outputs(learned).items():
+            for suffix, array in empty_arrays(feature, learned).items():
                 found[name + suffix] = Output(name + suffix, str(array.dtype), array.shape[1:], cells)
         return [found[name] for name in dict.fromkeys([*self.columns, *self.targets])]
 

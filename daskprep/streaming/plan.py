@@ -91,7 +91,7 @@ def plan_stream(
     if source.is_dask:
         partitions.check_apart(source, source.columns)
     planned = plan_assignment(features, source, split, balance, learned)
-    around = {name: feature for name, feature in features.items() if feature.looks_around and name in given}
+    around = {name: feature for name, feature in features.items() if feature.around is not None and name in given}
     counted = _count(planned, around, learned, source)
     if around:
         carries = [one.carries for one in surroundings(around, [one.census for one in counted], None, None)]

@@ -19,6 +19,7 @@ from sklearn.base import clone
 
 from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepError
 from daskprep.features.base import Learned
+from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
 from daskprep.features.fitting import encode_source, learn_source, survey
 from daskprep.features.parameters import check_fields
@@ -144,7 +145,7 @@ class _Trial:
 
     def decode(self, encoded: dict[str, np.ndarray], learned: Learned) -> pa.Array:
         outputs = {output: encoded[_NAME + output] for output in self.feature.outputs}
-        return self.feature.decode_column(outputs, learned)
+        return decode_column(self.feature, outputs, learned)
 
 
 def _table(feature: Feature, column: Any) -> pa.Table:
@@ -245,7 +246,7 @@ def _check_partitions(trial: _Trial) -> None:
 
 def _check_state(trial: _Trial) -> None:
     learned = trial.learn([trial.with_gaps])
-    read = trial.feature.learned_from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
+    read = trial.feature.learned_type.from_dict(json.loads(json.dumps(learned.to_dict(), allow_nan=False)))
     with suppress(NameError):  # annotations that only a type checker imports
         check_fields(read)
     if read != learned:

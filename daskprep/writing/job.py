@@ -15,7 +15,8 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
 from daskprep.features.fitting import learn_partitions, surroundings, told_ahead
-from daskprep.features.table import PartitionCensus, Surroundings, source_columns
+from daskprep.features.missing import drops_missing
+from daskprep.features.table import PartitionCensus, Surroundings, around_while_learning, source_columns
 from daskprep.inline import InlineExecutor
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
@@ -263,15 +264,17 @@ class WriteJob:
     @property
     def _surveyed(self) -> dict[str, Feature]:
         """The features that other partitions, or the split, must know of before learning."""
-        return {name: one for name, one in self.recipe.features.items() if one.learns_around or one.drops_rows}
+        return {
+            name: one for name, one in self.recipe.features.items() if around_while_learning(one) or drops_missing(one)
+        }
 
     @property
     def _looking_around(self) -> dict[str, Feature]:
-        return {name: one for name, one in self.recipe.features.items() if one.looks_around}
+        return {name: one for name, one in self.recipe.features.items() if one.around is not None}
 
     def _surroundings(self, census: list[PartitionCensus], scanned: ScratchSource) -> list[Surroundings]:
         recipe = self.recipe
-        dropping = [name for name, feature in recipe.features.items() if feature.drops_rows]
+        dropping = [name for name, feature in recipe.features.items() if drops_missing(feature)]
 
         def read_again(function: Callable[..., Any]) -> list[Any]:
             columns = scanned.wanted(dropping, recipe.split.columns if recipe.split is not None else ())

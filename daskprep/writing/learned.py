@@ -44,7 +44,8 @@ class SavedLearned:
         with _lock:
             if self.key not in _kept:
                 described: Mapping[str, Any] = state_from_files(self.version.read)["features"]
-                self._keep({n: feature.learned_from_dict(described[n]["learned"]) for n, feature in features.items()})
+                types = {name: feature.learned_type for name, feature in features.items()}
+                self._keep({name: kind.from_dict(described[name]["learned"]) for name, kind in types.items()})
             return _kept[self.key]
 
     def _keep(self, learned: Mapping[str, Learned]) -> None:

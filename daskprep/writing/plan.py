@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from daskprep.features.checking import empty_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.storage.arrays import Compression, Output
 from daskprep.storage.layout import Layout
@@ -34,7 +35,7 @@ def choose_layout(
     outputs = [
         Output(name + suffix, str(array.dtype), array.shape[1:], cell_bytes.get(name))
         for name, feature in features.items()
-        for suffix, array in feature.empty_outputs(learned[name]).items()
+        for suffix, array in empty_arrays(feature, learned[name]).items()
     ]
     carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in media.items())
     return Layout.choose(outputs, rows, block_rows=block_rows, compression=compression, carried_bytes=carried_bytes)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprep.features.checking import noun_of
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import Parsed, naming
 from daskprep.storage.tables import REJECTS_SCHEMA
@@ -39,7 +40,7 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
         if (cells := parsed.unreadable.get(name)) is not None:
             where = np.flatnonzero(np.isin(rows, cells.rows))
             texts = cells.among(dropped).texts.to_pylist()
-            reasons[where] = [f"{_shown(text)} cannot be read as {feature.noun}" for text in texts]
+            reasons[where] = [f"{_shown(text)} cannot be read as {noun_of(feature)}" for text in texts]
         odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
         values = column.take(pa.array(rows[odd])).to_pylist()
         why = feature.why_dropped if isinstance(feature, MediaFeature) else _learned_away

@@ -187,7 +187,7 @@ def test_rows_without_a_number_are_dropped():
     feature = Timeseries(window_size=2, missing_value_strategy="drop_row")
     learned = LearnedTimeseries(max_timeseries_length=2)
     parsed = feature.parse(pa.array([1.0, None, 3.0]))
-    windows = feature.look_around(parsed, None, learned)
+    windows = feature.around.complete(parsed, None, learned)
     assert feature.dropped(windows, learned).tolist() == [False, True, False]
     assert feature.encode(windows, learned)[[0, 2]].tolist() == [[0, 1], [0, 3]]
 
@@ -231,10 +231,10 @@ def across(feature: Timeseries, pieces) -> list[list[float]]:
     learned = dataclasses.replace(feature.learn(feature.summarize(feature.parse_fill(""))), rows=1)
     learned = dataclasses.replace(learned, fill_value=feature.fill_value if constant else None)
     parsed = [feature.read(table, "x") for table in tables]
-    edges = [pickle.loads(pickle.dumps(feature.edge(one, learned))) for one in parsed]
+    edges = [pickle.loads(pickle.dumps(feature.around.edge(one, learned))) for one in parsed]
     windows = [
-        feature.encode(feature.look_around(one, carry, learned), learned)
-        for one, carry in zip(parsed, feature.carries(edges), strict=True)
+        feature.encode(feature.around.complete(one, carry, learned), learned)
+        for one, carry in zip(parsed, feature.around.carries(edges), strict=True)
     ]
     return np.concatenate(windows).tolist()
 
