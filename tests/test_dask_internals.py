@@ -161,7 +161,7 @@ def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded):
         return "inner"
 
     def waits():
-        distributed.get_client().submit(inner, key=f"inner-{has_seceded}").result(timeout=30)
+        distributed.get_client().submit(inner, key=f"inner-{has_seceded}").result(timeout=120)
         return "outer"
 
     def outer():
@@ -171,7 +171,7 @@ def test_a_task_that_waits_lets_another_use_its_thread(client, has_seceded):
         with worker_client(), dask_internals.seceded():
             return waits()
 
-    assert client.submit(outer, key=f"outer-{has_seceded}").result(timeout=60) == "outer"
+    assert client.submit(outer, key=f"outer-{has_seceded}").result(timeout=120) == "outer"
 
 
 def test_who_waits_outside_of_tasks_does_not_secede(client):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from daskprep.dataset.caching import cache_media
@@ -201,9 +201,14 @@ class Dataset(StoredDataset):
     def clear_cache(self) -> None:
         """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone."""
         cache = self.files.folder / CACHE
-        # Who writes to it meanwhile waits, rather than to lose every race; a link holds nothing, and goes itself.
-        with cache.locked() if cache.children() else nullcontext():
-            cache.remove_all()
+        if cache.children():
+            # Who writes to it meanwhile waits, rather than to lose every race.
+            with cache.locked():
+                cache.remove_all()
+        elif CACHE in self.files.folder.children():
+            # A link holds nothing, and goes itself. A folder stays: somebody may be about to write to it.
+            with suppress(IsADirectoryError):
+                self.files.folder.remove(CACHE)
 
     # -- what it looks like
 

@@ -125,7 +125,7 @@ def run_process() -> Callable[..., Ended]:
         process = subprocess.Popen(command, env=told, **piped, **options)
         if meanwhile is not None:
             meanwhile(process)
-        out, error = process.communicate(timeout=120)
+        out, error = process.communicate(timeout=280)
         return Ended(process.returncode, out, error)
 
     return run

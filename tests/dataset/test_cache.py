@@ -236,6 +236,21 @@ def test_a_cache_is_removed_while_blocks_are_written(dataset, limit):
     np.testing.assert_array_equal(cache.read(0), rows)
 
 
+def test_what_is_kept_just_after_a_cache_was_seen_to_be_empty_stays(dataset, monkeypatch):
+    train = dataset["train"]
+    cache, rows, children = train.cache("photo"), train.read("photo")["photo"][:8], Folder.children
+
+    def children_before_a_write(folder: Folder) -> list[str]:
+        found = children(folder)
+        if folder.url == cache.parent.url:
+            assert cache.write(0, rows)
+        return found
+
+    monkeypatch.setattr(Folder, "children", children_before_a_write)
+    dataset.clear_cache()
+    assert cache.has(0)
+
+
 @pytest.mark.parametrize("limit", [None, 10**9])
 def test_who_writes_to_a_cache_holds_off_who_clears_it(dataset, limit, monkeypatch):
     train = dataset["train"]

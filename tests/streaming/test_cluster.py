@@ -22,7 +22,7 @@ import daskprep as dp
 from daskprep.media.images import encode_png
 from daskprep.sources import read_files
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
 # Those of the trainers in processes of their own.
 BATCH_SIZE, WINDOW = 60, 30_000
@@ -194,7 +194,7 @@ def test_a_trainer_that_is_killed_goes_on_from_its_state(cluster, simple, path, 
     # The other needs nothing of it, and goes on meanwhile.
     again = start(cluster, simple, path, tmp_path, 0, 2)
     for trainer in (again, trainers[1]):
-        out, _ = trainer.communicate(timeout=100)
+        out, _ = trainer.communicate(timeout=500)
         assert (trainer.returncode, out) == (0, "done\n")
     trainers[0].communicate()
     notes = [[json.loads(one) for one in (tmp_path / f"{rank}.jsonl").read_text().splitlines()] for rank in range(2)]
