@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,10 +48,11 @@ def cache_media(
     progress: Progress,
 ) -> None:
     """Decode the blocks of some splits and outputs that are not cached yet, one task each, and keep them."""
+    chosen = columns if columns is None or isinstance(columns, str) else list(columns)
     media = {
         (name, output): _Media(split.media(output), split.cache(output, folder, limit))
         for name, split in splits.items()
-        for output in _outputs(split.layout, columns)
+        for output in _outputs(split.layout, chosen)
     }
     if partitions.is_distributed() and any(one.cache.parent.is_in_process for one in media.values()):
         raise ConfigError("the workers of a cluster cannot cache in memory://, which one process sees: give cache_dir")
@@ -79,7 +80,7 @@ def _keep(media: Mapping[_Key, _Media], wanted: _Wanted) -> int:
     return wanted.where.rows
 
 
-def _outputs(layout: Layout, columns: Iterable[str] | str | None) -> list[str]:
+def _outputs(layout: Layout, columns: Sequence[str] | None) -> list[str]:
     known = [output.name for output in layout.cells]
     if columns is None:
         return known

@@ -212,6 +212,11 @@ def test_a_chunk_that_appears_while_it_is_looked_for_is_no_error(dataset, monkey
     assert cache.read(0) is None
 
 
+def test_columns_of_any_iterable_are_cached_of_every_split(dataset):
+    dataset.cache_media(columns=iter(["photo"]))
+    assert all(split.cache("photo").complete for split in dataset.splits.values())
+
+
 @pytest.mark.parametrize("limit", [None, 10**9])
 def test_a_cache_is_removed_while_blocks_are_written(dataset, limit):
     train = dataset["train"]
