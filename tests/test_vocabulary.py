@@ -351,6 +351,17 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
         Vocabulary.read_parquet(tmp_path / "none.parquet")
 
 
+def test_a_small_parquet_of_very_many_rows_is_refused(tmp_path: Path) -> None:
+    path, rows = tmp_path / "bomb.parquet", 500_000
+    table = pa.table([[""] * rows, np.zeros(rows, np.int64), pa.nulls(rows, pa.string())], schema=VOCABULARY_SCHEMA)
+    with pq.ParquetWriter(path, VOCABULARY_SCHEMA, compression="zstd") as file:
+        for _ in range(24):
+            file.write_table(table)
+    assert path.stat().st_size < 1_000_000
+    with pytest.raises(CorruptDatasetError, match="it decodes to 27. MB, more than 64 times its size and 256 MB"):
+        Vocabulary.read_parquet(path)
+
+
 @pytest.mark.parametrize("use_dictionary", [True, False])
 def test_a_small_parquet_of_very_long_texts_is_refused(use_dictionary: bool, tmp_path: Path) -> None:
     path = tmp_path / "bomb.parquet"

@@ -149,8 +149,10 @@ def test_a_state_of_another_source_with_as_many_rows_is_refused(simple, table, p
 def test_a_state_goes_on_where_the_files_lie_elsewhere_or_it_says_nothing_of_them(simple, path, tmp_path):
     shutil.copy2(path, tmp_path / "moved.parquet")
     table = pd.read_parquet(path)
-    moved = simple.stream(tmp_path / "moved.parquet", 60)
-    moved.load_state_dict(simple.stream(path, 60).state_dict())
+    begun, moved = simple.stream(path, 60), simple.stream(tmp_path / "moved.parquet", 60)
+    next(iter(begun))
+    moved.load_state_dict(begun.state_dict())
+    assert moved.state_dict()["rows_given"] == 60
     state = simple.stream(table, 60).state_dict()
     simple.stream(table.copy(), 60).load_state_dict(state)
     del state["source"]
