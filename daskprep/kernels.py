@@ -21,13 +21,10 @@ import pyarrow.compute as pc
 
 __all__ = [
     "Coded",
-    "Distinct",
-    "FloatLists",
     "Pieces",
     "code_characters",
     "code_pieces",
     "code_rows",
-    "distinct",
     "drop_blank_rows",
     "list_of",
     "list_offsets",
@@ -84,21 +81,6 @@ class Coded(NamedTuple):
     rows: Codes
     codes: Codes
     values: pa.StringArray
-
-
-class Distinct(NamedTuple):
-    """A dictionary encoding: `values[codes]` is the input, `counts` how often each value occurs."""
-
-    codes: Codes
-    values: pa.StringArray
-    counts: npt.NDArray[np.int64]
-
-
-class FloatLists(NamedTuple):
-    """Lists of floats; a row whose text is not a list of numbers is null and marked in `unreadable`."""
-
-    lists: pa.ListArray
-    unreadable: Mask
 
 
 def string_views(column: pa.Array) -> tuple[Codes, Bytes]:
@@ -282,17 +264,6 @@ def _blank_spaces(raw: Bytes, out: Bytes) -> Mask:
         solid &= (raw - u8(9)) > 4
     out *= solid.view(u8)
     return solid
-
-
-def distinct(column: pa.Array) -> Distinct:
-    """Number the distinct strings; the code of a null is -1."""
-    codes, values = _code(*_copied(column.drop_null()))
-    counts = np.bincount(codes, minlength=len(values))
-    if column.null_count:
-        spread = np.full(len(column), -1, np.int32)
-        spread[~null_mask(column)] = codes
-        codes = spread
-    return Distinct(codes, values, counts)
 
 
 def code_pieces(pieces: Pieces) -> Coded:
@@ -530,7 +501,6 @@ def _heads(edges: Array, sizes: Array, kept: Array, values: Array) -> Array:
     return values[head]
 
 
-_ODD_SPACE = "[\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 # What Arrow's cast accepts as a number, no more and no less.
 _NUMBER = (
     r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
@@ -538,66 +508,27 @@ _NUMBER = (
 )
 
 
-def parse_float_lists(column: pa.Array, dtype: pa.DataType | None = None, separator: str | None = None) -> FloatLists:
-    """Read rows of numbers, separated by white space unless told, as lists of `dtype` (float32 if not given).
+def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:
+    """Read rows of numbers, separated by white space unless told, as lists of float32.
 
     "nan" is read as NaN, and so is an empty place between two separators. A row with anything else that is no
-    number is null and marked as unreadable; a row without numbers is an empty list.
+    number is null; a row without numbers is an empty list.
     """
-    dtype = dtype or pa.float32()
-    read = _cast_tokens(column, dtype) if separator is None else None
-    if read is not None:
-        return FloatLists(list_of(read[0], read[1], null_mask(column)), np.zeros(len(column), bool))
-    coded = _stripped(column, separator)
-    numeric = pc.match_substring_regex(coded.values, _NUMBER)
-    numbers = pc.if_else(numeric, coded.values, "nan").cast(dtype).to_numpy()
-    junk = ~numeric.to_numpy(zero_copy_only=False) & (pc.binary_length(coded.values).to_numpy() > 0)
-    junk_before = offsets_of(look_up(junk, coded.codes))
-    sizes = np.diff(coded.rows)
-    unreadable = np.diff(junk_before.take(coded.rows)) > 0
-    values = look_up(numbers, coded.codes)[np.repeat(~unreadable, sizes)]
-    offsets = offsets_of(np.where(unreadable, 0, sizes))
-    return FloatLists(list_of(offsets, pa.array(values), unreadable | null_mask(column)), unreadable)
-
-
-def _cast_tokens(column: pa.Array, dtype: pa.DataType) -> tuple[Codes, pa.Array] | None:
-    """Read all tokens with one cast in place: offsets and numbers, or None if some token is no number."""
-    pieces = split_spaces(column)
-    ends = _ends(pieces)
-    # Tokens and the gaps between them take turns; the gaps are null, so that the cast skips them.
-    edges = np.empty(2 * len(ends) + 1, np.int32)
-    edges[::2], edges[1::2] = pieces.offsets, ends
-    valid = np.full(len(ends) // 4 + 1, 0b01010101, u8)
-    buffers = [pa.py_buffer(part) for part in (valid, edges, pieces.data)]
+    text = pc.utf8_trim_whitespace(column)
+    lists = pc.ascii_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)
     try:
-        numbers = pa.Array.from_buffers(pa.string(), 2 * len(ends), buffers, len(ends)).cast(dtype)
-    except pa.ArrowInvalid:
-        return None
-    values = np.frombuffer(numbers.buffers()[1], dtype.to_pandas_dtype(), 2 * len(ends))
-    return pieces.rows, pa.array(values[::2].copy())
+        return list_of(list_offsets(lists), lists.flatten().cast(pa.float32()), null_mask(column))
+    except pa.ArrowInvalid:  # a blank row, an empty place, other white space, or no number
+        return _parse_odd_lists(text, separator)
 
 
-def _ends(pieces: Pieces, most: int = 8) -> Codes:
-    """Return where the pieces end without their padding, up to `most` bytes of it and one more."""
-    rows = np.flatnonzero(np.diff(pieces.rows))
-    padding = len(pieces.data) - WORD - np.count_nonzero(pieces.data[:-WORD])
-    if padding == len(pieces.offsets) - 1 - len(rows):
-        # One byte lies between any two pieces of a row: so there is none at the end of a row, nor a second one.
-        ends: Codes = pieces.offsets[1:] - np.int32(1)
-        ends[pieces.rows[rows + 1] - 1] += 1
-        return ends
-    ends = pieces.offsets[1:] - (look_up(pieces.data, pieces.offsets[1:] - 1) == 0)
-    padded = np.flatnonzero(look_up(pieces.data, ends - 1) == 0)
-    for _ in range(most):
-        ends[padded] -= 1
-        padded = padded[pieces.data.take(ends.take(padded) - 1) == 0]
-    return ends
-
-
-def _stripped(column: pa.Array, separator: str | None) -> Coded:
-    """Cut rows into tokens without white space around them; a blank row has none."""
-    if separator is None:
-        plain = pc.replace_substring_regex(column, pattern=_ODD_SPACE, replacement=" ")
-        return code_pieces(split_spaces(plain))
-    rows, codes, values = code_pieces(split_at(column, separator))
-    return drop_blank_rows(Coded(rows, *merge_equal(codes, pc.utf8_trim_whitespace(values))))
+def _parse_odd_lists(text: pa.StringArray, separator: str | None) -> pa.ListArray:
+    lists = pc.utf8_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)
+    offsets, encoded = list_offsets(lists), pc.utf8_trim_whitespace(lists.flatten()).dictionary_encode()
+    tokens = encoded.dictionary
+    numeric = pc.match_substring_regex(tokens, _NUMBER)
+    numbers = pc.if_else(numeric, tokens, "nan").cast(pa.float32()).take(encoded.indices)
+    junk = pc.invert(pc.or_(numeric, pc.equal(tokens, ""))).take(encoded.indices)
+    unreadable = np.diff(offsets_of(junk).take(offsets)) > 0
+    numbers = list_of(offsets, numbers, unreadable | null_mask(text))
+    return pc.if_else(pc.equal(pc.fill_null(text, " "), ""), pa.scalar([], numbers.type), numbers)

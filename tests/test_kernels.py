@@ -153,7 +153,6 @@ def test_splitters_leave_their_input_alone():
         split(column, lowercase=True)
     kernels.split_at(column, ",")
     kernels.code_characters(column, lowercase=True)
-    kernels.distinct(column)
     assert column.to_pylist() == before
 
 
@@ -163,29 +162,24 @@ def test_splitters_leave_their_input_alone():
 @pytest.mark.usefixtures("blocks")
 def test_distinct_tokens_of_every_length():
     rows = ["x" * n + end for n in range(40) for end in ("", "y", "\0", "é")] * 3
-    codes, values, counts = kernels.distinct(pa.array(rows))
-    assert values.take(pa.array(codes)).to_pylist() == rows
-    assert len(set(values.to_pylist())) == len(values) == len(set(rows))
-    assert counts.tolist() == [rows.count(value) for value in values.to_pylist()]
+    coded = kernels.code_rows(pa.array(rows))
+    assert rows_of(coded) == [[row] for row in rows]
+    assert len(coded.values) == len(set(rows))
 
 
 @given(st.lists(st.none() | TOKENS | st.text(max_size=20)))
-def test_distinct_is_a_dictionary_encoding(rows):
-    codes, values, counts = kernels.distinct(sliced(rows))
-    names = values.to_pylist()
-    assert [names[code] if code >= 0 else None for code in codes] == rows
-    assert len(set(names)) == len(names)
-    assert counts.tolist() == [rows.count(name) for name in names]
-    assert codes.dtype == np.int32
+def test_code_rows_gives_no_token_to_a_null(rows):
+    coded = kernels.code_rows(sliced(rows))
+    assert rows_of(coded) == [[] if row is None else [row] for row in rows]
+    assert coded.codes.dtype == np.int32
 
 
 def test_distinct_tokens_whose_hashes_collide(monkeypatch):
     monkeypatch.setattr(kernels, "MULTIPLIERS", (1, 0, 0))  # every long piece gets the same key
     rows = [f"token number {number % 7}" for number in range(100)] + ["short"]
-    codes, values, counts = kernels.distinct(pa.array(rows))
-    assert values.take(pa.array(codes)).to_pylist() == rows
-    assert len(values) == len(set(values.to_pylist())) == 8
-    assert counts.sum() == len(rows)
+    coded = kernels.code_rows(pa.array(rows))
+    assert rows_of(coded) == [[row] for row in rows]
+    assert len(coded.values) == 8
 
 
 def test_hash_keys_seldom_collide(monkeypatch):
@@ -206,11 +200,6 @@ def test_number_sends_collisions_on(monkeypatch):
     codes, found = kernels._number(keys)
     assert np.array_equal(found.take(codes), keys)
     assert len(np.unique(found)) == len(found) == len(np.unique(keys))
-
-
-def test_code_rows_gives_no_token_to_a_null():
-    coded = kernels.code_rows(sliced(["b", None, "", "b"]))
-    assert rows_of(coded) == [["b"], [], [""], ["b"]]
 
 
 def test_merge_equal_joins_codes():
@@ -306,14 +295,13 @@ def read(text: str) -> list[float] | None:
         return None
 
 
-def assert_lists(found: kernels.FloatLists, expected: list[list[float] | None], nulls: list[bool]) -> None:
-    found.lists.validate(full=True)
-    for row, want in zip(found.lists.to_pylist(), expected, strict=True):
+def assert_lists(found: pa.ListArray, expected: list[list[float] | None]) -> None:
+    found.validate(full=True)
+    for row, want in zip(found.to_pylist(), expected, strict=True):
         if want is None:
             assert row is None
         else:
             assert np.array_equal(np.array(row, np.float32), np.array(want, np.float32), equal_nan=True)
-    assert found.unreadable.tolist() == [w is None and not n for w, n in zip(expected, nulls, strict=True)]
 
 
 @given(st.lists(st.none() | st.lists(NUMBERS, max_size=5), max_size=8), st.sampled_from([" ", "  ", "\t", " " * 12]))
@@ -321,8 +309,8 @@ def assert_lists(found: kernels.FloatLists, expected: list[list[float] | None], 
 def test_parse_numbers(rows, space):
     texts = [None if row is None else space.join(row) for row in rows]
     found = kernels.parse_float_lists(sliced(texts))
-    assert found.lists.type == pa.list_(pa.float32())
-    assert_lists(found, [None if t is None else read(t) for t in texts], [t is None for t in texts])
+    assert found.type == pa.list_(pa.float32())
+    assert_lists(found, [None if t is None else read(t) for t in texts])
 
 
 @given(st.lists(st.none() | st.lists(NUMBERS | JUNK, max_size=5), max_size=8))
@@ -330,7 +318,7 @@ def test_parse_numbers(rows, space):
 def test_parse_numbers_among_junk(rows):
     texts = [None if row is None else " ".join(row) for row in [*rows, ["junk"]]]
     found = kernels.parse_float_lists(sliced(texts))
-    assert_lists(found, [None if t is None else read(t) for t in texts], [t is None for t in texts])
+    assert_lists(found, [None if t is None else read(t) for t in texts])
 
 
 @given(st.text("+-0123456789.eEinfatyINFATY()_x", max_size=8))
@@ -338,33 +326,24 @@ def test_parse_numbers_among_junk(rows):
 def test_a_number_is_what_arrow_reads_whatever_is_around(token):
     alone = kernels.parse_float_lists(pa.array([token]))
     with_junk = kernels.parse_float_lists(pa.array([token, "junk"]))
-    assert alone.unreadable[0] == with_junk.unreadable[0]
-    assert str(alone.lists[0]) == str(with_junk.lists[0])
-
-
-def test_numbers_between_several_spaces_are_read_in_place():
-    offsets, numbers = kernels._cast_tokens(pa.array(["1  2", "", "   3 "]), pa.float64())
-    assert (offsets.tolist(), numbers.to_pylist()) == ([0, 2, 2, 3], [1, 2, 3])
+    assert str(alone[0]) == str(with_junk[0])
 
 
 def test_parse_numbers_between_odd_white_space():
-    found = kernels.parse_float_lists(pa.array(["\u30001\u00a02\u20283\x1c4\x855 "]), pa.float64())
-    assert found.lists.to_pylist() == [[1, 2, 3, 4, 5]]
-    assert found.lists.type == pa.list_(pa.float64())
+    found = kernels.parse_float_lists(pa.array(["\u30001\u00a02\u20283\x1c4\x855 "]))
+    assert found.to_pylist() == [[1, 2, 3, 4, 5]]
 
 
 def test_parse_numbers_between_separators():
-    found = kernels.parse_float_lists(sliced(["1, 2 ,3", None, "1,,2", "1 2,3", "", " ", "7"]), separator=",")
-    rows = found.lists.to_pylist()
+    found = kernels.parse_float_lists(sliced(["1, 2 ,3", None, "1,,2", "1 2,3", "", " ", "7"]), ",")
+    rows = found.to_pylist()
     assert rows[0] == [1, 2, 3]
     assert rows[2][0] == 1
     assert math.isnan(rows[2][1])
     assert [rows[1], *rows[3:]] == [None, None, [], [], [7]]
-    assert found.unreadable.tolist() == [False, False, False, True, False, False, False]
 
 
 @pytest.mark.parametrize("rows", [[], [None], ["", " "]])
 def test_parse_numbers_of_nothing(rows):
     found = kernels.parse_float_lists(sliced(rows))
-    assert found.lists.to_pylist() == [None if row is None else [] for row in rows]
-    assert not found.unreadable.any()
+    assert found.to_pylist() == [None if row is None else [] for row in rows]

@@ -167,7 +167,7 @@ def number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
         return number_lists(column.dictionary, separator).take(column.indices)
     if _is_text(kind) or pa.types.is_null(kind):
         text = as_text(column)
-        lists = _from_text(text) if separator is None else parse_float_lists(text, separator=separator).lists
+        lists = _from_text(text) if separator is None else parse_float_lists(text, separator)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         lists = _from_lists(column)
     else:
@@ -186,7 +186,7 @@ def _from_lists(column: pa.Array) -> pa.Array:
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds cells of type {column.type}, which are no lists of numbers: flatten them first")
     if _is_text(values.type):
-        return parse_float_lists(pc.binary_join(column, " ")).lists
+        return parse_float_lists(pc.binary_join(column, " "))
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     numbers = pc.fill_null(values.cast(pa.float32(), safe=False), np.nan)
@@ -218,10 +218,10 @@ def _from_text(text: pa.Array) -> pa.Array:
     offsets, data = string_views(text)
     marks = {mark: np.flatnonzero(data == ord(mark)) for mark in ",[]()"}
     if not any(map(len, marks.values())):
-        return parse_float_lists(text).lists
+        return parse_float_lists(text)
     data = data.copy()
     for places in marks.values():
         data[places] = ord(" ")
-    lists = parse_float_lists(pc.if_else(text.is_valid(), strings(offsets, data), None)).lists
+    lists = parse_float_lists(pc.if_else(text.is_valid(), strings(offsets, data), None))
     commas = np.diff(np.searchsorted(marks[","], offsets))
     return without(lists, (commas > 0) & (np.diff(list_offsets(lists)) != commas + 1))
