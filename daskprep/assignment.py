@@ -14,7 +14,7 @@ from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.features import Feature
 from daskprep.features.fitting import beside, check_columns, survey
-from daskprep.features.missing import drops_missing
+from daskprep.features.missing import dropped_rows, drops_missing, may_drop_rows
 from daskprep.features.table import Parsed, Surroundings, kept_rows, naming, read_columns, source_columns
 from daskprep.sources import Source
 from daskprep.split import DROPPED, TRAIN, Split
@@ -81,7 +81,7 @@ def plan_assignment(
     dropping = {
         name: feature
         for name, feature in features.items()
-        if (drops_missing(feature) if learned is None else feature.may_drop_rows)
+        if (drops_missing(feature) if learned is None else may_drop_rows(feature))
     }
     columns = source_columns(dropping)
     for owner in (split, balance):
@@ -119,7 +119,7 @@ def row_splits(
         if name not in features:
             continue
         with naming(name):
-            dropped = features[name].dropped(features[name].recognize(parsed.columns[name], one), one)
+            dropped = dropped_rows(features[name], one.recognize(parsed.columns[name]), one)
         if dropped is not None:
             splits[dropped] = DROPPED
     return splits

@@ -15,6 +15,7 @@ import yaml
 from daskprep.balance import Balance, Oversample, Undersample, balance_from_dict
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature
+from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
 from daskprep.split import RandomSplit, Split, split_from_dict
 from daskprep.storage.json_text import parse_json
@@ -333,7 +334,7 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
     params["column"] = None if column == entry.feature else column
     feature = FEATURES[kind](**params)
     try:
-        feature.check_parameters()
+        validate(feature)
     except ConfigError as error:
         raise entry.error("preprocessing", f"{error}{_hint(params, names)}") from error
     return feature

@@ -20,7 +20,9 @@ from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe_html
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
+from daskprep.features.base import validate
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
+from daskprep.features.matrix import column_names
 from daskprep.features.table import naming, source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
@@ -341,7 +343,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` gives."""
         check_is_fitted(self)
-        names = [self.features_[name].tabulated_names(name, one) for name, one in self.learned_.items()]
+        names = [column_names(self.features_[name], name, one) for name, one in self.learned_.items()]
         return np.asarray([name for part in names for name in part], dtype=object)
 
     def _checked_source(self, frame: Any) -> Source:
@@ -407,7 +409,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         outputs: dict[str, str] = {}
         for name, feature in features.items():
             with naming(name):
-                feature.check_parameters()
+                validate(feature)
             for output in feature.outputs:
                 if name + output in outputs:
                     raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')

@@ -21,6 +21,7 @@ from daskprep.balance import Oversample, Undersample
 from daskprep.config import IGNORED_PARAMETERS, REFUSED, REFUSED_PARAMETERS, read_config, write_config
 from daskprep.errors import ConfigError
 from daskprep.features import FEATURES, Audio, Binary, Category, Date, Image, Number, Sequence, Text
+from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
 from daskprep.preprocessor import Preprocessor
 from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
@@ -546,7 +547,7 @@ def features_of(draw, kind):
     params = {name: draw(values) for name, values in strategies.items() if draw(st.booleans())}
     feature = FEATURES[kind](**params)
     try:
-        feature.check_parameters()
+        validate(feature)
     except ConfigError:
         assume(False)
     return feature

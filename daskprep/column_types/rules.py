@@ -15,6 +15,7 @@ from daskprep.display.words import share
 from daskprep.errors import ColumnError
 from daskprep.features import H3, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary
+from daskprep.features.media import MediaFeature
 from daskprep.summaries import Lengths, TokenCounts
 
 __all__ = ["guess_feature"]
@@ -50,7 +51,7 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
 
 def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
     """Say whether text that spells a missing value is one for the feature, or stays a value where any text is."""
-    if not facts.marked or guess.feature is None or guess.feature.is_media:
+    if not facts.marked or guess.feature is None or isinstance(guess.feature, MediaFeature):
         return guess
     kinds = {Category: "class", Text: "text", Sequence: "token", Set: "token"}
     kind = next((kind for feature, kind in kinds.items() if isinstance(guess.feature, feature)), None)

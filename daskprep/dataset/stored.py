@@ -127,7 +127,7 @@ class StoredDataset:
         """Return what decodes an output of images or sounds."""
         feature = self.features.get(output)
         if not isinstance(feature, MediaFeature):
-            media = [name for name, one in self.features.items() if one.is_media]
+            media = [name for name, one in self.features.items() if isinstance(one, MediaFeature)]
             raise ConfigError(
                 f'"{output}" holds no images or sounds.{did_you_mean(output, media)} '
                 f"Outputs that do: {', '.join(media) or 'none'}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -113,6 +113,7 @@ class Audio(MediaFeature):
     kind = "audio"
     media = "audio"
     learned_type = LearnedAudio
+    refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # which Ludwig has
 
     def __init__(
         self,
@@ -162,11 +163,6 @@ class Audio(MediaFeature):
         self.fill_value = fill_value
         self.invalid = invalid
         self.column = column
-
-    def check_parameters(self) -> None:
-        if str(self.norm) == "global":
-            raise ConfigError('Audio: norm="global" is not supported: use "per_file", or standardize in the model')
-        super().check_parameters()
 
     def check(self) -> None:
         super().check()

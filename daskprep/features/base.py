@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.cells import one_array
-from daskprep.features.checking import check_arrow, checked_outputs, empty_arrays, noun_of
-from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy, valid_mask
+from daskprep.features.checking import check_arrow, noun_of
+from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
 from daskprep.features.parameters import check_parameters
 from daskprep.summaries import ColumnSummary, Summary
 
-__all__ = ["Contract", "Encoded", "Invalid", "Learned", "MediaContract", "rows_seen"]
+__all__ = ["Contract", "Encoded", "Invalid", "Learned", "MediaContract", "rows_seen", "validate"]
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
@@ -53,6 +52,10 @@ class Learned:
         """Return JSON-ready values."""
         return self.to_state()
 
+    def recognize(self, parsed: pa.Array) -> pa.Array:
+        """Turn cells that only what was learned shows to be unreadable into missing ones."""
+        return parsed
+
     def to_state(self) -> dict[str, Any]:
         """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
         state = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
@@ -80,8 +83,6 @@ class Contract:
 
     kind: ClassVar[str]
     learned_type: ClassVar[type[Learned]] = Learned
-    is_media: ClassVar[bool] = False
-    any_length: ClassVar[bool] = False  # rows to decode may be longer or shorter than those that `encode` gives
     missing_value_strategy: str
     fill_value: Any
     invalid: Invalid
@@ -93,6 +94,10 @@ class Contract:
         return ("",)
 
     # -- what a type defines
+
+    def reads(self, name: str) -> list[str]:
+        """Return the columns that a feature called `name` reads, its own first; `parse` is given all of them."""
+        return [self.column or name]
 
     @abstractmethod
     def parse(self, column: pa.Array) -> pa.Array:
@@ -118,19 +123,6 @@ class Contract:
         """Turn a batch of encoded rows (a torch tensor) into what a model reads."""
         return batch
 
-    def tabulate(self, encoded: Mapping[str, np.ndarray], learned: Any) -> np.ndarray:
-        """Turn the outputs of one column into a 2-D table, one column for each name of `tabulated_names`."""
-        flat = [array.reshape(len(array), int(np.prod(array.shape[1:]))) for array in encoded.values()]
-        return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
-
-    def tabulated_names(self, name: str, learned: Any) -> list[str]:
-        """Return the names of the columns of `tabulate`."""
-        names = []
-        for output, array in empty_arrays(self, learned).items():
-            width = int(np.prod(array.shape[1:]))
-            names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(width)]
-        return names
-
     def check(self) -> None:
         """Raise ConfigError where parameters contradict each other."""
 
@@ -144,43 +136,16 @@ class Contract:
 
     # -- what all types share
 
-    def check_parameters(self) -> None:
-        """Raise ConfigError for a parameter of the wrong type or outside its choices."""
-        check_parameters(self)
-        if self.missing_value_strategy == "fill_with_const" and self.fill_value is None:
-            raise ConfigError(
-                f'{type(self).__name__}: missing_value_strategy "fill_with_const" needs a fill_value; '
-                'give one, or use "drop_row"'
-            )
-        self.check()
-
-    def reads(self, name: str) -> list[str]:
-        """Return the columns that a feature called `name` reads, its own first."""
-        return [self.column or name]
-
-    def read(self, table: pa.Table, name: str) -> pa.Array:
-        """Parse the cells of the feature called `name`."""
-        return self.parse(one_array(table[self.reads(name)[0]]))
-
     @property
-    def may_drop_rows(self) -> bool:
-        """Whether encoding may leave rows out."""
-        return drops_missing(self)
-
-    @property
-    def counts_cells(self) -> bool:
-        """Whether equal cells are counted, to know the most frequent one."""
-        return self.missing_value_strategy == "fill_with_mode"
+    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None:
+        """What tells, of a parsed column and what was learned, which rows are left out though their cell is there."""
+        return None
 
     @property
     def around(self) -> Neighbours | None:
         """What completes a column with the rows around, of other partitions too; None where each row stands alone."""
         strategy = neighbour_strategy(self.missing_value_strategy)
         return None if strategy is None else Neighbours(strategy)
-
-    def recognize(self, parsed: pa.Array, learned: Any) -> pa.Array:
-        """Turn cells that only what was learned shows to be unreadable into missing ones."""
-        return parsed
 
     def parse_fill(self, value: Any) -> pa.Array:
         """Return the parsed column of one cell that holds the fill value."""
@@ -190,19 +155,14 @@ class Contract:
             raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as {noun_of(self)}")
         return parsed
 
-    def cells(self, parsed: pa.Array) -> pa.Array:
-        """Return one plain value for each cell, by which equal cells can be counted."""
+    def cells(self, parsed: pa.Array) -> pa.Array | None:
+        """Return one plain value for each cell, by which equal cells are counted; None if `summarize` does it."""
         return parsed
 
-    def fill_from_cell(self, cell: Any) -> Any:
-        """Return the fill value for a value that `cells` gave."""
-        return cell
-
-    def mean(self, summary: Any) -> float:
-        raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
-
-    def _most_frequent(self, summary: Any) -> Any:
-        """Return the most frequent of the values that `cells` gave."""
+    def learn_fill(self, summary: ColumnSummary) -> Any:
+        """Return what fills gaps, as `parse_fill` reads it: the most frequent of the values that `cells` gave."""
+        if summary.cells is None:
+            raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
         return summary.cells.top()
 
     def learn_column(self, summary: ColumnSummary) -> Learned:
@@ -221,10 +181,6 @@ class Contract:
             seen=0 if summary.seen == summary.rows else summary.seen,
         )
 
-    def dropped(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
-        """Return which rows are left out (None: none)."""
-        return ~valid_mask(parsed) if drops_missing(self) and parsed.null_count else None
-
     def _resolve_fill(self, summary: ColumnSummary) -> Any:
         strategy = self.missing_value_strategy
         if strategy == "fill_with_const":
@@ -235,18 +191,22 @@ class Contract:
             raise ColumnError(
                 f'has no value at all, so "{strategy}" has nothing to learn: use "fill_with_const" with a fill_value'
             )
-        if strategy == "fill_with_mean":
-            return self.mean(summary.values)
-        return self.fill_from_cell(self._most_frequent(summary))
+        return self.learn_fill(summary)
 
-    def limits(self, learned: Any) -> Mapping[str, Any]:
+    def limits(self, learned: Any) -> Mapping[str, tuple[Any, ...]]:
         """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
         return {}
 
-    def encoded_fill(self, learned: Any) -> dict[str, Any]:
-        """Return the row, by output, that stands for a missing cell."""
-        encoded = checked_outputs(self, self.encode(self.parse_fill(learned.fill_value), learned), 1)
-        return {output: array[0] for output, array in encoded.items()}
+
+def validate(feature: Contract) -> None:
+    """Raise ConfigError for a parameter of the wrong type, outside its choices, or at odds with others."""
+    check_parameters(feature)
+    if feature.missing_value_strategy == "fill_with_const" and feature.fill_value is None:
+        raise ConfigError(
+            f'{type(feature).__name__}: missing_value_strategy "fill_with_const" needs a fill_value; '
+            'give one, or use "drop_row"'
+        )
+    feature.check()
 
 
 def rows_seen(feature: Contract, learned: Learned) -> int:
@@ -255,9 +215,17 @@ def rows_seen(feature: Contract, learned: Learned) -> int:
     return learned.seen or learned.rows + learned.missing * drops_missing(feature)
 
 
-class MediaContract(Protocol):
-    """What is asked of the types of images and sounds besides, which are those where `is_media`."""
+class MediaContract:
+    """What is asked of images and sounds besides."""
 
-    def beside(self, folders: tuple[str, ...]) -> Any: ...
+    @abstractmethod
+    def beside(self, folders: tuple[str, ...]) -> Self:
+        """Return the feature for data in some folders, where relative paths in its cells may begin."""
 
-    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]: ...
+    @abstractmethod
+    def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
+        """Parse the cells of a column of some name."""
+
+    @abstractmethod
+    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
+        """Return what a write carries to its parts: cells as they are."""

@@ -50,6 +50,10 @@ class LearnedBinary(Learned):
     fallback_true_label: str | None = None
     above_zero: bool = False
 
+    def recognize(self, parsed: pa.Array) -> pa.Array:
+        unknown = np.flatnonzero(_truth(parsed.dictionary, self) == _UNKNOWN)
+        return _without(parsed, unknown) if len(unknown) else parsed
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         return super().from_dict({**data, "bool2str": tuple(data["bool2str"])})
@@ -117,9 +121,11 @@ class Binary(Feature):
         blank = pc.index(parsed.dictionary, "").as_py()
         return parsed if blank < 0 else _without(parsed, np.array([blank]))
 
-    @property
-    def counts_cells(self) -> bool:
-        return False  # the summary has counted them already
+    def parse_fill(self, value: Any) -> pa.Array:
+        return pa.nulls(1, pa.string()).dictionary_encode()  # what stands for a missing cell is a truth, and no label
+
+    def cells(self, parsed: pa.Array) -> None:
+        return None
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:
         codes = parsed.indices.drop_null().to_numpy()
@@ -213,18 +219,11 @@ class Binary(Feature):
             )
         return meaning
 
-    def recognize(self, parsed: pa.Array, learned: LearnedBinary) -> pa.Array:
-        unknown = np.flatnonzero(_truth(parsed.dictionary, learned) == _UNKNOWN)
-        return _without(parsed, unknown) if len(unknown) else parsed
-
     def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
-        truth = np.append(_truth(parsed.dictionary, learned), np.uint8(0))
+        truth = np.append(_truth(parsed.dictionary, learned), np.uint8(learned.fill_value or 0))
         codes = parsed.indices.fill_null(len(parsed.dictionary)).to_numpy()
         encoded: np.ndarray = np.where(truth == _UNKNOWN, np.uint8(0), truth).take(codes)
         return encoded
-
-    def encoded_fill(self, learned: LearnedBinary) -> dict[str, Any]:
-        return {"": np.uint8(learned.fill_value)}
 
     def expand(self, batch: Any, learned: LearnedBinary) -> Any:
         return batch.bool()

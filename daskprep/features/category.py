@@ -15,7 +15,7 @@ from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens
-from daskprep.summaries import TokenCounts
+from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 __all__ = ["Category", "LearnedCategory"]
@@ -92,11 +92,10 @@ class Category(Feature):
             return pa.array([value]).dictionary_encode()
         return super().parse_fill(value)
 
-    @property
-    def counts_cells(self) -> bool:
-        return False  # the summary has counted them already
+    def cells(self, parsed: pa.Array) -> None:
+        return None
 
-    def _most_frequent(self, summary: Any) -> Any:
+    def learn_fill(self, summary: ColumnSummary[TokenCounts]) -> Any:
         return summary.values.top()
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:

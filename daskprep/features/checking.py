@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -11,19 +11,26 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.missing import Neighbours
 
-__all__ = ["check_alike", "check_arrow", "checked_outputs", "decode_column", "empty_arrays", "noun_of"]
+__all__ = ["Limits", "check_alike", "check_arrow", "checked_outputs", "decode_column", "empty_arrays", "noun_of"]
+
+
+class Limits(NamedTuple):
+    """The least and the greatest number of rows to decode, and whether these may be longer or shorter than encoded."""
+
+    low: Any
+    high: Any
+    any_length: bool = False
 
 
 class Checked(Protocol):
     """What the checks ask of a type."""
 
     kind: ClassVar[str]
-    any_length: ClassVar[bool]
 
     @property
     def outputs(self) -> tuple[str, ...]: ...
 
-    def limits(self, learned: Any) -> Mapping[str, Any]: ...
+    def limits(self, learned: Any) -> Mapping[str, tuple[Any, ...]]: ...
 
     @property
     def around(self) -> Neighbours | None: ...
@@ -88,7 +95,7 @@ def _as_encoded(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> d
 
     Whole numbers may be of any type that holds them, floats of any precision, and tensors on any device.
     """
-    limits = feature.limits(learned)
+    limits = {output: Limits(*given) for output, given in feature.limits(learned).items()}
     arrays = {
         output: _decodable(feature, _as_array(encoded[output]), empty, limits.get(output))
         for output, empty in empty_arrays(feature, learned).items()
@@ -107,12 +114,13 @@ def decode_column(feature: Checked, encoded: Mapping[str, Any], learned: Any) ->
     return decoded
 
 
-def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: Any) -> np.ndarray:
+def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
-    if array.dtype == np.bool_ and limits is not None and np.array_equal(limits, (0, 1)):
+    if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):
         array = array.astype(empty.dtype)
-    same_shape = array.ndim == empty.ndim and (feature.any_length or array.shape[1:] == empty.shape[1:])
+    any_length = limits is not None and limits.any_length
+    same_shape = array.ndim == empty.ndim and (any_length or array.shape[1:] == empty.shape[1:])
     if not same_shape or array.dtype.kind not in ("iuf" if empty.dtype.kind == "f" else "iu"):
         scores = array.dtype.kind == "f" and empty.dtype.kind != "f"
         raise ColumnError(
@@ -123,7 +131,7 @@ def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: A
         )
     if empty.dtype.kind == "f" or not array.size or (limits is None and array.dtype == empty.dtype):
         return array
-    low, high = (np.iinfo(empty.dtype).min, np.iinfo(empty.dtype).max) if limits is None else limits
+    low, high = (np.iinfo(empty.dtype).min, np.iinfo(empty.dtype).max) if limits is None else limits[:2]
     outside = np.argwhere((array < low) | (array > high))
     if len(outside):
         row, *within = outside[0].tolist()

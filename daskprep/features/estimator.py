@@ -11,7 +11,9 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
+from daskprep.features.base import validate
 from daskprep.features.fitting import learn_source, tabulate_source
+from daskprep.features.matrix import column_names
 from daskprep.sources import Source, as_source, is_frame
 
 if TYPE_CHECKING:
@@ -44,7 +46,7 @@ class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column of a frame (pandas or Dask) or 2-D array."""
-        self._feature().check_parameters()
+        validate(self._feature())
         if self._feature().column is not None:
             raise ConfigError(
                 f"{type(self).__name__}: column={self._feature().column!r} is for features of a Preprocessor; "
@@ -87,7 +89,7 @@ class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             names = given
         feature = self._feature()
         columns = zip(names, self.learned_.values(), strict=True)
-        return np.asarray([out for name, one in columns for out in feature.tabulated_names(name, one)], dtype=object)
+        return np.asarray([out for name, one in columns for out in column_names(feature, name, one)], dtype=object)
 
     def _feature(self) -> Contract:
         return self  # type: ignore[return-value]

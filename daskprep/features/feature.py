@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from daskprep.features.base import Contract
 from daskprep.features.estimator import Estimator
+from daskprep.features.former import CALLED, adopt
 
 __all__ = ["Feature"]
 
@@ -21,8 +23,17 @@ class Feature(Contract, Estimator):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        adopt(cls)
         for name in inspect.signature(cls.__init__).parameters:
             _check_free(cls, name)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name not in CALLED:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+            warnings.warn(f"{name} of a feature will be gone from the next release", DeprecationWarning, stacklevel=2)
+            return CALLED[name](self)
 
 
 def _check_free(cls: type[Feature], parameter: str) -> None:

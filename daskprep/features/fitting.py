@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,10 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.classes import RowCounts
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.features.base import MediaContract
 from daskprep.features.checking import decode_column, empty_arrays, noun_of
-from daskprep.features.missing import drops_missing
+from daskprep.features.matrix import side_by_side
+from daskprep.features.missing import drops_missing, may_drop_rows
 from daskprep.features.table import (
     PartitionCensus,
     Surroundings,
@@ -36,7 +38,7 @@ from daskprep.features.table import (
 from daskprep.summaries import FrameSummary
 
 if TYPE_CHECKING:
-    from daskprep.features.base import Contract, Learned, MediaContract
+    from daskprep.features.base import Contract, Learned
     from daskprep.progress import Advance, Progress
     from daskprep.sources import Source
 
@@ -72,7 +74,7 @@ def check_columns(features: Mapping[str, Contract], source: Source) -> None:
 def beside(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
     """Return features that read relative paths where the files of a source lie, or else in the current folder."""
     return {
-        name: cast("MediaContract", feature).beside(source.folders) if feature.is_media else feature
+        name: feature.beside(source.folders) if isinstance(feature, MediaContract) else feature
         for name, feature in features.items()
     }
 
@@ -298,7 +300,7 @@ def tabulate(
 ) -> np.ndarray:
     """Put encoded arrays side by side in one 2-D array of the smallest type that holds them all."""
     tables = [
-        feature.tabulate({output: arrays[name + output] for output in feature.outputs}, learned[name])
+        side_by_side(feature, {output: arrays[name + output] for output in feature.outputs}, learned[name])
         for name, feature in features.items()
     ]
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
@@ -342,7 +344,7 @@ def _apply(
         (placed, dict(learned)),
         _neighbourhood(placed, learned, source),
         like=like,
-        rows=None if any(feature.may_drop_rows for feature in features.values()) else source.row_counts,
+        rows=None if any(may_drop_rows(feature) for feature in features.values()) else source.row_counts,
     )
 
 

@@ -15,7 +15,7 @@ from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
-from daskprep.summaries import Summary
+from daskprep.summaries import ColumnSummary, Summary
 
 __all__ = ["H3"]
 
@@ -101,8 +101,8 @@ class H3(Feature):
     def cells(self, parsed: pa.Array) -> pa.Array:
         return parsed.cast(pa.string())
 
-    def fill_from_cell(self, cell: Any) -> int:
-        return int(cell)
+    def learn_fill(self, summary: ColumnSummary) -> int:
+        return int(super().learn_fill(summary))
 
     def advice(self, learned: Learned) -> str | None:
         # Text of so many digits would have been read: these were floats.

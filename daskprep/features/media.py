@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import os
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import quote
 
 import numpy as np
@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
-from daskprep.features.base import Learned
+from daskprep.features.base import Learned, MediaContract
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Carry, Edge, Neighbours, drops_missing, neighbour_strategy
+from daskprep.features.missing import Carry, Edge, Neighbours, neighbour_strategy
 from daskprep.media.cells import Kind, media_cells
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
 from daskprep.media.reader import MediaReader, save_in_memory
@@ -54,14 +54,13 @@ class LearnedMedia(Learned):
     base_dir: str | None = None
 
 
-class MediaFeature(Feature):
+class MediaFeature(Feature, MediaContract):
     """Base of images and sounds.
 
     Parsed cells are structs of `path` and `bytes`, of which one is there, and an `error` where `on_error="drop"` has
     found one. A subclass says what it looks for in a file of the sample, and makes the decoder of what was learned.
     """
 
-    is_media: ClassVar[bool] = True
     media: ClassVar[Kind]
     mode: Mode
     pack: bool
@@ -109,13 +108,12 @@ class MediaFeature(Feature):
         if self.prefetch_size is not None and self.prefetch_size < 0:
             raise ConfigError(f"{name}: prefetch_size must be at least 0, not {self.prefetch_size}")
 
-    def read(self, table: pa.Table, name: str) -> pa.Array:
-        column = self.reads(name)[0]
-        cells = media_cells(table[column], self.media)
+    def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
+        cells = media_cells(column, self.media)
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
             check_own(self.lazy_cache_dir, "lazy_cache_dir")
-            cells = save_in_memory(cells, Folder.open(self.lazy_cache_dir) / _folder_name(column), self.media)
+            cells = save_in_memory(cells, Folder.open(self.lazy_cache_dir) / _folder_name(name), self.media)
         return self._parsed(cells)
 
     def parse(self, column: pa.Array) -> pa.Array:
@@ -148,8 +146,7 @@ class MediaFeature(Feature):
         """Where relative paths begin, whatever the current folder will be."""
         return None if self.base_dir is None else _absolute(self.base_dir)
 
-    def beside(self, folders: tuple[str, ...]) -> MediaFeature:
-        """Return the feature for data in some folders, where relative paths in its cells may begin."""
+    def beside(self, folders: tuple[str, ...]) -> Self:
         # In the process that knows the source: that of a task may be in another folder.
         placed = copy.copy(self)
         placed._folders = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
@@ -230,15 +227,8 @@ class MediaFeature(Feature):
         return None if strategy is None else _MediaAround(strategy)
 
     @property
-    def may_drop_rows(self) -> bool:
-        return drops_missing(self) or self.on_error == "drop"
-
-    def dropped(self, parsed: pa.Array, learned: Any) -> np.ndarray | None:
-        missing = super().dropped(parsed, learned)
-        if self.on_error != "drop":
-            return missing
-        broken: np.ndarray = pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
-        return broken if missing is None else missing | broken
+    def drops(self) -> Callable[[pa.Array, Any], np.ndarray] | None:
+        return _broken if self.on_error == "drop" else None
 
     def why_dropped(self, cell: Any) -> str:
         """Say why the row of a cell that is there, as a Python value, is left out."""
@@ -259,7 +249,6 @@ class MediaFeature(Feature):
         return out
 
     def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
-        """Return what a write carries to its parts: cells as they are."""
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
                 f"{parsed.null_count} missing cells and no {self.kind} in the whole column for "
@@ -289,6 +278,11 @@ class _MediaAround(Neighbours):
         sound = _sound(parsed)
         filled = super().complete(sound, carry, learned)
         return filled if sound is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
+
+
+def _broken(parsed: pa.StructArray, learned: Any) -> np.ndarray:
+    broken: np.ndarray = pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
+    return broken
 
 
 def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:

@@ -8,7 +8,7 @@ the edges of all partitions into the one cell that each of them still misses.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -22,8 +22,10 @@ __all__ = [
     "Neighbours",
     "Strategy",
     "carries",
+    "dropped_rows",
     "drops_missing",
     "fill_from_neighbours",
+    "may_drop_rows",
     "neighbour_strategy",
     "valid_mask",
 ]
@@ -89,6 +91,25 @@ class Strategic(Protocol):
 def drops_missing(feature: Strategic) -> bool:
     """Tell whether a row is left out when its cell is missing."""
     return feature.missing_value_strategy == "drop_row"
+
+
+class Dropping(Strategic, Protocol):
+    """What may leave out more rows than those of missing cells."""
+
+    @property
+    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None: ...
+
+
+def may_drop_rows(feature: Dropping) -> bool:
+    """Tell whether encoding may leave rows out."""
+    return drops_missing(feature) or feature.drops is not None
+
+
+def dropped_rows(feature: Dropping, parsed: pa.Array, learned: Any) -> np.ndarray | None:
+    """Return which rows are left out (None: none)."""
+    missing = ~valid_mask(parsed) if drops_missing(feature) and parsed.null_count else None
+    odd = None if feature.drops is None else feature.drops(parsed, learned)
+    return odd if missing is None else missing if odd is None else missing | odd
 
 
 def valid_mask(parsed: pa.Array) -> np.ndarray:

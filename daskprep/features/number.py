@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,9 +15,9 @@ from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Edge, Neighbours, carries, drops_missing, fill_from_neighbours, neighbour_strategy
+from daskprep.features.missing import Edge, Neighbours, carries, fill_from_neighbours, neighbour_strategy
 from daskprep.features.parameters import NonNegative
-from daskprep.summaries import Moments, Quantiles, Range, Summary
+from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts
 
 __all__ = ["LearnedNumber", "Number"]
 
@@ -30,11 +30,19 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True)
 class NumberSummary(Summary):
-    """Moments and range of the present cells; quantiles if the normalization needs them."""
+    """Moments and range of the present cells; quantiles and counts of equal numbers where a parameter needs them."""
 
     moments: Moments
     range: Range
     quantiles: Quantiles | None
+    counts: TokenCounts | None
+
+    def mean(self) -> float:
+        return self.moments.mean()
+
+    def mode(self) -> Any:
+        assert self.counts is not None
+        return self.counts.top()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,16 +122,20 @@ class Number(Feature):
         return as_numbers(column)
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
-        values = parsed.drop_null().to_numpy(zero_copy_only=False)
+        present = parsed.drop_null()
+        values = present.to_numpy(zero_copy_only=False)
         quantiles = Quantiles.of(values) if self.normalization == "iq" else None
-        return NumberSummary(Moments.of(values), Range.of(values), quantiles)
+        counts = None
+        if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
+            counted = present.value_counts()
+            counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+        return NumberSummary(Moments.of(values), Range.of(values), quantiles, counts)
 
-    def mean(self, summary: NumberSummary) -> float:
-        return summary.moments.mean()
+    def cells(self, parsed: pa.Array) -> None:
+        return None
 
-    @property
-    def counts_cells(self) -> bool:
-        return "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy)
+    def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
+        return summary.values.mean() if self.missing_value_strategy == "fill_with_mean" else summary.values.mode()
 
     def learn(self, summary: NumberSummary) -> LearnedNumber:
         if not summary.moments.count:
@@ -145,7 +157,7 @@ class Number(Feature):
         if self.outlier_strategy == "fill_with_mean":
             return dataclasses.replace(learned, outlier_fill_value=learned.mean)
         if self.outlier_strategy == "fill_with_mode":
-            return dataclasses.replace(learned, outlier_fill_value=summary.cells.top())
+            return dataclasses.replace(learned, outlier_fill_value=summary.values.mode())
         return learned
 
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
@@ -206,8 +218,11 @@ class Number(Feature):
         return _NumbersAround(self) if any(map(neighbour_strategy, strategies)) else None
 
     @property
-    def may_drop_rows(self) -> bool:
-        return drops_missing(self) or self.outlier_strategy == "drop_row"
+    def drops(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
+        return self._outlying if self.outlier_strategy == "drop_row" else None
+
+    def _outlying(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
+        return self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
 
     def outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
         """Return which values are too far from the mean (None: none, or that is not known yet)."""
@@ -216,15 +231,6 @@ class Number(Feature):
         with np.errstate(invalid="ignore", over="ignore"):
             far: np.ndarray = np.abs(values - learned.mean) > self.outlier_threshold * learned.std
         return far
-
-    def dropped(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
-        missing = super().dropped(parsed, learned)
-        if self.outlier_strategy != "drop_row":
-            return missing
-        outliers = self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
-        if outliers is None or not outliers.any():
-            return missing
-        return outliers if missing is None else missing | outliers
 
 
 class _NumbersAround(Neighbours):

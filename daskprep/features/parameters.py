@@ -42,6 +42,8 @@ def check_parameters(owner: object) -> None:
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
         if not _fits(value, annotation):
+            if remedy := getattr(type(owner), "refused", {}).get((name, str(value))):
+                raise ConfigError(f'{type(owner).__name__}: {name}="{value}" is not supported: {remedy}')
             raise ConfigError(
                 f"{type(owner).__name__}: {name} must be {_describe(annotation)}, not {value!r}."
                 + _suggestion(value, annotation)

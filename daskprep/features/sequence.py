@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError
 from daskprep.features.base import Encoded, Invalid
+from daskprep.features.checking import Limits
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
@@ -98,7 +99,6 @@ class Sequence(TokenFeature):
     """
 
     kind = "sequence"
-    any_length = True
     learned_type = LearnedSequence
 
     def __init__(
@@ -227,7 +227,7 @@ class Sequence(TokenFeature):
         return batch.long()
 
     def limits(self, learned: Any) -> Mapping[str, Any]:
-        return {"": (0, len(learned.vocabulary) - 1)}
+        return {"": Limits(0, len(learned.vocabulary) - 1, any_length=True)}
 
     def decode(self, encoded: Any, learned: LearnedSequence) -> pa.Array:
         ids, specials = np.asarray(encoded), learned.vocabulary.specials

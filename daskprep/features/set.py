@@ -90,7 +90,7 @@ class _Tokens(TokenFeature):
 
     def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
         if self.expand_to == "ids":
-            return super().tabulated_names(name, learned)
+            return [f"{name}_{i}" for i in range(learned.size)]
         return [f"{name}_{token}" for token in learned.vocabulary.tokens.to_pylist()]
 
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
+from daskprep.features.base import Contract, MediaContract
 from daskprep.features.cells import as_text, one_array
 from daskprep.features.checking import check_alike, check_arrow, checked_outputs, empty_arrays, noun_of
-from daskprep.features.missing import Neighbours, drops_missing, valid_mask
+from daskprep.features.missing import Neighbours, dropped_rows, drops_missing, valid_mask
 from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Contract, MediaContract
 
 __all__ = [
     "Parsed",
@@ -33,6 +31,7 @@ __all__ = [
     "encoded_outputs",
     "kept_rows",
     "naming",
+    "read_column",
     "read_columns",
     "scan_table",
     "source_columns",
@@ -117,16 +116,25 @@ def source_columns(features: Mapping[str, Contract]) -> list[str]:
     return list(dict.fromkeys(column for name, feature in features.items() for column in feature.reads(name)))
 
 
+def read_column(feature: Contract, table: pa.Table, name: str) -> pa.Array:
+    """Parse the cells of the feature called `name`."""
+    columns = feature.reads(name)
+    if isinstance(feature, MediaContract):
+        return feature.read_cells(table[columns[0]], columns[0])
+    parse: Callable[..., pa.Array] = feature.parse
+    return parse(*(one_array(table[column]) for column in columns))
+
+
 def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
     columns, unreadable = {}, {}
     for name, feature in features.items():
         raw = table[feature.reads(name)[0]]
         with naming(name):
-            columns[name] = feature.read(table, name)
+            columns[name] = read_column(feature, table, name)
             check_arrow(feature, "parse", columns[name], table.num_rows)
             # Of media, only an empty cell is unreadable here, and nothing to be warned of.
-            quiet = feature.is_media and feature.invalid == "missing"
+            quiet = isinstance(feature, MediaContract) and feature.invalid == "missing"
             cells = None if quiet else _unreadable(raw, columns[name])
         if cells is not None:
             unreadable[name] = cells
@@ -175,7 +183,7 @@ def census_columns(
             if (around := around_while_learning(feature)) is not None:
                 edges[name] = around.edge(column)
         elif (around := feature.around) is not None:
-            edges[name] = around.edge(feature.recognize(column, learned[name]), learned[name])
+            edges[name] = around.edge(learned[name].recognize(column), learned[name])
     chosen = None if split is None else split.census(table, kept_rows(features, parsed.columns))
     return PartitionCensus(parsed.rows, edges, chosen)
 
@@ -211,8 +219,8 @@ def summarize_columns(
 
 def _summarize(feature: Contract, parsed: pa.Array, missing: int, rejects: Rejects, seen: int) -> ColumnSummary:
     cells = None
-    if feature.counts_cells:
-        counted = feature.cells(parsed.drop_null()).value_counts()
+    if feature.missing_value_strategy == "fill_with_mode" and (plain := feature.cells(parsed.drop_null())) is not None:
+        counted = plain.value_counts()
         cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
     return ColumnSummary(len(parsed), missing, rejects, feature.summarize(parsed), cells, seen)
 
@@ -240,7 +248,7 @@ def encode_table(
     keep = np.ones(table.num_rows, bool)
     for name, feature in features.items():
         with naming(name):
-            dropped = feature.dropped(columns[name], learned[name])
+            dropped = dropped_rows(feature, columns[name], learned[name])
         if dropped is not None:
             keep &= ~dropped
     return dict(encoded_outputs(features, learned, columns, keep))
@@ -258,7 +266,7 @@ def completed_columns(
     for name, feature in features.items():
         readable = parsed.columns.pop(name)
         with naming(name):
-            column = feature.recognize(readable, learned[name])
+            column = learned[name].recognize(readable)
         if feature.invalid == "raise":
             _rejects(feature, name, parsed.unreadable.get(name), None, around.number)
             odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(column))
@@ -289,8 +297,8 @@ def encoded_outputs(
     for name, feature in features.items():
         column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
         with naming(name):
-            if carried and feature.is_media:
-                encoded: Mapping[str, Any] = cast("MediaContract", feature).carry_column(column, learned[name])
+            if carried and isinstance(feature, MediaContract):
+                encoded: Mapping[str, Any] = feature.carry_column(column, learned[name])
             else:
                 encoded = _encode(feature, column, learned[name])
         del column
@@ -310,8 +318,8 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
     check_alike(feature, "encode", encoded, like)
     if parsed.null_count:
         gaps = ~valid_mask(parsed)
-        fill = {output: np.asarray(row)[None] for output, row in feature.encoded_fill(learned).items()}
-        check_alike(feature, "encoded_fill", fill, like)
+        fill = checked_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
+        check_alike(feature, "encode", fill, like)
         for output, row in fill.items():
             encoded[output][gaps] = row
     return encoded

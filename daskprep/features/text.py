@@ -15,7 +15,7 @@ from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.sequence import LearnedSequence, Sequence
 from daskprep.features.tokens import TokenSummary
-from daskprep.summaries import Summary
+from daskprep.summaries import ColumnSummary, Summary
 from daskprep.tokenizers import Tokenizer
 
 __all__ = ["LearnedText", "Text"]
@@ -186,10 +186,9 @@ class Text(Sequence):
         # Characters tell cells apart, words alone do not.
         return super().cells(parsed.field("char") if self.level == "both" else parsed)
 
-    def fill_from_cell(self, cell: Any) -> Any:
-        if self.level != "both":
-            return super().fill_from_cell(cell)
-        return "".join(super().fill_from_cell(cell))
+    def learn_fill(self, summary: ColumnSummary) -> Any:
+        tokens = super().learn_fill(summary)
+        return "".join(tokens) if self.level == "both" else tokens
 
     def summarize(self, parsed: pa.Array) -> Summary:
         if self.level != "both":

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError
 from daskprep.features.base import Invalid, Learned
-from daskprep.features.cells import as_numbers, as_text, one_array
+from daskprep.features.cells import as_numbers, as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Neighbours, Strategy, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count
@@ -145,18 +145,14 @@ class Timeseries(Feature):
     def reads(self, name: str) -> list[str]:
         return [*super().reads(name), *([] if self.group_by is None else [self.group_by])]
 
-    def read(self, table: pa.Table, name: str) -> pa.Array:
-        parsed = super().read(table, name)
-        if self.group_by is None:
-            return parsed
-        groups = as_text(one_array(table[self.group_by]))
-        return pa.StructArray.from_arrays([parsed, groups], ["number", "group"], mask=parsed.is_null())
-
-    def parse(self, column: pa.Array) -> pa.Array:
+    def parse(self, column: pa.Array, groups: pa.Array | None = None) -> pa.Array:
         if not self.windows:
             return number_lists(column, _SEPARATORS[self.tokenizer])
         numbers = as_numbers(column).cast(pa.float32(), safe=False)
-        return pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
+        parsed = pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
+        if groups is None:
+            return parsed
+        return pa.StructArray.from_arrays([parsed, as_text(groups)], ["number", "group"], mask=parsed.is_null())
 
     def parse_fill(self, value: Any) -> pa.Array:
         if not self.windows:

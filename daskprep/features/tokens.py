@@ -16,7 +16,7 @@ from daskprep.features.base import Learned
 from daskprep.features.cells import as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import valid_mask
-from daskprep.summaries import Lengths, Summary, TokenCounts
+from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.tokenizers import Tokenizer, get_tokenizer
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
@@ -234,8 +234,8 @@ class TokenFeature(Feature):
     def cells(self, parsed: pa.Array) -> pa.Array:
         return joined_cells(parsed)
 
-    def fill_from_cell(self, cell: Any) -> Any:
-        return split_cell(cell)
+    def learn_fill(self, summary: ColumnSummary) -> Any:
+        return split_cell(super().learn_fill(summary))
 
     def special_symbols_in_use(self) -> SpecialSymbols:
         """Return the symbols that the vocabulary starts with."""

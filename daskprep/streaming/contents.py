@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from daskprep import partitions
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features.checking import empty_arrays
+from daskprep.features.media import MediaFeature
 from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
 from daskprep.loader.blocks import Group, groups_of
@@ -25,7 +26,6 @@ from daskprep.writing.placement import SPLITS
 
 if TYPE_CHECKING:
     from daskprep.features import Feature
-    from daskprep.features.media import MediaFeature
     from daskprep.media.decoding import MediaDecoder
     from daskprep.streaming.plan import Plan
     from daskprep.writing.recipe import Recipe
@@ -67,7 +67,8 @@ class Contents:
         found = {}
         for name, feature in self.recipe.features.items():
             learned = self.learned[name]
-            cells = max(1, learned.file_bytes) if feature.is_media and self.decode_on == "trainer" else None
+            as_cells = isinstance(feature, MediaFeature) and self.decode_on == "trainer"
+            cells = max(1, learned.file_bytes) if as_cells else None
             for suffix, array in empty_arrays(feature, learned).items():
                 found[name + suffix] = Output(name + suffix, str(array.dtype), array.shape[1:], cells)
         return [found[name] for name in dict.fromkeys([*self.columns, *self.targets])]
@@ -156,7 +157,7 @@ def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
     if isinstance(source, FileSource):
         facts: Any = [[stamp for _, *stamp in source.fingerprint()], str(source.settings)]
     elif isinstance(source, PandasSource):
-        features = {name: feature for name, feature in features.items() if not feature.is_media}
+        features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
         sample = source.sample(source_columns(features), _MARKED_ROWS)
         # Of all types, in bounded time; Python has no times as far away as Arrow.
         facts = [column.to_string(window=_MARKED_ROWS, container_window=_MARKED_ROWS) for column in sample.columns]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-__all__ = ["Summary", "finite_doubles"]
+__all__ = ["Summary", "SummaryT", "finite_doubles"]
 
 
 @dataclass(frozen=True)
@@ -55,6 +55,16 @@ class Summary:
             if isinstance(value, Summary) and (limited := value.bounded(folder)) is not value:
                 changed[field.name] = limited
         return replace(self, **changed) if changed else self
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    SummaryT = TypeVar("SummaryT", bound=Summary, default=Any)
+else:
+    from typing import TypeVar
+
+    SummaryT = TypeVar("SummaryT")  # which knows defaults from Python 3.13 on
 
 
 def _merged(left: Any, right: Any) -> Any:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic
 
-from daskprep.summaries.base import Summary
+from daskprep.summaries.base import Summary, SummaryT
 from daskprep.summaries.rejects import Rejects
 from daskprep.summaries.token_counts import TokenCounts
 
@@ -12,7 +13,7 @@ __all__ = ["ColumnSummary", "FrameSummary"]
 
 
 @dataclass(frozen=True)
-class ColumnSummary(Summary):
+class ColumnSummary(Summary, Generic[SummaryT]):
     """What is known about one column: rows, missing cells, unreadable cells and the feature's own summary.
 
     `missing` counts every cell that is null after parsing, so it includes the `rejects`. `cells` counts equal
@@ -22,7 +23,7 @@ class ColumnSummary(Summary):
     rows: int
     missing: int
     rejects: Rejects
-    values: Summary
+    values: SummaryT
     cells: TokenCounts | None = None
     seen: int = 0
 

@@ -18,12 +18,13 @@ import torch
 from sklearn.base import clone
 
 from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepError
-from daskprep.features.base import Learned
+from daskprep.features.base import Learned, validate
 from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
 from daskprep.features.fitting import encode_source, learn_source, survey
+from daskprep.features.missing import may_drop_rows
 from daskprep.features.parameters import check_fields
-from daskprep.features.table import scan_table
+from daskprep.features.table import read_column, scan_table
 from daskprep.loader.batches import expansions
 from daskprep.sources import Source, as_source
 from daskprep.testing.columns import made_up_columns
@@ -58,7 +59,7 @@ def check_feature(feature: Feature, column: Any = None) -> None:
     Traceback (most recent call last):
     daskprep.errors.ContractError: Forgetful fails the check "decode", which expects ... Found: ...
     """
-    feature.check_parameters()
+    validate(feature)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # advice on columns, which are made up
         _run("parameters", feature, lambda: _check_parameters(feature))
@@ -153,7 +154,7 @@ def _table(feature: Feature, column: Any) -> pa.Table:
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)
-    if not table.num_rows or feature.read(table, _NAME).null_count:
+    if not table.num_rows or read_column(feature, table, _NAME).null_count:
         raise ConfigError(f"{type(feature).__name__} cannot read all cells of the column to check it with: give others")
     return table
 
@@ -287,7 +288,7 @@ def _check_transformer(trial: _Trial) -> None:
         raise _Found("fit that returns something else")
     if changed := [name for name, value in _parameters(feature).items() if value is not given[name]]:
         raise _Found(f"another {changed[0]} after fit")
-    if feature.may_drop_rows:
+    if may_drop_rows(feature):
         return  # which a transformer refuses to do
     shape, names = np.shape(feature.transform(frame)), feature.get_feature_names_out()
     if shape != (len(frame), len(names)):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprep.errors import ConfigError
 from daskprep.features.media import MediaFeature
+from daskprep.features.missing import may_drop_rows
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
 from daskprep.state import state_files
@@ -46,7 +47,7 @@ class Recipe:
     @property
     def dropping(self) -> dict[str, Feature]:
         """The features that may leave rows out."""
-        return {name: feature for name, feature in self.features.items() if feature.may_drop_rows}
+        return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}
 
     @property
     def media(self) -> dict[str, MediaFeature]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from daskprep.features.checking import noun_of
 from daskprep.features.media import MediaFeature
+from daskprep.features.missing import dropped_rows
 from daskprep.features.table import Parsed, naming
 from daskprep.storage.tables import REJECTS_SCHEMA
 from daskprep.writing.scratch import write_checked
@@ -32,7 +33,7 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
     for place, (name, feature) in enumerate(features.items()):
         with naming(name):
             column = parsed.columns[name]
-            dropped = feature.dropped(feature.recognize(column, learned[name]), learned[name])
+            dropped = dropped_rows(feature, learned[name].recognize(column), learned[name])
         if dropped is None:
             continue
         rows = np.flatnonzero(dropped)

@@ -97,7 +97,7 @@ def test_what_encode_gives_is_held_to_rows_type_and_shape(given, tmp_path, wrong
 def test_what_stands_for_missing_cells_is_held_to_type_and_shape(given):
     frame = FRAME.assign(x=[1.0, None, 3.0])
     prep = given(encode=lambda x: x if len(x) == 3 else x.astype(np.int8)).fit(frame)
-    with pytest.raises(ColumnError, match='column "x": encoded_fill of a given gave int8'):
+    with pytest.raises(ColumnError, match='column "x": encode of a given gave int8'):
         prep.encode(frame)
 
 

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
 
 LEARNED = LearnedDate()
@@ -200,7 +201,7 @@ def test_a_format_takes_numbers_as_text(cells):
 
 def test_a_format_that_is_none_is_refused():
     with pytest.raises(ConfigError, match="%Q"):
-        Date(datetime_format="%Q").check_parameters()
+        validate(Date(datetime_format="%Q"))
 
 
 # -- numbers
@@ -341,7 +342,7 @@ def test_missing_dates_are_filled(as_frame, parameters, expected):
 
 def test_a_fill_value_that_is_no_date_is_refused():
     with pytest.raises(ConfigError, match="tomorrow"):
-        Date(fill_value="tomorrow").check_parameters()
+        validate(Date(fill_value="tomorrow"))
 
 
 def test_dates_that_begin_with_the_day_get_advice(as_frame):

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Learned
+from daskprep.features.base import Learned, validate
 from daskprep.features.h3 import H3
 
 LEARNED = Learned()
@@ -157,7 +157,7 @@ def test_integers_that_became_floats_get_advice(as_frame):
 
 def test_a_fill_value_that_is_no_cell_is_refused():
     with pytest.raises(ConfigError, match="nowhere"):
-        H3(fill_value="nowhere").check_parameters()
+        validate(H3(fill_value="nowhere"))
 
 
 @pytest.mark.parametrize("kind", [pa.decimal128(19, 0), pa.decimal128(38, 4), pa.decimal256(50, 0)])

@@ -20,6 +20,8 @@ from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueE
 from daskprep.features import Learned
 from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
+from daskprep.features.missing import dropped_rows, may_drop_rows
+from daskprep.features.table import read_column
 from daskprep.media.images import encode_png
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}
@@ -272,8 +274,8 @@ def test_dropped_rows_say_why():
     feature = dp.Image(on_error="drop")
     cells = feature.parse(pa.array(["/no/such.png"]))
     assert cells.type == PARSED_TYPE
-    assert feature.may_drop_rows
-    assert feature.dropped(cells, None).tolist() == [True]
+    assert may_drop_rows(feature)
+    assert dropped_rows(feature, cells, None).tolist() == [True]
     assert feature.why_dropped(cells[0].as_py()) == "/no/such.png: there is no such file"
 
 
@@ -399,14 +401,14 @@ def test_images_in_memory_are_written_once_also_outside_base_dir(folder, tmp_pat
     assert len(files) == 2
     assert np.array_equal(encode(feature, *cells), first)
     assert {path: path.stat().st_mtime_ns for path in (cache / "x").iterdir()} == files
-    parsed = feature.read(pa.table({"x": pa.array(cells[:3])}), "x")
+    parsed = read_column(feature, pa.table({"x": pa.array(cells[:3])}), "x")
     assert pa.compute.struct_field(parsed, "bytes").null_count == 3
 
 
 def test_folders_of_columns_stay_inside_lazy_cache_dir(tmp_path):
     feature = dp.Image(lazy_cache_dir=str(tmp_path / "cache"))
     for name in ("..", "a/b", "."):
-        feature.read(pa.table({name: pa.array([flat(1)])}), name)
+        read_column(feature, pa.table({name: pa.array([flat(1)])}), name)
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["%2E", "%2E%2E", "a%2Fb"]
     assert list(tmp_path.iterdir()) == [tmp_path / "cache"]
 

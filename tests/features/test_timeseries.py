@@ -13,7 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.base import validate
 from daskprep.features.fitting import encode_source, learn_source
+from daskprep.features.missing import dropped_rows
+from daskprep.features.table import read_column
 from daskprep.features.timeseries import LearnedTimeseries, Timeseries
 from daskprep.sources import as_source
 
@@ -188,7 +191,7 @@ def test_rows_without_a_number_are_dropped():
     learned = LearnedTimeseries(max_timeseries_length=2)
     parsed = feature.parse(pa.array([1.0, None, 3.0]))
     windows = feature.around.complete(parsed, None, learned)
-    assert feature.dropped(windows, learned).tolist() == [False, True, False]
+    assert dropped_rows(feature, windows, learned).tolist() == [False, True, False]
     assert feature.encode(windows, learned)[[0, 2]].tolist() == [[0, 1], [0, 3]]
 
 
@@ -211,7 +214,7 @@ def test_nothing_is_learned_from_windows(as_frame):
 )
 def test_parameters_that_make_no_sense_are_refused(parameters, message):
     with pytest.raises(ConfigError, match=message):
-        Timeseries(**parameters).check_parameters()
+        validate(Timeseries(**parameters))
 
 
 def test_windows_take_numbers_alone():
@@ -230,7 +233,7 @@ def across(feature: Timeseries, pieces) -> list[list[float]]:
     constant = feature.missing_value_strategy == "fill_with_const"
     learned = dataclasses.replace(feature.learn(feature.summarize(feature.parse_fill(""))), rows=1)
     learned = dataclasses.replace(learned, fill_value=feature.fill_value if constant else None)
-    parsed = [feature.read(table, "x") for table in tables]
+    parsed = [read_column(feature, table, "x") for table in tables]
     edges = [pickle.loads(pickle.dumps(feature.around.edge(one, learned))) for one in parsed]
     windows = [
         feature.encode(feature.around.complete(one, carry, learned), learned)

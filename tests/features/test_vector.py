@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features.base import validate
+from daskprep.features.missing import dropped_rows
 from daskprep.features.vector import LearnedVector, Vector
 
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
@@ -158,21 +160,19 @@ def test_a_column_of_missing_vectors_takes_the_size_of_what_fills_them(as_object
 
 def test_rows_are_dropped(as_frame):
     parsed = Vector().parse(pa.array(["1 2", None]))
-    assert Vector(missing_value_strategy="drop_row").dropped(parsed, LearnedVector(vector_size=2)).tolist() == [
-        False,
-        True,
-    ]
+    feature = Vector(missing_value_strategy="drop_row")
+    assert dropped_rows(feature, parsed, LearnedVector(vector_size=2)).tolist() == [False, True]
 
 
 @pytest.mark.parametrize("fill_value", ["x", "nan", "1,,2"])
 def test_a_fill_value_that_is_no_vector_is_refused(fill_value):
     with pytest.raises(ConfigError, match="fill_value"):
-        Vector(fill_value=fill_value).check_parameters()
+        validate(Vector(fill_value=fill_value))
 
 
 def test_a_fill_value_of_another_size_is_refused(as_frame):
     with pytest.raises(ConfigError, match="2 numbers, but a vector has 3"):
-        Vector(vector_size=3, fill_value="1 2").check_parameters()
+        validate(Vector(vector_size=3, fill_value="1 2"))
     with pytest.raises(ConfigError, match=r'column "x".*2 numbers, but a vector has 3'):
         Vector(fill_value="1 2").fit(as_frame(pd.DataFrame({"x": ["1 2 3"]})))
 

@@ -1,0 +1,38 @@
+"""The 2-D array that scikit-learn is given of a column: its outputs side by side, and a name for each of its columns.
+
+A type may put something else there by a method `tabulate`, and give other names by `tabulated_names`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from daskprep.features.checking import Checked, empty_arrays
+
+__all__ = ["column_names", "side_by_side"]
+
+
+def side_by_side(feature: Checked, encoded: Mapping[str, np.ndarray], learned: Any) -> np.ndarray:
+    """Turn the outputs of one column into a 2-D array."""
+    if (own := getattr(feature, "tabulate", None)) is not None:
+        table: np.ndarray = own(encoded, learned)
+        return table
+    flat = [array.reshape(len(array), _width(array)) for array in encoded.values()]
+    return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
+
+
+def column_names(feature: Checked, name: str, learned: Any) -> list[str]:
+    """Return the names of the columns of this array."""
+    if (own := getattr(feature, "tabulated_names", None)) is not None:
+        return list(own(name, learned))
+    names = []
+    for output, array in empty_arrays(feature, learned).items():
+        names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(_width(array))]
+    return names
+
+
+def _width(array: np.ndarray) -> int:
+    return int(np.prod(array.shape[1:]))
