@@ -92,6 +92,8 @@ def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Ta
     """Return the rows of a block that come before `stop`, one column for each feature."""
     import pyarrow as pa
 
+    from daskprep.features.checking import decode_column
+
     dataset, rows = split.dataset, split.layout.block_range(split.name, block)
     rows = rows[: max(stop - rows.start, 0)]
     stored = {one.name for one in split.layout.cells}
@@ -106,7 +108,8 @@ def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Ta
             decode = functools.partial(feature.decode, learned=learned)
             columns[name] = _rounded(decode, arrays[name]) if arrays[name].dtype == "float32" else decode(arrays[name])
         else:
-            columns[name] = feature.decode({suffix: arrays[name + suffix] for suffix in feature.outputs}, learned)
+            given = {suffix: arrays[name + suffix] for suffix in feature.outputs}
+            columns[name] = decode_column(feature, given, learned)
     return pa.table(columns)
 
 

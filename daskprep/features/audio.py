@@ -43,7 +43,7 @@ class LearnedAudio(LearnedMedia):
     feature_dim: int = 1
 
 
-class Audio(MediaFeature):
+class Audio(MediaFeature[LearnedAudio]):
     """Decode sounds to float32 (length, features), now or only when they are loaded.
 
     A cell is a path or URL, the bytes of a file, or a struct of `bytes` and `path`, or of `array` and `sampling_rate`.
@@ -112,7 +112,6 @@ class Audio(MediaFeature):
 
     kind = "audio"
     media = "audio"
-    learned_type = LearnedAudio
     refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # which Ludwig has
 
     def __init__(

@@ -6,7 +6,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +15,10 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.checking import check_arrow, noun_of
 from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
 from daskprep.features.parameters import check_parameters
-from daskprep.summaries import ColumnSummary, Summary
+from daskprep.summaries import ColumnSummary
+from daskprep.summaries.base import SummaryT
 
-__all__ = ["Contract", "Encoded", "Invalid", "Learned", "MediaContract", "rows_seen", "validate"]
+__all__ = ["Contract", "Encoded", "Invalid", "Learned", "LearnedT", "MediaContract", "Tensor", "rows_seen", "validate"]
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
@@ -78,7 +79,19 @@ def _to_json(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 
 
-class Contract:
+if TYPE_CHECKING:
+    from torch import Tensor
+    from typing_extensions import TypeVar
+
+    LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)
+else:
+    from typing import TypeVar
+
+    Tensor = Any  # features are made and fitted without torch
+    LearnedT = TypeVar("LearnedT")  # which knows defaults from Python 3.13 on
+
+
+class Contract(Generic[SummaryT, LearnedT]):
     """What is asked of every type, and what all types share; `Feature` makes an estimator of it."""
 
     kind: ClassVar[str]
@@ -104,23 +117,23 @@ class Contract:
         """Turn raw cells into typed ones; what cannot be read becomes null."""
 
     @abstractmethod
-    def summarize(self, parsed: pa.Array) -> Summary:
+    def summarize(self, parsed: pa.Array) -> SummaryT:
         """Summarize the present cells of a parsed column."""
 
     @abstractmethod
-    def learn(self, summary: Any) -> Learned:
+    def learn(self, summary: SummaryT) -> LearnedT:
         """Learn from the summary of all training rows."""
 
     @abstractmethod
-    def encode(self, parsed: pa.Array, learned: Any) -> Encoded:
+    def encode(self, parsed: pa.Array, learned: LearnedT) -> Encoded:
         """Turn parsed cells into compact arrays with one row for each cell."""
 
     @abstractmethod
-    def decode(self, encoded: Any, learned: Any) -> pa.Array:
-        """Turn encoded rows back into values a person reads."""
+    def decode(self, encoded: np.ndarray, learned: LearnedT) -> pa.Array:
+        """Turn encoded rows, by output if there are several, back into values a person reads."""
 
-    def expand(self, batch: Any, learned: Any) -> Any:
-        """Turn a batch of encoded rows (a torch tensor) into what a model reads."""
+    def expand(self, batch: Tensor, learned: LearnedT) -> Tensor:
+        """Turn a batch of encoded rows into what a model reads."""
         return batch
 
     def check(self) -> None:
@@ -130,14 +143,14 @@ class Contract:
         """Return a digest of what the result depends on besides rows and parameters, such as files; "" of nothing."""
         return ""
 
-    def advice(self, learned: Any) -> str | None:
+    def advice(self, learned: LearnedT) -> str | None:
         """Return what a user should know of a column that was learned, if anything."""
         return None
 
     # -- what all types share
 
     @property
-    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None:
+    def drops(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:
         """What tells, of a parsed column and what was learned, which rows are left out though their cell is there."""
         return None
 
@@ -159,13 +172,13 @@ class Contract:
         """Return one plain value for each cell, by which equal cells are counted; None if `summarize` does it."""
         return parsed
 
-    def learn_fill(self, summary: ColumnSummary) -> Any:
+    def learn_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
         """Return what fills gaps, as `parse_fill` reads it: the most frequent of the values that `cells` gave."""
         if summary.cells is None:
             raise ConfigError(f'{type(self).__name__} has no mean: "fill_with_mean" is for numbers')
         return summary.cells.top()
 
-    def learn_column(self, summary: ColumnSummary) -> Learned:
+    def learn_column(self, summary: ColumnSummary[SummaryT]) -> LearnedT:
         """Learn from a column's summary: first what fills the gaps, then the rest, gaps counted as filled."""
         fill = self._resolve_fill(summary)
         values = summary.values
@@ -181,7 +194,7 @@ class Contract:
             seen=0 if summary.seen == summary.rows else summary.seen,
         )
 
-    def _resolve_fill(self, summary: ColumnSummary) -> Any:
+    def _resolve_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
         strategy = self.missing_value_strategy
         if strategy == "fill_with_const":
             return self.fill_value
@@ -193,7 +206,7 @@ class Contract:
             )
         return self.learn_fill(summary)
 
-    def limits(self, learned: Any) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedT) -> Mapping[str, tuple[Any, ...]]:
         """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
         return {}
 

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Invalid, Learned
+from daskprep.features.base import Invalid, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.feature import Feature
-from daskprep.summaries import TokenCounts
+from daskprep.summaries import ColumnSummary, TokenCounts
 
 __all__ = ["Binary", "LearnedBinary"]
 
@@ -59,7 +59,7 @@ class LearnedBinary(Learned):
         return super().from_dict({**data, "bool2str": tuple(data["bool2str"])})
 
 
-class Binary(Feature):
+class Binary(Feature[TokenCounts, LearnedBinary]):
     """Map two labels to False and True, the same in fit and in transform.
 
     Conventional spellings (yes/no, y/n, true/false, t/f, 1/0, 1/-1, in any case) are known. Of two other labels
@@ -91,7 +91,6 @@ class Binary(Feature):
     """
 
     kind = "binary"
-    learned_type = LearnedBinary
 
     def __init__(
         self,
@@ -178,7 +177,7 @@ class Binary(Feature):
             str2bool=meaning, bool2str=(false[0] if false else "False", true), fallback_true_label=true
         )
 
-    def learn_column(self, summary: Any) -> LearnedBinary:
+    def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedBinary:
         learned = self.learn(summary.values)
         tokens, counts = summary.values.ranked()
         truth = _truth(tokens, learned)
@@ -225,10 +224,10 @@ class Binary(Feature):
         encoded: np.ndarray = np.where(truth == _UNKNOWN, np.uint8(0), truth).take(codes)
         return encoded
 
-    def expand(self, batch: Any, learned: LearnedBinary) -> Any:
+    def expand(self, batch: Tensor, learned: LearnedBinary) -> Tensor:
         return batch.bool()
 
-    def limits(self, learned: LearnedBinary) -> Mapping[str, Any]:
+    def limits(self, learned: LearnedBinary) -> Mapping[str, tuple[Any, ...]]:
         return {"": (0, 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedBinary) -> pa.Array:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from daskprep.features.base import Invalid
+from daskprep.features.base import Invalid, Tensor
 from daskprep.features.cells import as_dictionary
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
@@ -28,7 +28,7 @@ class LearnedCategory(LearnedTokens):
     """A vocabulary whose id 0 is ``<UNK>``."""
 
 
-class Category(Feature):
+class Category(Feature[TokenCounts, LearnedCategory]):
     """Map values to ids ranked by frequency, ties by UTF-8 bytes; id 0 is ``<UNK>``, for values not seen in fit.
 
     Values are compared as stripped text, whole floats as integers, so that a column reads the same whether or not
@@ -63,7 +63,6 @@ class Category(Feature):
     """
 
     kind = "category"
-    learned_type = LearnedCategory
 
     def __init__(
         self,
@@ -115,10 +114,10 @@ class Category(Feature):
         encoded: np.ndarray = table.take(codes.to_numpy(), mode="clip")
         return encoded
 
-    def expand(self, batch: Any, learned: LearnedCategory) -> Any:
+    def expand(self, batch: Tensor, learned: LearnedCategory) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: LearnedCategory) -> Mapping[str, Any]:
+    def limits(self, learned: LearnedCategory) -> Mapping[str, tuple[Any, ...]]:
         return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Invalid, Learned
+from daskprep.features.base import Invalid, Learned, Tensor
 from daskprep.features.cells import as_text
 from daskprep.features.date_numbers import (
     DAY,
@@ -45,7 +45,7 @@ class LearnedDate(Learned):
     last: str | None = None
 
 
-class Date(Feature):
+class Date(Feature[Range, LearnedDate]):
     """Take dates apart into year, month, day, weekday, day of year, hour, minute, second and second of day.
 
     Text is read as ISO 8601 or another common form, month first ("3/5/2021" is March 5). Parts that are not
@@ -85,7 +85,6 @@ class Date(Feature):
     """
 
     kind = "date"
-    learned_type = LearnedDate
 
     def __init__(
         self,
@@ -165,10 +164,10 @@ class Date(Feature):
             take_apart(micros[block], out[block])
         return out
 
-    def expand(self, batch: Any, learned: LearnedDate) -> Any:
+    def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: LearnedDate) -> Mapping[str, Any]:
+    def limits(self, learned: LearnedDate) -> Mapping[str, tuple[Any, ...]]:
         return {"": _LIMITS}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:

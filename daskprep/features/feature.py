@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import inspect
+import typing
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from daskprep.features.base import Contract
+from daskprep.features.base import Contract, Learned, LearnedT
 from daskprep.features.estimator import Estimator
 from daskprep.features.former import CALLED, adopt
+from daskprep.summaries.base import SummaryT
 
 __all__ = ["Feature"]
 
 
-class Feature(Contract, Estimator):
+class Feature(Contract[SummaryT, LearnedT], Estimator):
     """Base of every type.
 
+    ``Feature[S, L]`` summarizes to `S` and learns `L`; a type checker then sees what goes from function to function.
     A subclass stores its parameters in `__init__`, untouched, and gives pure functions of Arrow and NumPy arrays.
     Missing cells are null in a parsed column; `encode` may write anything for them, since the base class puts the
     learned fill value there.
@@ -23,6 +26,9 @@ class Feature(Contract, Estimator):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        for given in (one for base in vars(cls).get("__orig_bases__", ()) for one in typing.get_args(base)):
+            if isinstance(given, type) and issubclass(given, Learned) and "learned_type" not in vars(cls):
+                cls.learned_type = given
         adopt(cls)
         for name in inspect.signature(cls.__init__).parameters:
             _check_free(cls, name)

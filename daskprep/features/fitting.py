@@ -244,7 +244,8 @@ def _learn(folder: str, features: Mapping[str, Contract], name: str, summaries: 
     if not column.rows:
         raise ColumnError(f'column "{name}": there is no row to learn from (0 training rows)')
     with naming(name):
-        return features[name].learn_column(column)
+        learned: Learned = features[name].learn_column(column)
+    return learned
 
 
 def _warn(name: str, feature: Contract, learned: Learned) -> None:

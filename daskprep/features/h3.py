@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.features.base import Invalid, Learned
+from daskprep.features.base import Invalid, Learned, Tensor
 from daskprep.features.cells import as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
@@ -31,7 +31,7 @@ _LARGEST_FLOAT = 2.0**53
 _BLOCK_ROWS = 1 << 13
 
 
-class H3(Feature):
+class H3(Feature[Summary, Learned]):
     """Take H3 cells apart into mode, edge, resolution, base cell and 15 digits, 7 where there is no digit.
 
     Cells are integers or text: hexadecimal ("8928308280fffff", with or without "0x"), or decimal if it has
@@ -101,7 +101,7 @@ class H3(Feature):
     def cells(self, parsed: pa.Array) -> pa.Array:
         return parsed.cast(pa.string())
 
-    def learn_fill(self, summary: ColumnSummary) -> int:
+    def learn_fill(self, summary: ColumnSummary[Summary]) -> int:
         return int(super().learn_fill(summary))
 
     def advice(self, learned: Learned) -> str | None:
@@ -120,10 +120,10 @@ class H3(Feature):
             out[start : start + _BLOCK_ROWS] = _take_apart(cells[start : start + _BLOCK_ROWS]).T
         return out
 
-    def expand(self, batch: Any, learned: Learned) -> Any:
+    def expand(self, batch: Tensor, learned: Learned) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: Learned) -> Mapping[str, Any]:
+    def limits(self, learned: Learned) -> Mapping[str, tuple[Any, ...]]:
         return {"": (0, [(1 << bits) - 1 for bits in _BITS] + [_NO_DIGIT] * DIGITS)}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:

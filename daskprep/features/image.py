@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.features.base import Invalid
+from daskprep.features.base import Invalid, Tensor
 from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, check_formats
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count, NonNegative
@@ -25,7 +25,7 @@ from daskprep.media.images import (
     image_size,
     infer_size,
 )
-from daskprep.summaries import FileSample
+from daskprep.summaries import ColumnSummary, FileSample
 
 __all__ = ["Image", "LearnedImage"]
 
@@ -56,7 +56,7 @@ class LearnedImage(LearnedMedia):
     class_map: list[list[int]] | None = None
 
 
-class Image(MediaFeature):
+class Image(MediaFeature[LearnedImage]):
     """Decode images to uint8 (channels, height, width), now or only when they are loaded.
 
     A cell is a path or URL, the bytes of a file, or a struct of `bytes` and `path`. Sizes that are not given are
@@ -136,7 +136,6 @@ class Image(MediaFeature):
 
     kind = "image"
     media = "image"
-    learned_type = LearnedImage
 
     def __init__(
         self,
@@ -294,9 +293,8 @@ class Image(MediaFeature):
             class_map=self._class_map(sample, channels) if self.is_mask else None,
         )
 
-    def learn_column(self, summary: Any) -> LearnedImage:
+    def learn_column(self, summary: ColumnSummary[FileSample]) -> LearnedImage:
         learned = super().learn_column(summary)
-        assert isinstance(learned, LearnedImage)
         if learned.class_map is not None and (learned.fill_value or 0) >= len(learned.class_map):
             most = len(learned.class_map) - 1
             raise ConfigError(f"Image: fill_value of masks must be a class from 0 to {most}, not {learned.fill_value}")
@@ -362,7 +360,7 @@ class Image(MediaFeature):
             two_levels=self._two_levels(channels),
         )
 
-    def expand(self, batch: Any, learned: LearnedImage) -> Any:
+    def expand(self, batch: Tensor, learned: LearnedImage) -> Tensor:
         if learned.class_map is not None:
             return batch.long()
         if self.expand_to == "uint8":
@@ -374,7 +372,7 @@ class Image(MediaFeature):
         mean, deviation = (scaled.new_tensor(numbers).view(3, 1, 1) for numbers in _STANDARDS[self.standardize_image])
         return scaled.sub(mean).div_(deviation)
 
-    def limits(self, learned: LearnedImage) -> Mapping[str, Any]:
+    def limits(self, learned: LearnedImage) -> Mapping[str, tuple[Any, ...]]:
         return {} if learned.class_map is None else {"": (0, len(learned.class_map) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedImage) -> pa.Array:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import quote
 
 import numpy as np
@@ -54,7 +54,17 @@ class LearnedMedia(Learned):
     base_dir: str | None = None
 
 
-class MediaFeature(Feature, MediaContract):
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    MediaT = TypeVar("MediaT", bound=LearnedMedia, default=Any)
+else:
+    from typing import TypeVar
+
+    MediaT = TypeVar("MediaT")
+
+
+class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     """Base of images and sounds.
 
     Parsed cells are structs of `path` and `bytes`, of which one is there, and an `error` where `on_error="drop"` has
@@ -74,7 +84,7 @@ class MediaFeature(Feature, MediaContract):
     # -- what a type defines
 
     @abstractmethod
-    def decoder(self, learned: Any, base_dir: str | None = None) -> MediaDecoder:
+    def decoder(self, learned: MediaT, base_dir: str | None = None) -> MediaDecoder:
         """Return what decodes cells; relative paths begin in `base_dir`, or else in that of the feature."""
 
     @abstractmethod
@@ -227,7 +237,7 @@ class MediaFeature(Feature, MediaContract):
         return None if strategy is None else _MediaAround(strategy)
 
     @property
-    def drops(self) -> Callable[[pa.Array, Any], np.ndarray] | None:
+    def drops(self) -> Callable[[pa.Array, MediaT], np.ndarray] | None:
         return _broken if self.on_error == "drop" else None
 
     def why_dropped(self, cell: Any) -> str:
@@ -236,7 +246,7 @@ class MediaFeature(Feature, MediaContract):
         name = "bytes in memory" if path is None else public_name(path)
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
 
-    def encode(self, parsed: pa.Array, learned: Any) -> np.ndarray:
+    def encode(self, parsed: pa.Array, learned: MediaT) -> np.ndarray:
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)
@@ -248,7 +258,7 @@ class MediaFeature(Feature, MediaContract):
             )
         return out
 
-    def carry_column(self, parsed: pa.Array, learned: Any) -> dict[str, pa.Array]:
+    def carry_column(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
         if parsed.null_count and learned.fill_value is None:
             raise RejectedValueError(
                 f"{parsed.null_count} missing cells and no {self.kind} in the whole column for "
@@ -257,11 +267,11 @@ class MediaFeature(Feature, MediaContract):
         fields = [pc.struct_field(parsed, field.name) for field in STORED_TYPE]
         return {"": pa.StructArray.from_arrays(fields, fields=list(STORED_TYPE), mask=parsed.is_null())}
 
-    def cell_bytes(self, learned: Any) -> int | None:
+    def cell_bytes(self, learned: MediaT) -> int | None:
         """Return the mean bytes of a cell if cells are what is stored, else None."""
         return None if self.mode == "eager" else int(learned.file_bytes)
 
-    def carried_bytes(self, learned: Any) -> int:
+    def carried_bytes(self, learned: MediaT) -> int:
         """Return the mean bytes of a cell that a write carries to its parts, to be decoded there; 0 if none is."""
         return int(learned.file_bytes) if self.mode == "eager" else 0
 
@@ -280,7 +290,7 @@ class _MediaAround(Neighbours):
         return filled if sound is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
 
 
-def _broken(parsed: pa.StructArray, learned: Any) -> np.ndarray:
+def _broken(parsed: pa.StructArray, learned: LearnedMedia) -> np.ndarray:
     broken: np.ndarray = pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
     return broken
 

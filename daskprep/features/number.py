@@ -59,7 +59,7 @@ class LearnedNumber(Learned):
     outlier_fill_value: float | None = None
 
 
-class Number(Feature):
+class Number(Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers, computed in double precision and stored as float32.
 
     Text is read as numbers where it is one; infinities and what is no number count as missing and are reported.
@@ -93,7 +93,6 @@ class Number(Feature):
     """
 
     kind = "number"
-    learned_type = LearnedNumber
 
     def __init__(
         self,
@@ -149,9 +148,8 @@ class Number(Feature):
         std = min(summary.moments.std(ddof=1), _LARGEST) if summary.moments.count > 1 else 0.0
         return LearnedNumber(mean=summary.moments.mean(), std=std, min=low, max=high, q1=q1, q2=q2, q3=q3)
 
-    def learn_column(self, summary: Any) -> LearnedNumber:
+    def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
         learned = super().learn_column(summary)
-        assert isinstance(learned, LearnedNumber)
         if self.outlier_strategy == "fill_with_const":
             return dataclasses.replace(learned, outlier_fill_value=self.fill_value)
         if self.outlier_strategy == "fill_with_mean":

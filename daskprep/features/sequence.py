@@ -15,13 +15,12 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError
-from daskprep.features.base import Encoded, Invalid
+from daskprep.features.base import Encoded, Invalid, Tensor
 from daskprep.features.checking import Limits
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
 from daskprep.storage.urls import check_own
-from daskprep.summaries import Summary
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 __all__ = ["LearnedSequence", "Sequence"]
@@ -46,7 +45,7 @@ class LearnedSequence(LearnedTokens):
     str2idf: Mapping[str, float] | None = None
 
 
-class Sequence(TokenFeature):
+class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     """Map tokens to ids, rows padded or cut to one length.
 
     Without start and stop symbols ``<PAD>`` is 0 and ``<UNK>`` is 1; with them ``<PAD>`` 0, ``<START>`` 1,
@@ -99,7 +98,6 @@ class Sequence(TokenFeature):
     """
 
     kind = "sequence"
-    learned_type = LearnedSequence
 
     def __init__(
         self,
@@ -172,7 +170,7 @@ class Sequence(TokenFeature):
             unknown_symbol=self.unknown_symbol,
         )
 
-    def summarize(self, parsed: pa.Array) -> Summary:
+    def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed, documents=self.counts_documents())
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
@@ -223,13 +221,13 @@ class Sequence(TokenFeature):
             stop=specials.stop_id,
         )
 
-    def expand(self, batch: Any, learned: LearnedSequence) -> Any:
+    def expand(self, batch: Tensor, learned: LearnedSequence) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: Any) -> Mapping[str, Any]:
+    def limits(self, learned: LearnedSequence) -> Mapping[str, tuple[Any, ...]]:
         return {"": Limits(0, len(learned.vocabulary) - 1, any_length=True)}
 
-    def decode(self, encoded: Any, learned: LearnedSequence) -> pa.Array:
+    def decode(self, encoded: np.ndarray, learned: LearnedSequence) -> pa.Array:
         ids, specials = np.asarray(encoded), learned.vocabulary.specials
         silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
         inside = ~np.isin(ids, silent)

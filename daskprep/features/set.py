@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
-from daskprep.features.base import Invalid
+from daskprep.features.base import Invalid, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
@@ -23,7 +23,6 @@ from daskprep.features.tokens import (
     token_lists,
     without_repeats,
 )
-from daskprep.summaries import Summary
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 __all__ = ["Bag", "LearnedSet", "Set"]
@@ -39,10 +38,9 @@ class LearnedSet(LearnedTokens):
     size: int
 
 
-class _Tokens(TokenFeature):
+class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
     """What sets and bags share: distinct tokens of a row, in the order of their first appearance."""
 
-    learned_type = LearnedSet
     expand_to: str
 
     def __init__(
@@ -169,7 +167,7 @@ class Set(_Tokens):
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
         return lists_of(without_repeats(token_lists(tokens))[0], tokens)
 
-    def summarize(self, parsed: pa.Array) -> Summary:
+    def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed)
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
@@ -177,7 +175,7 @@ class Set(_Tokens):
         table = learned.vocabulary.ids(lists.dictionary)
         return kernels.pad(lists.offsets, lists.codes, table, learned.size, fill=_PAD)
 
-    def expand(self, batch: Any, learned: LearnedSet) -> Any:
+    def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
         if self.expand_to == "ids":
             return batch.long()
         hot = batch.new_zeros((len(batch), len(learned.vocabulary)), dtype=batch[:0].char().dtype)
@@ -202,7 +200,7 @@ class Set(_Tokens):
         hot[:, _PAD] = 0
         return hot
 
-    def limits(self, learned: LearnedSet) -> Mapping[str, Any]:
+    def limits(self, learned: LearnedSet) -> Mapping[str, tuple[Any, ...]]:
         return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
@@ -232,7 +230,7 @@ class Bag(_Tokens):
     kind = "bag"
     expand_to = "counts"
 
-    def summarize(self, parsed: pa.Array) -> Summary:
+    def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed, distinct=True)
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
@@ -245,7 +243,7 @@ class Bag(_Tokens):
         out[:, 1] = kernels.pad_values(lists.offsets, counts.astype(out.dtype), learned.size)
         return out
 
-    def expand(self, batch: Any, learned: LearnedSet) -> Any:
+    def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
         ids, counts = batch[:, 0].long(), batch[:, 1].float()
         frequencies = counts.new_zeros((len(batch), len(learned.vocabulary)))
         frequencies.scatter_add_(1, ids, counts)
@@ -259,7 +257,7 @@ class Bag(_Tokens):
         frequencies[:, _PAD] = 0
         return frequencies
 
-    def limits(self, learned: LearnedSet) -> Mapping[str, Any]:
+    def limits(self, learned: LearnedSet) -> Mapping[str, tuple[Any, ...]]:
         most = np.iinfo(empty_arrays(self, learned)[""].dtype).max
         return {"": (0, [[len(learned.vocabulary) - 1], [most]])}
 

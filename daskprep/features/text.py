@@ -190,22 +190,20 @@ class Text(Sequence):
         tokens = super().learn_fill(summary)
         return "".join(tokens) if self.level == "both" else tokens
 
-    def summarize(self, parsed: pa.Array) -> Summary:
+    def summarize(self, parsed: pa.Array) -> TokenSummary | LevelSummaries:  # type: ignore[override]
         if self.level != "both":
             return super().summarize(parsed)
         present = parsed.drop_null()
         return LevelSummaries(*(TokenSummary.of(one, documents=self.compute_idf) for one in present.flatten()))
 
-    def learn(self, summary: Any) -> Any:
-        if self.level == "word":
-            return super().learn(summary)
+    def learn(self, summary: TokenSummary | LevelSummaries) -> LearnedSequence | LearnedText:  # type: ignore[override]
         levels = self._levels
-        if self.level == "char":
-            return levels["char"].learn(summary)
-        return LearnedText(word=levels["word"].learn(summary.word), char=levels["char"].learn(summary.char))
+        if isinstance(summary, LevelSummaries):
+            return LearnedText(word=levels["word"].learn(summary.word), char=levels["char"].learn(summary.char))
+        return super().learn(summary) if self.level == "word" else levels["char"].learn(summary)
 
-    def encode(self, parsed: pa.Array, learned: Any) -> Encoded:
-        if self.level != "both":
+    def encode(self, parsed: pa.Array, learned: LearnedSequence | LearnedText) -> Encoded:
+        if isinstance(learned, LearnedSequence):
             return super().encode(parsed, learned)
         fields = dict(zip(("word", "char"), parsed.flatten(), strict=True))
         return {
@@ -213,17 +211,16 @@ class Text(Sequence):
             for level, one in self._levels.items()
         }
 
-    def limits(self, learned: Any) -> Mapping[str, Any]:
-        if self.level != "both":
+    def limits(self, learned: LearnedSequence | LearnedText) -> Mapping[str, tuple[Any, ...]]:
+        if isinstance(learned, LearnedSequence):
             return super().limits(learned)
         return {f"_{level}": one.limits(getattr(learned, level))[""] for level, one in self._levels.items()}
 
-    def decode(self, encoded: Any, learned: Any) -> pa.Array:
-        if self.level == "word":
-            return super().decode(encoded, learned)
-        if self.level == "char":
-            return self._levels["char"].decode(encoded, learned)
-        return self._levels["word"].decode(encoded["_word"], learned.word)
+    def decode(self, encoded: Encoded, learned: LearnedSequence | LearnedText) -> pa.Array:
+        if isinstance(learned, LearnedText):
+            return self._levels["word"].decode(encoded["_word"], learned.word)
+        ids = np.asarray(encoded)
+        return super().decode(ids, learned) if self.level == "word" else self._levels["char"].decode(ids, learned)
 
     @property
     def learned_type(self) -> type[Learned]:  # type: ignore[override] # the one type that depends on a parameter

@@ -43,7 +43,7 @@ class LearnedTimeseries(Learned):
     max_timeseries_length: int = 1
 
 
-class Timeseries(Feature):
+class Timeseries(Feature[Lengths, LearnedTimeseries]):
     """Read series of numbers as rows of a float32 matrix, cut or padded to one length.
 
     A cell is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. A place without a
@@ -95,7 +95,6 @@ class Timeseries(Feature):
     """
 
     kind = "timeseries"
-    learned_type = LearnedTimeseries
 
     def __init__(
         self,

@@ -12,11 +12,12 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ColumnError
-from daskprep.features.base import Learned
+from daskprep.features.base import Learned, LearnedT
 from daskprep.features.cells import as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import valid_mask
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
+from daskprep.summaries.base import SummaryT
 from daskprep.tokenizers import Tokenizer, get_tokenizer
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
@@ -197,7 +198,7 @@ def _with_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ..
     return pa.concat_arrays([tokens, alone]).take(pa.array(source))
 
 
-class TokenFeature(Feature):
+class TokenFeature(Feature[SummaryT, LearnedT]):
     """A feature whose parsed cells are lists of tokens."""
 
     tokenizer: str | Callable[..., Any]
@@ -234,7 +235,7 @@ class TokenFeature(Feature):
     def cells(self, parsed: pa.Array) -> pa.Array:
         return joined_cells(parsed)
 
-    def learn_fill(self, summary: ColumnSummary) -> Any:
+    def learn_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
         return split_cell(super().learn_fill(summary))
 
     def special_symbols_in_use(self) -> SpecialSymbols:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,7 @@ from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.kernels import list_of, list_offsets, parse_float_lists, string_views, strings
-from daskprep.summaries import Lengths
+from daskprep.summaries import ColumnSummary, Lengths
 
 __all__ = ["LearnedVector", "Vector", "any_in_row", "number_lists", "rows_as_lists", "without"]
 
@@ -30,7 +30,7 @@ class LearnedVector(Learned):
     vector_size: int = 1
 
 
-class Vector(Feature):
+class Vector(Feature[Lengths, LearnedVector]):
     """Read cells of equally many numbers as rows of a float32 matrix.
 
     A cell is a list or array, a single number, or text such as "0.5 1e-3" or "[0.5, 1e-3]". A cell with
@@ -63,7 +63,6 @@ class Vector(Feature):
     """
 
     kind = "vector"
-    learned_type = LearnedVector
 
     def __init__(
         self,
@@ -106,8 +105,8 @@ class Vector(Feature):
             )
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
-    def learn_column(self, summary: Any) -> LearnedVector:
-        learned = cast("LearnedVector", super().learn_column(summary))
+    def learn_column(self, summary: ColumnSummary[Lengths]) -> LearnedVector:
+        learned = super().learn_column(summary)
         if learned.fill_value is None:
             return learned
         return dataclasses.replace(learned, fill_value=self._numbers_of(learned.fill_value, learned.vector_size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import pandas as pd
@@ -11,7 +12,9 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 import daskprep as dp
 from daskprep.errors import ConfigError
+from daskprep.features import Learned
 from daskprep.features.media import MediaFeature
+from daskprep.summaries import Range
 
 
 def made(base, name, **attributes):
@@ -96,3 +99,18 @@ def test_the_contract_is_small():
     estimator = {"fit", "transform", "get_feature_names_out"}
     names = {name for name in dir(dp.Feature) if not name.startswith("_")} - mixins - estimator
     assert len(names) <= 20
+
+
+def test_what_a_type_learns_follows_from_its_parameters():
+    @dataclass(frozen=True, kw_only=True)
+    class LearnedLength(Learned):
+        longest: int = 0
+
+    class Length(dp.Feature[Range, LearnedLength]):
+        kind = "length"
+
+    class Wide(Length):
+        pass
+
+    assert Length.learned_type is Wide.learned_type is LearnedLength
+    assert dp.Feature.learned_type is Learned
