@@ -54,6 +54,7 @@ __all__ = [
     "survey",
     "tabulate_source",
     "told_ahead",
+    "told_by_numbers",
 ]
 
 
@@ -112,8 +113,12 @@ def told_ahead(features: Mapping[str, Contract], source: Source, split: Any = No
         return None
     if split is not None and (split.columns or (split.counts_rows and source.row_counts is None)):
         return None
-    census = [_counted(rows) for rows in source.row_counts or [0] * source.npartitions]
-    return surroundings({}, census, split, None)
+    return told_by_numbers(source.row_counts or [0] * source.npartitions, split)
+
+
+def told_by_numbers(rows: Sequence[int], split: Any) -> list[Surroundings]:
+    """Return what partitions of so many rows must know where no cell decides: the numbers of their rows say all."""
+    return surroundings({}, [PartitionCensus(count, {}, RowCounts(count, count)) for count in rows], split, None)
 
 
 def _surveyed(features: Mapping[str, Contract], split: Any) -> dict[str, Contract]:
@@ -133,10 +138,6 @@ def surroundings(
         return told
     rows = split.plan([one.split for one in census], read_again)
     return [Surroundings(one.number, one.carries, chooser) for one, chooser in zip(told, rows, strict=True)]
-
-
-def _counted(rows: int) -> PartitionCensus:
-    return PartitionCensus(rows, {}, RowCounts(rows, rows))
 
 
 def _census(around: Mapping[str, Contract], split: Any, number: int, table: pa.Table) -> PartitionCensus:

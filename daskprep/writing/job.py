@@ -7,14 +7,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
-from daskprep.features.fitting import learn_partitions, surroundings, told_ahead
+from daskprep.features.fitting import learn_partitions, surroundings, told_ahead, told_by_numbers
 from daskprep.features.missing import drops_missing
 from daskprep.features.table import PartitionCensus, Surroundings, around_while_learning, source_columns
 from daskprep.inline import InlineExecutor
@@ -37,6 +37,7 @@ from daskprep.writing.passes import (
     Scanned,
     count_classes,
     look_again,
+    place_by_numbers,
     placed_name,
     scan_and_summarize,
     summarize,
@@ -59,8 +60,28 @@ _SAVING_THREADS = 2
 _NO_ROWS = "the data has no rows: there is nothing to write"
 
 _Files = dict[str, FileEntry]
-# What was learned, its handle for tasks, what goes where, and the files that it is saved in, once they are written.
-_Planned = tuple[Mapping[str, "Learned"], SavedLearned, Plan, Future[_Files]]
+
+
+class _Planned(NamedTuple):
+    """What is known before rows are encoded.
+
+    Attributes
+    ----------
+    saved : SavedLearned
+        The handle of what was learned, for tasks.
+    plan : Plan
+        What goes where.
+    told : list of Surroundings
+        What each partition must know to be encoded.
+    state : Future
+        The files in which what was learned is saved, once they are written.
+    """
+
+    learned: Mapping[str, Learned]
+    saved: SavedLearned
+    plan: Plan
+    told: list[Surroundings]
+    state: Future[_Files]
 
 
 @dataclass(frozen=True)
@@ -109,7 +130,7 @@ class WriteJob:
             resumed = self._resumed()
             if resumed is None:
                 self.all_scratch.remove_all()
-            learned, saved, plan, state = resumed or self._planned(background)
+            learned, saved, plan, told, state = resumed or self._planned(background)
             if state.done():
                 state.result()
             rows = self._rows(plan)
@@ -122,7 +143,7 @@ class WriteJob:
             receipts = [written[part.receipt] for part in parts if part.receipt in written]
             # Whoever wrote them may have been killed before they were flushed.
             flushed = background.submit(self.version.sync, [name for one in receipts for name in one.files])
-            receipts += self._write_rows(rows, saved, missing, background)
+            receipts += self._write_rows(rows, saved, told, missing, background)
             files = {name: entry for one in receipts for name, entry in one.files.items()}
             files |= {**state.result(), **fixed.result(), **self._write_rejects(plan, receipts)}
             flushed.result()
@@ -137,7 +158,7 @@ class WriteJob:
         self.all_scratch.remove_all()
 
     def _repair(self, committed: Manifest, damaged: Set[str], background: Executor) -> None:
-        _, saved, plan, _ = self._planned(background)
+        _, saved, plan, told, _ = self._planned(background)
         if plan.layout != committed.layout:
             raise CorruptDatasetError(
                 f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
@@ -152,7 +173,7 @@ class WriteJob:
             for number in range(plan.layout.parts(split))
             if every or not damaged.isdisjoint(plan.layout.part_files(split, number))
         ]
-        receipts = self._write_rows(self._rows(plan), saved, parts, background)
+        receipts = self._write_rows(self._rows(plan), saved, told, parts, background)
         if REJECTS in damaged:
             self._write_rejects(plan, receipts)
 
@@ -174,8 +195,10 @@ class WriteJob:
             state.result()  # an error, or what tasks elsewhere read
         placed = self._place(scanned, told, saved)
         around = self._looking_around
-        carries = [one.carries for one in surroundings(around, [one.edges for one in placed], None, None)]
-        placement = Placement.of(scanned.row_counts or (), [one.counts for one in placed], carries if around else ())
+        carried = surroundings(around, [one.edges for one in placed], None, None)
+        if not self._looks_at_cells:
+            carried = [dataclasses.replace(one, rows=each.rows) for one, each in zip(carried, told, strict=True)]
+        placement = Placement.of(scanned.row_counts or (), [one.counts for one in placed])
         if not placement.rows:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
@@ -186,7 +209,7 @@ class WriteJob:
         plan = Plan(layout, placement, tuple(one.rejects for one in placed))
         if not around:
             state = background.submit(self._save_checkpoint, plan, state)
-        return learned, saved, plan, state
+        return _Planned(learned, saved, plan, carried, state)
 
     def _save_checkpoint(self, plan: Plan, state: Future[_Files]) -> _Files:
         entries = state.result()
@@ -204,9 +227,11 @@ class WriteJob:
         if not all(self._usable(plan, number) for number in range(len(plan.placement.source_rows))):
             return None
         saved = SavedLearned(self.version)
+        rows = plan.placement.source_rows
+        told = told_by_numbers(rows, None if self._looks_at_cells else self.recipe.split)
         state: Future[_Files] = Future()
         state.set_result(entries)
-        return saved.load(self.recipe.features), saved, plan, state
+        return _Planned(saved.load(self.recipe.features), saved, plan, told, state)
 
     def _usable(self, plan: Plan, number: int) -> bool:
         """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
@@ -214,7 +239,8 @@ class WriteJob:
             return False
         if intact(self.scratch, encoded_name(number)):
             return True
-        return intact(self.scratch, parsed_name(number)) and intact(self.scratch, placed_name(number))
+        placed = not self._looks_at_cells or intact(self.scratch, placed_name(number))
+        return placed and intact(self.scratch, parsed_name(number))
 
     @property
     def scratch(self) -> Folder:
@@ -272,6 +298,11 @@ class WriteJob:
     def _looking_around(self) -> dict[str, Feature]:
         return {name: one for name, one in self.recipe.features.items() if one.around is not None}
 
+    @property
+    def _looks_at_cells(self) -> bool:
+        """Whether cells decide where a row goes; else the numbers of rows say all, and nothing is kept of it."""
+        return bool(self.recipe.dropping or self.recipe.assigning)
+
     def _surroundings(self, census: list[PartitionCensus], scanned: ScratchSource) -> list[Surroundings]:
         recipe = self.recipe
         dropping = [name for name, feature in recipe.features.items() if drops_missing(feature)]
@@ -309,8 +340,11 @@ class WriteJob:
     def _place(self, scanned: ScratchSource, told: Sequence[Surroundings], saved: SavedLearned) -> list[Placed]:
         recipe = self.recipe
         around = self._looking_around
+        if not self._looks_at_cells and not around:
+            pairs = list(zip(told, scanned.row_counts or (), strict=True))
+            return partitions.run("place", _place_by_numbers, None, pairs)
         starts = np.concatenate(([0], np.cumsum(np.array(scanned.row_counts, np.int64))))
-        place = Place(recipe.dropping, around, saved, recipe.features, self.scratch, starts)
+        place = Place(recipe.dropping, around, saved, recipe.features, self.scratch, starts, self._looks_at_cells)
         columns = scanned.wanted(list({**recipe.dropping, **around}), recipe.assigning)
         plans: Sequence[Any] = [None] * scanned.npartitions
         if recipe.balance is not None:
@@ -334,7 +368,12 @@ class WriteJob:
     # -- rows
 
     def _write_rows(
-        self, rows: EncodedRows, saved: SavedLearned, parts: Sequence[Part], background: Executor
+        self,
+        rows: EncodedRows,
+        saved: SavedLearned,
+        told: Sequence[Surroundings],
+        parts: Sequence[Part],
+        background: Executor,
     ) -> list[Receipt]:
         """Encode the partitions that some parts take their rows from, and write the parts."""
         here = partitions.is_in_process()
@@ -354,7 +393,16 @@ class WriteJob:
         scanned = ScratchSource(
             self.scratch, rows.placement.source_rows, list(self.recipe.features), self.recipe.assigning
         )
-        encode = Encode(self.recipe.features, saved, rows, scanned, self.scratch, frees=not rows.placement.carries)
+        encode = Encode(
+            self.recipe.features,
+            saved,
+            rows,
+            scanned,
+            self.scratch,
+            placed=self._looks_at_cells,
+            frees=not self._looking_around,
+        )
+        asked = [told[number] for number in numbers]
         if here and rows.seed is None:
             # A part waits for the rows of a few partitions at most: they need not be written in between.
             advance = self.progress.stage("encoding and writing", total=len(parts), unit="parts")
@@ -363,12 +411,10 @@ class WriteJob:
                 [(places[run.partition], part.split) for run in rows.pieces_of(part.split, part.number)]
                 for part in parts
             ]
-            results = partitions.chained(
-                "encode", encode.by_split, numbers, "write", writer, parts, needs, advance=flush
-            )
+            results = partitions.chained("encode", encode.by_split, asked, "write", writer, parts, needs, advance=flush)
         else:
             encoded = self.progress.stage("encoding", total=len(numbers), unit="partitions")
-            partitions.run("encode", _apply, encode, numbers, advance=lambda count: encoded(rows=count))
+            partitions.run("encode", _apply, encode, asked, advance=lambda count: encoded(rows=count))
             advance = self.progress.stage("writing", total=len(parts), unit="parts")
             results = partitions.run("write", _apply, writer, parts, advance=flush)
         for future in flushed:
@@ -409,6 +455,10 @@ def _background() -> Executor:
 
 def _apply(task: Any, argument: Any, *table: pa.Table) -> Any:
     return task(argument, *table)
+
+
+def _place_by_numbers(_: None, argument: tuple[Surroundings, int]) -> Placed:
+    return place_by_numbers(*argument)
 
 
 def _census_of(scanned: Scanned) -> tuple[int, PartitionCensus]:

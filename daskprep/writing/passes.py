@@ -21,6 +21,7 @@ from daskprep.features.table import (
     read_columns,
     summarize_columns,
 )
+from daskprep.sources.base import rows_alone
 from daskprep.split import DROPPED, TRAIN
 from daskprep.summaries import FrameSummary
 from daskprep.writing.carried import Carried
@@ -42,6 +43,7 @@ __all__ = [
     "Scanned",
     "count_classes",
     "look_again",
+    "place_by_numbers",
     "placed_name",
     "scan_and_summarize",
     "summarize",
@@ -111,7 +113,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class Place:
-    """Chooses split and repeats of every row of a scanned partition, and keeps both as scratch."""
+    """Chooses split and repeats of every row of a scanned partition, and keeps both as scratch if it `saves`."""
 
     dropping: Mapping[str, Feature]
     around: Mapping[str, Feature]
@@ -119,6 +121,7 @@ class Place:
     features: Mapping[str, Feature]
     scratch: Folder
     starts: np.ndarray
+    saves: bool
 
     def splits(self, around: Surroundings, parsed: Parsed, source: pa.Table) -> np.ndarray:
         """Return the split of each row."""
@@ -130,16 +133,35 @@ class Place:
         learned = self.learned.load(self.features)
         splits = self.splits(around, parsed, source)
         repeats = row_repeats(splits, balance, source)
+        edges = census_columns(self.around, None, parsed, source, learned)
+        if not self.saves:
+            return Placed(_counts(splits, repeats), edges, 0)
         rejects = 0
         if (splits == DROPPED).any():
             first = int(self.starts[around.number])
             rejects = save_rejects(self.scratch, around.number, rejects_of(self.dropping, learned, parsed, first))
-        counts = tuple(int(repeats[splits == code].sum()) for code in SPLITS.values())
         columns = {"split": splits} if balance is None else {"split": splits, "repeats": repeats}
         placed = pa.table(columns)
         with write_checked(self.scratch, placed_name(around.number)) as write:
             write(_ipc_bytes(placed))
-        return Placed(counts, census_columns(self.around, None, parsed, source, learned), rejects)
+        return Placed(_counts(splits, repeats), edges, rejects)
+
+
+def place_by_numbers(around: Surroundings, rows: int) -> Placed:
+    """Do what `Place` does where no cell is looked at; nothing is read, and nothing kept."""
+    splits, repeats = _by_numbers(around, rows)
+    return Placed(_counts(splits, repeats), PartitionCensus(rows, {}), 0)
+
+
+def _by_numbers(around: Surroundings, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return split and repeats of each row of a partition where the numbers of rows say all."""
+    source = rows_alone(rows)
+    splits = row_splits({}, None, around, Parsed(rows, {}, {}), source)
+    return splits, row_repeats(splits, None, source)
+
+
+def _counts(splits: np.ndarray, repeats: np.ndarray) -> tuple[int, ...]:
+    return tuple(int(repeats[splits == code].sum()) for code in SPLITS.values())
 
 
 def count_classes(shared: tuple[Place, Any], around: Surroundings, table: pa.Table) -> Any:
@@ -154,7 +176,8 @@ class Encode:
     """Encodes the rows of a placed partition in the order of its splits.
 
     A partition that has been encoded before, by a task whose worker died or by a write that was killed, is left.
-    With `frees` the parsed rows are removed, since nothing will ask for them again.
+    With `placed` the splits and repeats of rows lie in scratch, else they follow from the numbers of the rows. With
+    `frees` the parsed rows are removed, since nothing will ask for them again.
     """
 
     features: Mapping[str, Feature]
@@ -162,25 +185,26 @@ class Encode:
     rows: EncodedRows
     source: ScratchSource
     scratch: Folder
+    placed: bool
     frees: bool
 
-    def __call__(self, number: int) -> int:
+    def __call__(self, around: Surroundings) -> int:
+        number = around.number
         if not intact(self.scratch, encoded_name(number)):
-            save_encoded(self.scratch, self.rows, number, *self._encoded(number))
+            save_encoded(self.scratch, self.rows, number, *self._encoded(around))
         if self.frees:
             self.scratch.remove(parsed_name(number))
         return int(self.rows.placement.counts[number].sum())
 
-    def by_split(self, number: int) -> dict[str, dict[str, Carried]]:
+    def by_split(self, around: Surroundings) -> dict[str, dict[str, Carried]]:
         """Return the encoded rows of a partition instead of saving them."""
-        return by_split(self.rows, *self._encoded(number))
+        return by_split(self.rows, *self._encoded(around))
 
-    def _encoded(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs]:
-        placement, learned = self.rows.placement, self.learned.load(self.features)
-        splits, repeats = self._placed(number)
+    def _encoded(self, around: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs]:
+        placement, learned, number = self.rows.placement, self.learned.load(self.features), around.number
+        splits, repeats = self._placed(number) if self.placed else _by_numbers(around, placement.source_rows[number])
         keep = splits != DROPPED
         parsed = parsed_of(self.source.read(number, self.source.wanted(list(self.features))))
-        around = Surroundings(number, placement.carries[number] if placement.carries else {})
         columns = completed_columns(self.features, learned, around, parsed)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
         outputs = encoded_outputs(self.features, learned, columns, keep, carried=True)

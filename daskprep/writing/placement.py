@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,21 +27,14 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class Placement:
-    """For each partition: its rows in the source, and those that are written to each split, repeats counted.
-
-    `carries` is what each partition's columns must know of the others to be encoded.
-    """
+    """For each partition: its rows in the source, and those that are written to each split, repeats counted."""
 
     source_rows: tuple[int, ...]
     counts: np.ndarray
-    carries: tuple[Mapping[str, Any], ...]
 
     @classmethod
-    def of(
-        cls, source_rows: Sequence[int], counts: Sequence[Sequence[int]], carries: Sequence[Mapping[str, Any]]
-    ) -> Placement:
-        table = np.array(counts, np.int64).reshape(len(source_rows), len(SPLITS))
-        return cls(tuple(source_rows), table, tuple(carries))
+    def of(cls, source_rows: Sequence[int], counts: Sequence[Sequence[int]]) -> Placement:
+        return cls(tuple(source_rows), np.array(counts, np.int64).reshape(len(source_rows), len(SPLITS)))
 
     @property
     def rows(self) -> dict[str, int]:

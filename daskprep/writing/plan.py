@@ -65,5 +65,5 @@ class Plan:
         """Return what `to_bytes` was given."""
         content = json.loads(data)
         state = {name: FileEntry(*entry) for name, entry in content["state"].items()}
-        placement = Placement.of(content["source_rows"], content["counts"], ())
+        placement = Placement.of(content["source_rows"], content["counts"])
         return cls(Layout.from_dict(content["layout"]), placement, tuple(content["rejects"])), state

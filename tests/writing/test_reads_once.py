@@ -17,7 +17,7 @@ import daskprep as dp
 from daskprep import classes
 from daskprep.dataset import Dataset
 from daskprep.sources import as_source, frames, read_files
-from daskprep.writing import passes
+from daskprep.writing import passes, scratch
 from daskprep.writing.parts import PartWriter
 
 ROWS = 240
@@ -132,6 +132,10 @@ def balanced() -> dp.Preprocessor:
     return plain(split=dp.StratifiedSplit("city"), balance=dp.Oversample("city", ratio=0.7))
 
 
+def at_random() -> dp.Preprocessor:
+    return plain(split=dp.RandomSplit())
+
+
 def by_time() -> dp.Preprocessor:
     return plain(split=dp.DatetimeSplit("listed"))
 
@@ -192,11 +196,24 @@ def test_only_the_columns_that_are_needed_are_read(table, tmp_path, monkeypatch)
     assert asked == [["price", "city"]] * 6
 
 
-def test_a_write_that_was_killed_after_placing_reads_nothing_again(counted, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("make", "times"), [(plain, 1), (at_random, 1), (balanced, 4), (dropping, 3)])
+def test_rows_between_passes_are_read_only_for_what_cells_decide(table, tmp_path, monkeypatch, make, times):
+    source, _ = counted_parquet(table, tmp_path, monkeypatch)
+    reads, placed = [], []
+    read, place = scratch.ScratchPiece.read, passes.Place.__call__
+    monkeypatch.setattr(scratch.ScratchPiece, "read", lambda self, names: reads.append(self.name) or read(self, names))
+    monkeypatch.setattr(passes.Place, "__call__", lambda self, *given: placed.append(given) or place(self, *given))
+    make().fit_write(source, tmp_path / "a.dp")
+    assert set(Counter(reads).values()) == {times}
+    assert bool(placed) == (times > 1)
+
+
+@pytest.mark.parametrize("make", [plain, at_random, balanced])
+def test_a_write_that_was_killed_after_placing_reads_nothing_again(counted, tmp_path, monkeypatch, make):
     source, reads = counted
 
     def write() -> Dataset:
-        return balanced().fit_write(source, tmp_path / "a.dp", version="1")
+        return make().fit_write(source, tmp_path / "a.dp", version="1")
 
     with monkeypatch.context() as patch:
         patch.setattr(PartWriter, "__call__", None)
