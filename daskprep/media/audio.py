@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, BinaryIO, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from daskprep.media.wav import plain_samples
 
 __all__ = ["FORMATS", "AudioRecipe", "AudioSource", "audio_info", "decode_audio", "encode_wav"]
 
-AudioSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer | npt.NDArray[Any] | BinaryIO
+AudioSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank"]
 WindowType = Literal["bartlett", "blackman", "hamming", "hann"]
 Norm = Literal["per_file"]
@@ -185,7 +185,7 @@ def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None
         raise ConfigError(f"{name} is {value!r}: expected one of {choices}.{did_you_mean(value, choices)}")
 
 
-def decode_audio(source: AudioSource, recipe: AudioRecipe, rate: int | None = None) -> npt.NDArray[np.float32]:
+def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
     """Return samples at the rate of the recipe, the mean of all channels, no more of them than the recipe needs.
 
     Integers become fractions of their range. A WAV, AIFF or MP3 file that breaks off gives the samples that it holds.
@@ -194,28 +194,20 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe, rate: int | None = No
 
     Parameters
     ----------
-    source : bytes, buffer, binary file or array
-        An encoded sound; or samples, of which the shorter of two axes counts the channels.
+    source : bytes or buffer
+        An encoded sound.
     recipe : AudioRecipe
         What is wanted.
-    rate : int, optional
-        Samples per second of an array, by default those of the recipe. Files say themselves what theirs is.
 
     Raises
     ------
     MediaError
         The source cannot be decoded, holds no samples, or something that a sound cannot be.
     """
-    plain = None
-    if isinstance(source, np.ndarray):
-        plain = _channels_last(source), recipe.sampling_rate if rate is None else rate
-    elif "WAV" in recipe.formats and not hasattr(source, "read"):
-        plain = plain_samples(memoryview(source))
-        if plain is not None:
-            _check_length(len(plain[0]), plain[1], recipe)
+    plain = plain_samples(memoryview(source)) if "WAV" in recipe.formats else None
     if plain is not None:
         found, rate = plain
-        _check_rate(rate, recipe.sampling_rate)
+        _check_length(len(found), rate, recipe)
         samples = _mean_channel(_as_floats(found[: _wanted_frames(recipe, rate)]))
         is_bounded = found.dtype.kind != "f"
     else:
@@ -239,8 +231,6 @@ def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
 
 def audio_info(source: AudioSource, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
     """Return frames (None if the file does not say), samples per second and channels, from the header alone."""
-    if isinstance(source, np.ndarray):
-        raise MediaError("is an array, which does not tell its sampling rate")
     with _opened(source, formats) as (file, frames):
         _check_rate(int(file.samplerate))
         return frames, int(file.samplerate), int(file.channels)
@@ -272,55 +262,29 @@ def _soundfile() -> Any:
     return soundfile
 
 
-class _Stream:
-    """A binary file as libsndfile wants it: an error inside its callbacks would be printed, and taken for the end."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self.file = file
-        self.failure: Exception | None = None
+class _File(io.BytesIO):
+    """A file in memory, before whose start libsndfile seeks when it probes."""
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        try:
-            start = self.file.seek(0, whence) if whence else 0
-            return self.file.seek(max(0, start + offset))  # libsndfile seeks before the start when it probes
-        except Exception as error:  # whatever a remote file system raises; `_opened` raises it again
-            self.failure = error
-            return 0
-
-    def tell(self) -> int:
-        return self.file.tell()
-
-    def read(self, size: int) -> bytes:
-        try:
-            return self.file.read(size)
-        except Exception as error:
-            self.failure = error
-            return b""
+        start = super().seek(0, whence) if whence else 0
+        return super().seek(max(0, start + offset))
 
 
 @contextmanager
-def _opened(source: Any, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
+def _opened(source: AudioSource, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
     """Open an encoded sound; give the file and its number of frames, if it is known."""
     soundfile = _soundfile()
-    stream = _Stream(source if hasattr(source, "read") else io.BytesIO(source))
-    name = _find_format(stream)
+    name = _find_format(bytes(memoryview(source)[:12]))
     _check_format(name, formats)
     try:
-        with soundfile.SoundFile(stream) as file:
+        with soundfile.SoundFile(_File(source)) as file:
             _check_format(VARIANTS.get(file.format, file.format), formats)
             yield file, int(file.frames) if 0 <= file.frames < 1 << 62 else None
     except soundfile.SoundFileError as error:
-        if stream.failure is None:
-            raise MediaError(f"cannot be decoded as {name}: {getattr(error, 'error_string', error)}") from error
-    if stream.failure is not None:
-        raise MediaError(f"cannot be read: {stream.failure}") from stream.failure
+        raise MediaError(f"cannot be decoded as {name}: {getattr(error, 'error_string', error)}") from error
 
 
-def _find_format(stream: _Stream) -> str:
-    head = stream.read(12)
-    stream.seek(0)
-    if stream.failure is not None:
-        raise MediaError(f"cannot be read: {stream.failure}") from stream.failure
+def _find_format(head: bytes) -> str:
     for name, signature in SIGNATURES.items():
         if re.match(signature, head, re.DOTALL):
             return name

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -34,7 +34,7 @@ __all__ = [
     "infer_size", "prepare", "to_classes",
 ]  # fmt: skip
 
-ImageSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer | BinaryIO | Array
+ImageSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 ResizeMethod = Literal["interpolate", "crop_or_pad"]
 Decoder = Literal["pillow", "simplejpeg", "opencv"]
 
@@ -149,7 +149,7 @@ def _check_choice(name: str, value: object, options: Sequence[object]) -> None:
 
 
 def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
-    """Decode an image file, or bring an array to size, as uint8 (channels, height, width).
+    """Decode an image file as uint8 (channels, height, width).
 
     EXIF orientation is carried out, palettes become colours, CMYK becomes RGB, of animations the first frame counts.
     16-bit grey is scaled to 8 bits by 1/257, and floats from 0..1. A file that is cut short or broken is a
@@ -162,8 +162,8 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
 
     Parameters
     ----------
-    source : bytes, memoryview, pyarrow.Buffer, binary file or numpy.ndarray
-        The file's content; or pixels, see `daskprep.media.pixels.image_of`.
+    source : bytes, memoryview or pyarrow.Buffer
+        The file's content.
     recipe : ImageRecipe
         What comes out.
     out : numpy.ndarray, optional
@@ -177,14 +177,10 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     if out is not None and (out.shape != recipe.shape or out.dtype != np.uint8):
         raise ValueError(f"out is {out.dtype} of shape {out.shape}: expected uint8 of shape {recipe.shape}.")
     pillow()
-    if isinstance(source, np.ndarray):
-        image = pixels.image_of(source, recipe.mask)
-        _check_size(image.size, recipe.max_pixels)
-    else:
-        data = bytes(source.read() if hasattr(source, "read") else source)
-        with _media_errors():
-            file = _open(io.BytesIO(data), recipe.formats, recipe.max_pixels)
-            image = pixels.upright(_load(file, data, recipe))
+    data = bytes(source)
+    with _media_errors():
+        file = _open(data, recipe.formats, recipe.max_pixels)
+        image = pixels.upright(_load(file, data, recipe))
     out = np.empty(recipe.shape, np.uint8) if out is None else out
     pixels.fit(image, pixels.MODES[recipe.channels], recipe.resize_method == "crop_or_pad", recipe.mask, out)
     return out
@@ -198,33 +194,23 @@ def image_size(
     A palette counts as colours, and a transparent colour as alpha.
     """
     pillow()
-    if isinstance(source, np.ndarray):
-        image: Image.Image = pixels.image_of(source)
-        _check_size(image.size, max_pixels)
-        turned = False
-    else:
-        file: Any = source if hasattr(source, "read") else io.BytesIO(source)
-        with _media_errors():
-            image = _open(file, formats, max_pixels)
-            turned = pixels.orientation(image) >= 5
+    with _media_errors():
+        image = _open(source, formats, max_pixels)
+        turned = pixels.orientation(image) >= 5
     width, height = image.size[::-1] if turned else image.size
     return height, width, len(pixels.natural_mode(image))
 
 
-def infer_size(
-    sizes: Sequence[tuple[int, int, int]], max_height: int = 256, max_width: int = 256, equal: bool = False
-) -> tuple[int, int, int]:
+def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width: int) -> tuple[int, int, int]:
     """Choose a height, a width and a number of channels for images of the given ones.
 
-    Sizes are rounded means, and no larger than allowed; with `equal`, both are the smaller one. Channels are 1, 2 or 4
-    if more than half of the images have so many, else 3.
+    Sizes are rounded means, and no larger than allowed. Channels are 1, 2 or 4 if more than half of the images have so
+    many, else 3.
     """
     if not sizes:
         raise MediaError("no image of the sample can be read: expected at least one. Give height, width and channels.")
     height = min(round(sum(size[0] for size in sizes) / len(sizes)), max_height)
     width = min(round(sum(size[1] for size in sizes) / len(sizes)), max_width)
-    if equal:
-        height = width = min(height, width)
     counts = [size[2] for size in sizes]
     return height, width, next((few for few in (1, 2, 4) if 2 * counts.count(few) > len(counts)), 3)
 
@@ -253,16 +239,11 @@ def _media_errors() -> Iterator[None]:
         raise MediaError(f"it is broken or cut short: {error}") from error
 
 
-def _open(file: BinaryIO, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
+def _open(source: ImageSource, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
     """Read the header of an image of an allowed format and size."""
     from PIL import features  # noqa: PLC0415 Pillow is optional
 
-    if file.seekable():
-        file.seek(0)
-    else:
-        file = io.BytesIO(file.read())
-    start = file.read(30)
-    file.seek(0)
+    start = bytes(memoryview(source)[:30])
     name = next((name for name, row in _FORMATS.items() if row[0].match(start)), None)
     if name is None or name not in formats:
         found = f"it is a {name} file" if name else f"it is no image: it starts with {start[:12]!r}"
@@ -271,7 +252,7 @@ def _open(file: BinaryIO, formats: Sequence[str], max_pixels: int) -> ImageFile.
         if not features.check_module("webp"):
             raise MediaError("it is a WEBP file, which the installed Pillow was built without.")
         _check_size(_webp_size(start), max_pixels)  # Pillow makes room for all pixels to read the header
-    image: ImageFile.ImageFile = _reader(name)(file)
+    image: ImageFile.ImageFile = _reader(name)(io.BytesIO(source))
     _check_size(image.size, max_pixels)
     return image
 

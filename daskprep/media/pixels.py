@@ -90,7 +90,7 @@ def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
     return image if image.mode == mode else image.convert(mode)
 
 
-def image_of(values: Array, labels: bool = False) -> Image.Image:
+def image_of(values: Array) -> Image.Image:
     """Make an image of an array (height, width), (height, width, channels) or (channels, height, width).
 
     It is channels first if the first axis has 1 to 4 entries and the last has not. Types are uint8, uint16, bool, and
@@ -108,7 +108,7 @@ def image_of(values: Array, labels: bool = False) -> Image.Image:
         )
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[:, :, 0]
-    return Image.fromarray(np.ascontiguousarray(scale_to_bytes(values, labels)))
+    return Image.fromarray(np.ascontiguousarray(scale_to_bytes(values)))
 
 
 def orientation(image: Image.Image) -> int:
@@ -246,10 +246,10 @@ def encode_png(image: Array | Image.Image) -> bytes:
     return file.getvalue()
 
 
-def class_map(images: Iterable[Pixels], most: int = 128, two_levels: bool = False) -> Pixels:
+def class_map(images: Iterable[Pixels], most: int = 128) -> Pixels:
     """Return the distinct colours of masks (channels, height, width), sorted, as an array (classes, channels).
 
-    A `MediaError` tells of more than `most` colours. With `two_levels`, pixels are rounded to 0 and 255 before.
+    A `MediaError` tells of more than `most` colours.
     """
     colours: set[int] = set()
     channels = 0
@@ -257,7 +257,7 @@ def class_map(images: Iterable[Pixels], most: int = 128, two_levels: bool = Fals
         if channels and image.shape[0] != channels:
             raise MediaError(f"masks have {channels} and {image.shape[0]} channels: expected the same for all.")
         channels = image.shape[0]
-        colours.update(np.unique(_packed(_rounded(image, two_levels))).tolist())
+        colours.update(np.unique(_packed(image)).tolist())
         if len(colours) > most:
             raise MediaError(
                 f"masks have more than {most} colours: expected one per class. JPEG blurs masks; PNG keeps them."
@@ -269,20 +269,17 @@ def class_map(images: Iterable[Pixels], most: int = 128, two_levels: bool = Fals
 def to_classes(image: Pixels, colours: Pixels, two_levels: bool = False) -> tuple[Pixels, int]:
     """Map a mask (channels, height, width) to classes (height, width); also count pixels of colours that are none.
 
-    `colours` comes from `class_map`: class k has the colour `colours[k]`. Pixels of any other colour are class 0.
+    `colours` comes from `class_map`: class k has the colour `colours[k]`. Pixels of any other colour are class 0. With
+    `two_levels`, they are rounded to 0 and 255 before.
     """
     if image.shape[0] != colours.shape[1]:
         raise MediaError(f"the mask has {image.shape[0]} channels: expected {colours.shape[1]}.")
     known = _packed(colours.T[:, :, np.newaxis])[:, 0]
-    packed = _packed(_rounded(image, two_levels))
+    packed = _packed((image >= 128) * np.uint8(255) if two_levels else image)
     places = np.minimum(np.searchsorted(known, packed), len(known) - 1)
     unseen = known[places] != packed
     places[unseen] = 0
     return places.astype(np.uint8), int(np.count_nonzero(unseen))
-
-
-def _rounded(image: Pixels, two_levels: bool) -> Pixels:
-    return (image >= 128) * np.uint8(255) if two_levels else image
 
 
 def _packed(image: Pixels) -> NDArray[np.uint32]:

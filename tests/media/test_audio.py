@@ -1,5 +1,6 @@
 import io
 import pickle
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -55,21 +56,16 @@ def test_every_format_gives_the_samples(format, subtype, tolerance):
     np.testing.assert_allclose(samples, tone(), rtol=0, atol=tolerance)
 
 
-def test_every_kind_of_source_gives_the_same(tmp_path):
+def test_every_kind_of_source_gives_the_same():
     content = encoded(tone(), format="FLAC")
     expected = decode_audio(content, RAW)
-    for source in (bytearray(content), memoryview(content), pa.py_buffer(content), io.BytesIO(content)):
+    for source in (bytearray(content), memoryview(content), pa.py_buffer(content)):
         np.testing.assert_array_equal(decode_audio(source, RAW), expected)
-    (tmp_path / "tone.raw").write_bytes(content)
-    with (tmp_path / "tone.raw").open("rb") as file:
-        np.testing.assert_array_equal(decode_audio(file, RAW), expected)
 
 
 def test_channels_are_averaged():
     stereo = np.stack([tone(), -0.5 * tone()], axis=1)
     np.testing.assert_allclose(decode_audio(encoded(stereo, subtype="FLOAT"), RAW), 0.25 * tone(), atol=1e-7)
-    np.testing.assert_allclose(decode_audio(stereo, RAW), 0.25 * tone(), atol=1e-7)
-    np.testing.assert_allclose(decode_audio(stereo.T, RAW), 0.25 * tone(), atol=1e-7)
 
 
 def test_integers_of_an_array_become_fractions_of_their_range():
@@ -79,7 +75,8 @@ def test_integers_of_an_array_become_fractions_of_their_range():
         (np.int16, -32768, 0),
         (np.int32, -(2**31), 0),
     ]:
-        np.testing.assert_array_equal(decode_audio(np.array([lowest, middle], dtype), RAW), [-1, 0])
+        content = encode_wav(np.array([lowest, middle], dtype), 16_000)
+        np.testing.assert_array_equal(decode_audio(content, RAW), [-1, 0])
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.uint16])
@@ -87,13 +84,13 @@ def test_every_step_of_16_bits_is_exact(dtype):
     steps = np.arange(np.iinfo(dtype).min, np.iinfo(dtype).max + 1).astype(dtype)
     recipe = AudioRecipe("raw", sampling_rate=16_000)
     expected = (steps.astype(np.float64) - (32_768 if dtype == np.uint16 else 0)) / 32_768
-    np.testing.assert_array_equal(decode_audio(steps, recipe), expected)
+    np.testing.assert_array_equal(decode_audio(encode_wav(steps, 16_000), recipe), expected)
 
 
 def test_a_sound_is_no_view_of_what_it_was_decoded_from():
-    samples = tone()
-    decode_audio(samples, RAW)[:] = 0
-    np.testing.assert_array_equal(samples, tone())
+    content = bytearray(encode_wav(tone(), 16_000))
+    decode_audio(content, RAW)[:] = 0
+    np.testing.assert_array_equal(decode_audio(content, RAW), tone())
 
 
 @pytest.mark.parametrize("rate", [8_000, 11_025, 22_050, 44_100, 44_101, 48_000, 96_001])
@@ -103,40 +100,19 @@ def test_other_rates_become_the_rate_of_the_recipe(rate):
     np.testing.assert_allclose(samples[300:15_700], tone()[300:15_700], rtol=0, atol=0.002)
 
 
-def test_an_array_is_resampled_from_the_rate_that_is_given():
-    np.testing.assert_array_equal(
-        decode_audio(tone(rate=8_000), RAW, rate=8_000),
-        decode_audio(encoded(tone(rate=8_000), 8_000, subtype="FLOAT"), RAW),
-    )
-
-
 def test_a_resampled_tone_is_that_of_librosa():
     librosa = pytest.importorskip("librosa")
-    ours = decode_audio(tone(rate=44_100), RAW, rate=44_100)
+    ours = decode_audio(encode_wav(tone(rate=44_100), 44_100), RAW)
     theirs = librosa.resample(tone(rate=44_100), orig_sr=44_100, target_sr=16_000)
     np.testing.assert_allclose(ours[300:-300], theirs[300:-300], rtol=0, atol=0.002)
-
-
-class Counted(io.BytesIO):
-    given = 0
-
-    def read(self, size=-1):
-        content = super().read(size)
-        self.given += len(content)
-        return content
-
-
-def test_only_the_needed_part_of_a_file_is_read():
-    file = Counted(encoded(np.zeros(16_000 * 60)))
-    assert decode_audio(file, RAW).shape == (120_000,)
-    assert file.given < 300_000
 
 
 @pytest.mark.parametrize("rate", [16_000, 8_000, 44_100])
 def test_a_cut_sound_starts_as_the_whole_does(rate):
     noise = np.random.default_rng(0).uniform(-1, 1, 3 * rate).astype(np.float32)
-    cut = decode_audio(noise, AudioRecipe("stft", 16_000, length_limit_in_s=1.33), rate)
-    whole = decode_audio(noise, RAW, rate)
+    content = encode_wav(noise, rate)
+    cut = decode_audio(content, AudioRecipe("stft", 16_000, length_limit_in_s=1.33))
+    whole = decode_audio(content, RAW)
     assert len(cut) == 21_440  # 66 frames, the last of which reaches beyond the limit of 21,280
     np.testing.assert_array_equal(cut, whole[:21_440])
 
@@ -209,13 +185,13 @@ def test_a_stream_of_unknown_length_is_read_up_to_the_limit():
         (np.zeros(9, bool), "samples of bool"),
         (np.zeros(9, np.int64), "samples of int64"),
         (np.zeros(9, object), "samples of object"),
-        (np.zeros(0), "no samples"),
         (np.array([0, np.inf]), "infinite"),
         (np.array([0, 1e300]), "infinite"),
     ],
 )
 def test_an_array_that_is_no_sound_is_refused(samples, expected):
-    assert expected in reason(samples)
+    with pytest.raises(MediaError, match=re.escape(expected)):
+        decode_audio(encode_wav(samples, 16_000), RAW)
 
 
 def test_only_allowed_formats_are_decoded():
@@ -225,22 +201,10 @@ def test_only_allowed_formats_are_decoded():
     assert reason(tagged, AudioRecipe("raw", 16_000, formats=("MP3",))) == "is WAV, and the formats allowed are MP3"
 
 
-def test_an_error_of_the_file_system_is_not_taken_for_the_end():
-    class Unplugged(io.BytesIO):
-        def read(self, size=-1):
-            if self.tell() > 2000:
-                raise OSError("connection lost")
-            return super().read(size)
-
-    assert reason(Unplugged(encoded(tone(5)))) == "cannot be read: connection lost"
-
-
 def test_audio_info_reads_the_header():
     assert audio_info(encoded(np.zeros((800, 2)), 44_100)) == (800, 44_100, 2)
     with pytest.raises(MediaError, match="is empty"):
         audio_info(b"")
-    with pytest.raises(MediaError, match="sampling rate"):
-        audio_info(np.zeros(9))
 
 
 @pytest.mark.parametrize("dtype", [np.int16, np.float32])

@@ -83,10 +83,8 @@ def test_every_kind_of_source_gives_the_same():
     data = saved(picture())
     recipe = ImageRecipe(20, 20, 3)
     expected = decode_image(data, recipe)
-    file = io.BytesIO(data)
-    for source in (bytearray(data), memoryview(data), pa.py_buffer(data), file, np.asarray(picture())):
+    for source in (bytearray(data), memoryview(data), pa.py_buffer(data)):
         np.testing.assert_array_equal(decode_image(source, recipe), expected)
-        file.seek(0)
         assert image_size(source) == (40, 60, 3)
 
 
@@ -197,22 +195,21 @@ def test_numpy_arrays_of_every_layout_and_type():
     expected = rows.transpose(2, 0, 1)
     recipe = exact(6, 8, 3)
     for source in (rows, expected, rows.astype(np.uint16) * 257, rows / 255, (rows / 255).astype(np.float32)):
-        np.testing.assert_array_equal(decode_image(source, recipe), expected)
-    np.testing.assert_array_equal(decode_image(rows[:, :, 0], recipe), expected[[0, 0, 0]])
-    np.testing.assert_array_equal(decode_image(rows[:, :, :1], exact(6, 8, 1)), expected[:1])
-    np.testing.assert_array_equal(decode_image(rows > 100, recipe), (expected > 100) * 255)
-    assert image_size(expected) == (6, 8, 3)
+        np.testing.assert_array_equal(decode_image(encode_png(source), recipe), expected)
+    np.testing.assert_array_equal(decode_image(encode_png(rows[:, :, 0]), recipe), expected[[0, 0, 0]])
+    np.testing.assert_array_equal(decode_image(encode_png(rows[:, :, :1]), exact(6, 8, 1)), expected[:1])
+    np.testing.assert_array_equal(decode_image(encode_png(rows > 100), recipe), (expected > 100) * 255)
 
 
 @pytest.mark.parametrize(("array", "reason"), [
     (np.zeros((2, 2), np.int64), "array of int64"), (np.zeros((2, 2), "M8[s]"), "array of datetime64"),
     (np.zeros((2, 2), object), "array of object"), (np.full((2, 2), 1.5), "range from 1.5"),
     (np.zeros(4, np.uint8), r"shape \(4,\)"), (np.zeros((9, 9, 9), np.uint8), r"shape \(9, 9, 9\)"),
-    (np.zeros((0, 4), np.uint8), r"shape \(0, 4\)"), (np.zeros((20, 20), np.uint8), "20 x 20 pixels"),
+    (np.zeros((0, 4), np.uint8), r"shape \(0, 4\)"),
 ])  # fmt: skip
 def test_numpy_arrays_that_are_no_images_are_refused(array, reason):
     with pytest.raises(MediaError, match=reason):
-        decode_image(array, ImageRecipe(4, 4, 3, max_pixels=100))
+        encode_png(array)
 
 
 def test_one_pixel_is_an_image():
@@ -417,7 +414,8 @@ def test_encoded_arrays_decode_to_the_same():
         array = random.integers(0, 256, shape, dtype=np.uint8)
         height, width, channels = image_size(encode_png(array))
         recipe = exact(height, width, channels)
-        np.testing.assert_array_equal(decode_image(encode_png(array), recipe), decode_image(array, recipe))
+        expected = array[None] if array.ndim == 2 else array if shape[2] == 7 else array.transpose(2, 0, 1)
+        np.testing.assert_array_equal(decode_image(encode_png(array), recipe), expected)
     deep = random.integers(0, 65_536, (5, 7), dtype=np.uint16)
     np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(encode_png(deep)))), deep)
 
@@ -464,15 +462,14 @@ def test_images_of_pillow_are_encoded_upright_and_stay_as_they_are():
     ([(1, 1, 3), (2, 4, 3)], {}, (2, 2, 3)),  # halves to even
     ([(900, 800, 3)], {}, (256, 256, 3)),
     ([(900, 800, 3)], {"max_height": 100, "max_width": 300}, (100, 300, 3)),
-    ([(90, 80, 3)], {"equal": True}, (80, 80, 3)),
 ])  # fmt: skip
 def test_inferred_sizes(sizes, options, expected):
-    assert infer_size(sizes, **options) == expected
+    assert infer_size(sizes, **{"max_height": 256, "max_width": 256, **options}) == expected
 
 
 def test_no_sizes_to_infer_from():
     with pytest.raises(MediaError, match="no image of the sample can be read"):
-        infer_size([])
+        infer_size([], 256, 256)
 
 
 def test_class_maps_are_sorted_colours_and_map_back():
@@ -492,9 +489,7 @@ def test_class_maps_are_sorted_colours_and_map_back():
 def test_two_levels_round_before_classes_are_counted():
     mask = np.array([[[0, 3, 127, 128, 250]]], dtype=np.uint8)
     assert class_map([mask]).ravel().tolist() == [0, 3, 127, 128, 250]
-    found = class_map([mask], two_levels=True)
-    assert found.tolist() == [[0], [255]]
-    classes, unseen = to_classes(mask, found, two_levels=True)
+    classes, unseen = to_classes(mask, np.array([[0], [255]], np.uint8), two_levels=True)
     assert (classes.tolist(), unseen) == ([[0, 0, 0, 1, 1]], 0)
 
 
@@ -512,8 +507,8 @@ def test_class_maps_refuse_what_has_no_classes():
 def test_masks_keep_their_labels():
     labels = np.array([[0, 1], [7, 255]], dtype=np.uint16)
     recipe = ImageRecipe(6, 6, 1, mask=True)
-    for source in (labels, encode_png(labels)):
-        np.testing.assert_array_equal(decode_image(source, recipe)[0], np.kron(labels, np.ones((3, 3), np.uint16)))
+    found = decode_image(encode_png(labels), recipe)[0]
+    np.testing.assert_array_equal(found, np.kron(labels, np.ones((3, 3), np.uint16)))
     with pytest.raises(MediaError, match="labels range from 1 to 256: expected 0 to 255"):
         decode_image(encode_png(labels + 1), recipe)
     jpeg = saved(picture(900, 700), "JPEG")

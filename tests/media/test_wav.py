@@ -10,6 +10,7 @@ import pytest
 import soundfile
 
 from daskprep.errors import MediaError
+from daskprep.media import audio
 from daskprep.media.audio import AudioRecipe, decode_audio
 from daskprep.media.wav import plain_samples
 
@@ -25,11 +26,12 @@ def saved(subtype: str, channels: int = 2, format: str = "WAV") -> bytes:
 
 @pytest.mark.parametrize("subtype", ["PCM_16", "FLOAT"])
 @pytest.mark.parametrize("channels", [1, 2])
-def test_plain_files_give_the_samples_of_libsndfile(subtype, channels):
+def test_plain_files_give_the_samples_of_libsndfile(subtype, channels, monkeypatch):
     data = saved(subtype, channels)
     assert plain_samples(memoryview(data)) is not None
-    # A file object is read by libsndfile.
-    np.testing.assert_array_equal(decode_audio(data, RAW), decode_audio(io.BytesIO(data), RAW))
+    found = decode_audio(data, RAW)
+    monkeypatch.setattr(audio, "plain_samples", lambda data: None)
+    np.testing.assert_array_equal(found, decode_audio(data, RAW))
 
 
 @pytest.mark.parametrize("subtype", ["PCM_U8", "PCM_24", "PCM_32", "DOUBLE", "ULAW"])
