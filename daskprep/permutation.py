@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Integers", "Words", "bit_lengths", "hash_strings", "make_key", "permute", "unpermute"]
+__all__ = ["Integers", "Words", "bit_lengths", "hash_strings", "make_key", "permute"]
 
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
@@ -137,12 +137,7 @@ def permute(index: NDArray[np.integer], n: int | Integers, key: int | Words) -> 
     onto the low half" permute [0, 2**b); numbers that land outside [0, n) go round again (cycle walking),
     which happens less than once per number on average. Nothing depends on how the indices are batched.
     """
-    return _walk(index, _domain(n, key), _forward)
-
-
-def unpermute(position: NDArray[np.integer], n: int | Integers, key: int | Words) -> Integers:
-    """Map positions back to numbers: the inverse of `permute` with the same `n` and `key`."""
-    return _walk(position, _domain(n, key), _backward)
+    return _walk(index, _domain(n, key))
 
 
 def _domain(n: int | Integers, key: int | Words) -> _Domain:
@@ -164,7 +159,7 @@ def bit_lengths(numbers: Words) -> Words:
     return bits
 
 
-def _walk(index: NDArray[np.integer], domain: _Domain, step: Callable[[_AnyWords, _Domain], None]) -> Integers:
+def _walk(index: NDArray[np.integer], domain: _Domain) -> Integers:
     if index.dtype.kind not in "iu":
         raise TypeError(f"Row numbers must be integers, not {index.dtype}.")
     # As an unsigned word, a negative number is larger than any size.
@@ -175,22 +170,22 @@ def _walk(index: NDArray[np.integer], domain: _Domain, step: Callable[[_AnyWords
     # Sums and products modulo a power of two depend on no higher bits: short words give the same, and faster.
     values = index.astype(np.min_scalar_type(int(domain.size.max(initial=0))))
     domain = domain.as_words(values.dtype)
-    _in_blocks(values, domain, step)
+    _in_blocks(values, domain)
     outside = np.flatnonzero(values >= domain.size)
     while outside.size:
         there = domain.rows(outside)
         moved = values[outside]
-        _in_blocks(moved, there, step)
+        _in_blocks(moved, there)
         values[outside] = moved
         outside = outside[moved >= there.size]
     return values.astype(np.int64)
 
 
-def _in_blocks(values: _AnyWords, domain: _Domain, step: Callable[[_AnyWords, _Domain], None]) -> None:
+def _in_blocks(values: _AnyWords, domain: _Domain) -> None:
     rows = _BLOCK_BYTES // values.itemsize
     for start in range(0, values.size, rows):
         block = slice(start, start + rows)
-        step(values[block], domain.rows(block))
+        _permute(values[block], domain.rows(block))
 
 
 def _round_keys(key: Words) -> Words:
@@ -198,7 +193,7 @@ def _round_keys(key: Words) -> Words:
     return _mix(key[None, :] + rounds)
 
 
-def _forward(values: _AnyWords, domain: _Domain) -> None:
+def _permute(values: _AnyWords, domain: _Domain) -> None:
     keys = _round_keys(domain.key)
     pluses, odds = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)
     high = np.empty_like(values)
@@ -208,24 +203,3 @@ def _forward(values: _AnyWords, domain: _Domain) -> None:
         values &= domain.mask
         np.right_shift(values, domain.shift, out=high)
         values ^= high
-
-
-def _backward(values: _AnyWords, domain: _Domain) -> None:
-    keys = _round_keys(domain.key)[::-1]
-    pluses, odds = (keys >> np.uint64(32)).astype(values.dtype), _invert(keys | np.uint64(1)).astype(values.dtype)
-    high = np.empty_like(values)
-    for plus, odd in zip(pluses, odds, strict=True):
-        # The shift is at least half of the bits, so that folding twice changes nothing.
-        np.right_shift(values, domain.shift, out=high)
-        values ^= high
-        values *= odd
-        values -= plus
-        values &= domain.mask
-
-
-def _invert(odd: Words) -> Words:
-    """Return the inverse of odd numbers modulo 2**64; each Newton step doubles the 3 bits that are right."""
-    inverse = odd.copy()
-    for _ in range(5):
-        inverse *= np.uint64(2) - odd * inverse
-    return inverse

@@ -38,7 +38,6 @@ __all__ = [
     "RowTokenizer",
     "Tokenizer",
     "get_tokenizer",
-    "tokenizer_names",
 ]
 
 BATCH_TEXTS = 4096  # texts handed to another package at once
@@ -555,11 +554,6 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
 }
 
 
-def tokenizer_names() -> list[str]:
-    """Return the names that `get_tokenizer` knows."""
-    return sorted(TOKENIZERS)
-
-
 def get_tokenizer(
     name: str | Tokenizer | Callable[[str], list[str]],
     *,
@@ -574,7 +568,7 @@ def get_tokenizer(
     Parameters
     ----------
     name : str, Tokenizer or callable
-        One of `tokenizer_names`, or a function from a string to a list of strings, which is slow, as it is
+        One of `TOKENIZERS`, or a function from a string to a list of strings, which is slow, as it is
         called for each distinct row.
     lowercase : bool
         Whether strings are lower-cased before they are cut.

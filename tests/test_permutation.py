@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from daskprep.permutation import _BLOCK_ROWS, _word_blocks, bit_lengths, hash_strings, make_key, permute, unpermute
+from daskprep.permutation import _BLOCK_ROWS, _word_blocks, bit_lengths, hash_strings, make_key, permute
 
 SIZES = [*range(40), 63, 64, 65, 100, 255, 256, 257, 1000, 4095, 4097, 65_537]
 sizes = st.integers(1, 2**62)
@@ -56,20 +56,19 @@ def test_hash_strings_is_golden():
 
 
 @pytest.mark.parametrize("n", SIZES)
-def test_permute_is_a_bijection_with_an_inverse(n):
+def test_permute_is_a_bijection(n):
     for key in (0, 1, make_key(n)):
         positions = permute(np.arange(n), n, key)
         assert positions.dtype == np.int64
         assert np.array_equal(np.sort(positions), np.arange(n))
-        assert np.array_equal(unpermute(positions, n, key), np.arange(n))
 
 
 @given(n=sizes, key=keys, fractions=st.lists(st.floats(0, 1, exclude_max=True), max_size=20))
-def test_unpermute_inverts_permute_for_all_sizes(n, key, fractions):
+def test_permute_keeps_numbers_of_all_sizes_apart(n, key, fractions):
     index = np.array([min(int(fraction * n), n - 1) for fraction in fractions], dtype=np.int64)
     positions = permute(index, n, key)
     assert ((positions >= 0) & (positions < n)).all()
-    assert np.array_equal(unpermute(positions, n, key), index)
+    assert len(np.unique(positions)) == len(np.unique(index))
 
 
 @settings(max_examples=50)
@@ -80,7 +79,6 @@ def test_permute_takes_a_size_and_a_key_for_each_index(rows):
     index = np.array([min(int(fraction * size), size - 1) for size, _, fraction in rows])
     alone = [permute(index[i : i + 1], int(n[i]), int(key[i]))[0] for i in range(len(rows))]
     assert permute(index, n, key).tolist() == alone
-    assert np.array_equal(unpermute(np.array(alone), n, key), index)
 
 
 def test_permute_does_not_depend_on_batches_or_integer_types():

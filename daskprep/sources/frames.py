@@ -17,7 +17,7 @@ from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.base import Source, check_names, require_columns, rows_alone
 from daskprep.sources.object_cells import Cells, cell_kind
 
-__all__ = ["DaskSource", "PandasSource", "is_dask_frame", "is_frame", "table_from_numpy", "table_from_pandas"]
+__all__ = ["DaskSource", "PandasSource", "is_dask_frame", "is_frame", "table_from_pandas"]
 
 _SLICE_ROWS = 131_072
 # Media are converted a slice at a time, and one cell may take megabytes.
@@ -145,32 +145,6 @@ def _no_text(name: Hashable, labels: pd.Index[Any]) -> ColumnError:
 def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
     """Return columns of a pandas frame as an Arrow table; the index is left out."""
     return _table({name: series_column(frame[name], name, first_row=None) for name in columns}, len(frame))
-
-
-def table_from_numpy(array: np.ndarray) -> pa.Table:
-    """Return the columns of a 2-D array as an Arrow table with the names x0, x1, ...
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> table_from_numpy(np.array([[1.0, np.nan], [2.0, 0.5]])).to_pydict()
-    {'x0': [1.0, 2.0], 'x1': [None, 0.5]}
-    """
-    if not isinstance(array, np.ndarray) or array.ndim != 2 or array.dtype.names is not None:
-        what = f"an array of {array.ndim} dimensions" if isinstance(array, np.ndarray) else f"a {type(array).__name__}"
-        raise ColumnError(f"a 2-D NumPy array is needed, not {what}: use .reshape(-1, 1) for a single column")
-    arrays = {}
-    for i, column in enumerate(array.T):
-        cells = _unmasked(column) if isinstance(column, np.ma.MaskedArray) else column
-        series = pd.Series(cells, dtype=object if cells.dtype.kind in "USO" else None, copy=False)
-        arrays[f"x{i}"] = series_column(series, f"x{i}")
-    return _table(arrays, len(array))
-
-
-def _unmasked(column: np.ma.MaskedArray[Any, Any]) -> np.ndarray:
-    cells = np.array(column.data, dtype=object)
-    cells[np.ma.getmaskarray(column)] = None
-    return cells
 
 
 def series_column(

@@ -20,7 +20,6 @@ from daskprep.sources import (
     PandasSource,
     as_source,
     is_frame,
-    table_from_numpy,
     table_from_pandas,
 )
 
@@ -237,38 +236,3 @@ def test_is_frame_tells_frames_from_the_rest() -> None:
 
 def test_repr_says_how_much_there_is() -> None:
     assert repr(PandasSource(pd.DataFrame({"a": [1, 2]}))) == "<PandasSource: 2 rows, 1 columns>"
-
-
-@pytest.mark.parametrize(
-    ("array", "expected"),
-    [
-        (np.array([[1.0, np.nan]]), {"x0": [1.0], "x1": [None]}),
-        (np.array([[1, "a"], [None, 2.5]], dtype=object), {"x0": [1, None], "x1": ["a", "2.5"]}),
-        (np.array([["a", "b"]]), {"x0": ["a"], "x1": ["b"]}),
-        (np.array([[b"a"]]), {"x0": [b"a"]}),
-        (np.ma.masked_array([[1, 2]], [[0, 1]]), {"x0": [1], "x1": [None]}),
-        (np.empty((0, 2)), {"x0": [], "x1": []}),
-        (np.asfortranarray([[1, 2], [3, 4]]), {"x0": [1, 3], "x1": [2, 4]}),
-    ],
-)
-def test_arrays_have_numbered_columns(array: np.ndarray, expected: dict[str, list[Any]]) -> None:
-    assert table_from_numpy(array).to_pydict() == expected
-
-
-def test_arrays_without_columns_keep_their_rows() -> None:
-    assert table_from_numpy(np.empty((3, 0))).num_rows == 3
-
-
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (np.arange(3), r"not an array of 1 dimensions: use \.reshape\(-1, 1\)"),
-        ([[1]], "not a list"),
-        (np.zeros((1, 1, 1)), "not an array of 3 dimensions"),
-        (np.zeros((2, 2), complex), 'column "x0" has dtype complex128'),
-        (np.array([[{}]], dtype=object), 'column "x0", row 0: a cell of type dict'),
-    ],
-)
-def test_other_arrays_are_refused(array: Any, message: str) -> None:
-    with pytest.raises(ColumnError, match=message):
-        table_from_numpy(array)
