@@ -1,4 +1,4 @@
-"""Say what a Preprocessor plans and what it learned: one table for notebooks, one for terminals."""
+"""Say what a Preprocessor plans and what it learned."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.display.tables import aligned, notebook_table
+from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut, quoted, share
 from daskprep.features import Feature, Learned
 from daskprep.features.base import rows_seen
@@ -17,12 +17,10 @@ from daskprep.features.binary import LearnedBinary
 from daskprep.features.missing import drops_missing
 from daskprep.vocabulary import Vocabulary
 
-__all__ = ["describe_html", "describe_text", "facts"]
+__all__ = ["describe", "facts"]
 
-_MOST_FEATURES_HTML, _MOST_FEATURES_TEXT = 200, 60
 _MOST_TOKENS = 5
-# What is longer is cut.
-_VALUE_CHARACTERS, _TEXT_CELL_CHARACTERS = 40, 48
+_VALUE_CHARACTERS = 40
 
 _PLANNED = ("feature", "type", "parameters")
 _LEARNED = ("rows", "missing", "unreadable", "learned")
@@ -36,44 +34,31 @@ _NAMES = {
 }
 
 
-def describe_html(
+def describe(
     features: Mapping[str, Feature],
     learned: Mapping[str, Learned],
     split: Any = None,
     balance: Any = None,
-) -> str:
-    """Return a table in HTML with a row for each feature: what is planned and, once learned, what was found.
-
-    It stands for itself: styles are inline, colours are those of the page, and every value is escaped.
-    """
-    return notebook_table(
-        _tabulate(features, learned, _MOST_FEATURES_HTML), *_captions(features, learned, split, balance)
-    )
-
-
-def describe_text(
-    features: Mapping[str, Feature],
-    learned: Mapping[str, Learned],
-    split: Any = None,
-    balance: Any = None,
-) -> str:
-    """Return the same as plain text, in columns.
+) -> Description:
+    """Return a table with a row for each feature: what is planned and, once learned, what was found.
 
     Examples
     --------
     >>> from daskprep.features import Category, Number
-    >>> print(describe_text({"price": Number(normalization="iq"), "city": Category()}, {}))
+    >>> print(describe({"price": Number(normalization="iq"), "city": Category()}, {}).text())
     2 features, not fitted
     no split: all rows are for training
     feature  type      parameters
     price    number    normalization='iq'
     city     category
     """
-    rows = [
-        (*(cut(cell, _TEXT_CELL_CHARACTERS) for cell in row[:-1]), row[-1])
-        for row in _tabulate(features, learned, _MOST_FEATURES_TEXT)
-    ]
-    return "\n".join([*_captions(features, learned, split, balance), *aligned(rows)])
+
+    def row(name: str) -> Row:
+        planned = _plan_cells(name, features[name])
+        return planned + _learned_cells(features[name], learned.get(name)) if learned else planned
+
+    head = _PLANNED + _LEARNED if learned else _PLANNED
+    return Description(_captions(features, learned, split, balance), [Table(head, features, row, "feature")])
 
 
 @functools.singledispatch
@@ -100,16 +85,6 @@ def _(learned: LearnedBinary) -> list[str]:
     return [f"False: {false}", f"True: {true}"]
 
 
-def _tabulate(features: Mapping[str, Feature], learned: Mapping[str, Learned], limit: int) -> list[tuple[str, ...]]:
-    table: list[tuple[str, ...]] = [_PLANNED + _LEARNED if learned else _PLANNED]
-    for name in list(features)[:limit]:
-        row = _plan_cells(name, features[name])
-        table.append(row + _learned_cells(features[name], learned.get(name)) if learned else row)
-    if len(features) > limit:
-        table.append((f"and {len(features) - limit:,} more features",))
-    return table
-
-
 def _captions(features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any) -> list[str]:
     fitted = "not fitted"
     if learned:
@@ -130,7 +105,7 @@ def _parameters(owner: Any) -> dict[str, Any]:
     return dict(owner.get_params(deep=False))
 
 
-def _plan_cells(name: str, feature: Feature) -> tuple[str, ...]:
+def _plan_cells(name: str, feature: Feature) -> Row:
     defaults, given = _parameters(type(feature)()), _parameters(feature)
     column = given.pop("column")
     title = cut(name)
@@ -144,7 +119,7 @@ def _same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
-def _learned_cells(feature: Feature, learned: Learned | None) -> tuple[str, ...]:
+def _learned_cells(feature: Feature, learned: Learned | None) -> Row:
     if learned is None:
         return ("",) * len(_LEARNED)
     missing = unreadable = "0"

@@ -17,7 +17,7 @@ from daskprep.balance import Balance, balance_from_dict
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
-from daskprep.description import describe_html
+from daskprep.description import describe
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.base import validate
@@ -491,7 +491,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def _repr_html_(self) -> str:
         unknown = self.features == _AUTO and not hasattr(self, "features_")
         features = {} if unknown else self._checked_features()
-        return describe_html(features, getattr(self, "learned_", {}), self.split, self.balance)
+        return describe(features, getattr(self, "learned_", {}), self.split, self.balance).html()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         # Notebooks ask for this first, and scikit-learn's shows a diagram.

@@ -13,7 +13,7 @@ import pytest
 
 from daskprep.balance import Oversample
 from daskprep.cli.program import main
-from daskprep.description import describe_html, describe_text, facts
+from daskprep.description import describe, facts
 from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence
 from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
@@ -59,7 +59,7 @@ class Page(HTMLParser):
 
 
 def page_of(*args):
-    return Page(describe_html(*args))
+    return Page(describe(*args).html())
 
 
 def cells_of(learned, feature=None, name="x"):
@@ -203,8 +203,9 @@ def test_a_large_vocabulary_is_not_turned_into_python_objects(monkeypatch):
     vocabulary = vocabulary_of({f"token{i}": 10**6 - i for i in range(20_000)})
     monkeypatch.setattr(Vocabulary, "to_dict", lambda self: pytest.fail("the whole vocabulary was listed"))
     learned = LearnedCategory(vocabulary=vocabulary)
-    for describe in (describe_html, describe_text):
-        assert "vocabulary of 20,001" in describe({"x": Category()}, {"x": learned})
+    description = describe({"x": Category()}, {"x": learned})
+    assert "vocabulary of 20,001" in description.html()
+    assert "vocabulary of 20,001" in description.text()
 
 
 # -- what may not break the page
@@ -220,7 +221,7 @@ def test_every_value_is_escaped():
         vocabulary=vocabulary_of({SCRIPT: 1}),
     )
     features = {SCRIPT: Category(column=SCRIPT, fill_value=SCRIPT)}
-    text = describe_html(features, {SCRIPT: learned}, StratifiedSplit(SCRIPT), Oversample(SCRIPT, ratio=0.5))
+    text = describe(features, {SCRIPT: learned}, StratifiedSplit(SCRIPT), Oversample(SCRIPT, ratio=0.5)).html()
     page = Page(text)
     assert page.tags == {"table", "caption", "br", "tr", "th", "td"}
     assert text.count("&lt;script&gt;") == 8
@@ -229,7 +230,7 @@ def test_every_value_is_escaped():
 
 
 def test_the_page_needs_nothing_from_outside_and_no_colours():
-    text = describe_html({"x": Binary()}, {"x": LearnedBinary(rows=1)})
+    text = describe({"x": Binary()}, {"x": LearnedBinary(rows=1)}).html()
     assert Page(text).attributes == {"style", "scope"}
     assert not any(word in text for word in ("url(", "http", "src=", "<style", "black", "white;", ":#"))
 
@@ -245,15 +246,15 @@ def test_long_values_are_cut():
         vocabulary=vocabulary_of({long: 1}),
     )
     args = {long: Category(fill_value=long, column=long)}, {long: learned}, StratifiedSplit(long)
-    assert len(describe_html(*args)) < 4_000
-    assert len(describe_text(*args)) < 1_500
-    assert "…" in describe_text(*args)
+    assert len(describe(*args).html()) < 4_000
+    assert len(describe(*args).text()) < 1_500
+    assert "…" in describe(*args).text()
 
 
 def test_a_line_break_in_a_value_breaks_no_line():
     name = "a\nb\t\u202e"
     learned = LearnedNumber(rows=1, invalid=1, invalid_samples=("c\nd",))
-    lines = describe_text({name: Number()}, {name: learned}).splitlines()
+    lines = describe({name: Number()}, {name: learned}).text().splitlines()
     assert len(lines) == 4
     assert lines[3].startswith(r"a\nb\t\u202e  number")
     assert r"1: 'c\nd'" in lines[3]
@@ -263,7 +264,7 @@ def test_many_features_are_cut_and_counted():
     features = {f"x{i}": Number() for i in range(1_500)}
     rows = page_of(features, {}).rows
     assert (len(rows), rows[-1]) == (202, ["and 1,300 more features"])
-    lines = describe_text(features, {}).splitlines()
+    lines = describe(features, {}).text().splitlines()
     assert (len(lines), lines[-1]) == (64, "and 1,440 more features")
 
 
@@ -276,7 +277,7 @@ def test_text_stands_in_columns():
         "price": LearnedNumber(rows=4, missing=1, fill_value=0.0, mean=2.5),
         "city": LearnedCategory(rows=4, vocabulary=vocabulary_of({"Rome": 3, "Oslo": 1})),
     }
-    assert describe_text(features, learned, RandomSplit()).splitlines() == [
+    assert describe(features, learned, RandomSplit()).text().splitlines() == [
         "2 features, learned from 4 rows",
         "split: RandomSplit(probabilities=(0.7, 0.1, 0.2), seed=42)",
         "feature  type      parameters          rows  missing                      unreadable  learned",

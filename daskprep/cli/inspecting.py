@@ -63,10 +63,10 @@ def inspect(
 
 
 def _as_text(dataset: dp.Dataset) -> str:
-    from daskprep.description import describe_text
+    from daskprep.description import describe
 
     prep = dp.Preprocessor.from_dataset(dataset)
-    learned = describe_text(dataset.features, dataset.learned, prep.split, prep.balance)
+    learned = describe(dataset.features, dataset.learned, prep.split, prep.balance).text()
     return f"{dataset!r}\n\n{learned}"
 
 

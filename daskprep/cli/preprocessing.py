@@ -129,16 +129,16 @@ def _features(prep: dp.Preprocessor) -> Mapping[str, Feature]:
 
 
 def _print_learned(prep: dp.Preprocessor) -> None:
-    from daskprep.description import describe_text
+    from daskprep.description import describe
 
-    click.echo(describe_text(prep.features_, prep.learned_, prep.split, prep.balance))
+    click.echo(describe(prep.features_, prep.learned_, prep.split, prep.balance).text())
 
 
 def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> None:
     from daskprep.cli.planning import Estimate
-    from daskprep.description import describe_text
+    from daskprep.description import describe
 
     estimate = Estimate.of(_features(prep), source)
     click.echo("\n".join(estimate.lines(output)))
     click.echo()
-    click.echo(describe_text(_features(prep), {}, prep.split, prep.balance))
+    click.echo(describe(_features(prep), {}, prep.split, prep.balance).text())

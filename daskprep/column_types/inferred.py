@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from daskprep.display.tables import aligned, notebook_table
+from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut
 from daskprep.features import Feature
 
 __all__ = ["InferredFeatures"]
 
 _NAME_CHARACTERS, _REASON_CHARACTERS = 40, 200
-_MOST_ROWS = 200
 
 
 class InferredFeatures(Mapping[str, Feature]):
@@ -40,21 +39,18 @@ class InferredFeatures(Mapping[str, Feature]):
         return len(self._features)
 
     def __repr__(self) -> str:
-        return "\n".join([self._caption(), *aligned(self._table())])
+        return self._description().text()
 
     def _repr_html_(self) -> str:
-        return notebook_table(self._table(), self._caption())
+        return self._description().html()
 
-    def _caption(self) -> str:
-        return f"{count(len(self), 'feature')}, {len(self.skipped):,} skipped"
+    def _description(self) -> Description:
+        columns = [(name, feature.kind, self.reasons[name]) for name, feature in self._features.items()]
+        columns += [(name, "skipped", reason) for name, reason in self.skipped.items()]
+        line = f"{count(len(self), 'feature')}, {len(self.skipped):,} skipped"
+        return Description([line], [Table(("column", "type", "why"), columns, _row, "column")])
 
-    def _table(self) -> list[tuple[str, ...]]:
-        rows = [(name, feature.kind, self.reasons[name]) for name, feature in self._features.items()]
-        rows += [(name, "skipped", reason) for name, reason in self.skipped.items()]
-        table: list[tuple[str, ...]] = [("column", "type", "why")]
-        table += [
-            (cut(name, _NAME_CHARACTERS), kind, cut(why, _REASON_CHARACTERS)) for name, kind, why in rows[:_MOST_ROWS]
-        ]
-        if len(rows) > _MOST_ROWS:
-            table.append((f"and {len(rows) - _MOST_ROWS:,} more columns",))
-        return table
+
+def _row(column: tuple[str, str, str]) -> Row:
+    name, kind, why = column
+    return cut(name, _NAME_CHARACTERS), kind, cut(why, _REASON_CHARACTERS)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from daskprep.dataset.caching import cache_media
 from daskprep.dataset.checking import Damage, find_damage, raise_damage
-from daskprep.dataset.describing import describe_html, describe_text
+from daskprep.dataset.describing import describe_dataset
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
@@ -249,7 +249,7 @@ class Dataset(StoredDataset):
         raise_damage(self.url, self.damaged())
 
     def __repr__(self) -> str:
-        return describe_text(self.url, self.manifest)
+        return describe_dataset(self.url, self.manifest).text()
 
     def _repr_html_(self) -> str:
-        return describe_html(self.url, self.manifest)
+        return describe_dataset(self.url, self.manifest).html()

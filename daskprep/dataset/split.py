@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
-from daskprep.dataset.describing import describe_split_html
+from daskprep.dataset.describing import describe_split
 from daskprep.dataset.media import MediaBlocks, read_media_block
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
@@ -87,7 +87,7 @@ class Split:
         return f"Split({self.name!r}: {len(self):,} rows of {self.dataset.url})"
 
     def _repr_html_(self) -> str:
-        return describe_split_html(self.dataset.url, self.dataset.manifest, self.name)
+        return describe_split(self.dataset.url, self.dataset.manifest, self.name).html()
 
     @property
     def layout(self) -> Layout:

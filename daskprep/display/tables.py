@@ -1,17 +1,63 @@
-"""Tables: in columns for terminals, and as HTML for notebooks, in the colours of the page that they are put into."""
+"""What describes a thing: lines and tables, as text for terminals and as HTML in the colours of a notebook's page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
-from daskprep.display.markup import Markup, element
+from daskprep.display.markup import Markup, element, join
+from daskprep.display.words import count, cut
 
-__all__ = ["aligned", "notebook_table", "settings_table"]
+__all__ = ["Description", "Row", "Table", "aligned", "notebook_table", "settings_table"]
+
+Row = tuple[str, ...]
+
+_MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
+_TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
 
 # A grey that is seen on white and on black; all other colours are those of the page.
 _ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,0.4)"
 _CELL = "text-align:left;vertical-align:top;padding:2px 12px 2px 0;overflow-wrap:anywhere"
 _CAPTION = "caption-side:top;text-align:left;color:inherit"
+
+
+@dataclass(frozen=True)
+class Table:
+    """Things with a row of text for each, made when it is shown, and what more of them are called."""
+
+    head: Row
+    things: Collection[Any]
+    row: Callable[[Any], Row]
+    noun: str
+
+    def rows(self, most: int) -> list[Row]:
+        """Return the names of the columns and the first rows, and how many more there are."""
+        rows = [self.head, *map(self.row, islice(self.things, most))]
+        more = len(self.things) - most
+        return [*rows, (f"and {count(more, f'more {self.noun}')}",)] if more > 0 else rows
+
+
+@dataclass(frozen=True)
+class Description:
+    """Lines of text, and tables below them."""
+
+    lines: Sequence[str]
+    tables: Sequence[Table]
+
+    def text(self) -> str:
+        """Return all as plain text, in columns."""
+        lines = list(self.lines)
+        for table in self.tables:
+            rows = table.rows(_MOST_ROWS_TEXT)
+            lines += aligned([(*(cut(cell, _TEXT_CELL_CHARACTERS) for cell in row[:-1]), row[-1]) for row in rows])
+        return "\n".join(lines)
+
+    def html(self) -> Markup:
+        """Return all as HTML that stands for itself: styles are inline, and every value is escaped."""
+        first, *others = (table.rows(_MOST_ROWS_HTML) for table in self.tables)
+        return join([notebook_table(first, *self.lines), *map(notebook_table, others)])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
