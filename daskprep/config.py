@@ -450,7 +450,7 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 
 def _balanced_column(outputs: Mapping[str, Feature]) -> str:
-    columns = [one.reads(name)[0] for name, one in outputs.items() if one.kind in ("binary", "category")]
+    columns = [one.reads(name)[0] for name, one in outputs.items() if one.holds == "classes"]
     if len(columns) != 1:
         raise ConfigError(
             f"needs exactly one output feature of type binary or category, and there are {len(columns)}: "

@@ -13,11 +13,11 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.facts import ColumnFacts
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.media.audio import encode_wav
 from daskprep.media.images import encode_png
 from daskprep.summaries import DistinctValues
+from daskprep.summaries.column_facts import ColumnFacts
 
 ROWS = 400
 

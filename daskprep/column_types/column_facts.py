@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from daskprep.column_types.facts import ColumnFacts, Tally
 from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, number_facts, text_facts
 from daskprep.features.cells import as_text, one_array
 from daskprep.features.tokens import TokenLists, without_repeats
 from daskprep.kernels import list_offsets
 from daskprep.media.audio import SIGNATURES
 from daskprep.summaries import DistinctValues, Lengths
+from daskprep.summaries.column_facts import ColumnFacts, Tally
 
 __all__ = ["column_facts"]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from daskprep.column_types.facts import ColumnFacts
 from daskprep.column_types.guess import Guess, counted, shown
 from daskprep.features import Date
+from daskprep.summaries.column_facts import ColumnFacts
 
 __all__ = ["guess_date"]
 

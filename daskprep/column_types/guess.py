@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from daskprep.column_types.facts import ColumnFacts
 from daskprep.display.words import count, quoted, share
 from daskprep.features import Feature
+from daskprep.summaries.column_facts import ColumnFacts
 
 __all__ = ["Guess", "counted", "rows", "shown", "skip", "unique"]
 

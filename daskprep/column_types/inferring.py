@@ -12,15 +12,14 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.facts import ColumnFacts
 from daskprep.column_types.guess import Guess
 from daskprep.column_types.inferred import InferredFeatures
 from daskprep.column_types.rules import guess_feature
 from daskprep.errors import ColumnError
-from daskprep.features import Number
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.summaries import Summary
+from daskprep.summaries.column_facts import ColumnFacts
 
 __all__ = ["infer_features", "infer_source"]
 
@@ -148,7 +147,7 @@ def _as_target(name: str, guess: Guess | None, skipped: Mapping[str, str]) -> Gu
         why = skipped[name] if guess is None else guess.reason
         raise ColumnError(f'column "{name}" cannot be a target: {why}; give its feature yourself, or leave it out')
     given: dict[str, Any] = {"missing_value_strategy": "drop_row"}
-    if isinstance(guess.feature, Number):
+    if "normalization" in guess.feature.get_params(deep=False):  # type: ignore[no-untyped-call]
         given["normalization"] = None
     feature = guess.feature.set_params(**given)  # type: ignore[no-untyped-call]
     return Guess(feature, f"target, {guess.reason}")

@@ -5,18 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-import numpy as np
-
 from daskprep.column_types.dates import guess_date
-from daskprep.column_types.facts import ColumnFacts
 from daskprep.column_types.guess import Guess, counted, rows, shown, skip, unique
 from daskprep.column_types.tokens import guess_tokens
 from daskprep.display.words import share
 from daskprep.errors import ColumnError
-from daskprep.features import H3, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
+from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.media import MediaFeature
 from daskprep.summaries import Lengths, TokenCounts
+from daskprep.summaries.column_facts import ColumnFacts
 
 __all__ = ["guess_feature"]
 
@@ -32,8 +30,6 @@ _NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|rowid|row|line)$|^unnamed
 _CODE = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|code)$")
 _SERIAL_DIGITS = 5  # serial numbers have the same number of digits, and hardly fewer than this
 _MANY_ROWS = 1000
-_H3_RANGE = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
-_BASE_CELLS, _NO_DIGIT = 122, 7
 
 
 def guess_feature(name: str, facts: ColumnFacts) -> Guess:
@@ -53,8 +49,7 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
     """Say whether text that spells a missing value is one for the feature, or stays a value where any text is."""
     if not facts.marked or guess.feature is None or isinstance(guess.feature, MediaFeature):
         return guess
-    kinds = {Category: "class", Text: "text", Sequence: "token", Set: "token"}
-    kind = next((kind for feature, kind in kinds.items() if isinstance(guess.feature, feature)), None)
+    kind = getattr(guess.feature, "reads_any_text_as", None)
     what = f"what spells a missing value, such as {shown(facts.spelled.texts[0].as_py())},"
     remains = "is missing" if kind is None else f"stays a {kind} of its own"
     return guess._replace(reason=f"{guess.reason}; {what} {remains}")
@@ -147,21 +142,13 @@ def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
         return None
 
 
-def _guess_h3(name: str, facts: ColumnFacts) -> Guess | None:
-    low, high = _H3_RANGE
-    whole = facts.whole == facts.numbers == facts.typed and facts.range.min >= low and facts.range.max <= high
-    if not (whole or facts.text.h3 >= _MOST * facts.typed):
-        return None
-    feature = H3()
-    parsed = feature.parse(facts.distinct.texts).drop_null()
-    parts = feature.encode(parsed, feature.learn(feature.summarize(parsed)))
-    resolution, digits = parts[:, 2], parts[:, 4:]
-    beyond = np.arange(1, digits.shape[1] + 1) > resolution[:, None]
-    valid = (parts[:, 0] == 1) & (parts[:, 1] == 0) & (parts[:, 3] < _BASE_CELLS)
-    valid &= ((digits == _NO_DIGIT) == beyond).all(axis=1)
-    if valid.sum() < _MOST * len(facts.distinct.texts):
-        return None
-    return Guess(feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}: {counted(facts)}")
+def _guess_asked(name: str, facts: ColumnFacts) -> Guess | None:
+    """Ask the types that know their cells."""
+    for kind in FEATURES.values():
+        if (ask := getattr(kind, "guess", None)) is not None and (found := ask(facts)) is not None:
+            feature, what = found
+            return Guess(feature, f"{what}: {counted(facts)}")
+    return None
 
 
 def _guess_odd_numbers(name: str, facts: ColumnFacts) -> Guess | None:
@@ -260,7 +247,7 @@ _RULES: tuple[Callable[[str, ColumnFacts], Guess | None], ...] = (
     _guess_media,
     _guess_lists,
     _guess_constant,
-    _guess_h3,
+    _guess_asked,
     _guess_date,
     _guess_odd_numbers,
     _guess_vector,

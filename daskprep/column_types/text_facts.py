@@ -8,11 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.column_types.facts import ColumnFacts, TextFacts
 from daskprep.features.cells import as_numbers
 from daskprep.features.vector import any_in_row, number_lists
 from daskprep.kernels import string_views
 from daskprep.summaries import DistinctValues, Lengths, Range
+from daskprep.summaries.column_facts import ColumnFacts, TextFacts
 from daskprep.summaries.multiset import merged
 
 __all__ = ["CLOCK", "IMAGE_SUFFIXES", "SOUND_SUFFIXES", "number_facts", "text_facts"]

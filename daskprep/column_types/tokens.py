@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.column_types.facts import ColumnFacts
 from daskprep.column_types.guess import Guess, rows
 from daskprep.display.words import share
 from daskprep.features import Feature, Sequence, Set
+from daskprep.summaries.column_facts import ColumnFacts
 
 __all__ = ["guess_tokens"]
 

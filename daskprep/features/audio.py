@@ -111,6 +111,7 @@ class Audio(MediaFeature[LearnedAudio]):
     """
 
     kind = "audio"
+    holds = "sounds"
     media = "audio"
     refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # which Ludwig has
 

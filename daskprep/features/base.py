@@ -22,6 +22,10 @@ __all__ = ["Contract", "Encoded", "Invalid", "Learned", "LearnedT", "MediaContra
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
+# What cells hold, by which reports choose what they count and draw.
+Holds = Literal[
+    "numbers", "classes", "tokens", "sets", "bags", "series", "dates", "places", "images", "sounds", "others"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,7 @@ class Contract(Generic[SummaryT, LearnedT]):
     """What is asked of every type, and what all types share; `Feature` makes an estimator of it."""
 
     kind: ClassVar[str]
+    holds: ClassVar[Holds] = "others"
     learned_type: ClassVar[type[Learned]] = Learned
     missing_value_strategy: str
     fill_value: Any

@@ -91,6 +91,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     """
 
     kind = "binary"
+    holds = "classes"
 
     def __init__(
         self,

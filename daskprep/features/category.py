@@ -63,6 +63,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     """
 
     kind = "category"
+    holds = "classes"
+    reads_any_text_as = "class"
 
     def __init__(
         self,

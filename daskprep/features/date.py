@@ -85,6 +85,7 @@ class Date(Feature[Range, LearnedDate]):
     """
 
     kind = "date"
+    holds = "dates"
 
     def __init__(
         self,

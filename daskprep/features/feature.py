@@ -29,6 +29,8 @@ class Feature(Contract[SummaryT, LearnedT], Estimator):
         for given in (one for base in vars(cls).get("__orig_bases__", ()) for one in typing.get_args(base)):
             if isinstance(given, type) and issubclass(given, Learned) and "learned_type" not in vars(cls):
                 cls.learned_type = given
+        if "kind" in vars(cls) and "holds" not in vars(cls):
+            cls.holds = "others"  # what a type of another name decodes to may be anything
         adopt(cls)
         for name in inspect.signature(cls.__init__).parameters:
             _check_free(cls, name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +16,7 @@ from daskprep.features.cells import as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.summaries import ColumnSummary, Summary
+from daskprep.summaries.column_facts import ColumnFacts
 
 __all__ = ["H3"]
 
@@ -29,6 +30,9 @@ _BITS = (4, 3, 4, 7)
 _LARGEST = 2**63 - 1  # the highest bit is reserved
 _LARGEST_FLOAT = 2.0**53
 _BLOCK_ROWS = 1 << 13
+_VALID_CELLS = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
+_BASE_CELLS = 122
+_MOST = 0.95  # odd cells do not change what a column is
 
 
 class H3(Feature[Summary, Learned]):
@@ -61,6 +65,7 @@ class H3(Feature[Summary, Learned]):
     """
 
     kind = "h3"
+    holds = "places"
 
     def __init__(
         self,
@@ -112,6 +117,23 @@ class H3(Feature[Summary, Learned]):
                 'into them where a cell is missing): read the column as "Int64", "UInt64" or text'
             )
         return None
+
+    @classmethod
+    def guess(cls, facts: ColumnFacts) -> tuple[Self, str] | None:
+        """Return a feature for a column of H3 cells, and what they are."""
+        low, high = _VALID_CELLS
+        whole = facts.whole == facts.numbers == facts.typed and facts.range.min >= low and facts.range.max <= high
+        if not (whole or facts.text.h3 >= _MOST * facts.typed):
+            return None
+        feature = cls()
+        parts = feature.encode(feature.parse(facts.distinct.texts).drop_null(), Learned())
+        resolution, digits = parts[:, 2], parts[:, len(_SHIFTS) :]
+        beyond = np.arange(1, DIGITS + 1) > resolution[:, None]
+        valid = (parts[:, 0] == 1) & (parts[:, 1] == 0) & (parts[:, 3] < _BASE_CELLS)
+        valid &= ((digits == _NO_DIGIT) == beyond).all(axis=1)
+        if valid.sum() < _MOST * len(facts.distinct.texts):
+            return None
+        return feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}"
 
     def encode(self, parsed: pa.Array, learned: Learned) -> np.ndarray:
         cells = pc.fill_null(parsed, 0).to_numpy()

@@ -135,6 +135,7 @@ class Image(MediaFeature[LearnedImage]):
     """
 
     kind = "image"
+    holds = "images"
     media = "image"
 
     def __init__(

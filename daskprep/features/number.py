@@ -93,6 +93,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     """
 
     kind = "number"
+    holds = "numbers"
 
     def __init__(
         self,

@@ -98,6 +98,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     """
 
     kind = "sequence"
+    holds = "tokens"
 
     def __init__(
         self,

@@ -130,6 +130,7 @@ class Set(_Tokens):
     """
 
     kind = "set"
+    holds = "sets"
 
     def __init__(
         self,
@@ -228,6 +229,7 @@ class Bag(_Tokens):
     """
 
     kind = "bag"
+    holds = "bags"
     expand_to = "counts"
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:

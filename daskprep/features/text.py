@@ -78,6 +78,8 @@ class Text(Sequence):
     """
 
     kind = "text"
+    holds = "tokens"
+    reads_any_text_as = "text"
 
     def __init__(
         self,

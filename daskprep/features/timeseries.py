@@ -95,6 +95,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     """
 
     kind = "timeseries"
+    holds = "series"
 
     def __init__(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -201,6 +201,7 @@ def _with_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ..
 class TokenFeature(Feature[SummaryT, LearnedT]):
     """A feature whose parsed cells are lists of tokens."""
 
+    reads_any_text_as: ClassVar[str] = "token"
     tokenizer: str | Callable[..., Any]
     lowercase: bool
     ngram_size: int

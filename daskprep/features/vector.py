@@ -63,6 +63,7 @@ class Vector(Feature[Lengths, LearnedVector]):
     """
 
     kind = "vector"
+    holds = "series"
 
     def __init__(
         self,

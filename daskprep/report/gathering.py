@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from daskprep.report.kinds import KINDS, OTHER, Kind
+from daskprep.report.kinds import KINDS, Kind
 from daskprep.report.measures import Column
 from daskprep.storage.arrays import ROW_ID
 
@@ -28,8 +28,8 @@ R = TypeVar("R")
 
 
 def kind_of(column: Column) -> Kind:
-    """Return what is done for a column; a type of someone's own may have the outputs of no other."""
-    return KINDS.get(column.feature.kind, OTHER)
+    """Return what is done for a column."""
+    return KINDS[column.feature.holds]
 
 
 def columns_of(dataset: Dataset) -> list[Column]:

@@ -1,4 +1,4 @@
-"""The feature types: what is counted of each, and which charts show it."""
+"""What columns hold: what is counted of it, and which charts show it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from daskprep.display.words import cut, number
+from daskprep.features.base import Holds
 from daskprep.report.axes import by_calendar, by_class, by_length, by_number
 from daskprep.report.charts import Band, Bars, Chart, Histogram, Table
 from daskprep.report.measures import (
@@ -32,7 +34,7 @@ from daskprep.report.samples import SampledImages, SampledSounds, sample_images,
 if TYPE_CHECKING:
     from daskprep.dataset import Split
 
-__all__ = ["KINDS", "OTHER", "Kind"]
+__all__ = ["KINDS", "Kind"]
 
 _MOST_BARS = 12
 _MOST_POSITIONS = 512
@@ -44,7 +46,7 @@ BySplit = Mapping[str, Any]
 
 
 class Kind(NamedTuple):
-    """What is done for a type.
+    """What is done for columns of a kind.
 
     `measure` summarizes a block of rows, of all splits; or else `sample` looks at a few rows of the first split.
     """
@@ -65,7 +67,7 @@ def show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
 
 def show_classes(column: Column, found: Mapping[str, Tally]) -> list[Chart]:
     counts = {split: one.counts for split, one in found.items()}
-    return [_bars("Classes", counts, lambda ids: _names(column, ids), "classes")]
+    return [_bars("Classes", counts, lambda ids: _class_names(column, ids), "classes")]
 
 
 def show_tokens(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
@@ -154,23 +156,19 @@ def show_other(column: Column, found: BySplit) -> list[Chart]:
     return list(charts)
 
 
-KINDS: Mapping[str, Kind] = {
-    "number": Kind(show_numbers, measure_numbers),
-    "binary": Kind(show_classes, measure_classes),
-    "category": Kind(show_classes, measure_classes),
-    "set": Kind(show_sets, measure_tokens),
-    "bag": Kind(show_bags, measure_bags),
-    "sequence": Kind(show_tokens, measure_tokens),
-    "text": Kind(show_tokens, measure_tokens),
-    "timeseries": Kind(show_positions, measure_positions),
-    "vector": Kind(show_positions, measure_positions),
-    "date": Kind(show_dates, measure_dates),
-    "h3": Kind(show_places, measure_places),
-    "image": Kind(show_images, sample=sample_images),
-    "audio": Kind(show_sounds, sample=sample_sounds),
+KINDS: Mapping[Holds, Kind] = {
+    "numbers": Kind(show_numbers, measure_numbers),
+    "classes": Kind(show_classes, measure_classes),
+    "tokens": Kind(show_tokens, measure_tokens),
+    "sets": Kind(show_sets, measure_tokens),
+    "bags": Kind(show_bags, measure_bags),
+    "series": Kind(show_positions, measure_positions),
+    "dates": Kind(show_dates, measure_dates),
+    "places": Kind(show_places, measure_places),
+    "images": Kind(show_images, sample=sample_images),
+    "sounds": Kind(show_sounds, sample=sample_sounds),
+    "others": Kind(show_other, measure_other),
 }
-OTHER = Kind(show_other, measure_other)
-"""A type of someone's own is shown by its numbers."""
 
 
 def _bars(
@@ -201,12 +199,16 @@ def _bars(
 
 
 def _names(column: Column, ids: np.ndarray) -> list[str]:
-    if column.feature.kind == "binary":
-        names = column.feature.decode(ids, column.learned)
-    else:
-        names = column.vocabulary.decode(ids)
+    return _shown(column.vocabulary.decode(ids))
+
+
+def _class_names(column: Column, ids: np.ndarray) -> list[str]:
+    return _shown(column.feature.decode(ids.astype(column.output.dtype), column.learned))
+
+
+def _shown(names: pa.Array) -> list[str]:
     # What is empty or has blanks around it would not be seen.
-    return [name if name and name == name.strip() else repr(name) for name in names.to_pylist()]
+    return [name if name and name == name.strip() else repr(name) for name in map(str, names.to_pylist())]
 
 
 def _without(counts: np.ndarray, ids: list[int]) -> np.ndarray:

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["page"]
 
-_CLASSES = frozenset({"binary", "category"})
 _MOST_FEATURES = 200  # of which each takes some 6 KB of the page
 _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
 _MOST_NAMED = 40
@@ -190,7 +189,7 @@ def _repeats(dataset: Dataset, columns: Sequence[Column]) -> Repeats | None:
     """Count the rows of the training split once, if they may be there several times."""
     if dataset.metadata.get("balance") is None or "train" not in dataset.splits:
         return None
-    return count_repeats(dataset["train"], [column for column in columns if column.feature.kind in _CLASSES])
+    return count_repeats(dataset["train"], [column for column in columns if column.feature.holds == "classes"])
 
 
 def _balance(dataset: Dataset, columns: Sequence[Column], found: Found, repeats: Repeats) -> Markup:

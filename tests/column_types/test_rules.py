@@ -10,10 +10,10 @@ import pytest
 
 import daskprep as dp
 from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.facts import ColumnFacts, Tally, TextFacts
 from daskprep.column_types.guess import Guess
 from daskprep.column_types.rules import guess_feature
 from daskprep.media.images import encode_png
+from daskprep.summaries.column_facts import ColumnFacts, Tally, TextFacts
 
 SKIPPED = "skipped"
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from daskprep.summaries import DistinctValues, Lengths, Range, Summary
+from daskprep.summaries.base import Summary
+from daskprep.summaries.distinct_values import DistinctValues
+from daskprep.summaries.lengths import Lengths
+from daskprep.summaries.quantiles import Range
 
 __all__ = ["ColumnFacts", "Tally", "TextFacts"]
 
