@@ -140,3 +140,22 @@ def test_it_is_saved_and_configured(frame, tmp_path):
     assert dp.Preprocessor.load(tmp_path / "prep.json").learned_ == prep.learned_
     again = dp.Preprocessor.from_config(prep.to_config())
     assert again.features["paint"].get_params() == prep.features_["paint"].get_params()
+
+
+def test_it_may_have_several_outputs(frame, tmp_path, colour, monkeypatch):
+    class Parts(colour):
+        kind = "parts"
+        outputs = ("_red", "_rest")
+
+        def encode(self, parsed, learned):
+            rows = super().encode(parsed, learned)
+            return {"_red": rows[:, 0].copy(), "_rest": rows[:, 1:].copy()}
+
+        def decode(self, encoded, learned):
+            return super().decode(np.column_stack([encoded["_red"], encoded["_rest"]]), learned)
+
+    monkeypatch.setitem(FEATURES, "parts", Parts)
+    dataset = dp.Preprocessor({"paint": "parts"}, split=None).fit_write(frame, tmp_path / "d")
+    assert dataset["train"].head(4)["paint"].tolist() == COLOURS
+    told = CliRunner().invoke(program, ["inspect", "--json", str(tmp_path / "d")])
+    assert json.loads(told.stdout)["features"]["paint"]["outputs"] == ["paint_red", "paint_rest"]

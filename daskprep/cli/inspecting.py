@@ -132,8 +132,7 @@ def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, Vocabulary]]:
 
     for name, feature in dataset.features.items():
         for suffix in feature.outputs:
-            # A text of words and characters learns one vocabulary for each level.
-            learned = getattr(dataset.learned[name], suffix.removeprefix("_")) if suffix else dataset.learned[name]
+            learned = dataset.learned[name].of_output(suffix)
             if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
                 yield name + suffix, vocabulary
 

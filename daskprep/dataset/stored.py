@@ -112,9 +112,7 @@ class StoredDataset:
             hint = f" Its outputs are: {', '.join(several)}" if several else did_you_mean(feature, known)
             raise ConfigError(f'there is no output "{feature}" in {self.url}.{hint}')
         name, suffix = origins[feature]
-        # A text of words and characters learns one vocabulary for each level.
-        learned = getattr(self.learned[name], suffix.removeprefix("_"), None) if suffix else self.learned[name]
-        vocabulary = getattr(learned, "vocabulary", None)
+        vocabulary = getattr(self.learned[name].of_output(suffix), "vocabulary", None)
         if not isinstance(vocabulary, Vocabulary):
             with_ids = [one for one, state in self.learned.items() if hasattr(state, "vocabulary")]
             raise ConfigError(

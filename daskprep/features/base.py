@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.checking import check_arrow, noun_of
+from daskprep.features.checking import Bounds, check_arrow, noun_of
 from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
 from daskprep.features.parameters import check_parameters
 from daskprep.summaries import ColumnSummary
@@ -61,6 +61,10 @@ class Learned:
         """Turn cells that only what was learned shows to be unreadable into missing ones."""
         return parsed
 
+    def of_output(self, output: str) -> Learned:
+        """Return what was learned of one of several outputs, if that is a part of its own."""
+        return self
+
     def to_state(self) -> dict[str, Any]:
         """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
         state = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
@@ -106,12 +110,7 @@ class Contract(Generic[SummaryT, LearnedT]):
     invalid: Invalid
     column: str | None
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """Suffixes of the arrays that one column becomes: "" alone, or such as "_word" and "_char"."""
-        return ("",)
-
-    # -- what a type defines
+    # -- from cells to rows, and back
 
     def reads(self, name: str) -> list[str]:
         """Return the columns that a feature called `name` reads, its own first; `parse` is given all of them."""
@@ -133,13 +132,24 @@ class Contract(Generic[SummaryT, LearnedT]):
     def encode(self, parsed: pa.Array, learned: LearnedT) -> Encoded:
         """Turn parsed cells into compact arrays with one row for each cell."""
 
+    def expand(self, batch: Tensor, learned: LearnedT) -> Tensor:
+        """Turn a batch of encoded rows into what a model reads."""
+        return batch
+
     @abstractmethod
     def decode(self, encoded: np.ndarray, learned: LearnedT) -> pa.Array:
         """Turn encoded rows, by output if there are several, back into values a person reads."""
 
-    def expand(self, batch: Tensor, learned: LearnedT) -> Tensor:
-        """Turn a batch of encoded rows into what a model reads."""
-        return batch
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Suffixes of the arrays that one column becomes: "" alone, or such as "_word" and "_char"."""
+        return ("",)
+
+    def limits(self, learned: LearnedT) -> Mapping[str, Bounds]:
+        """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
+        return {}
+
+    # -- what else a type may say
 
     def check(self) -> None:
         """Raise ConfigError where parameters contradict each other."""
@@ -152,8 +162,6 @@ class Contract(Generic[SummaryT, LearnedT]):
         """Return what a user should know of a column that was learned, if anything."""
         return None
 
-    # -- what all types share
-
     @property
     def drops(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:
         """What tells, of a parsed column and what was learned, which rows are left out though their cell is there."""
@@ -165,7 +173,9 @@ class Contract(Generic[SummaryT, LearnedT]):
         strategy = neighbour_strategy(self.missing_value_strategy)
         return None if strategy is None else Neighbours(strategy)
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    # -- what fills gaps
+
+    def parse_fill(self, value: object) -> pa.Array:
         """Return the parsed column of one cell that holds the fill value."""
         parsed = self.parse(pa.array([value]))
         check_arrow(self, "parse", parsed, 1)
@@ -210,10 +220,6 @@ class Contract(Generic[SummaryT, LearnedT]):
                 f'has no value at all, so "{strategy}" has nothing to learn: use "fill_with_const" with a fill_value'
             )
         return self.learn_fill(summary)
-
-    def limits(self, learned: LearnedT) -> Mapping[str, tuple[Any, ...]]:
-        """Return the least and the greatest number by output, where not all that its type holds can be decoded."""
-        return {}
 
 
 def validate(feature: Contract) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Invalid, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.features.checking import Bounds
 from daskprep.features.feature import Feature
 from daskprep.summaries import ColumnSummary, TokenCounts
 
@@ -121,7 +122,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         blank = pc.index(parsed.dictionary, "").as_py()
         return parsed if blank < 0 else _without(parsed, np.array([blank]))
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         return pa.nulls(1, pa.string()).dictionary_encode()  # what stands for a missing cell is a truth, and no label
 
     def cells(self, parsed: pa.Array) -> None:
@@ -228,7 +229,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     def expand(self, batch: Tensor, learned: LearnedBinary) -> Tensor:
         return batch.bool()
 
-    def limits(self, learned: LearnedBinary) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedBinary) -> Mapping[str, Bounds]:
         return {"": (0, 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedBinary) -> pa.Array:

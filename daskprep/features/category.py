@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from daskprep.features.base import Invalid, Tensor
 from daskprep.features.cells import as_dictionary
+from daskprep.features.checking import Bounds
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
@@ -88,7 +89,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def parse(self, column: pa.Array) -> pa.Array:
         return as_dictionary(column, lowercase=self.lowercase)
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         if value == _SPECIALS.symbols[0]:
             return pa.array([value]).dictionary_encode()
         return super().parse_fill(value)
@@ -119,7 +120,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def expand(self, batch: Tensor, learned: LearnedCategory) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: LearnedCategory) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedCategory) -> Mapping[str, Bounds]:
         return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -11,15 +11,30 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.missing import Neighbours
 
-__all__ = ["Limits", "check_alike", "check_arrow", "checked_outputs", "decode_column", "empty_arrays", "noun_of"]
+__all__ = [
+    "Bounds",
+    "Limits",
+    "check_alike",
+    "check_arrow",
+    "checked_outputs",
+    "decode_column",
+    "empty_arrays",
+    "noun_of",
+]
+
+
+Bound: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
 
 
 class Limits(NamedTuple):
     """The least and the greatest number of rows to decode, and whether these may be longer or shorter than encoded."""
 
-    low: Any
-    high: Any
+    low: Bound
+    high: Bound
     any_length: bool = False
+
+
+Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
 
 class Checked(Protocol):
@@ -30,7 +45,7 @@ class Checked(Protocol):
     @property
     def outputs(self) -> tuple[str, ...]: ...
 
-    def limits(self, learned: Any) -> Mapping[str, tuple[Any, ...]]: ...
+    def limits(self, learned: Any) -> Mapping[str, Bounds]: ...
 
     @property
     def around(self) -> Neighbours | None: ...

@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +13,7 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Invalid, Learned, Tensor
 from daskprep.features.cells import as_text
+from daskprep.features.checking import Bounds
 from daskprep.features.date_numbers import (
     DAY,
     SECOND,
@@ -131,7 +131,7 @@ class Date(Feature[Range, LearnedDate]):
             return from_text(as_text(column), self.datetime_format)
         raise ColumnError(f"holds cells of type {kind}, which are not dates")
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         return super().parse_fill(value or EPOCH)
 
     def summarize(self, parsed: pa.Array) -> Range:
@@ -168,7 +168,7 @@ class Date(Feature[Range, LearnedDate]):
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: LearnedDate) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedDate) -> Mapping[str, Bounds]:
         return {"": _LIMITS}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from daskprep.errors import ColumnError
 from daskprep.features.base import Invalid, Learned, Tensor
 from daskprep.features.cells import as_text
+from daskprep.features.checking import Bounds
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.summaries import ColumnSummary, Summary
@@ -145,7 +146,7 @@ class H3(Feature[Summary, Learned]):
     def expand(self, batch: Tensor, learned: Learned) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: Learned) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: Learned) -> Mapping[str, Bounds]:
         return {"": (0, [(1 << bits) - 1 for bits in _BITS] + [_NO_DIGIT] * DIGITS)}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Invalid, Tensor
+from daskprep.features.checking import Bounds
 from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, check_formats
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count, NonNegative
@@ -373,7 +374,7 @@ class Image(MediaFeature[LearnedImage]):
         mean, deviation = (scaled.new_tensor(numbers).view(3, 1, 1) for numbers in _STANDARDS[self.standardize_image])
         return scaled.sub(mean).div_(deviation)
 
-    def limits(self, learned: LearnedImage) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedImage) -> Mapping[str, Bounds]:
         return {} if learned.class_map is None else {"": (0, len(learned.class_map) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedImage) -> pa.Array:

@@ -181,7 +181,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         also = () if self.lazy_cache_dir is None else (self.lazy_cache_dir,)
         return MediaReader(None if base is None else _absolute(base), also=tuple(map(_absolute, also)))
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         # The decoder knows what stands for a missing cell; no file does.
         return pa.nulls(1, PARSED_TYPE)
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError
 from daskprep.features.base import Encoded, Invalid, Tensor
-from daskprep.features.checking import Limits
+from daskprep.features.checking import Bounds, Limits
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
@@ -225,7 +225,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     def expand(self, batch: Tensor, learned: LearnedSequence) -> Tensor:
         return batch.long()
 
-    def limits(self, learned: LearnedSequence) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedSequence) -> Mapping[str, Bounds]:
         return {"": Limits(0, len(learned.vocabulary) - 1, any_length=True)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSequence) -> pa.Array:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
 from daskprep.features.base import Invalid, Tensor
-from daskprep.features.checking import empty_arrays
+from daskprep.features.checking import Bounds, empty_arrays
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import (
@@ -201,7 +201,7 @@ class Set(_Tokens):
         hot[:, _PAD] = 0
         return hot
 
-    def limits(self, learned: LearnedSet) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
@@ -259,7 +259,7 @@ class Bag(_Tokens):
         frequencies[:, _PAD] = 0
         return frequencies
 
-    def limits(self, learned: LearnedSet) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         most = np.iinfo(empty_arrays(self, learned)[""].dtype).max
         return {"": (0, [[len(learned.vocabulary) - 1], [most]])}
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.base import Encoded, Invalid, Learned
+from daskprep.features.checking import Bounds
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.sequence import LearnedSequence, Sequence
@@ -35,6 +36,9 @@ class LearnedText(Learned):
 
     word: LearnedSequence
     char: LearnedSequence
+
+    def of_output(self, output: str) -> LearnedSequence:
+        return {"_word": self.word, "_char": self.char}[output]
 
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_state(), "word": self.word.to_dict(), "char": self.char.to_dict()}
@@ -178,7 +182,7 @@ class Text(Sequence):
             return self._levels["char"].parse(column)
         return _together({level: sequence.parse(column) for level, sequence in self._levels.items()})
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         if self.level == "both":
             values = value if isinstance(value, Mapping) else {"word": value, "char": value}
             return _together({level: one.parse_fill(values[level]) for level, one in self._levels.items()})
@@ -213,7 +217,7 @@ class Text(Sequence):
             for level, one in self._levels.items()
         }
 
-    def limits(self, learned: LearnedSequence | LearnedText) -> Mapping[str, tuple[Any, ...]]:
+    def limits(self, learned: LearnedSequence | LearnedText) -> Mapping[str, Bounds]:
         if isinstance(learned, LearnedSequence):
             return super().limits(learned)
         return {f"_{level}": one.limits(getattr(learned, level))[""] for level, one in self._levels.items()}

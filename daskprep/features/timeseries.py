@@ -154,7 +154,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
             return parsed
         return pa.StructArray.from_arrays([parsed, as_text(groups)], ["number", "group"], mask=parsed.is_null())
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         if not self.windows:
             return super().parse_fill(value)
         if isinstance(value, str) and not value.strip():

@@ -243,7 +243,7 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
         """Return the symbols that the vocabulary starts with."""
         raise NotImplementedError
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         # A special symbol is that symbol; a tokenizer might see three tokens in "<UNK>".
         specials = self.special_symbols_in_use()
         if value == UNKNOWN:

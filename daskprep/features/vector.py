@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -112,13 +111,13 @@ class Vector(Feature[Lengths, LearnedVector]):
             return learned
         return dataclasses.replace(learned, fill_value=self._numbers_of(learned.fill_value, learned.vector_size))
 
-    def parse_fill(self, value: Any) -> pa.Array:
+    def parse_fill(self, value: object) -> pa.Array:
         numbers = self._numbers_of(value, self.vector_size)
         # One number takes the size of the others, so it says nothing about it.
         alone = len(numbers) == 1 and self.vector_size is None and not isinstance(value, list)
         return pa.array([[] if alone else numbers], pa.list_(pa.float32()))
 
-    def _numbers_of(self, value: Any, size: int | None) -> list[float]:
+    def _numbers_of(self, value: object, size: int | None) -> list[float]:
         """Return the numbers of a fill value, one repeated to fit the size."""
         if isinstance(value, str) and not value.strip():
             value = 0.0

@@ -38,10 +38,8 @@ def columns_of(dataset: Dataset) -> list[Column]:
     columns = []
     for name, feature in dataset.features.items():
         for suffix in feature.outputs:
-            learned = dataset.learned[name]
-            # A text of words and characters learns for each level.
-            level = getattr(learned, suffix.removeprefix("_"), learned) if suffix else learned
-            columns.append(Column(name, outputs[name + suffix], feature, level))
+            learned = dataset.learned[name].of_output(suffix)
+            columns.append(Column(name, outputs[name + suffix], feature, learned))
     return columns
 
 

@@ -146,8 +146,8 @@ def measure_numbers(column: Column, rows: np.ndarray) -> Spread:
 
 def measure_classes(column: Column, rows: np.ndarray) -> Tally:
     """Count ids, one a row."""
-    most = column.feature.limits(column.learned)[""][1]
-    return Tally(np.bincount(rows, minlength=most + 1))
+    most = np.max(column.feature.limits(column.learned)[""][1])
+    return Tally(np.bincount(rows, minlength=int(most) + 1))
 
 
 def measure_tokens(column: Column, rows: np.ndarray) -> Tokens:
