@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features import Feature, Learned
-from daskprep.features.checking import noun_of
+from daskprep.features.base import noun_of
 from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import MediaDecoder

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.checking import Bounds, check_arrow, noun_of
 from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
 from daskprep.features.parameters import check_parameters
 from daskprep.summaries import ColumnSummary
 from daskprep.summaries.base import SummaryT
 
-__all__ = ["Contract", "Encoded", "Invalid", "Learned", "LearnedT", "MediaContract", "Tensor", "rows_seen", "validate"]
+__all__ = [
+    "Bounds",
+    "Contract",
+    "Encoded",
+    "Invalid",
+    "Learned",
+    "LearnedT",
+    "Limits",
+    "MediaContract",
+    "Tensor",
+    "check_arrow",
+    "described",
+    "noun_of",
+    "rows_seen",
+    "validate",
+]
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
@@ -26,6 +40,20 @@ Invalid = Literal["missing", "raise"]
 Holds = Literal[
     "numbers", "classes", "tokens", "sets", "bags", "series", "dates", "places", "images", "sounds", "others"
 ]
+
+
+Bound: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
+
+
+class Limits(NamedTuple):
+    """The least and the greatest number of rows to decode, and whether these may be longer or shorter than encoded."""
+
+    low: Bound
+    high: Bound
+    any_length: bool = False
+
+
+Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,6 +248,25 @@ class Contract(Generic[SummaryT, LearnedT]):
                 f'has no value at all, so "{strategy}" has nothing to learn: use "fill_with_const" with a fill_value'
             )
         return self.learn_fill(summary)
+
+
+def noun_of(feature: Contract) -> str:
+    """Return the type with its article, as messages say it."""
+    return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
+
+
+def check_arrow(feature: Contract, function: str, given: object, rows: int) -> None:
+    """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
+    found = described(given)
+    if not isinstance(given, pa.Array | pa.ChunkedArray) or len(given) != rows:
+        raise ColumnError(f"{function} of {noun_of(feature)} gave {found}: expected an Arrow array of {rows:,} rows")
+
+
+def described(given: object) -> str:
+    """Return what a function gave, as messages say it."""
+    if isinstance(given, pa.Array | pa.ChunkedArray):
+        return f"{len(given):,} rows of {given.type}"
+    return f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else f"{type(given).__name__}"
 
 
 def validate(feature: Contract) -> None:

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Invalid, Learned, Tensor
+from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
-from daskprep.features.checking import Bounds
 from daskprep.features.feature import Feature
 from daskprep.summaries import ColumnSummary, TokenCounts
 

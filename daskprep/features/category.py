@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from daskprep.features.base import Invalid, Tensor
+from daskprep.features.base import Bounds, Invalid, Tensor
 from daskprep.features.cells import as_dictionary
-from daskprep.features.checking import Bounds
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count

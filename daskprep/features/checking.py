@@ -2,74 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError
-from daskprep.features.missing import Neighbours
+from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
 
-__all__ = [
-    "Bounds",
-    "Limits",
-    "check_alike",
-    "check_arrow",
-    "checked_outputs",
-    "decode_column",
-    "empty_arrays",
-    "noun_of",
-]
+__all__ = ["check_alike", "checked_outputs", "decode_column", "empty_arrays"]
 
 
-Bound: TypeAlias = int | Sequence[int] | Sequence[Sequence[int]]
-
-
-class Limits(NamedTuple):
-    """The least and the greatest number of rows to decode, and whether these may be longer or shorter than encoded."""
-
-    low: Bound
-    high: Bound
-    any_length: bool = False
-
-
-Bounds: TypeAlias = tuple[Bound, Bound] | Limits
-
-
-class Checked(Protocol):
-    """What the checks ask of a type."""
-
-    kind: ClassVar[str]
-
-    @property
-    def outputs(self) -> tuple[str, ...]: ...
-
-    def limits(self, learned: Any) -> Mapping[str, Bounds]: ...
-
-    @property
-    def around(self) -> Neighbours | None: ...
-
-    def parse(self, column: pa.Array) -> pa.Array: ...
-
-    def encode(self, parsed: pa.Array, learned: Any) -> Any: ...
-
-    def decode(self, encoded: Any, learned: Any) -> pa.Array: ...
-
-
-def noun_of(feature: Checked) -> str:
-    """Return the type with its article, as messages say it."""
-    return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
-
-
-def check_arrow(feature: Checked, function: str, given: Any, rows: int) -> None:
-    """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
-    found = _described(given)
-    if not isinstance(given, pa.Array | pa.ChunkedArray) or len(given) != rows:
-        raise ColumnError(f"{function} of {noun_of(feature)} gave {found}: expected an Arrow array of {rows:,} rows")
-
-
-def checked_outputs(feature: Checked, encoded: Any, rows: int) -> dict[str, np.ndarray]:
+def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
     """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""
     arrays = dict(encoded) if isinstance(encoded, Mapping) else {"": encoded}
     if arrays.keys() != set(feature.outputs):
@@ -80,13 +25,13 @@ def checked_outputs(feature: Checked, encoded: Any, rows: int) -> dict[str, np.n
     for array in arrays.values():
         if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.shape[:1] != (rows,):
             raise ColumnError(
-                f"encode of {noun_of(feature)} gave {_described(array)} for {rows:,} cells: expected a NumPy array of "
+                f"encode of {noun_of(feature)} gave {described(array)} for {rows:,} cells: expected a NumPy array of "
                 "numbers with one row for each"
             )
     return {output: arrays[output] for output in feature.outputs}
 
 
-def empty_arrays(feature: Checked, learned: Any) -> dict[str, np.ndarray]:
+def empty_arrays(feature: Contract, learned: Learned) -> dict[str, np.ndarray]:
     """Return each output for 0 rows, which tells its type and shape."""
     none = feature.parse(pa.nulls(0))
     if (around := feature.around) is not None:
@@ -94,18 +39,18 @@ def empty_arrays(feature: Checked, learned: Any) -> dict[str, np.ndarray]:
     return checked_outputs(feature, feature.encode(none, learned), 0)
 
 
-def check_alike(feature: Checked, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
+def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
     """Raise ColumnError unless arrays are by output what they are for no cells at all, but for the number of rows."""
     for output, empty in like.items():
         array = arrays.get(output)
         if not isinstance(array, np.ndarray) or (array.dtype, array.shape[1:]) != (empty.dtype, empty.shape[1:]):
             raise ColumnError(
-                f"{what} of {noun_of(feature)} gave {_described(array)}{f' as {output}' * bool(output)}, and for no "
+                f"{what} of {noun_of(feature)} gave {described(array)}{f' as {output}' * bool(output)}, and for no "
                 f"cells {_rows_like(empty)}: type and shape must follow from what was learned alone"
             )
 
 
-def _as_encoded(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> dict[str, np.ndarray]:
+def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
     """Return rows to decode as arrays of the kind and shape that `encode` gives, or raise ColumnError.
 
     Whole numbers may be of any type that holds them, floats of any precision, and tensors on any device.
@@ -121,15 +66,16 @@ def _as_encoded(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> d
     return arrays
 
 
-def decode_column(feature: Checked, encoded: Mapping[str, Any], learned: Any) -> pa.Array:
+def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> pa.Array:
     """Decode rows by output, which may be batches or what a model gives, or raise ColumnError."""
     arrays = _as_encoded(feature, encoded, learned)
-    decoded = feature.decode(arrays[""] if feature.outputs == ("",) else arrays, learned)
+    given: Any = arrays[""] if feature.outputs == ("",) else arrays
+    decoded = feature.decode(given, learned)
     check_arrow(feature, "decode", decoded, len(next(iter(arrays.values()))))
     return decoded
 
 
-def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
+def _decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:
     if not array.size and array.dtype == np.float64:  # an empty list
         array = array.astype(empty.dtype)
     if array.dtype == np.bool_ and limits is not None and np.array_equal(limits[:2], (0, 1)):
@@ -139,7 +85,7 @@ def _decodable(feature: Checked, array: np.ndarray, empty: np.ndarray, limits: L
     if not same_shape or array.dtype.kind not in ("iuf" if empty.dtype.kind == "f" else "iu"):
         scores = array.dtype.kind == "f" and empty.dtype.kind != "f"
         raise ColumnError(
-            f"cannot decode {_described(array)}, since rows of {noun_of(feature)} are {_rows_like(empty)}: give rows "
+            f"cannot decode {described(array)}, since rows of {noun_of(feature)} are {_rows_like(empty)}: give rows "
             "as encode and Split.read return them, or batches of a loader with expand=False"
             + "; of scores, the argmax"
             * scores
@@ -166,12 +112,6 @@ def _as_array(given: Any) -> np.ndarray:
         return np.asarray(given)
     except ValueError as error:  # a ragged list
         raise ColumnError(f"cannot decode {type(given).__name__}: {error}") from error
-
-
-def _described(given: Any) -> str:
-    if isinstance(given, pa.Array | pa.ChunkedArray):
-        return f"{len(given):,} rows of {given.type}"
-    return f"{given.dtype} of shape {given.shape}" if isinstance(given, np.ndarray) else f"{type(given).__name__}"
 
 
 def _rows_like(empty: np.ndarray) -> str:

@@ -11,9 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Invalid, Learned, Tensor
+from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.cells import as_text
-from daskprep.features.checking import Bounds
 from daskprep.features.date_numbers import (
     DAY,
     SECOND,

@@ -19,8 +19,8 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.classes import RowCounts
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
-from daskprep.features.base import MediaContract
-from daskprep.features.checking import decode_column, empty_arrays, noun_of
+from daskprep.features.base import MediaContract, noun_of
+from daskprep.features.checking import decode_column, empty_arrays
 from daskprep.features.matrix import side_by_side
 from daskprep.features.missing import drops_missing, may_drop_rows
 from daskprep.features.table import (

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.features.base import Invalid, Learned, Tensor
+from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.cells import as_text
-from daskprep.features.checking import Bounds
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.summaries import ColumnSummary, Summary

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.features.base import Invalid, Tensor
-from daskprep.features.checking import Bounds
+from daskprep.features.base import Bounds, Invalid, Tensor
 from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, check_formats
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count, NonNegative

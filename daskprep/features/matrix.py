@@ -6,16 +6,16 @@ A type may put something else there by a method `tabulate`, and give other names
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
-from daskprep.features.checking import Checked, empty_arrays
+from daskprep.features.base import Contract, Learned
+from daskprep.features.checking import empty_arrays
 
 __all__ = ["column_names", "side_by_side"]
 
 
-def side_by_side(feature: Checked, encoded: Mapping[str, np.ndarray], learned: Any) -> np.ndarray:
+def side_by_side(feature: Contract, encoded: Mapping[str, np.ndarray], learned: Learned) -> np.ndarray:
     """Turn the outputs of one column into a 2-D array."""
     if (own := getattr(feature, "tabulate", None)) is not None:
         table: np.ndarray = own(encoded, learned)
@@ -24,7 +24,7 @@ def side_by_side(feature: Checked, encoded: Mapping[str, np.ndarray], learned: A
     return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
 
 
-def column_names(feature: Checked, name: str, learned: Any) -> list[str]:
+def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
     """Return the names of the columns of this array."""
     if (own := getattr(feature, "tabulated_names", None)) is not None:
         return list(own(name, learned))

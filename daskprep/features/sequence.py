@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError
-from daskprep.features.base import Encoded, Invalid, Tensor
-from daskprep.features.checking import Bounds, Limits
+from daskprep.features.base import Bounds, Encoded, Invalid, Limits, Tensor
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists

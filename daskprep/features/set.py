@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
-from daskprep.features.base import Invalid, Tensor
-from daskprep.features.checking import Bounds, empty_arrays
+from daskprep.features.base import Bounds, Invalid, Tensor
+from daskprep.features.checking import empty_arrays
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import (

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
-from daskprep.features.base import Contract, MediaContract
+from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import as_text, one_array
-from daskprep.features.checking import check_alike, check_arrow, checked_outputs, empty_arrays, noun_of
+from daskprep.features.checking import check_alike, checked_outputs, empty_arrays
 from daskprep.features.missing import Neighbours, dropped_rows, drops_missing, valid_mask
 from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
 

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.features.base import Encoded, Invalid, Learned
-from daskprep.features.checking import Bounds
+from daskprep.features.base import Bounds, Encoded, Invalid, Learned
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.sequence import LearnedSequence, Sequence

@@ -11,7 +11,7 @@ import torch
 
 from daskprep.errors import ColumnError
 from daskprep.features import Feature
-from daskprep.features.checking import noun_of
+from daskprep.features.base import noun_of
 from daskprep.loader.audit import Tally
 from daskprep.loader.augment import Step, augmented
 from daskprep.loader.blocks import Group

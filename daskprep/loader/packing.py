@@ -14,7 +14,7 @@ import torch
 
 from daskprep import features
 from daskprep.errors import ConfigError
-from daskprep.features.checking import noun_of
+from daskprep.features.base import noun_of
 from daskprep.loader.joining import Arrays, Documents, Joiner, Padding, Place
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers

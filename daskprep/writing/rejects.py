@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from daskprep.features.checking import noun_of
+from daskprep.features.base import noun_of
 from daskprep.features.media import MediaFeature
 from daskprep.features.missing import dropped_rows
 from daskprep.features.table import Parsed, naming
