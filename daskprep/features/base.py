@@ -21,6 +21,7 @@ __all__ = [
     "Bounds",
     "Contract",
     "Encoded",
+    "Holds",
     "Invalid",
     "Learned",
     "LearnedT",
