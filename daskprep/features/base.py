@@ -90,6 +90,10 @@ class Learned:
         """Turn cells that only what was learned shows to be unreadable into missing ones."""
         return parsed
 
+    def in_words(self) -> list[str] | None:
+        """Return what people are told of it, piece by piece; None for its fields by their names."""
+        return None
+
     def of_output(self, output: str) -> Learned:
         """Return what was learned of one of several outputs, if that is a part of its own."""
         return self
