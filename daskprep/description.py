@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut, quoted, share
 from daskprep.features import Feature, Learned
 from daskprep.features.base import rows_seen
+from daskprep.features.binary import LearnedBinary
 from daskprep.features.missing import drops_missing
 from daskprep.vocabulary import Vocabulary
 
@@ -59,10 +61,9 @@ def describe(
     return Description(_captions(features, learned, split, balance), [Table(head, features, row, "feature")])
 
 
+@functools.singledispatch
 def facts(learned: Learned) -> list[str]:
-    """Return what was learned in a few words, piece by piece."""
-    if (own := learned.in_words()) is not None:
-        return own
+    """Return what was learned in a few words, piece by piece; a type of one's own may register its own."""
     pieces = []
     for field in dataclasses.fields(learned):
         value = getattr(learned, field.name)
@@ -74,6 +75,14 @@ def facts(learned: Learned) -> list[str]:
         elif isinstance(value, int | float | str) and field.name not in _COMMON:
             pieces.append(f"{name} {_number(value) if not isinstance(value, str) else _value(value)}")
     return pieces
+
+
+@facts.register
+def _(learned: LearnedBinary) -> list[str]:
+    if learned.above_zero:
+        return ["False: 0 and below", "True: above 0"]
+    false, true = map(_value, learned.bool2str)
+    return [f"False: {false}", f"True: {true}"]
 
 
 def _captions(features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any) -> list[str]:

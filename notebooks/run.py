@@ -29,7 +29,7 @@ def run(path: Path) -> NotebookNode:
         transport = Config(KernelManager={"transport": "ipc", "ip": f"{folder}/kernel"})
         client = NotebookClient(
             notebook,
-            timeout=120,
+            timeout=600,
             kernel_name="python3",
             config=transport,
             record_timing=False,

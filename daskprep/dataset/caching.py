@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from daskprep import partitions
 from daskprep.dataset.media import MediaBlocks
 from daskprep.errors import ConfigError, did_you_mean
@@ -75,7 +73,7 @@ def _keep(media: Mapping[_Key, _Media], wanted: _Wanted) -> int:
     if not cache.has(wanted.block):
         rows = blocks.output.empty(wanted.where.rows)
         # What stands for a broken file is no data, and the file may be mended.
-        if not blocks.decode(wanted.where, blocks.cells(wanted.where), np.arange(len(rows)), rows):
+        if not blocks.decode(wanted.where, slice(None), rows):
             cache.write(wanted.block, rows)
     return wanted.where.rows
 

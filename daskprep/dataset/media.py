@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pyarrow as pa
 
-from daskprep.media.failures import check_failures
+from daskprep.media.failures import decode_cells
 from daskprep.storage.arrays import ROW_ID
 from daskprep.storage.reading import column_array, read_table_block
 
 if TYPE_CHECKING:
     from daskprep.media.decoding import Failure, MediaDecoder
+    from daskprep.permutation import Integers
     from daskprep.storage import Folder, Output
     from daskprep.storage.reading import Block
 
@@ -34,27 +34,25 @@ class MediaBlocks:
         table = read_table_block(self.folder, where, [self.output])
         return cast("pa.StructArray", table[self.output.name].combine_chunks())
 
-    def decode(self, where: Block, cells: pa.StructArray, rows: np.ndarray, out: np.ndarray) -> list[Failure]:
-        """Decode the cells of some rows of a block; return those for which a fill value stands.
+    def row_ids(self, where: Block) -> Integers:
+        """Return the number in the source of each row of a block."""
+        return column_array(read_table_block(self.folder, where, [ROW_ID]), ROW_ID)
+
+    def decode(self, where: Block, rows: slice, out: np.ndarray) -> list[Failure]:
+        """Decode some rows of a block; return those for which a fill value stands.
 
         Raises
         ------
         MediaError
             A cell cannot be decoded, and is not to be filled; it names the row of the source.
         """
-        failures = self.decoder.decode(cells.take(pa.array(rows)), out)
-        self.check(where, failures, rows)
-        return failures
-
-    def check(self, where: Block, failures: Sequence[Failure], rows: np.ndarray) -> None:
-        """Raise MediaError for the first failure among some rows of a block, unless failures are filled."""
-        if failures and self.decoder.on_error != "fill":
-            row_ids = column_array(read_table_block(self.folder, where, [ROW_ID]), ROW_ID)
-            check_failures(failures, self.decoder.on_error, self.output.name, row_ids[rows])
+        return decode_cells(
+            self.decoder, self.cells(where)[rows], out, self.output.name, lambda: self.row_ids(where)[rows]
+        )
 
 
 def read_media_block(media: MediaBlocks, where: Block) -> np.ndarray:
     """Return the decoded rows of a block."""
     out = media.output.empty(where.rows)
-    media.decode(where, media.cells(where), np.arange(where.rows), out)
+    media.decode(where, slice(None), out)
     return out

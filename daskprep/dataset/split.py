@@ -143,8 +143,7 @@ class Split:
 
         def fill_media(part: tuple[Output, int, slice, slice]) -> None:
             output, block, inside, at = part
-            blocks, where = self.media(output.name), self.block(output.name, block)
-            blocks.decode(where, blocks.cells(where), np.arange(inside.start, inside.stop), arrays[output.name][at])
+            self.media(output.name).decode(self.block(output.name, block), inside, arrays[output.name][at])
 
         if scalars:
             in_threads(fill_scalars, self._table_pieces(rows), folder)

@@ -21,7 +21,6 @@ __all__ = [
     "Bounds",
     "Contract",
     "Encoded",
-    "Holds",
     "Invalid",
     "Learned",
     "LearnedT",
@@ -89,10 +88,6 @@ class Learned:
     def recognize(self, parsed: pa.Array) -> pa.Array:
         """Turn cells that only what was learned shows to be unreadable into missing ones."""
         return parsed
-
-    def in_words(self) -> list[str] | None:
-        """Return what people are told of it, piece by piece; None for its fields by their names."""
-        return None
 
     def of_output(self, output: str) -> Learned:
         """Return what was learned of one of several outputs, if that is a part of its own."""

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.display.words import quoted
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
@@ -28,7 +27,6 @@ _OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0":
 _OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}
 _LABELS = 1000  # more distinct labels than this are not looked at one by one
 _UNKNOWN = 2
-_LABEL_CHARACTERS = 40
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,12 +53,6 @@ class LearnedBinary(Learned):
     def recognize(self, parsed: pa.Array) -> pa.Array:
         unknown = np.flatnonzero(_truth(parsed.dictionary, self) == _UNKNOWN)
         return _without(parsed, unknown) if len(unknown) else parsed
-
-    def in_words(self) -> list[str]:
-        if self.above_zero:
-            return ["False: 0 and below", "True: above 0"]
-        false, true = (quoted(label, _LABEL_CHARACTERS) for label in self.bool2str)
-        return [f"False: {false}", f"True: {true}"]
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

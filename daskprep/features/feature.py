@@ -7,7 +7,7 @@ import typing
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from daskprep.features.base import Contract, Holds, Learned, LearnedT
+from daskprep.features.base import Contract, Learned, LearnedT
 from daskprep.features.estimator import Estimator
 from daskprep.features.former import CALLED, adopt
 from daskprep.summaries.base import SummaryT
@@ -31,10 +31,6 @@ class Feature(Contract[SummaryT, LearnedT], Estimator):
                 cls.learned_type = given
         if "kind" in vars(cls) and "holds" not in vars(cls):
             cls.holds = "others"  # what a type of another name decodes to may be anything
-        if cls.holds not in typing.get_args(Holds):
-            raise TypeError(
-                f"{cls.__name__}: holds must be one of {', '.join(typing.get_args(Holds))}, not {cls.holds!r}"
-            )
         adopt(cls)
         for name in inspect.signature(cls.__init__).parameters:
             _check_free(cls, name)

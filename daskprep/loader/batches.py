@@ -14,7 +14,7 @@ from daskprep.features import Feature
 from daskprep.features.base import noun_of
 from daskprep.loader.audit import Tally
 from daskprep.loader.augment import Step, augmented
-from daskprep.loader.blocks import Group
+from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 from daskprep.permutation import Integers
 
@@ -85,7 +85,7 @@ class Finish:
         self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
     ) -> Iterator[tuple[Any, Tally]]:
         """Give the batches of a window, each with the tally of its rows."""
-        sizes = list(window.share.sizes)
+        sizes = list(window.sizes)
         columns: dict[str, Iterable[torch.Tensor]] = {}
         # Each call of torch lets go of the interpreter, and may have to wait for it: a few that cut a whole window into
         # columns, and these into batches, take a fifth of the time of some for every batch.

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import TypeVar
 
 import numpy as np
 import torch
 
-from daskprep.loader.blocks import Group
+from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 
 __all__ = ["Mover"]
 
 Tensors = dict[Group, torch.Tensor]
-_Window = TypeVar("_Window", bound=Window)
 
 
 class Mover:
@@ -35,14 +33,14 @@ class Mover:
             return None
         return _pinned
 
-    def moved(self, windows: Iterable[_Window]) -> Iterator[tuple[_Window, Tensors]]:
+    def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Give each window with its tensors on the device."""
         if not self._copies:
             for window in windows:
                 yield window, _tensors(window)
             return
         stream = self._stream()
-        ahead: tuple[_Window, Tensors, Tensors, torch.Event | None] | None = None
+        ahead: tuple[Window, Tensors, Tensors, torch.Event | None] | None = None
         for window in windows:
             source = _tensors(window)
             following = (window, source, *self._copy(source, stream))
@@ -64,7 +62,7 @@ class Mover:
             copied = {group: tensor.to(self.device, non_blocking=True) for group, tensor in source.items()}
             return copied, stream.record_event()
 
-    def _arrived(self, ahead: tuple[_Window, Tensors, Tensors, torch.Event | None]) -> tuple[_Window, Tensors]:
+    def _arrived(self, ahead: tuple[Window, Tensors, Tensors, torch.Event | None]) -> tuple[Window, Tensors]:
         window, _, copied, event = ahead
         if event is not None:
             # The source is held until here: its memory is gathered into again once nobody holds it.

@@ -2,43 +2,37 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import get_worker_info
 
 from daskprep.display.tables import settings_table
-from daskprep.display.words import count, listed, printable
+from daskprep.display.words import count, printable
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.loader.audit import Tally, proven
+from daskprep.loader.audit import Tally
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Expand, Finish, Form, chosen_names, expansions
-from daskprep.loader.blocks import BlockFiles, Buffers, groups_of
+from daskprep.loader.cached import CachedBlocks, Caching, most_ahead, prefetch_of
 from daskprep.loader.device import Mover
+from daskprep.loader.files import FileBlocks
+from daskprep.loader.groups import Buffers, Group, groups_of
 from daskprep.loader.joining import Documents, Place
-from daskprep.loader.media import Caching, most_ahead, prefetch_of
+from daskprep.loader.media import Medium
 from daskprep.loader.order import LEAST_STREAMS, MOST_STREAMS, Blocks, Schedule, default_streams
 from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings
 from daskprep.loader.sampling import Sampling, sampling_of
-from daskprep.loader.standing import (
-    Ranks,
-    check_count,
-    check_flags,
-    check_left,
-    check_rows,
-    check_same,
-    check_seed,
-    check_state,
-)
-from daskprep.loader.times import Times
+from daskprep.loader.shell import BatchIterator
+from daskprep.loader.source import BlockSource
+from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
+from daskprep.loader.times import LoaderTimes
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
@@ -48,10 +42,9 @@ __all__ = ["Loader"]
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
-_MOST_OUTPUTS = 40  # that a notebook shows
 
 
-class Loader(IterableDataset[Any]):
+class Loader(BatchIterator):
     """Batches of the rows of a split as dicts of tensors, read ahead by threads.
 
     An epoch gives every row exactly once, in an order that follows from seed and epoch alone: the same global batches
@@ -159,6 +152,7 @@ class Loader(IterableDataset[Any]):
         cache_limit: int | None = None,
         augment: Mapping[str, Any] | None = None,
     ) -> None:
+        super().__init__()
         for name, value, least in (
             ("batch_size", batch_size, 1),
             ("streams", streams, 1),
@@ -220,53 +214,31 @@ class Loader(IterableDataset[Any]):
             )
             self._packer = Packer(split, pack, batch_size, drop_last=drop_last)
         self._place = Place()
-        self._position()
-        self.epoch = 0
-        self._rows_given = 0
         self._first_batch = 0
-        self._begun = False
-        self._current: Schedule | None = None
-        self._audited: tuple[Schedule, range, Tally] | None = None
-        self._times = Times()
         self._buffers = Buffers()
+        self._position()
 
     # -- where this process stands
 
-    @property
-    def rank(self) -> int:
-        return self._position()[0]
-
-    @property
-    def world_size(self) -> int:
-        return self._position()[1]
-
     def _position(self) -> tuple[int, int]:
-        rank, world = self._ranks.position(self.batch_size)
+        _, world = self._ranks.position(self.batch_size)
         if self.shuffle and self.streams % world:
             raise ConfigError(
                 f"world_size={world} does not divide streams={self.streams}, so that ranks would own unequal numbers "
                 f"of streams; give streams={_streams_for(world, self.streams, self._read_rows)}"
             )
-        check_rows(self._rows, world)
-        return rank, world
+        return super()._position()
 
     def __getstate__(self) -> dict[str, Any]:
         ranks = self._ranks.fixed(self.batch_size)
-        return {**self.__dict__, "_current": None, "_buffers": Buffers(), "_ranks": ranks}
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
-        check_count("epoch", epoch, 0)
-        if epoch != self.epoch or self._begun:
-            self._go_to(epoch)
+        return {**self.__dict__, "_running": None, "_buffers": Buffers(), "_ranks": ranks}
 
     def _go_to(self, epoch: int, rows_given: int = 0, first_batch: int = 0) -> None:
-        self.epoch, self._rows_given, self._first_batch = epoch, rows_given, first_batch
-        self._begun, self._current, self._place = False, None, Place()
+        super()._go_to(epoch, rows_given)
+        self._first_batch, self._place = first_batch, Place()
 
     @property
     def _rows(self) -> int:
-        """Rows of an epoch."""
         return len(self.split) if self._sampling is None else int(self._sampling.sizes.sum())
 
     def _schedule(self, given: int = 0) -> Schedule:
@@ -311,48 +283,58 @@ class Loader(IterableDataset[Any]):
         total = len(schedule) if self.overfit_batches is None else min(len(schedule), self.overfit_batches)
         first = self._first_batch + (offset - self._first_batch) % step
         batches = range(first, total, step)
-        self._current = schedule
+        self._running = schedule
         # StatefulDataLoader makes iterators that it asks for nothing: they leave the epoch to the next one.
         self._begun = not batches
-        return self._batches(schedule, batches, base)
+        return self._batches(schedule, batches)
 
-    def _batches(self, schedule: Schedule, batches: range, base: int) -> Iterator[Any]:
+    def _batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
         outputs = [self.split.output(name) for name in dict.fromkeys([*self.names, *self._extra])]
-        files = BlockFiles(self.split, groups_of(outputs, self._caching.names(self.split, outputs)))
+        groups = groups_of(outputs, self._caching.names(self.split, outputs))
         mover = Mover(self.device)
-        pipeline = Pipeline(
-            files,
-            schedule,
-            self._settings(files, schedule),
-            batches=batches,
-            caching=self._caching,
-            make_arrays=mover.make_array,
-            buffers=self._buffers,
-        )
-        self._times = pipeline.times
-        tally = Tally()
-        names = [output.name for output in outputs]
-        finish = Finish(names, self.seed, self._augment, self._expansions(), self._form)
-        given = 0
+        pipeline = self._pipeline(groups, schedule, batches, mover)
+        finish = Finish([output.name for output in outputs], self.seed, self._augment, self._expansions(), self._form)
         try:
-            epoch = schedule.blocks.epoch
-            for finished, part in (one for moved in mover.moved(pipeline) for one in finish(*moved, epoch)):
-                given += 1
-                tally.join(part)
-                self._audited = (schedule, batches[:given], tally)
-                self._advance(schedule, batches[:given], base)
-                yield finished
-            self._audited = (schedule, batches, tally)
+            yield from self._iterate(pipeline, mover, finish, schedule)
         finally:
             pipeline.close()
 
+    def _pipeline(
+        self, groups: Sequence[Group], schedule: Schedule, batches: range, mover: Mover | None = None
+    ) -> Pipeline:
+        """Return what gives the windows of some batches: files, behind the caches of media."""
+        settings, times = self._settings_for(groups, schedule), LoaderTimes()
+        lanes = max(1, schedule.streams // schedule.world_size)
+        source: BlockSource[Any] = FileBlocks(
+            self.split, groups, times, self._buffers, budget=lanes + settings.ahead_blocks, spare=2 * lanes
+        )
+        media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.is_cells]
+        caches = [(one, self._caching.cache(self.split, one.group.name)) for one in media if one.group.is_cached]
+        if caches:
+            # Workers, and ranks where there are fewer streams, decode some rows of every block.
+            world = schedule.world_size
+            ranks, rank = (world, schedule.rank) if schedule.streams < world else (1, 0)
+            sharer = rank * batches.step + batches.start % batches.step
+            source = CachedBlocks(source, caches, self._buffers, sharer, ranks * batches.step)
+        return Pipeline(
+            source,
+            groups,
+            media,
+            [(schedule, batches)],
+            settings,
+            own=-(-schedule.batch_size // schedule.world_size),
+            streams=schedule.streams,
+            times=times,
+            make_arrays=None if mover is None else mover.make_array,
+            buffers=self._buffers,
+        )
+
     def _packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
         """Give batches of packed rows; a worker reads all rows and gives every so many-th batch."""
-        files = BlockFiles(self.split, groups_of([packer.output]))
+        [group] = groups = groups_of([packer.output])
         place = self._place
         unread = range(place.read, len(schedule))
-        settings = self._settings(files, schedule)
-        pipeline = Pipeline(files, schedule, settings, batches=unread, buffers=self._buffers)
+        pipeline = self._pipeline(groups, schedule, unread)
         self._times = pipeline.times
         tally = Tally()
         self._audited = (schedule, unread[:0], tally)
@@ -360,8 +342,8 @@ class Loader(IterableDataset[Any]):
         def documents() -> Iterator[Documents]:
             for window in pipeline:
                 tally.add(window.rows)
-                self._audited = (schedule, range(unread.start, window.share.batches[-1] + 1), tally)
-                yield window.arrays[files.groups[0]][: len(window.rows)], window.share.sizes
+                self._audited = (schedule, range(unread.start, window.batches[-1] + 1), tally)
+                yield window.arrays[group][: len(window.rows)], window.sizes
 
         base, known = self._rows_given // self.batch_size, self._first_batch
         # Ranks have different numbers of tokens: all stop with the one that has the fewest.
@@ -382,36 +364,32 @@ class Loader(IterableDataset[Any]):
     def _extra(self) -> list[str]:
         return ["row_id"] if self.row_ids else []
 
-    def _advance(self, schedule: Schedule, batches: range, base: int) -> None:
-        """Note what was given, so that `state_dict` tells it, unless another iteration has begun since."""
-        if self._current is not schedule:
-            return
-        self._begun = True
+    def _advance(self, schedule: Schedule, stop: int) -> None:
         if self.overfit_batches is not None:
             return
-        stop = batches[-1] + 1
         if get_worker_info() is not None:
             # Each worker goes on with its own batches: they are counted from where all of them began.
-            self._rows_given, self._first_batch = base, stop
+            self._rows_given, self._first_batch = schedule.given, stop
         else:
             self._rows_given, self._first_batch = schedule.rows_given(stop), 0
 
-    def _settings(self, files: BlockFiles, schedule: Schedule) -> Settings:
+    def _settings_for(self, groups: Sequence[Group], schedule: Schedule) -> Settings:
         size = self.prefetch_size
         if size is None and self.prefetch_bytes is None:
-            size = prefetch_of(self.split, files.groups)
+            size = prefetch_of(self.split, groups)
         if size == 0:
             return Settings(0, 0)
-        undecoded = self._caching.undecoded(self.split, files.groups)
+        undecoded = self._caching.undecoded(self.split, groups)
         threads = self.threads or max(
-            Settings.threads_for(local=files.is_local), self._caching.threads(self.split, undecoded)
+            Settings.threads_for(local=self.split.dataset.files.folder.is_local),
+            self._caching.threads(self.split, undecoded),
         )
         lanes = max(1, schedule.streams // schedule.world_size)
         if size is not None:
             return Settings(size * lanes, threads, decodes=bool(undecoded))
-        block_bytes = max(1, sum(group.resident_bytes for group in files.groups) * self.split.layout.block_rows)
+        block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
         ahead = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
-        most = most_ahead(files.groups)
+        most = most_ahead(groups)
         blocks = max(1, ahead if most is None else min(ahead, most * lanes))
         return Settings(blocks, threads, decodes=bool(undecoded))
 
@@ -481,37 +459,12 @@ class Loader(IterableDataset[Any]):
         if self._packer is None and (given > self._rows or (given < self._rows and given % self.streams)):
             raise ConfigError(f"state: rows_given={given}: no number of batches of {self._rows} rows gives so many")
 
-    # -- what happened
-
-    def audit(self) -> dict[str, int]:
-        """Prove that the batches of the last iteration were what the order says, each row as often as it should be.
-
-        Raises
-        ------
-        CorruptDatasetError
-            A row was missed, or given too often.
-        """
-        if self._audited is None:
-            return {"rows": 0, "batches": 0}
-        return proven(*self._audited)
-
-    def stats(self) -> dict[str, float]:
-        """Return where the last iteration spent its seconds; reading and gathering are summed over threads."""
-        return {key: round(value, 4) for key, value in dataclasses.asdict(self._times).items()}
-
     def __repr__(self) -> str:
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
 
     def _repr_html_(self) -> str:
         order = f"shuffled, {count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
-        settings = {
-            "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
-            "order": order,
-            "rank": f"{self.rank} of {self.world_size}",
-            "epoch": f"{self.epoch}, {count(self._rows_given, 'row')} given",
-            "device": "in memory" if self.device is None else str(self.device),
-            "outputs": listed(self.names, _MOST_OUTPUTS),
-        }
+        settings = self._settings(order, self.names)
         if self.overfit_batches is not None:
             settings["overfit_batches"] = f"{self.overfit_batches:,}"
         rows, url = count(len(self.split), "row"), printable(self.split.dataset.url)

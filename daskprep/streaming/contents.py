@@ -16,7 +16,7 @@ from daskprep.features.checking import empty_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
-from daskprep.loader.blocks import Group, groups_of
+from daskprep.loader.groups import Group, groups_of
 from daskprep.sources import FileSource, Source
 from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
@@ -113,15 +113,11 @@ class Contents:
         key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
         return partitions.Job(self.source, columns, encode_partition, encoding, own_rows, key)
 
-    def decoders(self) -> dict[str, MediaDecoder]:
-        """Return what decodes images and sounds in this process."""
-        decoders = {}
-        for group in self.groups:
-            if group.is_cells:
-                feature = cast("MediaFeature", self.recipe.features[group.name])
-                decoders[group.name] = feature.decoder(self.learned[group.name])
-                decoders[group.name].prepare()
-        return decoders
+    def decoder(self, name: str) -> MediaDecoder:
+        """Return what decodes the images or sounds of an output in this process."""
+        decoder = cast("MediaFeature", self.recipe.features[name]).decoder(self.learned[name])
+        decoder.prepare()
+        return decoder
 
 
 def names_of(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, ...]:

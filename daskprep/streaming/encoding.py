@@ -12,7 +12,7 @@ import pyarrow as pa
 from daskprep.assignment import Told, row_repeats, row_splits
 from daskprep.errors import CorruptDatasetError
 from daskprep.features.table import completed_columns, encoded_outputs, read_columns
-from daskprep.media.failures import check_failures
+from daskprep.media.failures import decode_cells
 from daskprep.permutation import Integers, permute
 from daskprep.storage.arrays import ROW_ID
 from daskprep.writing.carried import Carried, take
@@ -73,7 +73,7 @@ class Encoding:
         feature = cast("MediaFeature", self.features[name])
         decoder = feature.decoder(self.learned[name])
         rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
-        check_failures(decoder.decode(cells, rows), feature.on_error, name, row_ids)
+        decode_cells(decoder, cells, rows, name, lambda: row_ids)
         return rows
 
 

@@ -6,37 +6,30 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import get_worker_info
 
 from daskprep import partitions
 from daskprep.display.tables import settings_table
-from daskprep.display.words import count, listed
+from daskprep.display.words import count
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features.fitting import beside
-from daskprep.loader.audit import Tally, proven
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, expansions
 from daskprep.loader.device import Mover
+from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
-from daskprep.loader.standing import (
-    Ranks,
-    check_count,
-    check_flags,
-    check_left,
-    check_rows,
-    check_same,
-    check_seed,
-    check_state,
-)
+from daskprep.loader.pipeline import Epoch, Pipeline, Settings
+from daskprep.loader.shell import BatchIterator
+from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
+from daskprep.loader.times import StreamTimes
 from daskprep.sources import Source
 from daskprep.streaming.contents import Contents, digest_of_stream, mark_of, names_of
-from daskprep.streaming.order import Order, check_window, share_of
+from daskprep.streaming.order import Order, check_window
 from daskprep.streaming.plan import plan_stream
-from daskprep.streaming.reading import Reader
-from daskprep.streaming.windows import Supply, Times, Upcoming
+from daskprep.streaming.windows import WindowBlocks
 from daskprep.writing.memory import bytes_of
 from daskprep.writing.placement import SPLITS
 
@@ -47,10 +40,9 @@ __all__ = ["Stream"]
 
 FORMAT = 1
 _MOST_THREADS = 16
-_MOST_OUTPUTS = 40  # that a notebook shows
 
 
-class Stream(IterableDataset[Any]):
+class Stream(BatchIterator):
     """Batches of the rows of a split as dicts of tensors, read and encoded from their source while a model trains.
 
     Made by `Preprocessor.stream`. An epoch gives every row exactly once, in an order that follows from seed, epoch,
@@ -139,6 +131,7 @@ class Stream(IterableDataset[Any]):
         threads: int | None = None,
         decode_on: Literal["trainer", "workers"] = "trainer",
     ) -> None:
+        super().__init__()
         for name, value in (("batch_size", batch_size), ("epochs", epochs), ("threads", threads)):
             check_count(name, value, 1)
         check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids)
@@ -176,48 +169,27 @@ class Stream(IterableDataset[Any]):
         self._digest = digest_of_stream(recipe, self._plan)
         self._source_mark = mark_of(source, recipe.features)
         self._position()
-        if epochs is None and drop_last and self._order.rows < batch_size:
+        if epochs is None and drop_last and self._rows < batch_size:
             raise ConfigError(
-                f"{self._order.rows:,} rows do not fill a batch of {batch_size:,}, and drop_last leaves them out: "
+                f"{self._rows:,} rows do not fill a batch of {batch_size:,}, and drop_last leaves them out: "
                 "give a smaller batch_size"
             )
-        self.epoch = 0
         self._first_epoch = 0
-        self._rows_given = 0
-        self._begun = False
-        self._running: object = None
-        self._audited: tuple[Schedule, range, Tally] | None = None
-        self._times = Times()
 
     # -- where this process stands
 
     @property
-    def rank(self) -> int:
-        return self._position()[0]
-
-    @property
-    def world_size(self) -> int:
-        return self._position()[1]
-
-    def _position(self) -> tuple[int, int]:
-        rank, world = self._ranks.position(self.batch_size)
-        check_rows(self._order.rows, world)
-        return rank, world
+    def _rows(self) -> int:
+        return self._order.rows
 
     @property
     def columns(self) -> list[str]:
         """Names of the outputs that batches hold."""
         return self._contents.names
 
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration begin with this epoch, or go on in it where a state was loaded."""
-        check_count("epoch", epoch, 0)
-        if epoch != self.epoch or self._begun:
-            self._go_to(epoch, epoch)
-
-    def _go_to(self, epoch: int, first_epoch: int, rows_given: int = 0) -> None:
-        self.epoch, self._first_epoch, self._rows_given = epoch, first_epoch, rows_given
-        self._begun, self._running = False, None
+    def _go_to(self, epoch: int, rows_given: int = 0, first_epoch: int | None = None) -> None:
+        super()._go_to(epoch, rows_given)
+        self._first_epoch = epoch if first_epoch is None else first_epoch
 
     def _schedule(self, epoch: int, given: int = 0) -> Schedule:
         rank, world = self._position()
@@ -238,72 +210,58 @@ class Stream(IterableDataset[Any]):
                 "of the source: iterate over the stream itself, or give num_workers=0"
             )
         if self._begun:
-            self._go_to(self.epoch + 1, self.epoch + 1)
+            self._go_to(self.epoch + 1)
         if not self.drop_last:
-            check_left(self._order.rows - self._rows_given, self.world_size, self.epoch)
+            check_left(self._rows - self._rows_given, self.world_size, self.epoch)
         self._running = running = object()
         # A state may be of a stream that gives more epochs.
         stop = None if self.epochs is None else max(self.epoch + 1, self._first_epoch + self.epochs)
         return self._batches(self.epoch, stop, self._rows_given, running)
 
-    def _schedules(self, epoch: int, stop: int | None, given: int) -> Iterator[Schedule]:
+    def _epochs(self, epoch: int, stop: int | None, given: int) -> Iterator[Epoch]:
         """Give the epochs of an iteration, the first of which some rows were given of."""
         while stop is None or epoch < stop:
-            yield self._schedule(epoch, given)
+            schedule = self._schedule(epoch, given)
+            yield schedule, range(len(schedule))
             epoch, given = epoch + 1, 0
 
     def _batches(self, epoch: int, stop: int | None, given: int, running: object) -> Iterator[Any]:
-        self._times = times = Times()
-        contents = self._contents
         # At the end of the interpreter, modules may have gone before an iterator that was left.
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
+        contents, mover, times = self._contents, Mover(self.device), StreamTimes()
         told = list(zip(self._plan.told, self._plan.first_rows.tolist(), strict=True))
-        mover = Mover(self.device)
+        threads = self.threads or max(2, min(_MOST_THREADS, os.cpu_count() or 1))
         feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
-        reader = None
+        pipeline = None
         try:
-            upcoming = _upcoming(self._schedules(epoch, stop, given))
-            supply = Supply(
+            source = WindowBlocks(
                 feed,
-                upcoming,
                 told,
                 contents.groups,
                 row_bytes=contents.row_bytes,
                 window_bytes=self.window_bytes,
                 times=times,
             )
-            reader = Reader(
-                supply,
-                self._schedules(epoch, stop, given),
+            media = [Medium(group, contents.decoder(group.name)) for group in contents.groups if group.is_cells]
+            pipeline = Pipeline(
+                source,
                 contents.groups,
-                contents.decoders(),
+                media,
+                self._epochs(epoch, stop, given),
+                Settings(0, threads, decodes=bool(media), whole_blocks=True),
                 own=self.batch_size // self.world_size,
-                threads=self.threads or max(2, min(_MOST_THREADS, os.cpu_count() or 1)),
-                make_array=mover.make_array,
+                streams=1,
                 times=times,
+                make_arrays=mover.make_array,
             )
-            yield from self._finished(reader, mover, running)
+            yield from self._iterate(pipeline, mover, self._finish, running)
         finally:
             # A forked process has none of these threads, and at the end of Python nobody answers any more.
             if getpid() == process and not is_finalizing():
-                if reader is not None:
-                    reader.close()
+                if pipeline is not None:
+                    pipeline.close()
                 feed.close()
-
-    def _finished(self, reader: Reader, mover: Mover, running: object) -> Iterator[Any]:
-        schedule, tally, given = None, Tally(), 0
-        for window, tensors in mover.moved(reader):
-            if window.schedule is not schedule:
-                schedule, tally, given = window.schedule, Tally(), 0
-            for finished, part in self._finish(window, tensors, schedule.blocks.epoch):
-                given += 1
-                tally.join(part)
-                self._audited = schedule, range(given), tally
-                if self._running is running:
-                    self._begun = True
-                    self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(given)
-                yield finished
 
     # -- state
 
@@ -330,11 +288,11 @@ class Stream(IterableDataset[Any]):
         """
         self._check_state(state)
         epoch, first, given = state["epoch"], state["first_epoch"], state["rows_given"]
-        if given == self._order.rows or not len(self._schedule(epoch, given)):
+        if given == self._rows or not len(self._schedule(epoch, given)):
             epoch, given = epoch + 1, 0
             if self.epochs is not None and epoch >= first + self.epochs:
                 first = epoch
-        self._go_to(epoch, first, given)
+        self._go_to(epoch, given, first)
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         own = self.state_dict()
@@ -358,47 +316,13 @@ class Stream(IterableDataset[Any]):
                 f"the state was taken with windows of {state['window_rows']:,} rows, and this stream has "
                 f"{own['window_rows']:,}: give the same window=, columns= and decode_on="
             )
-        if state["rows_given"] > self._order.rows:
-            raise ConfigError(f"state: rows_given={state['rows_given']}: an epoch has {self._order.rows} rows")
-
-    # -- what happened
-
-    def audit(self) -> dict[str, int]:
-        """Prove that the batches of the epoch that was last begun were what the order says.
-
-        Raises
-        ------
-        CorruptDatasetError
-            A row was missed, or given too often.
-        """
-        return {"rows": 0, "batches": 0} if self._audited is None else proven(*self._audited)
-
-    def stats(self) -> dict[str, float]:
-        """Return what the last iteration did: seconds waited, partitions and windows, the most bytes of windows."""
-        return {key: round(value, 4) for key, value in dataclasses.asdict(self._times).items()}
+        if state["rows_given"] > self._rows:
+            raise ConfigError(f"state: rows_given={state['rows_given']}: an epoch has {self._rows} rows")
 
     def __repr__(self) -> str:
         return f"Stream({self.source!r}, split={self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"
 
     def _repr_html_(self) -> str:
-        settings = {
-            "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
-            "order": f"shuffled within windows, seed {self.seed}" if self.shuffle else "as in the source",
-            "window": str(self.window),
-            "rank": f"{self.rank} of {self.world_size}",
-            "epoch": f"{self.epoch}, {count(self._rows_given, 'row')} given",
-            "device": "in memory" if self.device is None else str(self.device),
-            "outputs": listed(self.columns, _MOST_OUTPUTS),
-        }
-        return settings_table(settings, f'Stream of split "{self.split}": {count(self._order.rows, "row")}')
-
-
-def _upcoming(schedules: Iterable[Schedule]) -> Iterator[Upcoming]:
-    """Give the windows of some epochs that the rank is given rows of."""
-    for schedule in schedules:
-        windows = cast("Any", schedule.blocks)
-        share = share_of(schedule)
-        for number in range(len(windows.sizes)):
-            one = Upcoming(windows, number, share)
-            if one.rows:
-                yield one
+        order = f"shuffled within windows, seed {self.seed}" if self.shuffle else "as in the source"
+        settings = self._settings(order, self.columns) | {"window": str(self.window)}
+        return settings_table(settings, f'Stream of split "{self.split}": {count(self._rows, "row")}')

@@ -6,53 +6,31 @@ import functools
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.assignment import Told
 from daskprep.errors import ConfigError
-from daskprep.loader.blocks import Group
+from daskprep.loader.groups import Group
+from daskprep.loader.media import Cells, MediaRows
+from daskprep.loader.order import Schedule
+from daskprep.loader.source import Need, ResidentBlock
+from daskprep.loader.times import StreamTimes
 from daskprep.partitions import Asked, Feed
-from daskprep.streaming.encoding import RankShare, Rows, Stretch
-from daskprep.streaming.order import EpochWindows
+from daskprep.permutation import Integers
+from daskprep.storage.arrays import ROW_ID
+from daskprep.streaming.encoding import Rows, Stretch
+from daskprep.streaming.order import EpochWindows, share_of
 
-__all__ = ["Supply", "Times", "Upcoming", "WindowRows"]
+__all__ = ["WindowBlocks", "WindowRows"]
 
 # What each thread works on, and what it finds when it is done with that.
 _PARTITIONS_PER_THREAD = 2
 _LOOK_SECONDS = 1.0
-
-
-@dataclass
-class Times:
-    """Seconds that the consumer waited, and what was done; seconds of decoding are summed over threads."""
-
-    waiting: float = 0.0
-    decoding: float = 0.0
-    decoded: int = 0
-    filled: int = 0
-    partitions: int = 0
-    windows: int = 0
-    peak_bytes: int = 0
-
-
-class Upcoming(NamedTuple):
-    """A window that is to be made: of which epoch, which one, and what of it the rank is given."""
-
-    epoch: EpochWindows
-    number: int
-    share: RankShare
-
-    @property
-    def rows(self) -> range:
-        """Which of the rank's own rows it has."""
-        start, stop = self.epoch.starts[self.number : self.number + 2].tolist()
-        return range(self.share.before(start), self.share.before(stop))
 
 
 class _Cells:
@@ -67,48 +45,112 @@ class _Cells:
         self._pieces[first] = cells
         self.nbytes += cells.nbytes
 
-    def take(self, slots: np.ndarray) -> pa.StructArray:
+    def keep(self, at: Integers) -> None:
+        """Let go of all but some slots, which are then numbered from 0."""
+        kept = self.take(at) if len(at) else None
+        self._pieces, self.nbytes = {}, 0
+        if kept is not None:
+            self.add(0, kept)
+
+    def take(self, at: Integers) -> pa.StructArray:
         """Return the cells of some slots, in their order."""
         starts = np.array(sorted(self._pieces), np.int64)
-        pieces = np.searchsorted(starts, slots, side="right") - 1
+        pieces = np.searchsorted(starts, at, side="right") - 1
         order = np.argsort(pieces, kind="stable")
         found, borders = np.unique(pieces[order], return_index=True)
         taken = [
-            self._pieces[int(starts[piece])].take(pa.array(slots[at] - starts[piece]))
-            for piece, at in zip(found.tolist(), np.split(order, borders[1:]), strict=True)
+            self._pieces[int(starts[piece])].take(at[chosen] - starts[piece])
+            for piece, chosen in zip(found.tolist(), np.split(order, borders[1:]), strict=True)
         ]
-        return pa.concat_arrays(taken).take(pa.array(np.argsort(order)))
+        return pa.concat_arrays(taken).take(np.argsort(order))
 
 
-class WindowRows:
+class _WindowMedia(MediaRows):
+    """The images or sounds of one output in a window."""
+
+    def __init__(self, window: WindowRows, cells: _Cells) -> None:
+        self._window = window
+        self._cells = cells
+
+    def look(self, at: Integers) -> tuple[Cells | None, np.ndarray]:
+        return self._cells, np.zeros(len(at), bool)
+
+    def row_ids(self, at: Integers) -> Integers:
+        [row_ids] = [array for group, array in self._window.arrays.items() if group.name == ROW_ID.name]
+        return cast("Integers", row_ids[at, 0])
+
+
+class WindowRows(ResidentBlock):
     """The rows of one window that a rank is given, in the order in which partitions came.
 
     `order` tells where they lie in the order in which they are given, so that the result depends on no other.
+    Partitions come on any thread: each takes its own slots under the lock, and writes to them without it.
     """
 
-    def __init__(self, upcoming: Upcoming, groups: Sequence[Group], nbytes: int) -> None:
-        self.upcoming = upcoming
+    def __init__(
+        self, made_by: WindowBlocks, schedule: Schedule, number: int, groups: Sequence[Group], nbytes: int
+    ) -> None:
+        self.epoch = cast("EpochWindows", schedule.blocks)
+        self.share = share_of(schedule)
+        self.start, stop = self.epoch.starts[number : number + 2].tolist()
+        self.own = range(self.share.before(self.start), self.share.before(stop))
+        rows = len(self.own)
+        super().__init__(number, {group: group.empty(rows) for group in groups if not group.is_cells})
         self.charged_bytes = nbytes
-        self.rows = len(upcoming.rows)
-        self.numbers = np.empty(self.rows, np.int64)
-        self._order = np.empty(self.rows, np.uint32)
+        self.row_numbers = np.empty(rows, np.int64)
+        self.order = np.empty(rows, np.uint32)
         self._groups = list(groups)
-        self._arrays = {group: group.empty(self.rows) for group in groups if not group.is_cells}
         self._cells = {group: _Cells() for group in groups if group.is_cells}
+        self.media = {group: _WindowMedia(self, cells) for group, cells in self._cells.items()}
         self._filled = 0
+        self._given = 0
         self._lock = threading.Lock()
+        self._made_by = made_by
+        self.is_stopped = False
+
+    def wait(self) -> None:
+        self._made_by.wait_for(self)
+
+    def stop(self) -> None:
+        super().stop()
+        self._made_by.stop(self)
+
+    def at(self, within: slice | Integers) -> Integers:
+        # The rows of a rank that are asked for at a time lie one after the other among its own.
+        if isinstance(within, slice):
+            start, rows = within.start, within.stop - within.start
+        else:
+            start, rows = int(within[0]), len(within)
+        first = self.share.before(self.start + start) - self.own.start
+        self._given = max(self._given, first + rows)
+        return self.order[first : first + rows].astype(np.int64)
+
+    def numbers(self, at: Integers) -> Integers:
+        return self.row_numbers[at]
+
+    def shrink(self) -> None:
+        """Let go of the rows that were given, if all have come; nobody works on it."""
+        left = self.order[self._given :].astype(np.int64)
+        if self._filled < len(self.order) or not self._given:
+            return
+        slots = np.sort(left)
+        self.order[self._given :] = np.searchsorted(slots, left)
+        self.row_numbers = self.row_numbers[slots]
+        self.arrays = {group: array[slots] for group, array in self.arrays.items()}
+        for cells in self._cells.values():
+            cells.keep(slots)
 
     @property
     def nbytes(self) -> int:
         """Bytes that it takes in memory."""
         cells = sum(cells.nbytes for cells in self._cells.values())
-        return cells + sum(array.nbytes for array in (*self._arrays.values(), self.numbers, self._order))
+        return cells + sum(array.nbytes for array in (*self.arrays.values(), self.row_numbers, self.order))
 
     def add(self, stretch: Stretch, first_number: int, rows: Rows, *, chosen: bool) -> None:
         """Copy in the rows of a partition: all of them, or, if they were `chosen`, the rank's own alone."""
         if not chosen:
             stretch.check(rows)
-        places = self.upcoming.share.places(stretch.positions())
+        places = self.share.places(stretch.positions())
         own = np.flatnonzero(places >= 0)
         if not len(own):
             return
@@ -116,8 +158,8 @@ class WindowRows:
             first = self._filled
             self._filled += len(own)
         slots = slice(first, first + len(own))
-        self.numbers[slots] = first_number + own
-        self._order[places[own] - self.upcoming.rows.start] = np.arange(slots.start, slots.stop)
+        self.row_numbers[slots] = first_number + own
+        self.order[places[own] - self.own.start] = np.arange(slots.start, slots.stop)
         whole = chosen or len(own) == stretch.rows
         for group, column in zip(self._groups, rows, strict=True):
             if group in self._cells:
@@ -125,92 +167,84 @@ class WindowRows:
                 with self._lock:
                     self._cells[group].add(first, cells)
             else:
-                self._arrays[group][slots] = column if whole else column.take(own, axis=0)
-
-    def copy(self, rows: slice, arrays: dict[Group, np.ndarray], numbers: np.ndarray, at: int) -> None:
-        """Copy rows, in the order in which they are given, to a place in other arrays."""
-        slots = self._order[rows]
-        target = slice(at, at + len(slots))
-        for group, array in self._arrays.items():
-            # "clip" is the only mode that writes to `out` without a copy; the rows are known to be there.
-            np.take(array, slots, axis=0, out=arrays[group][target], mode="clip")
-        np.take(self.numbers, slots, out=numbers[target], mode="clip")
-
-    def cells(self, rows: slice) -> dict[Group, pa.StructArray]:
-        """Return the cells of rows, in the order in which they are given."""
-        slots = self._order[rows].astype(np.int64)
-        return {group: cells.take(slots) for group, cells in self._cells.items()}
+                self.arrays[group][slots] = column if whole else column.take(own, axis=0)
 
 
-class Supply:
-    """Has windows made, in order, as long as there is room for them.
+class WindowBlocks:
+    """Has windows made by tasks of Dask: the blocks of a stream.
 
-    Partitions are asked for on whatever thread makes room: that which brought one, or that which let go of a window.
+    Who plans asks for windows, and partitions arrive on threads of Dask; the condition guards all that both change.
+    Partitions are asked for on whatever thread makes room: that which brought one, or that which asks for a window.
+
+    Parameters
+    ----------
+    told : sequence
+        What each partition must know.
+    row_bytes, window_bytes : int
+        Bytes that a row takes, and that all windows may take together.
     """
 
     def __init__(
         self,
         feed: Feed,
-        upcoming: Iterator[Upcoming],
         told: Sequence[tuple[Told, int]],
         groups: Sequence[Group],
         *,
         row_bytes: int,
         window_bytes: int,
-        times: Times,
+        times: StreamTimes,
     ) -> None:
         self._feed = feed
-        self._upcoming = upcoming
-        self._next: Upcoming | None = next(upcoming, None)
         self._told = told
         self._groups = list(groups)
         self._row_bytes = row_bytes
         self._room = self._window_bytes = window_bytes
         self._times = times
-        self._windows: deque[WindowRows] = deque()  # given, made, or being made
-        self._missing: dict[WindowRows, int] = {}
+        self._missing: dict[WindowRows, int] = {}  # of the windows that are held: partitions that are still to come
         self._waiting: deque[tuple[WindowRows, Asked, Stretch]] = deque()
         self._asked: dict[WindowRows, list[Asked]] = {}
         self._working = 0
         self._places = 0
-        self._given = 0  # of the windows that are held
         self._error: BaseException | None = None
         self._is_closed = False
         self._changed = threading.Condition(threading.RLock())
         self._is_asking = False
         self._most = _PARTITIONS_PER_THREAD * feed.width()
         self._looked_at = time.monotonic()
+
+    def load(self, schedule: Schedule, place: int, need: Need) -> WindowRows | None:
+        nbytes = int(schedule.blocks.sizes[place]) * self._row_bytes
         with self._changed:
+            if need == Need.AHEAD and len(self._waiting) >= self._most:
+                return None
+            if nbytes > self._room and self._missing:
+                if need < Need.NOW:
+                    return None
+                # A batch begins in the last of a window, and goes on in this one.
+                for held in self._missing:
+                    held.shrink()
+                    self._room += held.charged_bytes - held.nbytes
+                    held.charged_bytes = held.nbytes
+            window = WindowRows(self, schedule, place, self._groups, nbytes)
+            self._room -= nbytes
+            self._asked[window] = []
+            members = list(window.epoch.members(place))
+            then = window.share if window.share.world_size > 1 else None
+            for number, stretch in members:
+                chosen = None if then is None else (stretch, then)
+                asked = Asked(number, self._told[number], chosen, window.epoch.epoch, self._places)
+                self._places += 1
+                self._asked[window].append(asked)
+                self._waiting.append((window, asked, stretch))
+            self._missing[window] = len(members)
             self._ask()
+        return window
 
-    def take(self) -> WindowRows:
-        """Wait for the next window; the caller gives it back with `drop`."""
+    def release(self, block: WindowRows) -> None:
         with self._changed:
-            self._ask()
-            while not self._is_over and self._missing.get(self._windows[self._given], 0):
-                # At its end, Python waits for threads before anybody can close this.
-                if not self._changed.wait(_LOOK_SECONDS) and self._feed.has_ended():
-                    raise CancelledError
-            if self._error is not None:
-                raise self._error
-            if self._is_closed:
-                raise CancelledError
-            window = self._windows[self._given]
-            self._given += 1
-            return window
-
-    @property
-    def _is_over(self) -> bool:
-        return self._is_closed or self._error is not None
-
-    def drop(self, window: WindowRows) -> None:
-        """Let go of a window, and ask for more."""
-        with self._changed:
-            self._windows.remove(window)
-            self._given -= 1
-            self._room += window.charged_bytes
-            del self._missing[window]
-            for asked in self._asked.pop(window):
+            self._room += block.charged_bytes
+            del self._missing[block]
+            for asked in self._asked.pop(block):
                 self._feed.forget(asked)
             self._times.windows += 1
             self._ask()
@@ -222,42 +256,41 @@ class Supply:
             self._waiting.clear()
             self._changed.notify_all()
 
+    def wait_for(self, window: WindowRows) -> None:
+        """Wait until all rows of a window are there."""
+        with self._changed:
+            while self._missing[window] and not (self._is_over or window.is_stopped):
+                # At its end, Python waits for threads before anybody can close this.
+                if not self._changed.wait(_LOOK_SECONDS) and self._feed.has_ended():
+                    raise CancelledError
+            if self._error is not None:
+                raise self._error
+            if self._missing[window]:
+                raise CancelledError
+
+    def stop(self, window: WindowRows) -> None:
+        """Let whoever waits for a window get a CancelledError."""
+        with self._changed:
+            window.is_stopped = True
+            self._changed.notify_all()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._is_closed or self._error is not None
+
     def _ask(self) -> None:
-        """Put partitions to work, as many as the workers are kept busy by and as there is room for."""
+        """Put partitions to work, as many as the workers are kept busy by."""
         if self._is_asking:  # a partition was there at once: whoever asked for it goes on
             return
         self._is_asking = True
         try:
-            while not self._is_over and self._working < self._most and (self._waiting or self._open()):
+            while not self._is_over and self._working < self._most and self._waiting:
                 window, asked, stretch = self._waiting.popleft()
                 self._working += 1
                 future = self._feed.begin(asked)
                 future.add_done_callback(functools.partial(self._arrived, window, asked, stretch))
         finally:
             self._is_asking = False
-
-    def _open(self) -> bool:
-        """Make room for the next window, if there is one and room."""
-        upcoming = self._next
-        if upcoming is None:
-            return False
-        nbytes = int(upcoming.epoch.sizes[upcoming.number]) * self._row_bytes
-        if nbytes > self._room and self._windows:
-            return False
-        self._next = next(self._upcoming, None)
-        window = WindowRows(upcoming, self._groups, nbytes)
-        self._room -= nbytes
-        self._windows.append(window)
-        self._asked[window] = []
-        for number, stretch in upcoming.epoch.members(upcoming.number):
-            share = upcoming.share
-            then = (stretch, share) if share.world_size > 1 else None
-            asked = Asked(number, self._told[number], then, upcoming.epoch.epoch, self._places)
-            self._places += 1
-            self._asked[window].append(asked)
-            self._waiting.append((window, asked, stretch))
-        self._missing[window] = len(self._asked[window])
-        return True
 
     def _look_at_width(self) -> None:
         """Ask now and then how many workers there are: to ask a scheduler takes a while."""
@@ -282,15 +315,16 @@ class Supply:
         if future.cancelled():
             return
         try:
-            first_number = int(window.upcoming.epoch.first_numbers[asked.number])
+            first_number = int(window.epoch.first_numbers[asked.number])
             window.add(stretch, first_number, future.result(), chosen=asked.then is not None)
             self._look_at_width()
             with self._changed:
-                self._charge(window)
                 self._working -= 1
-                self._missing[window] -= 1
+                if window in self._missing:
+                    self._charge(window)
+                    self._missing[window] -= 1
                 self._times.partitions += 1
-                self._times.peak_bytes = max(self._times.peak_bytes, sum(one.nbytes for one in self._windows))
+                self._times.peak_bytes = max(self._times.peak_bytes, sum(one.nbytes for one in self._missing))
                 self._changed.notify_all()
                 self._ask()
         except BaseException as error:

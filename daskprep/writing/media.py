@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from daskprep.media.failures import check_failures
+from daskprep.media.failures import check_failures, decode_cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,16 +39,17 @@ class MediaColumns:
 
     def decode(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[np.ndarray, list[Filled]]:
         """Return the decoded rows of an output, and those for which a fill value stands."""
-        decoder = self._decoder(output)
         rows = output.empty(len(cells))
-        return rows, self._settled(output, decoder.decode(cells, rows), row_ids)
+        failures = decode_cells(self._decoder(output), cells, rows, output.name, lambda: row_ids)
+        return rows, _filled(output, failures, row_ids)
 
     def stored(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[pa.StructArray, list[Filled]]:
         """Return what a table holds of an output that is decoded when it is loaded."""
         if not self._feature(output).pack:
             return cells, []
         packed, failures = self._decoder(output).pack(cells)
-        return packed, self._settled(output, failures, row_ids)
+        check_failures(failures, self._feature(output).on_error, output.name, row_ids)
+        return packed, _filled(output, failures, row_ids)
 
     def _feature(self, output: Output) -> MediaFeature:
         return cast("MediaFeature", self.features[output.name])
@@ -56,6 +57,6 @@ class MediaColumns:
     def _decoder(self, output: Output) -> MediaDecoder:
         return self._feature(output).decoder(self.learned.load(self.features)[output.name])
 
-    def _settled(self, output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:
-        check_failures(failures, self._feature(output).on_error, output.name, row_ids)
-        return [Filled(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]
+
+def _filled(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:
+    return [Filled(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]

@@ -44,13 +44,6 @@ def test_other_names_are_free_and_so_are_defaults_of_a_family():
     assert made(family, "shift")(shift=3).shift == 3
 
 
-def test_what_a_type_holds_is_known_and_not_inherited_by_another_name():
-    with pytest.raises(TypeError, match="Odd: holds must be one of numbers, classes, .* not 'number'"):
-        type("Odd", (dp.Feature,), {"holds": "number"})
-    assert type("Same", (dp.Number,), {}).holds == "numbers"
-    assert type("Duration", (dp.Number,), {"kind": "duration"}).holds == "others"
-
-
 # -- names of the release before
 
 

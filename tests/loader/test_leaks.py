@@ -10,7 +10,8 @@ import pytest
 from torch.utils.data import DataLoader
 
 from daskprep.loader import pipeline
-from daskprep.loader.blocks import BlockFiles, Windows
+from daskprep.loader.files import FileBlocks
+from daskprep.loader.groups import WindowArrays
 
 
 def held():
@@ -115,14 +116,14 @@ def test_nothing_is_left_over_by_50_epochs(train):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError, SystemExit, MemoryError])
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"threads": 1}])
 def test_an_error_of_a_reader_comes_out_and_leaves_nothing(train, monkeypatch, error, options):
-    plain, before = BlockFiles._read_matrix, held()
+    plain, before = FileBlocks._read_matrix, held()
 
     def fail(files, group, block, target):
         if block == 20:
             raise error("out of reach")
         plain(files, group, block, target)
 
-    monkeypatch.setattr(BlockFiles, "_read_matrix", fail)
+    monkeypatch.setattr(FileBlocks, "_read_matrix", fail)
     with pytest.raises(error, match="out of reach"):
         exhaust(train.loader(48, **options))
     assert held() == before
@@ -153,7 +154,7 @@ def test_batches_of_another_process_are_refused_and_do_not_hang(train):
         try:
             next(batches)
         except RuntimeError as error:
-            code = 0 if "iterate over the loader anew" in str(error) else 2
+            code = 0 if "iterate over it anew" in str(error) else 2
         finally:
             os._exit(code)
     assert os.waitpid(child, 0)[1] == 0
@@ -173,5 +174,5 @@ def test_a_fork_in_the_middle_may_begin_its_own(train):
 def test_the_memory_of_batches_that_were_kept_is_given_back(train):
     loader = train.loader(64, prefetch_bytes=1)
     kept = list(loader)
-    windows = loader._buffers.take(Windows, loader._buffers._kept[Windows][0], list)
+    windows = loader._buffers.take(WindowArrays, loader._buffers._kept[WindowArrays][0], list)
     assert len(windows._made) <= 5 < len(kept)

@@ -14,7 +14,7 @@ import torch
 import daskprep as dp
 from daskprep.errors import CorruptDatasetError
 from daskprep.loader import pipeline
-from daskprep.loader.blocks import SmallTables
+from daskprep.loader.files import FileBlocks, SmallTables
 from daskprep.loader.pipeline import Pipeline
 from daskprep.storage import reading
 
@@ -192,7 +192,7 @@ def test_scalars_of_a_small_split_are_read_once(train, monkeypatch):
     kept = train.loader(48, row_ids=True)
     epochs = [list(kept), list(kept)]
     assert len(reads) == train.layout.parts("train")
-    monkeypatch.setattr("daskprep.loader.blocks._SMALL_BYTES", 0)
+    monkeypatch.setattr("daskprep.loader.files._SMALL_BYTES", 0)
     reads.clear()
     anew = train.loader(48, row_ids=True)
     for found in epochs:
@@ -203,7 +203,7 @@ def test_scalars_of_a_small_split_are_read_once(train, monkeypatch):
 
 
 def test_a_table_that_cannot_be_read_is_not_tried_by_each_thread_that_waits_for_it():
-    tables, tries, waiting = SmallTables(), [], threading.Barrier(9)
+    tables, tries, waiting = SmallTables(("row_id",)), [], threading.Barrier(9)
 
     def fail():
         tries.append(1)
@@ -224,16 +224,16 @@ def test_a_table_that_cannot_be_read_is_not_tried_by_each_thread_that_waits_for_
 
 def test_overfitting_reads_no_more_than_it_gives(train, monkeypatch):
     read = []
-    plain = pipeline.BlockFiles.jobs
-    monkeypatch.setattr(pipeline.BlockFiles, "jobs", lambda *given: read.append(given[1]) or plain(*given))
+    plain = FileBlocks._reads
+    monkeypatch.setattr(FileBlocks, "_reads", lambda files, block: read.append(block.number) or plain(files, block))
     list(train.loader(48, overfit_batches=2))
     assert sorted(read) == [0, 1, 2]
 
 
 def test_the_first_batch_waits_for_no_more_blocks_than_streams(train, monkeypatch):
     read = []
-    plain = pipeline.BlockFiles.jobs
-    monkeypatch.setattr(pipeline.BlockFiles, "jobs", lambda *given: read.append(given[1]) or plain(*given))
+    plain = FileBlocks._reads
+    monkeypatch.setattr(FileBlocks, "_reads", lambda files, block: read.append(block.number) or plain(files, block))
     whole = train.loader(16, prefetch_size=0)
     batches = iter(whole)
     for _ in range(20):
@@ -247,8 +247,8 @@ def test_the_first_batch_waits_for_no_more_blocks_than_streams(train, monkeypatc
 
 def test_each_block_is_read_once(train, monkeypatch):
     read = []
-    plain = pipeline.BlockFiles.jobs
-    monkeypatch.setattr(pipeline.BlockFiles, "jobs", lambda *given: read.append(given[1]) or plain(*given))
+    plain = FileBlocks._reads
+    monkeypatch.setattr(FileBlocks, "_reads", lambda files, block: read.append(block.number) or plain(files, block))
     list(train.loader(48))
     assert sorted(read) == list(range(len(read)))
 

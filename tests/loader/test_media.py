@@ -19,12 +19,15 @@ from torch.utils.data import DataLoader
 
 import daskprep as dp
 from daskprep.dataset import Dataset, Split
-from daskprep.dataset.mapped import MappedChunks
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader import RandomCrop
-from daskprep.loader.blocks import Pool, groups_of
-from daskprep.loader.media import Caching, Media
-from daskprep.loader.times import Times
+from daskprep.loader.cached import CachedBlocks, CachedMedia, Caching
+from daskprep.loader.files import FileBlocks, SlotPool
+from daskprep.loader.groups import Buffers, groups_of
+from daskprep.loader.media import Medium
+from daskprep.loader.order import Blocks, Schedule
+from daskprep.loader.source import Need
+from daskprep.loader.times import LoaderTimes
 from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import AudioDecoder, ImageDecoder
 from daskprep.media.images import encode_png
@@ -167,17 +170,20 @@ def test_ranks_that_share_all_blocks_see_to_some_each(train):
 
 
 def test_a_block_that_another_process_wrote_is_not_finished(train):
-    groups, times = groups_of([train.output("photo")], ["photo"]), Times()
-    pool, media = Pool(groups, BLOCK_ROWS, 1), Media(train, groups, Caching(), times, MappedChunks())
-    block = media.blocks(3, pool, 0)[groups[0]]
-    block.load()
-    rows, out = np.array([26, 24]), groups[0].empty(2)
-    media.members[0].fill(rows, out, {3: block})
+    [group] = groups = groups_of([train.output("photo")], ["photo"])
+    medium = Medium(group, train.dataset.decoder("photo"))
+    files = FileBlocks(train, groups, LoaderTimes(), Buffers(), budget=1, spare=1)
+    source = CachedBlocks(files, [(medium, train.cache("photo"))], Buffers(), sharer=0, sharers=1)
+    blocks = Blocks(np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS), BLOCK_ROWS, 0, 0, shuffle=False)
+    block = source.load(Schedule(blocks, BLOCK_ROWS, 1, 0, 1, drop_last=False), 3, Need.AHEAD)
+    media = block.media[group]
+    media.load()
+    out = group.empty(2)
+    assert medium.fill([media], np.zeros(2, np.int64), np.array([2, 0]), out).rows == 2
     np.testing.assert_array_equal(out, train.read("photo", 24, 27)["photo"][[2, 0]])
-    assert block.is_unfinished
+    assert media.is_unfinished
     train.dataset.cache_media()
-    block.finish()
-    assert times.decoded == 2
+    assert media.finish().rows == 0
 
 
 @pytest.mark.parametrize("options", [{}, {"cache": False}])
@@ -323,7 +329,8 @@ def test_files_elsewhere_are_fetched_by_more_threads(photos, tmp_path, pack, thr
 def test_lazy_media_take_no_room_in_the_pool(lazy):
     outputs = [lazy.output("photo"), lazy.output("x")]
     photo, cached = (groups_of(outputs, names)[1] for names in ((), ("photo",)))
-    assert [group.name for group in Pool(groups_of(outputs), 8, 4).arrays] == ["x"]
+    arrays, _ = SlotPool(groups_of(outputs), 4, 8).memory(0)
+    assert [group.name for group in arrays] == ["x"]
     assert photo.resident_bytes == lazy.output("photo").cell_bytes
     assert cached.resident_bytes == photo.resident_bytes + 3 * 6 * 5
 
@@ -438,11 +445,13 @@ def test_whole_caches_need_no_decoder(train, monkeypatch):
 
 def test_rows_that_are_cached_by_themselves_need_no_slots_and_leave_no_file_open(photos, tmp_path, monkeypatch):
     monkeypatch.setattr("daskprep.dataset.cache._LEAST_PART", 1)
-    monkeypatch.setattr("daskprep.loader.media._copy_rows", lambda *_: pytest.fail("rows were copied"))
+    slots, keep = [], CachedMedia.keep
+    monkeypatch.setattr(CachedMedia, "keep", lambda media, *a, **k: slots.append(media.kept) or keep(media, *a, **k))
     train = write(tmp_path / "cached.dp", photos, mode="lazy_cached")["train"]
     before = len(list(Path("/proc/self/fd").iterdir()))
     list(train.loader(48, expand=False))
     assert train.cache("photo").complete
+    assert set(slots) == {None}
     assert len(list(Path("/proc/self/fd").iterdir())) <= before
 
 

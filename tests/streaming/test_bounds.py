@@ -26,20 +26,20 @@ def test_the_first_batch_waits_for_one_partition(simple, gated):
 
 
 def test_a_consumer_that_stops_asking_stops_what_is_read(simple, gated):
-    # Two partitions are a half. What is gathered ahead are all batches of one window; two more are held.
+    # Two partitions are a half: one window is given, and one waits.
     stream = simple.stream(gated, 50, window=4 * 100 * ROW_BYTES, threads=2, epochs=None)
     stream.set_epoch(1)
     batches = iter(stream)
     next(batches)
     with gated.changed:
-        gated.changed.wait_for(lambda: len(gated.read_partitions) >= 6, timeout=60)
+        assert gated.changed.wait_for(lambda: len(gated.read_partitions) == 4, timeout=60)
         # Longer than reading takes: more would be read by now.
-        assert not gated.changed.wait_for(lambda: len(gated.read_partitions) > 6, timeout=0.5)
+        assert not gated.changed.wait_for(lambda: len(gated.read_partitions) > 4, timeout=0.5)
     assert stream.stats()["peak_bytes"] <= 4 * 100 * ROW_BYTES
     for _ in range(4):
         next(batches)
     with gated.changed:
-        assert gated.changed.wait_for(lambda: len(gated.read_partitions) > 6, timeout=60)
+        assert gated.changed.wait_for(lambda: len(gated.read_partitions) > 4, timeout=60)
     batches.close()
 
 
@@ -67,6 +67,8 @@ def test_a_partition_of_more_than_half_a_window_is_one_alone(simple, gated, numb
     stream = simple.stream(gated, 70, window=int(1.5 * 100 * ROW_BYTES), row_ids=False, epochs=2)
     assert sum(len(batch["price"]) for batch in stream) == 2 * 1003
     assert stream.stats()["windows"] == 22
+    # Of the window that a batch begins in, only the rows of that batch are held with the next one.
+    assert stream.stats()["peak_bytes"] <= (100 + 70) * ROW_BYTES + 4 * 100
 
 
 @pytest.mark.parametrize("way", ["exhaust", "break", "error", "interrupt", "close", "broken"])

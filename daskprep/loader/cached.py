@@ -1,0 +1,273 @@
+"""A cache of decoded media before another source: blocks that are there are read, and others written once decoded."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pyarrow.compute as pc
+
+from daskprep.dataset.mapped import MappedChunks
+from daskprep.errors import ConfigError, MediaError
+from daskprep.loader.groups import Buffers, Group, groups_of
+from daskprep.loader.media import Cells, Decoded, MediaRows, Medium, Rows
+from daskprep.loader.order import Schedule
+from daskprep.loader.source import BlockSource, Need, ResidentBlock
+from daskprep.permutation import Integers
+from daskprep.storage import Folder
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Split
+    from daskprep.dataset.cache import BlockCache, GrowingBlock
+    from daskprep.features.media import MediaFeature
+    from daskprep.storage import Output
+
+__all__ = ["CachedBlocks", "CachedMedia", "Caching", "most_ahead", "prefetch_of"]
+
+_MOST_THREADS = 16
+_REMOTE_THREADS = 32
+# Cells are small, and are read long before the rows of their blocks can be decoded.
+_MOST_AHEAD = 2
+_LARGE_ROW_BYTES = 4096
+
+
+class CachedMedia(MediaRows):
+    """Rows of a block that are in the cache, or are decoded and kept until all of them are.
+
+    They are kept in a slot, or where it is possible in the file that becomes the chunk, which takes no memory. Windows
+    on several threads bring them: the lock guards which are there, and the thread that brings the last one writes the
+    block. Whether it is written depends on no order, as two that decode a row get the same.
+    """
+
+    def __init__(
+        self, cached: CachedMedium, number: int, cells: MediaRows, kept: np.ndarray, first: int, *, is_ours: bool
+    ) -> None:
+        self._cached = cached
+        self._number = number
+        self._media = cells
+        self.kept = kept
+        self.first = first
+        self._room = kept[first : first + cached.cache.block_rows]
+        self._slot = self._rows = self._room[: cached.cache.rows_of(number)]
+        self._cells: Cells | None = None
+        self._growing: GrowingBlock | None = None
+        self._done = np.zeros(len(self._slot), bool)
+        self._is_ours = is_ours
+        self._is_filled = False
+        self._is_settled = False  # nothing is to be written any more
+        self._lock = threading.Lock()
+
+    def load(self) -> None:
+        cached = self._cached
+        found = cached.cache.read(self._number, self._room, cached.mapped)
+        if found is not None:
+            self._rows = found
+            self._done[:] = self._is_settled = True
+            return
+        self._growing = cached.cache.begin(self._number)
+        if self._growing is not None:
+            self.kept = None
+        self._media.load()
+        self._cells, _ = self._media.look(np.empty(0, np.int64))
+
+    def look(self, at: Integers) -> tuple[Cells | None, np.ndarray]:
+        with self._lock:
+            return self._cells, self._done[at]
+
+    def row_ids(self, at: Integers) -> Integers:
+        return self._media.row_ids(at)
+
+    def copy(self, at: Integers, out: np.ndarray, targets: Integers) -> None:
+        if self._growing is not None:
+            for row, place in zip(at.tolist(), targets.tolist(), strict=True):
+                self._growing.read_into(row, out[place])
+        elif self._rows[:1].nbytes < _LARGE_ROW_BYTES:
+            out[targets] = self._rows[at]
+        else:
+            # Each once, and while others run.
+            for row, place in zip(at.tolist(), targets.tolist(), strict=True):
+                out[place] = self._rows[row]
+
+    def keep(self, at: Integers, rows: np.ndarray, places: Integers, *, filled: bool) -> int:
+        # Another thread may have brought a row before: it was the same.
+        if self._growing is not None:
+            for row, place in zip(at.tolist(), places.tolist(), strict=True):
+                self._growing.keep(row, rows[place])
+        with self._lock:
+            self._done[at] = True
+            self._is_filled |= filled
+            if self._is_settled or not self._done.all():
+                return 0
+            self._is_settled, self._cells = True, None
+        # What stands for a broken file is no data, and the file may be mended.
+        if self._is_filled or self._cached.is_full:
+            return 0
+        if self._growing is not None:
+            self._growing.finish()
+        elif not self._cached.cache.write(self._number, self._slot):
+            self._cached.is_full = True
+            return 0
+        return 1
+
+    @property
+    def is_unfinished(self) -> bool:  # type: ignore[override]
+        """Whether some rows, and not all, wait to be written, and no other rank or worker sees to them."""
+        is_settled = self._is_settled or self._is_filled or self._cached.is_full
+        return self._is_ours and not is_settled and bool(self._done.any())
+
+    def finish(self) -> Decoded:
+        cells, missing = self._cells, np.flatnonzero(~self._done)
+        if cells is None or self._cached.cache.has(self._number):
+            return Decoded()
+        try:
+            rows = self._cached.medium.group.empty(len(missing))
+            return self._cached.medium.decode([Rows(self, cells, missing, np.arange(len(missing)))], rows)
+        except MediaError:
+            # It is for who asks for the row to know.
+            self._is_settled = True
+            return Decoded()
+
+    def close(self) -> None:
+        if self._growing is not None:
+            self._growing.close()
+
+
+@dataclass
+class CachedMedium:
+    """One output that is cached; `is_full` once there was no room, which any thread may find out."""
+
+    medium: Medium
+    cache: BlockCache
+    mapped: MappedChunks
+    is_full: bool = False
+
+
+class CachedBlocks:
+    """Puts caches before a source, for some of its media.
+
+    Parameters
+    ----------
+    sharer, sharers : int
+        Where several ranks or workers decode some rows of every block, one of them sees to the others.
+    """
+
+    def __init__(
+        self,
+        source: BlockSource[ResidentBlock],
+        caches: Sequence[tuple[Medium, BlockCache]],
+        buffers: Buffers,
+        sharer: int,
+        sharers: int,
+    ) -> None:
+        self._source = source
+        self._buffers = buffers
+        self._mapped = buffers.take(MappedChunks, (), MappedChunks)
+        self._caches = [CachedMedium(medium, cache, self._mapped) for medium, cache in caches]
+        self._sharer = sharer
+        self._sharers = sharers
+        for one in self._caches:
+            one.cache.prepare()
+
+    def load(self, schedule: Schedule, place: int, need: Need) -> ResidentBlock | None:
+        block = self._source.load(schedule, place, need)
+        if block is not None:
+            is_ours = block.number % self._sharers == self._sharer
+            for one in self._caches:
+                group = one.medium.group
+                block.media[group] = CachedMedia(
+                    one, block.number, block.media[group], block.arrays[group], block.first, is_ours=is_ours
+                )
+        return block
+
+    def release(self, block: ResidentBlock) -> None:
+        self._source.release(block)
+
+    def close(self) -> None:
+        self._buffers.leave((), self._mapped)
+        self._source.close()
+
+
+@dataclass(frozen=True)
+class Caching:
+    """Which media a loader caches, and where: as its features say, unless the loader says otherwise.
+
+    Attributes
+    ----------
+    wanted : bool or None
+        Whether all media are cached, or none; None: those with ``mode="lazy_cached"``.
+    folder : str or None
+        Where caches lie; None: within the dataset.
+    limit : int or None
+        Bytes that all caches there may have.
+    """
+
+    wanted: bool | None = None
+    folder: str | None = None
+    limit: int | None = None
+
+    @classmethod
+    def of(cls, cache: object, cache_dir: object, cache_limit: int | None) -> Caching:
+        """Return what the options of a loader ask for, or raise ConfigError."""
+        if not isinstance(cache, bool | None):
+            raise ConfigError(f"cache={cache!r}: expected True, False, or None for what the features say")
+        if not isinstance(cache_dir, str | os.PathLike | None):
+            raise ConfigError(f"cache_dir={cache_dir!r}: expected a folder, or None to cache within the dataset")
+        return cls(cache, None if cache_dir is None else os.fspath(cache_dir), cache_limit)
+
+    def names(self, split: Split, outputs: Iterable[Output]) -> frozenset[str]:
+        """Return the names of the outputs that are cached."""
+        names = [output.name for output in outputs if output.is_cells]
+        if self.wanted is None:
+            return frozenset(name for name in names if _feature(split, name).mode == "lazy_cached")
+        return frozenset(names if self.wanted else ())
+
+    def cache(self, split: Split, name: str) -> BlockCache:
+        """Return the cache of an output."""
+        return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
+
+    def prepare(self, split: Split, outputs: Sequence[Output]) -> None:
+        """Import what decoding needs, if anything is to be decoded: a machine with whole caches may lack it."""
+        for name in self.undecoded(split, groups_of(outputs, self.names(split, outputs))):
+            split.dataset.decoder(name).prepare()
+
+    def undecoded(self, split: Split, groups: Iterable[Group]) -> list[str]:
+        """Return the names of the media that are to be decoded, as no cache has all of them."""
+        media = [group for group in groups if group.is_cells]
+        return [group.name for group in media if not group.is_cached or not self.cache(split, group.name).complete]
+
+    def threads(self, split: Split, names: Sequence[str]) -> int:
+        """Return how many threads keep decoding some media busy."""
+        if not names:
+            return 0
+        if any(_is_remote(split, name) for name in names):
+            return _REMOTE_THREADS
+        return max(2, min(_MOST_THREADS, os.cpu_count() or 1))
+
+
+def prefetch_of(split: Split, groups: Iterable[Group]) -> int | None:
+    """Return the largest prefetch_size that was given to features of media, or None."""
+    sizes = [_feature(split, group.name).prefetch_size for group in groups if group.is_cells]
+    return max((size for size in sizes if size is not None), default=None)
+
+
+def most_ahead(groups: Iterable[Group]) -> int | None:
+    """Return how many blocks are worth reading ahead for each stream where rows are decoded later; None: any number."""
+    return _MOST_AHEAD if any(group.is_cells for group in groups) else None
+
+
+def _feature(split: Split, name: str) -> MediaFeature:
+    return cast("MediaFeature", split.dataset.features[name])
+
+
+def _is_remote(split: Split, name: str) -> bool:
+    """Tell by its first block whether an output names files that lie elsewhere."""
+    if _feature(split, name).pack:
+        return False
+    blocks = split.media(name)
+    paths = pc.struct_field(blocks.cells(split.block(name, 0)), "path").drop_null()
+    base = blocks.decoder.reader.base or ""
+    return len(paths) > 0 and ("://" in base or bool(pc.any(pc.match_substring(paths, "://")).as_py()))

@@ -1,0 +1,218 @@
+"""Blocks of the files of a split: a pool of slots that files are decoded into."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from daskprep.loader.groups import Buffers, Group
+from daskprep.loader.media import StoredMedia
+from daskprep.loader.order import Schedule
+from daskprep.loader.source import Need, ResidentBlock
+from daskprep.loader.times import LoaderTimes
+from daskprep.permutation import Integers
+from daskprep.storage.reading import column_array, read_block, read_table_block
+
+if TYPE_CHECKING:
+    from daskprep.dataset import Split
+
+__all__ = ["FileBlock", "FileBlocks", "SlotPool", "SmallTables"]
+
+_SMALL_BYTES = 1 << 22  # of all scalars of a split
+
+
+class FileBlock(ResidentBlock):
+    """A block of a split in a slot."""
+
+    def __init__(self, slot: int, number: int, block_rows: int, arrays: dict[Group, np.ndarray], first: int) -> None:
+        super().__init__(number, arrays, first)
+        self.slot = slot
+        self.order = np.empty(0, np.int64)
+        self._start = number * block_rows
+
+    def at(self, within: slice | Integers) -> Integers:
+        return self.order[within]
+
+    def numbers(self, at: Integers) -> Integers:
+        return at + self._start
+
+
+class FileBlocks:
+    """Reads the blocks of a split into slots, as many as there is memory for.
+
+    Parameters
+    ----------
+    budget : int
+        Blocks that are held at most.
+    spare : int
+        Blocks that one batch may need besides, as it may lie across a border in every lane.
+    """
+
+    def __init__(
+        self, split: Split, groups: Sequence[Group], times: LoaderTimes, buffers: Buffers, budget: int, spare: int
+    ) -> None:
+        self.split = split
+        self.groups = list(groups)
+        self._times = times
+        self._buffers = buffers
+        self._budget = budget
+        self._readers = {g: split.block_reader(g.name) for g in groups if not g.is_packed and not g.is_cells}
+        self._packed = [group for group in groups if group.is_packed]
+        self._scalars = [output for group in self._packed for output in group.outputs]
+        self._is_small = len(split) * sum(output.row_bytes for output in self._scalars) <= _SMALL_BYTES
+        self._media = {group: split.media(group.name) for group in groups if group.is_cells}
+        names = tuple(output.name for output in self._scalars)
+        self._tables = buffers.take(SmallTables, names, lambda: SmallTables(names))
+        shape = (tuple(groups), max(1, min(split.layout.blocks(split.name), max(budget, spare))))
+        self._pool = buffers.take(SlotPool, shape, lambda: SlotPool(*shape, split.layout.block_rows))
+        self._held = 0
+
+    def load(self, schedule: Schedule, place: int, need: Need) -> FileBlock | None:
+        if need == Need.AHEAD and self._held >= self._budget:
+            return None
+        if not self._pool.free:
+            if need < Need.NOW:
+                return None
+            self._pool.grow()
+        self._held += 1
+        slot, number = self._pool.free.pop(), int(schedule.blocks.order[place])
+        block = FileBlock(slot, number, self.split.layout.block_rows, *self._pool.memory(slot))
+        block.media = {
+            group: StoredMedia(media, self.split.block(group.name, number)) for group, media in self._media.items()
+        }
+        block.jobs = [self._job(job, number) for job in self._reads(block)]
+        block.jobs.append(lambda: self._set_order(block, schedule))
+        return block
+
+    def release(self, block: FileBlock) -> None:
+        self._held -= 1
+        self._pool.free.append(block.slot)
+
+    def close(self) -> None:
+        self._pool.clear()
+        self._buffers.leave((tuple(self.groups), self._pool.slots), self._pool)
+        self._buffers.leave(self._tables.names, self._tables)
+
+    def _set_order(self, block: FileBlock, schedule: Schedule) -> None:
+        block.order = schedule.blocks.rows_within(block.number)
+
+    def _job(self, read: Callable[[], None], number: int) -> Callable[[], None]:
+        def job() -> None:
+            began = time.perf_counter()
+            try:
+                read()
+            except Exception as error:
+                rows = self.split.layout.block_range(self.split.name, number)
+                if not hasattr(error, "__notes__"):  # it may be that of a table, which others wait for as well
+                    error.add_note(f'while rows {rows.start:,} to {rows.stop - 1:,} of "{self.split.name}" were read')
+                raise
+            self._times.reading += time.perf_counter() - began
+            self._times.blocks += 1
+
+        return job
+
+    def _reads(self, block: FileBlock) -> list[Callable[[], None]]:
+        """Return what must be called, in any order, to fill the slot of a block: one call for each file."""
+        rows = slice(block.first, block.first + self.split.layout.block_rows)
+        targets = {group: array[rows] for group, array in block.arrays.items()}
+        calls: list[Callable[[], None]] = [
+            lambda group=group: self._read_matrix(group, block.number, targets[group])  # type: ignore[misc]
+            for group in self._readers
+        ]
+        if self._packed:
+            calls.append(lambda: self._read_scalars(block.number, targets))
+        return calls
+
+    def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
+        where = self.split.block(group.name, block)
+        found = read_block(self._readers[group], where, target)
+        if not np.may_share_memory(found, target):
+            target[: len(found)] = found
+
+    def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:
+        columns = self._part(block) if self._is_small else self._columns(block)
+        for group in self._packed:
+            for place, output in enumerate(group.outputs):
+                column = columns[output.name]
+                targets[group][: len(column), place] = column
+
+    def _columns(self, block: int) -> dict[str, np.ndarray]:
+        where = self.split.block(self._scalars[0].name, block)
+        table = read_table_block(self.split.dataset.files.folder, where, self._scalars)
+        return {output.name: column_array(table, output) for output in self._scalars}
+
+    def _part(self, block: int) -> dict[str, np.ndarray]:
+        split, layout, names = self.split, self.split.layout, self._tables.names
+        part = block // layout.part_blocks
+        held, rows = layout.part_range(split.name, part), layout.block_range(split.name, block)
+        columns = self._tables.get(part, lambda: split.read(names, held.start, held.stop))
+        # Whoever goes on with a dataset that was removed or written anew is to be told.
+        split.dataset.files.check_size(split.block(names[0], block).file)
+        return {name: column[rows.start - held.start : rows.stop - held.start] for name, column in columns.items()}
+
+
+class SlotPool:
+    """Room for some blocks, side by side in an array for each group but media that are decoded for every window."""
+
+    def __init__(self, groups: Sequence[Group], slots: int, block_rows: int) -> None:
+        self.slots = slots
+        self._groups = groups
+        self._block_rows = block_rows
+        self._slabs: list[dict[Group, np.ndarray]] = []
+        self._places: list[tuple[int, int]] = []  # slab and first row of each slot
+        self.free: list[int] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Let every slot be free, and those that were made besides go."""
+        del self._slabs[1:], self._places[self.slots :]
+        if not self._slabs:
+            self._add(self.slots)
+        self.free = list(range(self.slots))[::-1]
+
+    def grow(self) -> None:
+        """Make as many slots again: one batch may touch more blocks than were thought of."""
+        known = len(self._places)
+        self._add(known)
+        self.free += range(known, 2 * known)
+
+    def memory(self, slot: int) -> tuple[dict[Group, np.ndarray], int]:
+        """Return the arrays that a slot is a part of, and its first row there."""
+        slab, first = self._places[slot]
+        return self._slabs[slab], first
+
+    def _add(self, slots: int) -> None:
+        rows = slots * self._block_rows
+        self._slabs.append({g: g.empty(rows) for g in self._groups if g.is_cached or not g.is_cells})
+        self._places += [(len(self._slabs) - 1, slot * self._block_rows) for slot in range(slots)]
+
+
+class SmallTables:
+    """Scalars of whole tables that are kept from epoch to epoch: to open a table takes longer than to read a block.
+
+    They are some columns of one split, by whose names `Buffers` keeps them.
+    """
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self._parts: dict[int, Future[dict[str, np.ndarray]]] = {}
+        self._lock = threading.Lock()
+
+    def get(self, part: int, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+        """Return the scalars of a part, which the first to ask for them reads; all who wait get its error."""
+        with self._lock:
+            kept = self._parts.get(part)
+            found = self._parts[part] = kept or Future()
+        if kept is None:
+            try:
+                found.set_result(read())
+            except BaseException as error:
+                with self._lock:
+                    del self._parts[part]  # whoever comes later tries again
+                found.set_exception(error)
+        return found.result()

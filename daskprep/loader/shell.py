@@ -1,0 +1,129 @@
+"""What a loader and a stream share: which rank they are for, where they stand, and the proof of what they gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from daskprep.display.words import count, listed
+from daskprep.loader.audit import Tally, proven
+from daskprep.loader.batches import Finish
+from daskprep.loader.device import Mover
+from daskprep.loader.order import Schedule
+from daskprep.loader.pipeline import Pipeline
+from daskprep.loader.standing import Ranks, check_count, check_rows
+from daskprep.loader.times import Times
+
+__all__ = ["BatchIterator"]
+
+_MOST_OUTPUTS = 40  # that a notebook shows
+
+
+class BatchIterator(IterableDataset[Any]):
+    """Gives the batches of epochs, and knows at any time which were given.
+
+    A batch counts as given once the consumer has it. Of several iterators of one object, the one begun last tells
+    where it stands.
+
+    Attributes
+    ----------
+    epoch : int
+        The epoch that is given, or that comes next.
+    """
+
+    batch_size: int
+    device: torch.device | None
+    _ranks: Ranks
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self._rows_given = 0  # of the epoch
+        self._begun = False
+        self._running: object = None  # the iteration that tells where this stands
+        self._audited: tuple[Schedule, range, Tally] | None = None
+        self._times = Times()
+
+    # -- where this process stands
+
+    @property
+    def rank(self) -> int:
+        return self._position()[0]
+
+    @property
+    def world_size(self) -> int:
+        return self._position()[1]
+
+    @property
+    def _rows(self) -> int:
+        """Rows of an epoch."""
+        raise NotImplementedError
+
+    def _position(self) -> tuple[int, int]:
+        """Return rank and number of ranks, or raise ConfigError if they cannot share the rows."""
+        rank, world = self._ranks.position(self.batch_size)
+        check_rows(self._rows, world)
+        return rank, world
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration begin with this epoch, or go on in it where a state was loaded."""
+        check_count("epoch", epoch, 0)
+        if epoch != self.epoch or self._begun:
+            self._go_to(epoch)
+
+    def _go_to(self, epoch: int, rows_given: int = 0) -> None:
+        self.epoch, self._rows_given = epoch, rows_given
+        self._begun, self._running = False, None
+
+    # -- batches
+
+    def _iterate(self, pipeline: Pipeline, mover: Mover, finish: Finish, running: object) -> Iterator[Any]:
+        """Give the batches of a pipeline, and note them."""
+        self._times = pipeline.times
+        schedule, batches, tally, given = None, range(0), Tally(), 0
+        for window, tensors in mover.moved(pipeline):
+            if window.schedule is not schedule:
+                schedule, batches, tally, given = window.schedule, window.epoch, Tally(), 0
+            for finished, part in finish(window, tensors, schedule.blocks.epoch):
+                given += 1
+                tally.join(part)
+                self._audited = (schedule, batches[:given], tally)
+                if self._running is running:
+                    self._begun = True
+                    self._advance(schedule, batches[:given][-1] + 1)
+                yield finished
+        if schedule is not None:
+            self._audited = (schedule, batches, tally)
+
+    def _advance(self, schedule: Schedule, stop: int) -> None:
+        """Note that the batches of an epoch up to some number were given, so that `state_dict` tells it."""
+        self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(stop)
+
+    # -- what happened
+
+    def audit(self) -> dict[str, int]:
+        """Prove that the batches of the epoch that was last begun were what the order says.
+
+        Raises
+        ------
+        CorruptDatasetError
+            A row was missed, or given too often.
+        """
+        return {"rows": 0, "batches": 0} if self._audited is None else proven(*self._audited)
+
+    def stats(self) -> dict[str, float]:
+        """Return where the last iteration spent its seconds, summed over threads, and what it did."""
+        return self._times.as_dict()
+
+    def _settings(self, order: str, outputs: list[str]) -> dict[str, str]:
+        """Return what a notebook shows."""
+        return {
+            "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
+            "order": order,
+            "rank": f"{self.rank} of {self.world_size}",
+            "epoch": f"{self.epoch}, {count(self._rows_given, 'row')} given",
+            "device": "in memory" if self.device is None else str(self.device),
+            "outputs": listed(outputs, _MOST_OUTPUTS),
+        }

@@ -1,0 +1,125 @@
+"""Where blocks of rows come from, and what is known of one that is in memory or on its way there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from enum import IntEnum
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+
+from daskprep.loader.order import Schedule
+from daskprep.permutation import Integers
+
+if TYPE_CHECKING:
+    from daskprep.loader.groups import Group
+    from daskprep.loader.media import MediaRows
+
+__all__ = ["BlockSource", "Need", "ResidentBlock", "gather"]
+
+
+class Need(IntEnum):
+    """How badly a block is needed, and so how much memory it may take."""
+
+    AHEAD = 0  # for several batches: what readers were given
+    BATCH = 1  # for one batch: room besides, if there is some
+    NOW = 2  # nothing can go on without it
+
+
+class ResidentBlock:
+    """A block of rows in memory, or on its way there.
+
+    Whoever plans makes it and lets it go, and `jobs` fill it on any thread. What else works on its rows waits for them
+    first, and is done before the block is let go.
+
+    Attributes
+    ----------
+    number : int
+        Which block of its source it is.
+    arrays : mapping
+        Where rows lie, by group, maybe beside those of other blocks: from `first` on.
+    media : dict
+        The images and sounds of those groups that are decoded for each window.
+    """
+
+    def __init__(self, number: int, arrays: Mapping[Group, np.ndarray], first: int = 0) -> None:
+        self.number = number
+        self.arrays = arrays
+        self.first = first
+        self.media: dict[Group, MediaRows] = {}
+        self.jobs: list[Callable[[], None]] = []
+        self._loaded: list[Future[None]] = []
+        self._is_there = False
+
+    def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
+        """Put the jobs to work."""
+        # They know this block: to keep them would make a circle, which only a collection of garbage frees.
+        jobs, self.jobs = self.jobs, []
+        self._loaded = [submit(job) for job in [*jobs, *(rows.load for rows in self.media.values())]]
+
+    def wait(self) -> None:
+        """Wait until it is loaded; raise what went wrong."""
+        # Every window asks, and a future takes locks to answer.
+        if not self._is_there:
+            for future in self._loaded:
+                future.result()
+            self._is_there = True
+
+    def stop(self) -> None:
+        """Begin no job any more, and wait for those that write to its arrays."""
+        for future in self._loaded:
+            if not future.cancel():
+                future.exception()
+
+    def at(self, within: slice | Integers) -> Integers:
+        """Return where rows lie among those of the block, by their places in the sequence."""
+        raise NotImplementedError
+
+    def numbers(self, at: Integers) -> Integers:
+        """Return the numbers in the split of rows that lie at some places."""
+        raise NotImplementedError
+
+
+AnyBlock = TypeVar("AnyBlock", bound=ResidentBlock)
+
+
+class BlockSource(Protocol[AnyBlock]):
+    """What blocks come from: the files of a dataset, a cache before another source, tasks of Dask.
+
+    One thread calls it. Rows of other datasets, joined or chosen, and a cache of remote files are sources like these.
+    """
+
+    def load(self, schedule: Schedule, place: int, need: Need) -> AnyBlock | None:
+        """Return the block at a place of an epoch, its jobs not begun; None if there is no room for it now."""
+
+    def release(self, block: AnyBlock) -> None:
+        """Let others have the room of a block that nobody works on any more."""
+
+    def close(self) -> None:
+        """Let go of all; nothing works on any block."""
+
+
+Placed = tuple[ResidentBlock, slice | Integers, Integers]
+"""Rows of a block: where they go, and where they lie in the block."""
+
+
+def gather(found: Sequence[Placed], count: int, out: Mapping[Group, np.ndarray]) -> Integers:
+    """Copy rows of blocks to the beginning of arrays, and return their numbers; media come by themselves."""
+    rows, positions = np.empty(count, np.int64), np.empty(count, np.int64)
+    for block, target, at in found:
+        positions[target] = at + block.first
+        rows[target] = block.numbers(at)
+    arrays = {id(block.arrays): block.arrays for block, _, _ in found}
+    if len(arrays) == 1:
+        for group, array in found[0][0].arrays.items():
+            if not group.is_cells:
+                # "clip" is the only mode that writes to `out` without a copy; the rows are known to be there.
+                np.take(array, positions, axis=0, out=out[group][:count], mode="clip")
+        return rows
+    for key, memory in arrays.items():
+        targets = np.concatenate([np.arange(count)[target] for block, target, _ in found if id(block.arrays) == key])
+        for group, array in memory.items():
+            if not group.is_cells:
+                out[group][targets] = array.take(positions[targets], axis=0)
+    return rows
