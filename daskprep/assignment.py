@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,142 +14,152 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.features import Feature
-from daskprep.features.fitting import beside, check_columns, survey
-from daskprep.features.missing import dropped_rows, drops_missing, may_drop_rows
-from daskprep.features.table import Parsed, Surroundings, kept_rows, naming, read_columns, source_columns
+from daskprep.features.fitting import located
+from daskprep.features.missing import dropped_rows, may_drop_rows
+from daskprep.features.surroundings import Rows, ask, assigning_columns, dropping_missing, survey, told_edges
+from daskprep.features.table import Parsed, Surroundings, edges_of, kept_rows, naming
 from daskprep.sources import Source
-from daskprep.split import DROPPED, TRAIN, Split
+from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, Split
 
-__all__ = ["Planned", "Told", "assign_source", "plan_assignment", "row_repeats", "row_splits"]
+__all__ = ["Assignment", "Counted"]
 
-
-@dataclass(frozen=True)
-class Told:
-    """What one partition must know to assign its rows."""
-
-    around: Surroundings
-    repeats: Any = None
+Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
 
 
 @dataclass(frozen=True)
-class Planned:
-    """How the rows of a source are assigned.
+class Counted:
+    """What one partition gives.
 
     Attributes
     ----------
-    dropping : dict
-        The features that may leave rows out.
-    columns : list of str
-        What must be read to assign rows; maybe nothing, where their numbers are enough.
-    told : list of Told
-        What each partition must know.
+    rows : int
+        Its rows in the source.
+    counts : tuple of int
+        Those of train, validation and test, repeated ones as often as they are written.
+    edges : mapping
+        What the columns of other partitions must know of it to be encoded, by feature.
+    rejects : int
+        Reasons for which rows are left out, if these are kept.
     """
 
-    dropping: Mapping[str, Feature]
-    columns: list[str]
-    told: list[Told]
+    rows: int
+    counts: tuple[int, ...]
+    edges: Mapping[str, Any] = field(default_factory=dict)
+    rejects: int = 0
 
 
-def assign_source(
-    features: Mapping[str, Feature],
-    source: Source,
-    split: Split | None,
-    balance: Balance | None,
-    learned: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Return the arrays "split" (uint8) and "repeats" (int64): NumPy for data in memory, lazy Dask arrays else.
+@dataclass(frozen=True)
+class Assignment:
+    """What decides which split a row belongs to, and how often it is written.
 
-    The split is that of learning, over the rows whose cells can be read. With `learned`, rows that encoding leaves
-    out besides (outliers, labels that were not seen) are then taken from their splits.
+    With `learned`, rows that encoding leaves out besides those of missing cells (outliers, labels that were not seen)
+    are taken from their splits. The split itself is that of learning, over all rows whose cells can be read.
     """
-    planned = plan_assignment(features, source, split, balance, learned)
-    like: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
-    columns = planned.columns or source.columns[:1]
-    shared = (planned.dropping, learned)
-    return partitions.arrays(source, _assign, columns, shared, planned.told, like=like, rows=source.row_counts)
 
+    features: Mapping[str, Feature]
+    split: Split | None = None
+    balance: Balance | None = None
+    learned: Mapping[str, Any] | None = None
 
-def plan_assignment(
-    features: Mapping[str, Feature],
-    source: Source,
-    split: Split | None,
-    balance: Balance | None,
-    learned: Mapping[str, Any] | None = None,
-) -> Planned:
-    """Find out what each partition must know to assign its rows, in as few passes over as few columns as will do."""
-    check_columns(features, source)
-    features = beside(features, source)
-    dropping = {
-        name: feature
-        for name, feature in features.items()
-        if (drops_missing(feature) if learned is None else may_drop_rows(feature))
-    }
-    columns = source_columns(dropping)
-    for owner in (split, balance):
-        if owner is not None:
-            wanted = owner.assign_columns if isinstance(owner, Split) else owner.columns
-            source.require(wanted)
-            columns += [column for column in wanted if column not in columns]
-    surveyed = {name: feature for name, feature in dropping.items() if drops_missing(feature)}
-    told = [Told(around) for around in survey(surveyed, source, split)]
-    if balance is not None:
-        function = functools.partial(_balance_census, dropping, learned)
-        counted = partitions.each(source, "balance", function, columns, balance, told)
-        told = [Told(one.around, repeats) for one, repeats in zip(told, balance.plan(counted), strict=True)]
-    return Planned(dropping, columns, told)
+    def located(self, source: Source) -> Assignment:
+        """Return the assignment of a source that has all the columns that are read."""
+        return dataclasses.replace(self, features=located(self.features, source, self.columns))
 
+    @property
+    def columns(self) -> list[str]:
+        """The columns that split and balance read."""
+        return assigning_columns(self.split, self.balance)
 
-def row_splits(
-    features: Mapping[str, Feature],
-    learned: Mapping[str, Any] | None,
-    around: Surroundings,
-    parsed: Parsed,
-    table: pa.Table,
-) -> np.ndarray:
-    """Return the split of each row of one partition; `features` are those that may drop rows.
+    @functools.cached_property
+    def dropping(self) -> dict[str, Feature]:
+        """The features that may leave rows out."""
+        if self.learned is None:
+            return dropping_missing(self.features)
+        return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}
 
-    With `learned`, rows that encoding leaves out are taken from their splits.
-    """
-    keep = kept_rows(features, parsed.columns)
-    if around.rows is not None:
-        splits = around.rows.assign(table, keep)
-    else:
-        splits = np.full(parsed.rows, TRAIN, np.uint8)
-        splits[~keep if keep is not None else slice(0)] = DROPPED
-    for name, one in (learned or {}).items():
-        if name not in features:
-            continue
-        with naming(name):
-            dropped = dropped_rows(features[name], one.recognize(parsed.columns[name]), one)
-        if dropped is not None:
-            splits[dropped] = DROPPED
-    return splits
+    @property
+    def by_numbers(self) -> bool:
+        """Whether the numbers of rows say all, and no cell is looked at."""
+        return not (self.dropping or self.columns)
 
+    # -- for all partitions
 
-def row_repeats(splits: np.ndarray, repeats: Any, table: pa.Table) -> np.ndarray:
-    """Return how often each row is written; `repeats` is what the balance planned for the partition, if it did."""
-    if repeats is None:
-        times = np.ones(len(splits), np.int64)
-    else:
-        times = np.asarray(repeats.repeats(table, splits == TRAIN), np.int64)
-    times[splits == DROPPED] = 0
-    return times
+    def told(self, rows: Rows) -> list[Surroundings]:
+        """Return what each partition must know to assign its rows, in as few passes as will do."""
+        return self.balanced(rows, survey(rows, dropping_missing(self.features), self.split))
 
+    def balanced(self, rows: Rows, told: list[Surroundings]) -> list[Surroundings]:
+        """Return what each partition is told, and the repeats that the balance plans for it besides."""
+        if self.balance is None:
+            return told
+        plans = self.balance.plan(ask(rows, "balance", self._count_classes, self.dropping, self.columns, told))
+        return [dataclasses.replace(one, repeats=plan) for one, plan in zip(told, plans, strict=True)]
 
-def _splits(features: Mapping[str, Feature], learned: Any, around: Surroundings, table: pa.Table) -> np.ndarray:
-    return row_splits(features, learned, around, read_columns(features, table), table)
+    def counted(
+        self,
+        rows: Rows,
+        told: Sequence[Surroundings],
+        around: Mapping[str, Feature] | None = None,
+        keep: Keep | None = None,
+    ) -> tuple[list[Surroundings], list[Counted]]:
+        """Count what each partition gives, and tell what completes the columns of features that look `around`.
 
+        ``keep(told, parsed, splits, repeats)`` is called in the task of a partition and returns its number of rejects.
+        """
+        around = around or {}
+        question = functools.partial(self._count, around, keep)
+        counted = ask(rows, "count", question, {**self.dropping, **around}, self.columns, told)
+        edges = told_edges(around, [one.edges for one in counted])
+        return [dataclasses.replace(a, carries=b.carries) for a, b in zip(told, edges, strict=True)], counted
 
-def _balance_census(
-    features: Mapping[str, Feature],
-    learned: Mapping[str, Any] | None,
-    balance: Balance,
-    told: Told,
-    table: pa.Table,
-) -> Any:
-    return balance.census(table, _splits(features, learned, told.around, table) == TRAIN)
+    def arrays(self, source: Source) -> dict[str, Any]:
+        """Return the arrays "split" (uint8) and "repeats" (int64): NumPy for data in memory, lazy Dask arrays else."""
+        assignment, rows = self.located(source), Rows(source)
+        told = assignment.told(rows)
+        asked = rows.asked(assignment._named, assignment.dropping, self.columns)
+        like: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
+        return partitions.arrays(source, *asked, told, like=like, rows=source.row_counts)
 
+    # -- for one partition
 
-def _assign(state: tuple[Any, Any], told: Told, table: pa.Table) -> dict[str, np.ndarray]:
-    splits = _splits(*state, told.around, table)
-    return {"split": splits, "repeats": row_repeats(splits, told.repeats, table)}
+    def assign(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+        """Return of each row its split, and how often it is written."""
+        splits = self._splits(told, parsed, table)
+        if told.repeats is None:
+            repeats = np.ones(len(splits), np.int64)
+        else:
+            repeats = np.asarray(told.repeats.repeats(table, splits == TRAIN), np.int64)
+        repeats[splits == DROPPED] = 0
+        return splits, repeats
+
+    def _splits(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> np.ndarray:
+        keep = kept_rows(self.dropping, parsed.columns)
+        if told.rows is not None:
+            splits = told.rows.assign(table, keep)
+        else:
+            splits = np.full(parsed.rows, TRAIN, np.uint8)
+            splits[~keep if keep is not None else slice(0)] = DROPPED
+        if self.learned is None:
+            return splits
+        for name, feature in self.dropping.items():
+            learned = self.learned[name]
+            with naming(name):
+                dropped = dropped_rows(feature, learned.recognize(parsed.columns[name]), learned)
+            if dropped is not None:
+                splits[dropped] = DROPPED
+        return splits
+
+    def _named(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
+        return dict(zip(("split", "repeats"), self.assign(told, parsed, table), strict=True))
+
+    def _count_classes(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> Any:
+        assert self.balance is not None
+        return self.balance.census(table, self._splits(told, parsed, table) == TRAIN)
+
+    def _count(
+        self, around: Mapping[str, Feature], keep: Keep | None, told: Surroundings, parsed: Parsed, table: pa.Table
+    ) -> Counted:
+        splits, repeats = self.assign(told, parsed, table)
+        rejects = 0 if keep is None else keep(told, parsed, splits, repeats)
+        counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
+        return Counted(len(splits), counts, edges_of(around, parsed, self.learned), rejects)

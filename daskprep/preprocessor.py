@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.assignment import assign_source
+from daskprep.assignment import Assignment
 from daskprep.balance import Balance, balance_from_dict
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
@@ -23,6 +23,7 @@ from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.base import validate
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.matrix import column_names
+from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
@@ -194,11 +195,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
         The keys are "split" and "repeats"; NumPy for pandas, lazy Dask arrays for Dask frames and paths.
         """
-        if hasattr(self, "learned_"):
-            source = as_source(frame, columns=self._columns(self.features_))
-            return assign_source(self.features_, source, self.split, self.balance, self.learned_)
-        features = self._checked_features()
-        return assign_source(features, as_source(frame, columns=self._columns(features)), self.split, self.balance)
+        features = self.features_ if hasattr(self, "learned_") else self._checked_features()
+        assignment = Assignment(features, self.split, self.balance, getattr(self, "learned_", None))
+        return assignment.arrays(as_source(frame, columns=self._columns(features)))
 
     def fit_write(
         self,
@@ -351,9 +350,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def _columns(self, features: Mapping[str, Feature]) -> list[str]:
         """Return the columns that features, split and balance read."""
-        split = [] if self.split is None else self.split.assign_columns
-        balance = [] if self.balance is None else self.balance.columns
-        return list(dict.fromkeys([*source_columns(features), *split, *balance]))
+        return source_columns(features, assigning_columns(self.split, self.balance))
 
     @property
     def _given_features(self) -> dict[str, Any]:

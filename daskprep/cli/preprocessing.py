@@ -114,12 +114,11 @@ def _preprocessor(
 def _source(
     prep: dp.Preprocessor, data: Sequence[str], memory: int | None, storage_options: Mapping[str, Any] | None
 ) -> Source:
+    from daskprep.features.surroundings import assigning_columns
     from daskprep.features.table import source_columns
     from daskprep.writing import plan_source
 
-    split = [] if prep.split is None else prep.split.assign_columns
-    balance = [] if prep.balance is None else prep.balance.columns
-    columns = list(dict.fromkeys([*source_columns(_features(prep)), *split, *balance]))
+    columns = source_columns(_features(prep), assigning_columns(prep.split, prep.balance))
     return plan_source(one_or_list(data), columns, memory, storage_options)
 
 

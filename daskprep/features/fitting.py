@@ -1,4 +1,4 @@
-"""Learn and apply many features over a whole source: which passes are needed, and what each partition is told."""
+"""Learn and apply many features over a whole source."""
 
 from __future__ import annotations
 
@@ -10,59 +10,54 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
-from daskprep.classes import RowCounts
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import MediaContract, noun_of
 from daskprep.features.checking import decode_column, empty_arrays
 from daskprep.features.matrix import side_by_side
-from daskprep.features.missing import drops_missing, may_drop_rows
-from daskprep.features.table import (
-    PartitionCensus,
-    Surroundings,
-    around_while_learning,
-    census_table,
-    encode_table,
-    kept_rows,
-    naming,
-    read_columns,
-    scan_table,
-    source_columns,
+from daskprep.features.missing import may_drop_rows
+from daskprep.features.surroundings import (
+    AnyFeature,
+    Question,
+    Rows,
+    assigning_columns,
+    begin,
+    survey,
+    told_edges,
+    untold,
 )
+from daskprep.features.table import Parsed, Surroundings, edges_of, encode_columns, naming, summarize_columns
 from daskprep.summaries import FrameSummary
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
-    from daskprep.progress import Advance, Progress
+    from daskprep.progress import Progress
     from daskprep.sources import Source
+    from daskprep.split import Split
 
 __all__ = [
     "beside",
-    "check_columns",
     "decode_arrays",
     "empty_outputs",
     "encode_source",
-    "learn_partitions",
+    "learn_rows",
     "learn_source",
-    "surroundings",
-    "survey",
+    "located",
     "tabulate_source",
-    "told_ahead",
-    "told_by_numbers",
 ]
 
 
-AnyFeature = TypeVar("AnyFeature", bound="Contract")
+def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()) -> dict[str, AnyFeature]:
+    """Return features that read what lies beside the files of a source; ColumnError for what the source does not have.
 
-
-def check_columns(features: Mapping[str, Contract], source: Source) -> None:
-    """Raise ColumnError for a column that a feature reads and the source does not have."""
+    `columns` are read besides, by split and balance.
+    """
     for name, feature in features.items():
         for column in feature.reads(name):
             if column not in source.columns:
@@ -70,6 +65,8 @@ def check_columns(features: Mapping[str, Contract], source: Source) -> None:
                     f'feature "{name}" reads column "{column}", which the data does not have.'
                     f"{did_you_mean(column, source.columns)} Its columns are: {_listed(source.columns)}"
                 )
+    source.require(columns)
+    return beside(features, source)
 
 
 def beside(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyFeature]:
@@ -84,131 +81,44 @@ def _listed(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def survey(
-    features: Mapping[str, Contract], source: Source, split: Any = None, progress: Progress | None = None
-) -> list[Surroundings]:
-    """Take the census, if one is needed, and return what each partition must know of the others."""
-    if (told := told_ahead(features, source, split)) is not None:
-        return told
-    around = _surveyed(features, split)
-    columns = list(dict.fromkeys([*source_columns(around), *(split.columns if split is not None else ())]))
-    source.require(columns)
-    function, numbers = functools.partial(_census, around), range(source.npartitions)
-    tell = _advance(progress, "counting", source)
-    census = partitions.each(
-        source,
-        "census",
-        function,
-        columns or source.columns[:1],
-        split,
-        numbers,
-        advance=None if tell is None else lambda one: tell(rows=one.rows),
-    )
-    return surroundings(around, census, split, functools.partial(_read_again, source, around, columns))
-
-
-def told_ahead(features: Mapping[str, Contract], source: Source, split: Any = None) -> list[Surroundings] | None:
-    """Return what each partition must know of the others if no census is needed for it, else None."""
-    if _surveyed(features, split):
-        return None
-    if split is not None and (split.columns or (split.counts_rows and source.row_counts is None)):
-        return None
-    return told_by_numbers(source.row_counts or [0] * source.npartitions, split)
-
-
-def told_by_numbers(rows: Sequence[int], split: Any) -> list[Surroundings]:
-    """Return what partitions of so many rows must know where no cell decides: the numbers of their rows say all."""
-    return surroundings({}, [PartitionCensus(count, {}, RowCounts(count, count)) for count in rows], split, None)
-
-
-def _surveyed(features: Mapping[str, Contract], split: Any) -> dict[str, Contract]:
-    return {
-        name: feature
-        for name, feature in features.items()
-        if around_while_learning(feature) or (split is not None and drops_missing(feature))
-    }
-
-
-def surroundings(
-    around: Mapping[str, Contract], census: Sequence[PartitionCensus], split: Any, read_again: Any
-) -> list[Surroundings]:
-    """Turn what the census found into what each partition must know; `read_again` is that of `Split.plan`."""
-    told = _tell(around, census)
-    if split is None:
-        return told
-    rows = split.plan([one.split for one in census], read_again)
-    return [Surroundings(one.number, one.carries, chooser) for one, chooser in zip(told, rows, strict=True)]
-
-
-def _census(around: Mapping[str, Contract], split: Any, number: int, table: pa.Table) -> PartitionCensus:
-    del number
-    return census_table(around, split, table)
-
-
-def _read_again(
-    source: Source, around: Mapping[str, Contract], columns: Sequence[str], function: Callable[..., Any]
-) -> list[Any]:
-    call = functools.partial(_look_again, around)
-    return partitions.each(source, "census-again", call, columns, function, range(source.npartitions))
-
-
-def _look_again(around: Mapping[str, Contract], function: Callable[..., Any], number: int, table: pa.Table) -> Any:
-    del number
-    return function(table, kept_rows(around, read_columns(around, table).columns))
-
-
-def _tell(around: Mapping[str, Contract], census: Sequence[PartitionCensus]) -> list[Surroundings]:
-    """Turn what every partition said of its edges into what each is told."""
-    columns = {
-        name: neighbours.carries([one.edges[name] for one in census])
-        for name, feature in around.items()
-        if census and name in census[0].edges and (neighbours := feature.around) is not None
-    }
-    return [Surroundings(i, {name: told[i] for name, told in columns.items()}) for i in range(len(census))]
-
-
 def learn_source(
     features: Mapping[str, Contract],
     source: Source,
     *,
-    split: Any = None,
+    split: Split | None = None,
     scratch: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Learned]:
     """Learn every feature from the training rows of a source, in one pass over its partitions."""
-    check_columns(features, source)
-    features = beside(features, source)
-    told = survey(features, source, split, progress)
-    columns = list(dict.fromkeys([*source_columns(features), *(split.assign_columns if split is not None else ())]))
-    source.require(columns)
-    tell = _advance(progress, "learning", source)
-    advance = None if tell is None else lambda rows: tell(rows=rows)
-    return learn_partitions(features, source, columns, _scan, dict(features), told, scratch=scratch, advance=advance)
+    columns = assigning_columns(split)
+    features, rows = located(features, source, columns), Rows(source)
+    told = survey(rows, features, split, progress)
+    advance = begin(progress, "learning", source)
+    return learn_rows(rows, features, columns, told, scratch=scratch, advance=advance)
 
 
-def learn_partitions(
+def learn_rows(
+    rows: Rows,
     features: Mapping[str, Contract],
-    source: Source,
     columns: Sequence[str],
-    summarize: partitions.Function,
-    shared: Any,
     told: Sequence[Surroundings],
     *,
+    question: Question | None = None,
     scratch: str | None = None,
     measure: Callable[[Any], Any] | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> dict[str, Learned]:
-    """Learn every feature from the summaries that ``summarize(shared, told, table)`` gives of the partitions.
+    """Learn every feature from the summaries of all partitions, of which the split reads `columns`.
 
-    `advance` is called with what `measure` makes of each of them: the rows that were learned from, unless told.
+    `question` gives a summary in place of `summarize_columns`. `advance` is called with what `measure` makes of each:
+    the rows that were learned from, unless told.
     """
+    question = question or functools.partial(summarize_columns, dict(features))
     with _scratch_folder(scratch) as folder:
         learned: dict[str, Learned] = partitions.fold(
-            source,
+            rows.source,
             "scan",
-            summarize,
-            columns,
-            shared,
+            *rows.asked(question, features, columns),
             told,
             merge=functools.partial(_merge, folder),
             finish=functools.partial(_learn, folder, dict(features)),
@@ -221,19 +131,8 @@ def learn_partitions(
     return learned
 
 
-def _advance(progress: Progress | None, stage: str, source: Source) -> Advance | None:
-    """Begin a stage, if it is to be shown: then, results of partitions travel one by one."""
-    if progress is None or not progress.enabled:
-        return None
-    return progress.stage(stage, total=source.npartitions, unit="partitions")
-
-
 def _rows_learned(summary: FrameSummary) -> int:
     return max((column.rows for column in summary.columns.values()), default=0)
-
-
-def _scan(features: Mapping[str, Contract], around: Surroundings, table: pa.Table) -> FrameSummary:
-    return scan_table(features, around, table)
 
 
 def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
@@ -286,15 +185,12 @@ def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) 
 
 def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> dict[str, Any]:
     """Return the encoded arrays of a source by output: NumPy for data in memory, lazy Dask arrays for the rest."""
-    check_columns(features, source)
-    return _apply(_encode, features, learned, source, empty_outputs(features, learned))
+    return _apply(encode_columns, features, learned, source, empty_outputs)
 
 
 def tabulate_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> Any:
     """Return all encoded features of a source side by side in one 2-D array, NumPy or lazy Dask."""
-    check_columns(features, source)
-    empty = tabulate(features, learned, empty_outputs(features, learned))
-    return _apply(_tabulate, features, learned, source, {"table": empty})["table"]
+    return _apply(_tabulate, features, learned, source, _empty_table)["table"]
 
 
 def tabulate(
@@ -332,45 +228,42 @@ def decode_arrays(
 
 
 def _apply(
-    function: partitions.Function,
+    function: Callable[..., dict[str, np.ndarray]],
     features: Mapping[str, Contract],
     learned: Mapping[str, Any],
     source: Source,
-    like: Mapping[str, np.ndarray],
+    empty: Callable[..., dict[str, np.ndarray]],
 ) -> dict[str, Any]:
-    placed = beside(features, source)
+    """Return what a function makes of every partition; `empty` makes arrays of the same types without rows."""
+    features, rows = located(features, source), Rows(source)
+    question = functools.partial(function, features, dict(learned))
     return partitions.arrays(
         source,
-        function,
-        source_columns(features),
-        (placed, dict(learned)),
-        _neighbourhood(placed, learned, source),
-        like=like,
+        *rows.asked(question, features),
+        _neighbourhood(features, learned, rows),
+        like=empty(features, learned),
         rows=None if any(may_drop_rows(feature) for feature in features.values()) else source.row_counts,
     )
 
 
-def _neighbourhood(
-    features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source
-) -> partitions.Arguments:
+def _neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], rows: Rows) -> partitions.Arguments:
     around = {name: feature for name, feature in features.items() if feature.around is not None}
+    told = untold(rows.source.npartitions)
     if not around:
-        return [Surroundings(i) for i in range(source.npartitions)]
-    combine = functools.partial(_tell, around)
-    return partitions.exchanged(source, "census", _edges, source_columns(around), (around, dict(learned)), combine)
+        return told
+    asked = rows.asked(functools.partial(_edges, around, {name: learned[name] for name in around}), around)
+    return partitions.exchanged(rows.source, "census", *asked, told, functools.partial(told_edges, around))
 
 
-def _edges(state: tuple[Any, Any], number: int, table: pa.Table) -> PartitionCensus:
-    del number
-    features, learned = state
-    return census_table(features, None, table, learned)
+def _edges(
+    around: Mapping[str, Contract], learned: Mapping[str, Any], told: Surroundings, parsed: Parsed, table: pa.Table
+) -> dict[str, Any]:
+    return edges_of(around, parsed, learned)
 
 
-def _encode(state: tuple[Any, Any], around: Surroundings, table: pa.Table) -> dict[str, np.ndarray]:
-    features, learned = state
-    return encode_table(features, learned, around, table)
+def _tabulate(features: Mapping[str, Contract], learned: Mapping[str, Any], *given: Any) -> dict[str, np.ndarray]:
+    return {"table": tabulate(features, learned, encode_columns(features, learned, *given))}
 
 
-def _tabulate(state: tuple[Any, Any], around: Surroundings, table: pa.Table) -> dict[str, np.ndarray]:
-    features, learned = state
-    return {"table": tabulate(features, learned, encode_table(features, learned, around, table))}
+def _empty_table(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {"table": tabulate(features, learned, empty_outputs(features, learned))}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,46 +15,55 @@ from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import as_text, one_array
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays
 from daskprep.features.missing import Neighbours, dropped_rows, drops_missing, valid_mask
+from daskprep.split import TRAIN
 from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
+
+if TYPE_CHECKING:
+    from daskprep.balance import PartitionRepeats
+    from daskprep.split import PartitionAssignment, Split
 
 __all__ = [
     "Parsed",
     "PartitionCensus",
-    "RowChooser",
     "Surroundings",
     "Unreadable",
     "around_while_learning",
-    "census_columns",
-    "census_table",
     "completed_columns",
-    "encode_table",
+    "edges_of",
+    "encode_columns",
     "encoded_outputs",
     "kept_rows",
     "naming",
     "read_column",
     "read_columns",
-    "scan_table",
     "source_columns",
     "summarize_columns",
+    "take_census",
 ]
 
-_TRAIN = 0
 _PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where global row numbers are not known
-
-
-class RowChooser(Protocol):
-    """Tells the split of each row of one partition: 0 train, 1 validation, 2 test, 255 dropped."""
-
-    def assign(self, table: pa.Table, keep: np.ndarray | None) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the task of one partition must know of the others."""
+    """What the task of one partition must know of the others.
+
+    Attributes
+    ----------
+    number : int
+        Which partition it is.
+    carries : mapping
+        What completes its columns with rows of others, by feature.
+    rows : PartitionAssignment or None
+        What chooses the split of its rows; None: all are for training.
+    repeats : PartitionRepeats or None
+        What says how often its training rows are written; None: once.
+    """
 
     number: int = 0
     carries: Mapping[str, Any] = field(default_factory=dict)
-    rows: RowChooser | None = None
+    rows: PartitionAssignment | None = None
+    repeats: PartitionRepeats | None = None
 
 
 @dataclass(frozen=True)
@@ -111,9 +120,10 @@ def naming(name: str) -> Iterator[None]:
         raise ColumnError(f'column "{name}": cannot be read: {error}') from error
 
 
-def source_columns(features: Mapping[str, Contract]) -> list[str]:
-    """Return the columns that the features read, each once."""
-    return list(dict.fromkeys(column for name, feature in features.items() for column in feature.reads(name)))
+def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ()) -> list[str]:
+    """Return the columns that the features read, and others, each once."""
+    columns = [column for name, feature in features.items() for column in feature.reads(name)]
+    return list(dict.fromkeys([*columns, *others]))
 
 
 def read_column(feature: Contract, table: pa.Table, name: str) -> pa.Array:
@@ -161,21 +171,18 @@ def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array])
     return keep
 
 
-def census_table(
-    features: Mapping[str, Contract], split: Any, table: pa.Table, learned: Mapping[str, Any] | None = None
+def take_census(
+    features: Mapping[str, Contract], split: Split | None, told: Surroundings, parsed: Parsed, table: pa.Table
 ) -> PartitionCensus:
-    """Look at the few columns that decide which rows count, and at what crosses partition borders."""
-    return census_columns(features, split, read_columns(features, table), table, learned)
+    """Look at what decides which rows count, and at what crosses partition borders while learning."""
+    counted = None if split is None else split.census(table, kept_rows(features, parsed.columns))
+    return PartitionCensus(parsed.rows, edges_of(features, parsed), counted)
 
 
-def census_columns(
-    features: Mapping[str, Contract],
-    split: Any,
-    parsed: Parsed,
-    table: pa.Table,
-    learned: Mapping[str, Any] | None = None,
-) -> PartitionCensus:
-    """Do what `census_table` does, given parsed columns; the split reads its own from `table`."""
+def edges_of(
+    features: Mapping[str, Contract], parsed: Parsed, learned: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return what the columns of other partitions must know of one, by feature: while learning, or with `learned`."""
     edges = {}
     for name, feature in features.items():
         column = parsed.columns[name]
@@ -184,13 +191,7 @@ def census_columns(
                 edges[name] = around.edge(column)
         elif (around := feature.around) is not None:
             edges[name] = around.edge(learned[name].recognize(column), learned[name])
-    chosen = None if split is None else split.census(table, kept_rows(features, parsed.columns))
-    return PartitionCensus(parsed.rows, edges, chosen)
-
-
-def scan_table(features: Mapping[str, Contract], around: Surroundings, table: pa.Table) -> FrameSummary:
-    """Parse every column of a table and summarize the rows that are learned from."""
-    return summarize_columns(features, around, read_columns(features, table), table)
+    return edges
 
 
 def summarize_columns(
@@ -199,7 +200,7 @@ def summarize_columns(
     """Summarize the rows that are learned from; `parsed` is used up, the split reads its columns from `table`."""
     keep = kept_rows(features, parsed.columns)
     if around.rows is not None:
-        keep = around.rows.assign(table, keep) == _TRAIN
+        keep = around.rows.assign(table, keep) == TRAIN
     rows = None if keep is None or keep.all() else pa.array(keep)
     columns = {}
     for name, feature in features.items():
@@ -240,12 +241,16 @@ def _rejects(
     return Rejects.of(unreadable.rows + (partition << _PARTITION_BITS), unreadable.texts)
 
 
-def encode_table(
-    features: Mapping[str, Contract], learned: Mapping[str, Any], around: Surroundings, table: pa.Table
+def encode_columns(
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    around: Surroundings,
+    parsed: Parsed,
+    table: pa.Table,
 ) -> dict[str, np.ndarray]:
-    """Parse and encode every column of a table; rows that a feature drops are left out of all arrays."""
-    columns = completed_columns(features, learned, around, read_columns(features, table), table)
-    keep = np.ones(table.num_rows, bool)
+    """Encode every column; rows that a feature drops are left out of all arrays. `parsed` is used up."""
+    columns = completed_columns(features, learned, around, parsed, table)
+    keep = np.ones(parsed.rows, bool)
     for name, feature in features.items():
         with naming(name):
             dropped = dropped_rows(feature, columns[name], learned[name])

@@ -145,16 +145,16 @@ def exchanged(
     function: Function,
     columns: Sequence[str],
     shared: Any,
+    arguments: Sequence[Any],
     combine: Callable[[list[Any]], list[Any]],
 ) -> Arguments:
     """Let partitions tell each other something: `combine` turns all results into one argument for each partition.
 
     For sources outside this process the answer is lazy, a node of the graph that `arrays` builds.
     """
-    numbers = range(source.npartitions)
     if source.in_memory:
-        return combine(_each_in_memory(source, function, columns, shared, numbers))
-    layer, keys = partition_layer(source, name, function, columns, shared, numbers, apart=True)
+        return combine(_each_in_memory(source, function, columns, shared, arguments))
+    layer, keys = partition_layer(source, name, function, columns, shared, arguments, apart=True)
     node = unique(f"exchange-{name}")
     layer[node] = Task(node, combine, references(keys))
     return Told(node, layer)

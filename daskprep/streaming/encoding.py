@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 import pyarrow as pa
 
-from daskprep.assignment import Told, row_repeats, row_splits
+from daskprep.assignment import Assignment
 from daskprep.errors import CorruptDatasetError
-from daskprep.features.table import completed_columns, encoded_outputs, read_columns
+from daskprep.features.table import Surroundings, completed_columns, encoded_outputs, read_columns
 from daskprep.media.failures import decode_cells
 from daskprep.permutation import Integers, permute
 from daskprep.storage.arrays import ROW_ID
@@ -52,14 +52,13 @@ class Encoding:
     groups: Sequence[tuple[str, ...]]
     decodes: bool
 
-    def __call__(self, told: Told, first_row: int, table: pa.Table) -> Rows:
+    def __call__(self, told: Surroundings, first_row: int, table: pa.Table) -> Rows:
         """Return the rows of the split; `first_row` is the number that the first row has in the source."""
         parsed = read_columns({**self.dropping, **self.features}, table)
-        splits = row_splits(self.dropping, self.learned, told.around, parsed, table)
-        repeats = row_repeats(splits, told.repeats, table)
+        splits, repeats = Assignment(self.dropping, learned=self.learned).assign(told, parsed, table)
         keep = splits == self.code
         row_ids = first_row + np.flatnonzero(keep)
-        columns = completed_columns(self.features, self.learned, told.around, parsed, table)
+        columns = completed_columns(self.features, self.learned, told, parsed, table)
         rows: dict[str, Carried] = {ROW_ID.name: row_ids}
         for name, column in encoded_outputs(self.features, self.learned, columns, keep, carried=True):
             is_cells = not isinstance(column, np.ndarray)
@@ -83,7 +82,7 @@ def _side_by_side(columns: list[Carried]) -> Carried:
     return columns[0]
 
 
-def encode_partition(encoding: Encoding, told: tuple[Told, int], table: pa.Table) -> Rows:
+def encode_partition(encoding: Encoding, told: tuple[Surroundings, int], table: pa.Table) -> Rows:
     """Encode a partition, given what it must know and the number of its first row."""
     return encoding(*told, table)
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from daskprep import partitions
-from daskprep.assignment import Planned, Told, plan_assignment, row_repeats, row_splits
+from daskprep.assignment import Assignment
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.fitting import surroundings
-from daskprep.features.table import PartitionCensus, census_columns, read_columns, source_columns
+from daskprep.features.surroundings import Rows
+from daskprep.features.table import Surroundings, source_columns
 from daskprep.permutation import Integers
-from daskprep.sources.base import rows_alone
 from daskprep.writing.placement import SPLITS
 
 if TYPE_CHECKING:
@@ -39,7 +36,7 @@ class Plan:
         The features that may leave rows out.
     columns : list of str
         What must be read to tell which rows these are.
-    told : list of Told
+    told : list of Surroundings
         What each partition must know of the others.
     source_rows : ndarray
         Rows of each partition in the source.
@@ -49,7 +46,7 @@ class Plan:
 
     dropping: Mapping[str, Feature]
     columns: list[str]
-    told: list[Told]
+    told: list[Surroundings]
     source_rows: Integers
     counts: Integers
 
@@ -68,14 +65,6 @@ class Plan:
         return sizes
 
 
-@dataclass(frozen=True)
-class _Counted:
-    """What a partition gives, and what the others must know of it."""
-
-    counts: tuple[int, ...]
-    census: PartitionCensus
-
-
 def plan_stream(
     features: Mapping[str, Feature],
     learned: Mapping[str, Any],
@@ -90,46 +79,18 @@ def plan_stream(
     """
     if source.is_dask:
         partitions.check_apart(source, source.columns)
-    planned = plan_assignment(features, source, split, balance, learned)
-    around = {name: feature for name, feature in features.items() if feature.around is not None and name in given}
-    counted = _count(planned, around, learned, source)
-    if around:
-        carries = [one.carries for one in surroundings(around, [one.census for one in counted], None, None)]
-        planned = dataclasses.replace(
-            planned,
-            told=[
-                Told(dataclasses.replace(one.around, carries=carry), one.repeats)
-                for one, carry in zip(planned.told, carries, strict=True)
-            ],
-        )
+    assignment, rows = Assignment(features, split, balance, learned).located(source), Rows(source)
+    around = {
+        name: feature for name, feature in assignment.features.items() if feature.around is not None and name in given
+    }
+    told, counted = assignment.counted(rows, assignment.told(rows), around)
     plan = Plan(
-        planned.dropping,
-        planned.columns,
-        planned.told,
-        np.array([one.census.rows for one in counted], np.int64),
+        assignment.dropping,
+        source_columns(assignment.dropping, assignment.columns),
+        told,
+        np.array([one.rows for one in counted], np.int64),
         np.array([one.counts for one in counted], np.int64).reshape(-1, len(SPLITS)),
     )
     if not plan.source_rows.sum():
         raise ColumnError("the data has no rows: there is nothing to stream")
     return plan
-
-
-def _count(
-    planned: Planned, around: Mapping[str, Feature], learned: Mapping[str, Any], source: Source
-) -> list[_Counted]:
-    count = functools.partial(_count_partition, dict(planned.dropping), dict(around))
-    if source.row_counts is not None and not planned.columns and not around:
-        pairs = zip(planned.told, source.row_counts, strict=True)
-        return [count(None, told, rows_alone(rows)) for told, rows in pairs]
-    columns = list(dict.fromkeys([*planned.columns, *source_columns(around)])) or source.columns[:1]
-    return partitions.each(source, "count", count, columns, dict(learned), planned.told)
-
-
-def _count_partition(
-    dropping: Mapping[str, Feature], around: Mapping[str, Feature], learned: Any, told: Told, table: pa.Table
-) -> _Counted:
-    parsed = read_columns({**dropping, **around}, table)
-    splits = row_splits(dropping, learned, told.around, parsed, table)
-    repeats = row_repeats(splits, told.repeats, table)
-    counts = tuple(int(repeats[splits == code].sum()) for code in SPLITS.values())
-    return _Counted(counts, census_columns(around, None, parsed, table, learned))

@@ -13,8 +13,8 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from daskprep.assignment import Told
 from daskprep.errors import ConfigError
+from daskprep.features.table import Surroundings
 from daskprep.loader.groups import Group
 from daskprep.loader.media import Cells, MediaRows
 from daskprep.loader.order import Schedule
@@ -187,7 +187,7 @@ class WindowBlocks:
     def __init__(
         self,
         feed: Feed,
-        told: Sequence[tuple[Told, int]],
+        told: Sequence[tuple[Surroundings, int]],
         groups: Sequence[Group],
         *,
         row_bytes: int,

@@ -21,12 +21,14 @@ from daskprep.errors import ColumnError, ConfigError, ContractError, DaskprepErr
 from daskprep.features.base import Learned, validate
 from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
-from daskprep.features.fitting import encode_source, learn_source, survey
+from daskprep.features.fitting import encode_source, learn_source
 from daskprep.features.missing import may_drop_rows
 from daskprep.features.parameters import check_fields
-from daskprep.features.table import read_column, scan_table
+from daskprep.features.surroundings import Rows, ask, survey
+from daskprep.features.table import read_column, summarize_columns
 from daskprep.loader.batches import expansions
 from daskprep.sources import Source, as_source
+from daskprep.summaries import ColumnSummary
 from daskprep.testing.columns import made_up_columns
 
 __all__ = ["check_feature"]
@@ -141,6 +143,12 @@ class _Trial:
     def learn(self, pieces: Sequence[pa.Table]) -> Learned:
         return learn_source(self.features, _Pieces(pieces))[_NAME]
 
+    def summarize(self, pieces: Sequence[pa.Table]) -> list[ColumnSummary]:
+        rows = Rows(_Pieces(pieces))
+        question = functools.partial(summarize_columns, self.features)
+        summaries = ask(rows, "scan", question, self.features, told=survey(rows, self.features))
+        return [one.columns[_NAME] for one in summaries]
+
     def encode(self, pieces: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
         return encode_source(self.features, {_NAME: learned}, _Pieces(pieces))
 
@@ -196,7 +204,7 @@ def _check_parameters(feature: Feature) -> None:
 
 def _check_no_cells(trial: _Trial) -> None:
     for none in (trial.table.slice(0, 0), trial.missing(typed=False).slice(0, 0)):
-        scan_table(trial.features, survey(trial.features, _Pieces([none]))[0], none)
+        trial.summarize([none])
         trial.learn([none, trial.table])
         encoded = trial.encode([none], trial.learned)
         trial.decode(encoded, trial.learned)
@@ -218,8 +226,7 @@ def _check_missing(trial: _Trial) -> None:
 
 def _check_merge(trial: _Trial) -> None:
     pieces = [*_cut(trial.with_gaps, 1), trial.missing(typed=True)]
-    told = survey(trial.features, _Pieces(pieces))
-    parts = [scan_table(trial.features, *one).columns[_NAME] for one in zip(told, pieces, strict=True)]
+    parts = trial.summarize(pieces)
     halves = [functools.reduce(operator.add, half) for half in (parts[::2], parts[1::2])]
     merged = [functools.reduce(operator.add, order) for order in (parts, parts[::-1], halves)]
     _compare_learned([trial.feature.learn_column(summary) for summary in merged])

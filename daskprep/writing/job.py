@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,9 +14,18 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
-from daskprep.features.fitting import learn_partitions, surroundings, told_ahead, told_by_numbers
-from daskprep.features.missing import drops_missing
-from daskprep.features.table import PartitionCensus, Surroundings, around_while_learning, source_columns
+from daskprep.features.fitting import learn_rows
+from daskprep.features.surroundings import (
+    Question,
+    Rows,
+    ask,
+    assigning_columns,
+    surveyed,
+    told_after,
+    told_ahead,
+    told_by_numbers,
+)
+from daskprep.features.table import PartitionCensus, Surroundings, take_census
 from daskprep.inline import InlineExecutor
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
@@ -29,24 +38,19 @@ from daskprep.writing.encoded import EncodedRows, encoded_name
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.media import MediaColumns
 from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
-from daskprep.writing.passes import (
-    Encode,
-    Place,
-    Placed,
-    Scan,
-    Scanned,
-    count_classes,
-    look_again,
-    place_by_numbers,
-    placed_name,
-    scan_and_summarize,
-    summarize,
-)
+from daskprep.writing.passes import Encode, Place, Scan, Scanned, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, Plan, choose_layout
 from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.rejects import RejectsWriter, rejects_name
-from daskprep.writing.scratch import ScratchSource, intact, parsed_name, read_checked, write_checked
+from daskprep.writing.scratch import (
+    ScannedRows,
+    ScratchSource,
+    intact,
+    parsed_name,
+    read_checked,
+    write_checked,
+)
 from daskprep.writing.versions import commit, digest_of
 
 if TYPE_CHECKING:
@@ -68,7 +72,7 @@ class _Planned(NamedTuple):
     Attributes
     ----------
     saved : SavedLearned
-        The handle of what was learned, for tasks.
+        What was learned.
     plan : Plan
         What goes where.
     told : list of Surroundings
@@ -77,7 +81,6 @@ class _Planned(NamedTuple):
         The files in which what was learned is saved, once they are written.
     """
 
-    learned: Mapping[str, Learned]
     saved: SavedLearned
     plan: Plan
     told: list[Surroundings]
@@ -125,15 +128,16 @@ class WriteJob:
         return f"The write takes up to {nbytes:,} bytes there until it is committed."
 
     def _run(self) -> dict[str, Learned]:
-        # Saves and flushes while tasks compute.
+        # Saves and flushes while tasks compute: state, checkpoint, fixed files and parts, none of which is written by
+        # two. The manifest comes last, when all of them have been waited for.
         with _background() as background:
             resumed = self._resumed()
             if resumed is None:
                 self.all_scratch.remove_all()
-            learned, saved, plan, told, state = resumed or self._planned(background)
+            planned = resumed or self._planned(background)
+            plan, state = planned.plan, planned.state
             if state.done():
                 state.result()
-            rows = self._rows(plan)
             parts = [Part(split, number) for split in plan.layout.rows for number in range(plan.layout.parts(split))]
             written = read_receipts(self.version)
             missing = [part for part in parts if part.receipt not in written]
@@ -143,13 +147,13 @@ class WriteJob:
             receipts = [written[part.receipt] for part in parts if part.receipt in written]
             # Whoever wrote them may have been killed before they were flushed.
             flushed = background.submit(self.version.sync, [name for one in receipts for name in one.files])
-            receipts += self._write_rows(rows, saved, told, missing, background)
+            receipts += self._write_rows(planned, missing, background)
             files = {name: entry for one in receipts for name, entry in one.files.items()}
             files |= {**state.result(), **fixed.result(), **self._write_rejects(plan, receipts)}
             flushed.result()
         commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings))
         self.all_scratch.remove_all()
-        return dict(learned)
+        return dict(planned.saved)
 
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
         """Make damaged files of a committed version again, byte by byte as they were."""
@@ -158,7 +162,8 @@ class WriteJob:
         self.all_scratch.remove_all()
 
     def _repair(self, committed: Manifest, damaged: Set[str], background: Executor) -> None:
-        _, saved, plan, told, _ = self._planned(background)
+        planned = self._planned(background)
+        plan = planned.plan
         if plan.layout != committed.layout:
             raise CorruptDatasetError(
                 f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
@@ -173,32 +178,30 @@ class WriteJob:
             for number in range(plan.layout.parts(split))
             if every or not damaged.isdisjoint(plan.layout.part_files(split, number))
         ]
-        receipts = self._write_rows(self._rows(plan), saved, told, parts, background)
+        receipts = self._write_rows(planned, parts, background)
         if REJECTS in damaged:
             self._write_rejects(plan, receipts)
-
-    def _rows(self, plan: Plan) -> EncodedRows:
-        seed = self.options.seed if self.options.shuffle else None
-        return EncodedRows(plan.layout, plan.placement, seed, frozenset(self.recipe.media))
 
     # -- until it is known what goes where
 
     def _planned(self, background: Executor) -> _Planned:
         recipe = self.recipe
-        census, scanned, learned = self._scan()
-        told = self._surroundings(census, scanned)
+        census, learned = self._scan()
+        scanned = self._scanned([one.rows for one in census])
+        told = told_after(census, recipe.features, recipe.split, scanned)
         if learned is None:
             learned = self._learn(scanned, told)
-        saved = SavedLearned(self.version, learned=learned)
+        saved = self._saved(learned)
+        # Tasks of this process are handed what was learned; those of others read the files, which must be there first.
         state = background.submit(self._save_state, learned)
         if state.done() or not partitions.is_in_process():
-            state.result()  # an error, or what tasks elsewhere read
-        placed = self._place(scanned, told, saved)
-        around = self._looking_around
-        carried = surroundings(around, [one.edges for one in placed], None, None)
-        if not self._looks_at_cells:
-            carried = [dataclasses.replace(one, rows=each.rows) for one, each in zip(carried, told, strict=True)]
-        placement = Placement.of(scanned.row_counts or (), [one.counts for one in placed])
+            state.result()
+        assignment = recipe.assignment(saved)
+        place = Place(assignment.dropping, saved, self.scratch, _starts(census)) if self._places else None
+        told, counted = assignment.counted(scanned, assignment.balanced(scanned, told), self._around, place)
+        if self._places:  # what chose splits and repeats is of no use any more: they lie in scratch
+            told = [dataclasses.replace(one, rows=None, repeats=None) for one in told]
+        placement = Placement.of([one.rows for one in counted], [one.counts for one in counted])
         if not placement.rows:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
@@ -206,10 +209,11 @@ class WriteJob:
         layout = choose_layout(
             recipe.features, learned, placement.rows, self.options.block_rows, self.options.compression
         )
-        plan = Plan(layout, placement, tuple(one.rejects for one in placed))
-        if not around:
+        plan = Plan(layout, placement, tuple(one.rejects for one in counted))
+        if not self._around:
+            # It says that a write can go on from here: after the state, and after all scratch that the passes left.
             state = background.submit(self._save_checkpoint, plan, state)
-        return _Planned(learned, saved, plan, carried, state)
+        return _Planned(saved, plan, told, state)
 
     def _save_checkpoint(self, plan: Plan, state: Future[_Files]) -> _Files:
         entries = state.result()
@@ -224,14 +228,13 @@ class WriteJob:
         plan, entries = Plan.from_bytes(read_checked(self.scratch, CHECKPOINT))
         if not all(self._is_kept(name, entry) for name, entry in entries.items()):
             return None
-        if not all(self._usable(plan, number) for number in range(len(plan.placement.source_rows))):
-            return None
-        saved = SavedLearned(self.version)
         rows = plan.placement.source_rows
-        told = told_by_numbers(rows, None if self._looks_at_cells else self.recipe.split)
+        if not all(self._usable(plan, number) for number in range(len(rows))):
+            return None
         state: Future[_Files] = Future()
         state.set_result(entries)
-        return _Planned(saved.load(self.recipe.features), saved, plan, told, state)
+        told = told_by_numbers(rows, None if self._places else self.recipe.split)
+        return _Planned(self._saved(), plan, told, state)
 
     def _usable(self, plan: Plan, number: int) -> bool:
         """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
@@ -239,8 +242,12 @@ class WriteJob:
             return False
         if intact(self.scratch, encoded_name(number)):
             return True
-        placed = not self._looks_at_cells or intact(self.scratch, placed_name(number))
+        placed = not self._places or intact(self.scratch, placed_name(number))
         return placed and intact(self.scratch, parsed_name(number))
+
+    def _saved(self, learned: Mapping[str, Learned] | None = None) -> SavedLearned:
+        types = {name: feature.learned_type for name, feature in self.recipe.features.items()}
+        return SavedLearned(self.version, types, learned=learned)
 
     @property
     def scratch(self) -> Folder:
@@ -252,105 +259,61 @@ class WriteJob:
         sizes = [piece.nbytes for piece in self.source.pieces] if isinstance(self.source, FileSource) else None
         return digest_of({"rows": self.source.row_counts, "partitions": self.source.npartitions, "bytes": sizes})
 
-    def _scan(self) -> tuple[list[PartitionCensus], ScratchSource, Mapping[str, Learned] | None]:
+    def _scanned(self, rows: Sequence[int]) -> ScannedRows:
+        return ScannedRows(ScratchSource(self.scratch, rows, list(self.recipe.features), self.recipe.assigning))
+
+    @property
+    def _around(self) -> dict[str, Feature]:
+        """The features whose columns other partitions complete when they are encoded."""
+        return {name: one for name, one in self.recipe.features.items() if one.around is not None}
+
+    @property
+    def _places(self) -> bool:
+        """Whether cells decide where rows go, so that it is kept in scratch; else their numbers say all."""
+        return not self.recipe.assignment(self._saved()).by_numbers
+
+    def _scan(self) -> tuple[list[PartitionCensus], Mapping[str, Learned] | None]:
         """Read every partition once; learn at once, if no census must say first from which rows."""
         recipe, source, learned = self.recipe, self.source, self.recipe.learned
         if source.row_counts is not None and not sum(source.row_counts):
             raise ColumnError(_NO_ROWS)
-        scan = Scan(recipe.features, self._surveyed, recipe.split, recipe.assigning, self.scratch)
-        columns = list(dict.fromkeys([*source_columns(recipe.features), *recipe.assigning]))
-        told = told_ahead(recipe.features, source, recipe.split if recipe.fit_on == "train" else None)
+        rows = Rows(source, Scan(recipe.assigning, self.scratch))
+        looked_at = surveyed(recipe.features, recipe.split)
+        told = told_ahead(source, recipe.features, recipe.split if recipe.fit_on == "train" else None)
         if learned is None and told is not None:
-            census, learned = self._scan_and_learn(scan, columns, told)
+            advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
+            found: dict[int, PartitionCensus] = {}
+
+            # One thread at a time calls it, as partitions come, in any order.
+            def note(scanned: tuple[int, PartitionCensus]) -> None:
+                number, found[number] = scanned
+                advance(rows=found[number].rows)
+
+            question: Question = functools.partial(scan_and_summarize, recipe.features, looked_at, recipe.split)
+            learned = self._learned(rows, recipe.assigning, told, question=question, measure=_census_of, advance=note)
+            census = [found[number] for number in range(source.npartitions)]
         else:
             advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
-            numbers = range(source.npartitions)
-            census = partitions.each(
-                source, "scan", _apply, columns, scan, numbers, advance=lambda one: advance(rows=one.rows)
+            question = functools.partial(take_census, looked_at, recipe.split)
+            census = ask(
+                rows, "scan", question, recipe.features, recipe.assigning, advance=lambda one: advance(rows=one.rows)
             )
-        rows = [one.rows for one in census]
-        if not sum(rows):
+        if not sum(one.rows for one in census):
             raise ColumnError(_NO_ROWS)
-        return census, ScratchSource(self.scratch, rows, list(recipe.features), recipe.assigning), learned
+        return census, learned
 
-    def _scan_and_learn(
-        self, scan: Scan, columns: Sequence[str], told: Sequence[Surroundings]
-    ) -> tuple[list[PartitionCensus], dict[str, Learned]]:
-        advance = self.progress.stage("reading and learning", total=self.source.npartitions, unit="partitions")
-        census: dict[int, PartitionCensus] = {}
-
-        def note(scanned: tuple[int, PartitionCensus]) -> None:
-            number, one = scanned
-            census[number] = one
-            advance(rows=one.rows)
-
-        learned = self._learned(self.source, columns, scan_and_summarize, scan, told, measure=_census_of, advance=note)
-        return [census[number] for number in range(self.source.npartitions)], learned
-
-    @property
-    def _surveyed(self) -> dict[str, Feature]:
-        """The features that other partitions, or the split, must know of before learning."""
-        return {
-            name: one for name, one in self.recipe.features.items() if around_while_learning(one) or drops_missing(one)
-        }
-
-    @property
-    def _looking_around(self) -> dict[str, Feature]:
-        return {name: one for name, one in self.recipe.features.items() if one.around is not None}
-
-    @property
-    def _looks_at_cells(self) -> bool:
-        """Whether cells decide where a row goes; else the numbers of rows say all, and nothing is kept of it."""
-        return bool(self.recipe.dropping or self.recipe.assigning)
-
-    def _surroundings(self, census: list[PartitionCensus], scanned: ScratchSource) -> list[Surroundings]:
-        recipe = self.recipe
-        dropping = [name for name, feature in recipe.features.items() if drops_missing(feature)]
-
-        def read_again(function: Callable[..., Any]) -> list[Any]:
-            columns = scanned.wanted(dropping, recipe.split.columns if recipe.split is not None else ())
-            features = {name: recipe.features[name] for name in dropping}
-            arguments = [function] * scanned.npartitions
-            return partitions.each(scanned, "census-again", look_again, columns, features, arguments)
-
-        return surroundings(self._surveyed, census, recipe.split, read_again)
-
-    def _learn(self, scanned: ScratchSource, told: Sequence[Surroundings]) -> dict[str, Learned]:
-        recipe = self.recipe
-        if recipe.fit_on == "all":
+    def _learn(self, scanned: ScannedRows, told: Sequence[Surroundings]) -> dict[str, Learned]:
+        if self.recipe.fit_on == "all":
             told = [dataclasses.replace(one, rows=None) for one in told]
-        columns = scanned.wanted(list(recipe.features), [] if recipe.split is None else recipe.split.assign_columns)
-        advance = self.progress.stage("learning", total=scanned.npartitions, unit="partitions")
-        return self._learned(scanned, columns, summarize, dict(recipe.features), told, advance=advance)
+        advance = self.progress.stage("learning", total=len(told), unit="partitions")
+        columns = assigning_columns(self.recipe.split)
+        return self._learned(scanned, columns, told, advance=advance)
 
     def _learned(
-        self,
-        source: Source,
-        columns: Sequence[str],
-        summarize: partitions.Function,
-        shared: Any,
-        told: Sequence[Surroundings],
-        **watching: Any,
+        self, rows: Rows, columns: Sequence[str], told: Sequence[Surroundings], **how: Any
     ) -> dict[str, Learned]:
         folder = self.scratch.path if self.scratch.is_local else self.options.scratch
-        return learn_partitions(
-            self.recipe.features, source, columns, summarize, shared, told, scratch=folder, **watching
-        )
-
-    def _place(self, scanned: ScratchSource, told: Sequence[Surroundings], saved: SavedLearned) -> list[Placed]:
-        recipe = self.recipe
-        around = self._looking_around
-        if not self._looks_at_cells and not around:
-            pairs = list(zip(told, scanned.row_counts or (), strict=True))
-            return partitions.run("place", _place_by_numbers, None, pairs)
-        starts = np.concatenate(([0], np.cumsum(np.array(scanned.row_counts, np.int64))))
-        place = Place(recipe.dropping, around, saved, recipe.features, self.scratch, starts, self._looks_at_cells)
-        columns = scanned.wanted(list({**recipe.dropping, **around}), recipe.assigning)
-        plans: Sequence[Any] = [None] * scanned.npartitions
-        if recipe.balance is not None:
-            counted = partitions.each(scanned, "balance", count_classes, columns, (place, recipe.balance), told)
-            plans = recipe.balance.plan(counted)
-        return partitions.each(scanned, "place", _apply, columns, place, list(zip(told, plans, strict=True)))
+        return learn_rows(rows, self.recipe.features, columns, told, scratch=folder, **how)
 
     # -- state
 
@@ -367,20 +330,17 @@ class WriteJob:
 
     # -- rows
 
-    def _write_rows(
-        self,
-        rows: EncodedRows,
-        saved: SavedLearned,
-        told: Sequence[Surroundings],
-        parts: Sequence[Part],
-        background: Executor,
-    ) -> list[Receipt]:
+    def _write_rows(self, planned: _Planned, parts: Sequence[Part], background: Executor) -> list[Receipt]:
         """Encode the partitions that some parts take their rows from, and write the parts."""
+        plan, saved = planned.plan, planned.saved
+        seed = self.options.seed if self.options.shuffle else None
+        rows = EncodedRows(plan.layout, plan.placement, seed, frozenset(self.recipe.media))
         here = partitions.is_in_process()
         media = MediaColumns(self.recipe.features, saved)
         writer = PartWriter(self.version, self.scratch, rows, media, syncs=not here, expected=self.expected)
         flushed = []
 
+        # One thread at a time calls it, and all are flushed before the manifest says that the parts are there.
         def flush(written: tuple[int, Receipt]) -> None:
             if here:
                 flushed.append(background.submit(self.version.sync, list(written[1].files)))
@@ -390,19 +350,10 @@ class WriteJob:
         sources = parts if rows.seed is None else [Part(split, 0) for split in {part.split for part in parts}]
         numbers = sorted({i for part in sources for i in rows.partitions_of(part.split, part.number)})
         # What looks around leaves no checkpoint, and without one parsed rows must stay until the end.
-        scanned = ScratchSource(
-            self.scratch, rows.placement.source_rows, list(self.recipe.features), self.recipe.assigning
-        )
-        encode = Encode(
-            self.recipe.features,
-            saved,
-            rows,
-            scanned,
-            self.scratch,
-            placed=self._looks_at_cells,
-            frees=not self._looking_around,
-        )
-        asked = [told[number] for number in numbers]
+        scanned = self._scanned(rows.placement.source_rows)
+        frees = not self._around
+        encode = Encode(self.recipe.features, saved, rows, scanned, self.scratch, placed=self._places, frees=frees)
+        told = [planned.told[number] for number in numbers]
         if here and rows.seed is None:
             # A part waits for the rows of a few partitions at most: they need not be written in between.
             advance = self.progress.stage("encoding and writing", total=len(parts), unit="parts")
@@ -411,10 +362,10 @@ class WriteJob:
                 [(places[run.partition], part.split) for run in rows.pieces_of(part.split, part.number)]
                 for part in parts
             ]
-            results = partitions.chained("encode", encode.by_split, asked, "write", writer, parts, needs, advance=flush)
+            results = partitions.chained("encode", encode.by_split, told, "write", writer, parts, needs, advance=flush)
         else:
             encoded = self.progress.stage("encoding", total=len(numbers), unit="partitions")
-            partitions.run("encode", _apply, encode, asked, advance=lambda count: encoded(rows=count))
+            partitions.run("encode", _apply, encode, told, advance=lambda count: encoded(rows=count))
             advance = self.progress.stage("writing", total=len(parts), unit="parts")
             results = partitions.run("write", _apply, writer, parts, advance=flush)
         for future in flushed:
@@ -457,8 +408,8 @@ def _apply(task: Any, argument: Any, *table: pa.Table) -> Any:
     return task(argument, *table)
 
 
-def _place_by_numbers(_: None, argument: tuple[Surroundings, int]) -> Placed:
-    return place_by_numbers(*argument)
+def _starts(census: Sequence[PartitionCensus]) -> np.ndarray:
+    return np.concatenate(([0], np.cumsum([one.rows for one in census], dtype=np.int64)))
 
 
 def _census_of(scanned: Scanned) -> tuple[int, PartitionCensus]:

@@ -2,50 +2,62 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from daskprep.state import state_from_files
 
 if TYPE_CHECKING:
-    from daskprep.features import Feature, Learned
+    from daskprep.features import Learned
     from daskprep.storage.files import Folder
 
 __all__ = ["SavedLearned"]
 
-# Of the last few writes that this process works for; each may hold large vocabularies.
+# Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
+# them, so that the lock is held while they are read: those that come meanwhile wait, and need not read them again.
 _MOST_KEPT = 2
 _kept: OrderedDict[str, Mapping[str, Learned]] = OrderedDict()
 _lock = threading.Lock()
 
 
-@dataclass(frozen=True)
-class SavedLearned:
-    """What features learned, saved in the folder of a version.
+@dataclass(frozen=True, eq=False)
+class SavedLearned(Mapping[str, Any]):
+    """What features learned, by their names, saved in the folder of a version.
 
-    The random `key` tells one write from another in the memory of a process: a folder may be written again.
+    Processes other than that which learned read it once. `types` are those of what each feature learned. The random
+    `key` tells one write from another in the memory of a process: a folder may be written again.
     """
 
     version: Folder
+    types: Mapping[str, type[Learned]]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
-    learned: Mapping[str, Learned] | None = field(default=None, compare=False, repr=False)
+    learned: Mapping[str, Learned] | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SavedLearned, (self.version, self.key)
+        return SavedLearned, (self.version, self.types, self.key)
 
-    def load(self, features: Mapping[str, Feature]) -> Mapping[str, Learned]:
-        """Return what each feature learned; processes other than that which learned read it once."""
+    def __getitem__(self, name: str) -> Learned:
+        return self._loaded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.types)
+
+    def __len__(self) -> int:
+        return len(self.types)
+
+    @functools.cached_property
+    def _loaded(self) -> Mapping[str, Learned]:
         if self.learned is not None:
             return self.learned
         with _lock:
             if self.key not in _kept:
                 described: Mapping[str, Any] = state_from_files(self.version.read)["features"]
-                types = {name: feature.learned_type for name, feature in features.items()}
-                self._keep({name: kind.from_dict(described[name]["learned"]) for name, kind in types.items()})
+                self._keep({name: kind.from_dict(described[name]["learned"]) for name, kind in self.types.items()})
             return _kept[self.key]
 
     def _keep(self, learned: Mapping[str, Learned]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from daskprep.features.media import MediaFeature
     from daskprep.media.decoding import Failure, MediaDecoder
     from daskprep.storage.arrays import Output
-    from daskprep.writing.learned import SavedLearned
 
 __all__ = ["Filled", "MediaColumns"]
 
@@ -35,7 +34,7 @@ class MediaColumns:
     """What tasks that write parts must know to decode the cells that are carried to them."""
 
     features: Mapping[str, Feature]
-    learned: SavedLearned
+    learned: Mapping[str, Any]
 
     def decode(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[np.ndarray, list[Filled]]:
         """Return the decoded rows of an output, and those for which a fill value stands."""
@@ -55,7 +54,7 @@ class MediaColumns:
         return cast("MediaFeature", self.features[output.name])
 
     def _decoder(self, output: Output) -> MediaDecoder:
-        return self._feature(output).decoder(self.learned.load(self.features)[output.name])
+        return self._feature(output).decoder(self.learned[output.name])
 
 
 def _filled(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:

@@ -1,78 +1,66 @@
-"""What a task of each pass of a write does with one partition: scan, summarize, place, encode."""
+"""What a task of each pass of a write does with one partition: scan, place, encode.
+
+Passes hand rows on as files of scratch, one of each kind for each partition, named by its number. Only the task of
+that partition writes it, whole or not at all; should a lost worker's task run twice, both write the same bytes. A
+pass begins when all tasks of the one before are done, so that nobody reads what is still being written.
+
+| file | written by | read by | removed |
+|---|---|---|---|
+| `parsed-*.arrow` | `Scan` | all passes to `Encode` | at the end, or by `Encode` when its own file is there |
+| `placed-*.arrows` | `Place`, if cells decide where rows go | `Encode` | at the end |
+| `rejects-*.arrows` | `Place`, if it leaves rows out | the list of rejects | at the end |
+| `encoded-*.bin` | `Encode`, if parts take rows of many partitions | the parts | at the end |
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from daskprep.assignment import row_repeats, row_splits
+from daskprep.assignment import Assignment
+from daskprep.features.surroundings import unread
 from daskprep.features.table import (
     Parsed,
     PartitionCensus,
     Surroundings,
-    census_columns,
     completed_columns,
     encoded_outputs,
-    kept_rows,
     read_columns,
     summarize_columns,
+    take_census,
 )
-from daskprep.sources.base import rows_alone
-from daskprep.split import DROPPED, TRAIN
+from daskprep.split import DROPPED
 from daskprep.summaries import FrameSummary
 from daskprep.writing.carried import Carried
 from daskprep.writing.encoded import EncodedRows, Outputs, by_split, encoded_name, save_encoded
-from daskprep.writing.learned import SavedLearned
-from daskprep.writing.placement import SPLITS
 from daskprep.writing.rejects import rejects_of, save_rejects
-from daskprep.writing.scratch import ScratchSource, intact, parsed_name, parsed_of, rows_of, save_parsed, write_checked
+from daskprep.writing.scratch import ScannedRows, intact, parsed_name, save_parsed, write_checked
 
 if TYPE_CHECKING:
     from daskprep.features import Feature
+    from daskprep.features.base import Contract
+    from daskprep.split import Split
     from daskprep.storage.files import Folder
 
-__all__ = [
-    "Encode",
-    "Place",
-    "Placed",
-    "Scan",
-    "Scanned",
-    "count_classes",
-    "look_again",
-    "place_by_numbers",
-    "placed_name",
-    "scan_and_summarize",
-    "summarize",
-]
+__all__ = ["Encode", "Place", "Scan", "Scanned", "placed_name", "scan_and_summarize"]
 
 
 @dataclass(frozen=True)
 class Scan:
-    """Parses a partition, keeps it as scratch, and says what the others must know of it."""
+    """Parses a partition, and keeps it as scratch with the `columns` of the source that split and balance read."""
 
-    features: Mapping[str, Feature]
-    around: Mapping[str, Feature]
-    split: Any
     columns: Sequence[str]
     scratch: Folder
 
-    def __call__(self, number: int, table: pa.Table) -> PartitionCensus:
-        return self.look(*self.keep(number, table))
-
-    def keep(self, number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
-        """Parse a partition and save it; give it with the columns of the source that are kept as they are."""
-        parsed = read_columns(self.features, table)
+    def __call__(self, features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
+        parsed = read_columns(features, table)
         source = table.select(list(self.columns))
         save_parsed(self.scratch, number, parsed, source)
         return parsed, source
-
-    def look(self, parsed: Parsed, source: pa.Table) -> PartitionCensus:
-        """Return what the other partitions must know of one."""
-        return census_columns(self.around, self.split, parsed, source)
 
 
 @dataclass(frozen=True)
@@ -83,92 +71,41 @@ class Scanned(FrameSummary):
     census: PartitionCensus
 
 
-def look_again(
-    around: Mapping[str, Feature], function: Callable[[pa.Table, np.ndarray | None], Any], table: pa.Table
-) -> Any:
-    """Let a split look at a scanned partition once more."""
-    return function(rows_of(table), kept_rows(around, parsed_of(table).columns))
-
-
-def scan_and_summarize(scan: Scan, around: Surroundings, table: pa.Table) -> Scanned:
-    """Scan a partition and summarize its training rows, where no census must say first which these are."""
-    parsed, source = scan.keep(around.number, table)
-    census = scan.look(parsed, source)
-    return Scanned(summarize_columns(scan.features, around, parsed, source).columns, around.number, census)
-
-
-def summarize(features: Mapping[str, Feature], around: Surroundings, table: pa.Table) -> FrameSummary:
-    """Summarize the training rows of a scanned partition."""
-    return summarize_columns(features, around, parsed_of(table), rows_of(table))
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Rows of one partition that go to each split, what its columns must tell the others, and its rejects."""
-
-    counts: tuple[int, ...]
-    edges: PartitionCensus
-    rejects: int
+def scan_and_summarize(
+    features: Mapping[str, Contract],
+    surveyed: Mapping[str, Contract],
+    split: Split | None,
+    told: Surroundings,
+    parsed: Parsed,
+    table: pa.Table,
+) -> Scanned:
+    """Take the census of a partition and summarize its training rows, where it is known ahead which these are."""
+    census = take_census(surveyed, split, told, parsed, table)  # summarizing uses the columns up
+    return Scanned(summarize_columns(features, told, parsed, table).columns, told.number, census)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Chooses split and repeats of every row of a scanned partition, and keeps both as scratch if it `saves`."""
+    """Keeps split and repeats of every row of a partition as scratch, and why rows are left out.
+
+    `starts` are the numbers in the source of the first rows of all partitions.
+    """
 
     dropping: Mapping[str, Feature]
-    around: Mapping[str, Feature]
-    learned: SavedLearned
-    features: Mapping[str, Feature]
+    learned: Mapping[str, Any]
     scratch: Folder
     starts: np.ndarray
-    saves: bool
 
-    def splits(self, around: Surroundings, parsed: Parsed, source: pa.Table) -> np.ndarray:
-        """Return the split of each row."""
-        return row_splits(self.dropping, self.learned.load(self.features), around, parsed, source)
-
-    def __call__(self, told: tuple[Surroundings, Any], table: pa.Table) -> Placed:
-        around, balance = told
-        parsed, source = parsed_of(table), rows_of(table)
-        learned = self.learned.load(self.features)
-        splits = self.splits(around, parsed, source)
-        repeats = row_repeats(splits, balance, source)
-        edges = census_columns(self.around, None, parsed, source, learned)
-        if not self.saves:
-            return Placed(_counts(splits, repeats), edges, 0)
+    def __call__(self, told: Surroundings, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
+        """Return how many rejects there are."""
         rejects = 0
         if (splits == DROPPED).any():
-            first = int(self.starts[around.number])
-            rejects = save_rejects(self.scratch, around.number, rejects_of(self.dropping, learned, parsed, first))
-        columns = {"split": splits} if balance is None else {"split": splits, "repeats": repeats}
-        placed = pa.table(columns)
-        with write_checked(self.scratch, placed_name(around.number)) as write:
-            write(_ipc_bytes(placed))
-        return Placed(_counts(splits, repeats), edges, rejects)
-
-
-def place_by_numbers(around: Surroundings, rows: int) -> Placed:
-    """Do what `Place` does where no cell is looked at; nothing is read, and nothing kept."""
-    splits, repeats = _by_numbers(around, rows)
-    return Placed(_counts(splits, repeats), PartitionCensus(rows, {}), 0)
-
-
-def _by_numbers(around: Surroundings, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return split and repeats of each row of a partition where the numbers of rows say all."""
-    source = rows_alone(rows)
-    splits = row_splits({}, None, around, Parsed(rows, {}, {}), source)
-    return splits, row_repeats(splits, None, source)
-
-
-def _counts(splits: np.ndarray, repeats: np.ndarray) -> tuple[int, ...]:
-    return tuple(int(repeats[splits == code].sum()) for code in SPLITS.values())
-
-
-def count_classes(shared: tuple[Place, Any], around: Surroundings, table: pa.Table) -> Any:
-    """Let the balance count the classes of a partition's training rows."""
-    place, balance = shared
-    source = rows_of(table)
-    return balance.census(source, place.splits(around, parsed_of(table), source) == TRAIN)
+            first = int(self.starts[told.number])
+            rejects = save_rejects(self.scratch, told.number, rejects_of(self.dropping, self.learned, parsed, first))
+        columns = {"split": splits} if told.repeats is None else {"split": splits, "repeats": repeats}
+        with write_checked(self.scratch, placed_name(told.number)) as write:
+            write(_ipc_bytes(pa.table(columns)))
+        return rejects
 
 
 @dataclass(frozen=True)
@@ -181,37 +118,41 @@ class Encode:
     """
 
     features: Mapping[str, Feature]
-    learned: SavedLearned
+    learned: Mapping[str, Any]
     rows: EncodedRows
-    source: ScratchSource
+    scanned: ScannedRows
     scratch: Folder
     placed: bool
     frees: bool
 
-    def __call__(self, around: Surroundings) -> int:
-        number = around.number
+    def __call__(self, told: Surroundings) -> int:
+        number = told.number
         if not intact(self.scratch, encoded_name(number)):
-            save_encoded(self.scratch, self.rows, number, *self._encoded(around))
+            save_encoded(self.scratch, self.rows, number, *self._encoded(told))
         if self.frees:
             self.scratch.remove(parsed_name(number))
         return int(self.rows.placement.counts[number].sum())
 
-    def by_split(self, around: Surroundings) -> dict[str, dict[str, Carried]]:
+    def by_split(self, told: Surroundings) -> dict[str, dict[str, Carried]]:
         """Return the encoded rows of a partition instead of saving them."""
-        return by_split(self.rows, *self._encoded(around))
+        return by_split(self.rows, *self._encoded(told))
 
-    def _encoded(self, around: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs]:
-        placement, learned, number = self.rows.placement, self.learned.load(self.features), around.number
-        splits, repeats = self._placed(number) if self.placed else _by_numbers(around, placement.source_rows[number])
+    def _encoded(self, told: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs]:
+        placement, number = self.rows.placement, told.number
+        splits, repeats = self._assigned(told)
         keep = splits != DROPPED
-        parsed = parsed_of(self.source.read(number, self.source.wanted(list(self.features))))
-        columns = completed_columns(self.features, learned, around, parsed)
+        table = self.scanned.source.read(number, self.scanned.wanted(self.features, ()))
+        parsed, _ = self.scanned.read(self.features, number, table)
+        columns = completed_columns(self.features, self.learned, told, parsed)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
-        outputs = encoded_outputs(self.features, learned, columns, keep, carried=True)
+        outputs = encoded_outputs(self.features, self.learned, columns, keep, carried=True)
         return row_ids, splits[keep], repeats[keep], outputs
 
-    def _placed(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        data = self.scratch.mapped(placed_name(number))
+    def _assigned(self, told: Surroundings) -> tuple[np.ndarray, np.ndarray]:
+        """Return split and repeats of each row."""
+        if not self.placed:
+            return Assignment({}).assign(told, *unread(self.rows.placement.source_rows[told.number]))
+        data = self.scratch.mapped(placed_name(told.number))
         table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
         splits = table["split"].to_numpy()
         repeats = table["repeats"].to_numpy() if "repeats" in table.column_names else np.ones(len(splits), np.int64)

@@ -9,9 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from daskprep.assignment import Assignment
 from daskprep.errors import ConfigError
 from daskprep.features.media import MediaFeature
-from daskprep.features.missing import may_drop_rows
+from daskprep.features.surroundings import assigning_columns
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
 from daskprep.state import state_files
@@ -44,10 +45,9 @@ class Recipe:
     learned: Mapping[str, Learned] | None
     describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]]
 
-    @property
-    def dropping(self) -> dict[str, Feature]:
-        """The features that may leave rows out."""
-        return {name: feature for name, feature in self.features.items() if may_drop_rows(feature)}
+    def assignment(self, learned: Mapping[str, Learned] | None) -> Assignment:
+        """Return what decides where rows go, by what features learned."""
+        return Assignment(self.features, self.split, self.balance, learned)
 
     @property
     def media(self) -> dict[str, MediaFeature]:
@@ -57,9 +57,7 @@ class Recipe:
     @property
     def assigning(self) -> list[str]:
         """The columns that split and balance read."""
-        split = [] if self.split is None else self.split.assign_columns
-        balance = [] if self.balance is None else self.balance.columns
-        return list(dict.fromkeys([*split, *balance]))
+        return assigning_columns(self.split, self.balance)
 
 
 @dataclass(frozen=True)

@@ -90,7 +90,7 @@ def repair(
                 dataset.learned,
                 lambda learned: state,
             )
-        columns = list(dict.fromkeys([*source_columns(recipe.features), *recipe.assigning]))
+        columns = source_columns(recipe.features, recipe.assigning)
         source = _source(frame, columns, committed, storage_options)
         seed = committed.settings.get("shuffle_seed")
         options = Options(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from daskprep.features.surroundings import Read, Rows
 from daskprep.features.table import Parsed, Unreadable
 from daskprep.sources.base import Piece, Source
 from daskprep.storage.checksum import crc32c
 
 if TYPE_CHECKING:
+    from daskprep.features.base import Contract
     from daskprep.storage.files import Folder
 
 __all__ = [
+    "ScannedRows",
     "ScratchSource",
     "intact",
     "parsed_name",
-    "parsed_of",
     "read_checked",
-    "rows_of",
     "save_parsed",
     "write_checked",
 ]
@@ -34,11 +35,16 @@ _PARSED, _UNREADABLE, _SOURCE = "parsed:", "unreadable:", "source:"
 _TRAILER_BYTES = 4
 
 
+def scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
+    """Return what the parsed cells of features, and columns of the source, are called in scratch."""
+    return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
+
+
 class ScratchSource(Source):
     """Partitions that an earlier pass parsed."""
 
     def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
-        self.columns = [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
+        self.columns = scratch_columns(names, columns)
         self.npartitions = len(rows)
         self.row_counts = list(rows)
         self._pieces = [ScratchPiece(count, 0, folder, parsed_name(i)) for i, count in enumerate(rows)]
@@ -49,10 +55,6 @@ class ScratchSource(Source):
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         return self._pieces[partition].read(columns)
-
-    def wanted(self, names: Sequence[str], columns: Sequence[str] = ()) -> list[str]:
-        """Return what to read for these features and columns of the source."""
-        return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
 
 
 @dataclass(frozen=True)
@@ -94,8 +96,8 @@ def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table
         file.write_table(table)
 
 
-def parsed_of(table: pa.Table) -> Parsed:
-    """Take parsed columns and unreadable cells out of what a `ScratchPiece` gave."""
+def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
+    """Take what was parsed, and columns of the source, out of what a `ScratchPiece` gave."""
     columns, unreadable = {}, {}
     for name in table.column_names:
         column = table[name].chunk(0) if table[name].num_chunks == 1 else table[name].combine_chunks()
@@ -104,14 +106,21 @@ def parsed_of(table: pa.Table) -> Parsed:
         elif name.startswith(_UNREADABLE):
             texts = column.drop_null()
             unreadable[name.removeprefix(_UNREADABLE)] = Unreadable(np.flatnonzero(column.is_valid()), texts)
-    return Parsed(table.num_rows, columns, unreadable)
-
-
-def rows_of(table: pa.Table) -> pa.Table:
-    """Take the columns of the source out of what a `ScratchPiece` gave."""
     names = [name for name in table.column_names if name.startswith(_SOURCE)]
-    chosen = table.select(names)
-    return chosen.rename_columns([name.removeprefix(_SOURCE) for name in names]) if names else chosen
+    source = table.select(names)
+    if names:
+        source = source.rename_columns([name.removeprefix(_SOURCE) for name in names])
+    return Parsed(table.num_rows, columns, unreadable), source
+
+
+@dataclass(frozen=True)
+class ScannedRows(Rows):
+    """Partitions that an earlier pass parsed."""
+
+    read: Read = read_scanned
+
+    def wanted(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
+        return scratch_columns(features, columns)
 
 
 class _Sink:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.fitting import beside, check_columns
+from daskprep.features.fitting import located
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.storage import Folder
@@ -35,7 +35,7 @@ class Written(NamedTuple):
 
 def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> Written | None:
     """Write a dataset to `root`; return what came of it, or None if the very version was there already."""
-    recipe = _placed(recipe, source)
+    recipe = _located(recipe, source)
     for name, feature in recipe.features.items():
         if ROW_ID.name in (name + output for output in feature.outputs):
             raise ConfigError(
@@ -48,11 +48,9 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
         return _write_version(recipe, source, root, options, fingerprint, digest)
 
 
-def _placed(recipe: Recipe, source: Source) -> Recipe:
+def _located(recipe: Recipe, source: Source) -> Recipe:
     """Return the recipe for a source that has all that it reads."""
-    check_columns(recipe.features, source)
-    source.require(recipe.assigning)
-    return dataclasses.replace(recipe, features=beside(recipe.features, source))
+    return dataclasses.replace(recipe, features=located(recipe.features, source, recipe.assigning))
 
 
 @contextmanager
@@ -102,7 +100,7 @@ def rewrite(
     recipe: Recipe, source: Source, root: Folder, options: Options, committed: Manifest, damaged: Set[str]
 ) -> None:
     """Make damaged files of a committed version again; `recipe` holds what was learned."""
-    recipe = _placed(recipe, source)
+    recipe = _located(recipe, source)
     with (
         root.locked(),
         scratch_folder(root / committed.version, options.scratch) as scratch,

@@ -16,6 +16,7 @@ import pytest
 import daskprep as dp
 from daskprep import classes
 from daskprep.dataset import Dataset
+from daskprep.features import surroundings
 from daskprep.sources import as_source, frames, read_files
 from daskprep.writing import passes, scratch
 from daskprep.writing.parts import PartWriter
@@ -158,14 +159,14 @@ def small_censuses(monkeypatch) -> list[int]:
     """Let a split by time look at its rows twice, as it does where there are many times; return what it looked at."""
     monkeypatch.setattr(classes, "LARGEST_BUCKET_COUNT", 16)
     looked: list[int] = []
-    original = passes.kept_rows
+    original = surroundings.kept_rows
 
     def kept_rows(*arguments: Any) -> Any:
         looked.append(1)
         return original(*arguments)
 
-    # Called by `look_again` alone.
-    monkeypatch.setattr(passes, "kept_rows", kept_rows)
+    # Called there by who looks again alone.
+    monkeypatch.setattr(surroundings, "kept_rows", kept_rows)
     return looked
 
 

@@ -1,0 +1,172 @@
+"""What partitions are told, and which passes that takes: none that has nothing to find out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import daskprep as dp
+from daskprep import classes
+from daskprep.assignment import Assignment
+from daskprep.features.surroundings import Rows, ask, survey, told_by_numbers, unread
+from daskprep.features.table import Parsed, Surroundings
+from daskprep.sources import Source
+from daskprep.split import DROPPED, TRAIN
+
+ROWS, PARTITION_ROWS = 60, 7
+
+
+class Pieces(Source):
+    """Partitions in memory, and which columns were read of each."""
+
+    in_memory = True
+
+    def __init__(self, table: pa.Table, *, counted: bool = True) -> None:
+        self.tables = [table.slice(start, PARTITION_ROWS) for start in range(0, table.num_rows, PARTITION_ROWS)]
+        self.columns = table.column_names
+        self.npartitions = len(self.tables)
+        self.row_counts = [len(piece) for piece in self.tables] if counted else None
+        self.reads: list[tuple[int, tuple[str, ...]]] = []
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        self.reads.append((partition, tuple(columns)))
+        return self.tables[partition].select(list(columns))
+
+    @property
+    def passes(self) -> list[set[str]]:
+        """The columns of each pass over all partitions."""
+        self.reads.sort(key=lambda read: read[1])
+        by_columns = [columns for partition, columns in self.reads if partition == 0]
+        assert len(self.reads) == len(by_columns) * self.npartitions
+        return [set(columns) for columns in by_columns]
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    rng = np.random.default_rng(0)
+    return pa.Table.from_pandas(
+        pd.DataFrame(
+            {
+                "age": pd.Series(rng.normal(size=ROWS)).mask(rng.random(ROWS) < 0.2),
+                "area": pd.Series(rng.normal(size=ROWS)).mask(rng.random(ROWS) < 0.3),
+                "city": rng.choice(["Oslo", "Rome"], ROWS, p=[0.3, 0.7]),
+                "day": pd.date_range("2020-01-01", periods=ROWS, freq="h"),
+            }
+        )
+    )
+
+
+DROPPING = {"age": dp.Number(missing_value_strategy="drop_row"), "city": dp.Category()}
+FILLING = {"area": dp.Number(missing_value_strategy="ffill"), "city": dp.Category()}
+PLAIN = {"city": dp.Category()}
+
+SURVEYS: list[tuple[Any, Any, bool, list[set[str]]]] = [
+    (PLAIN, None, False, []),
+    (PLAIN, dp.RandomSplit(), True, []),
+    (PLAIN, dp.RandomSplit(), False, [{"age"}]),
+    (PLAIN, dp.HashSplit("day"), False, []),
+    (PLAIN, dp.StratifiedSplit("city"), True, [{"city"}]),
+    (DROPPING, None, True, []),
+    (DROPPING, dp.RandomSplit(), True, [{"age"}]),
+    (FILLING, None, True, [{"area"}]),
+    (FILLING, dp.StratifiedSplit("city"), True, [{"area", "city"}]),
+]
+
+
+@pytest.mark.parametrize(("features", "split", "counted", "passes"), SURVEYS)
+def test_a_survey_reads_what_it_must_know_and_no_more(table, features, split, counted, passes):
+    source = Pieces(table, counted=counted)
+    told = survey(Rows(source), features, split)
+    assert source.passes == passes
+    assert [one.number for one in told] == list(range(source.npartitions))
+    assert all((one.rows is None) == (split is None) for one in told)
+
+
+def test_a_split_that_looks_twice_is_given_the_rows_that_are_kept(table, monkeypatch):
+    monkeypatch.setattr(classes, "LARGEST_BUCKET_COUNT", 16)
+    source = Pieces(table)
+    told = survey(Rows(source), DROPPING, dp.DatetimeSplit("day"))
+    assert source.passes == [{"age", "day"}] * 2
+    splits = np.concatenate([splits_of(one, piece) for one, piece in zip(told, source.tables, strict=True)])
+    kept = splits[splits != DROPPED]
+    assert len(kept) == len(table) - table["age"].null_count
+    assert (np.diff(kept.astype(int)) >= 0).all()
+
+
+def splits_of(told: Surroundings, piece: pa.Table) -> np.ndarray:
+    dropping = {"age": DROPPING["age"]}
+    parsed = Parsed(len(piece), {"age": piece["age"].combine_chunks()}, {})
+    return Assignment(dropping).assign(told, parsed, piece)[0]
+
+
+def test_a_question_is_asked_of_what_features_read_and_of_columns(table):
+    def question(told: Surroundings, parsed: Parsed, rows: pa.Table) -> Any:
+        return told.number, list(parsed.columns), rows.column_names, parsed.rows
+
+    source = Pieces(table)
+    found = ask(Rows(source), "test", question, FILLING, ["day", "city"])
+    assert found[0] == (0, ["area", "city"], ["area", "city", "day"], PARTITION_ROWS)
+    assert [number for number, *_ in found] == list(range(source.npartitions))
+
+
+COUNTS: list[tuple[Any, Any, Any, bool, int]] = [
+    (PLAIN, None, None, True, 0),
+    (PLAIN, dp.RandomSplit(), None, True, 0),
+    (PLAIN, None, None, False, 1),
+    (PLAIN, dp.HashSplit("day"), None, True, 1),
+    (DROPPING, None, None, True, 1),
+    (DROPPING, dp.StratifiedSplit("city"), dp.Oversample("city", ratio=0.9), True, 1),
+]
+
+
+@pytest.mark.parametrize(("features", "split", "balance", "counted", "passes"), COUNTS)
+def test_rows_are_counted_as_they_are_assigned(table, features, split, balance, counted, passes):
+    source = Pieces(table, counted=counted)
+    assignment, rows = Assignment(features, split, balance), Rows(source)
+    told = assignment.told(rows)
+    source.reads.clear()
+    _, found = assignment.counted(rows, told)
+    assert len(source.passes) == passes
+    assigned = dp.Preprocessor(features, split=split, balance=balance).assign(table.to_pandas())
+    totals = [assigned["repeats"][assigned["split"] == code].sum() for code in range(3)]
+    assert np.sum([one.counts for one in found], axis=0).tolist() == totals
+    assert [one.rows for one in found] == [len(piece) for piece in source.tables]
+
+
+def test_columns_are_completed_by_what_other_partitions_hold(table):
+    fitted = dp.Preprocessor(FILLING).fit(table.to_pandas())
+    source = Pieces(table)
+    assignment, rows = Assignment(FILLING, learned=fitted.learned_), Rows(source)
+    told, _ = assignment.counted(rows, assignment.told(rows), {"area": FILLING["area"]})
+    assert source.passes == [{"area"}]
+    area = table["area"].to_pandas()
+    before = [area[: number * PARTITION_ROWS].dropna() for number in range(1, source.npartitions)]
+    assert [one.carries["area"][0] for one in told[1:]] == [known.iloc[-1] for known in before]
+
+
+def test_what_is_kept_of_a_partition_is_what_was_assigned(table):
+    source = Pieces(table)
+    assignment, rows = Assignment(DROPPING), Rows(source)
+
+    def keep(told: Surroundings, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
+        assert (splits == np.where(parsed.columns["age"].is_valid(), TRAIN, DROPPED)).all()
+        assert (repeats == (splits == TRAIN)).all()
+        return int((splits == DROPPED).sum())
+
+    _, found = assignment.counted(rows, assignment.told(rows), keep=keep)
+    assert sum(one.rejects for one in found) == table["age"].null_count
+
+
+@pytest.mark.parametrize("split", [None, dp.RandomSplit()])
+def test_numbers_of_rows_alone_assign_as_rows_do(table, split):
+    counts = [PARTITION_ROWS, 0, 20]
+    told = told_by_numbers(counts, split)
+    found = [Assignment({}).assign(one, *unread(rows)) for one, rows in zip(told, counts, strict=True)]
+    assert [len(splits) for splits, _ in found] == counts
+    expected = dp.Preprocessor(PLAIN, split=split).assign(table[: sum(counts)].to_pandas())
+    assert np.concatenate([splits for splits, _ in found]).tolist() == expected["split"].tolist()
