@@ -9,11 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
-
-__all__ = [
-    "DAY", "SECOND", "as_micros", "as_timestamps", "blocks_of", "count_days", "from_numbers", "from_timestamps",
-    "is_leap", "missing_mask", "take_apart",
-]  # fmt: skip
+from daskprep.sources.zones import local_clock
 
 SECOND, DAY = 1_000_000, 86_400
 _TICKS = {"s": SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit
@@ -105,7 +101,7 @@ def from_timestamps(column: pa.Array) -> pa.Array:
         micros = np.where(missing, 0, ticks) * size
     if zone in (None, "UTC"):
         return as_timestamps(micros, missing)
-    clock = as_micros(pc.local_timestamp(as_timestamps(micros).cast(pa.timestamp("us", zone))))
+    clock = as_micros(local_clock(as_timestamps(micros).cast(pa.timestamp("us", zone))))
     return as_timestamps(clock, missing | (clock < _FIRST) | (clock > _LAST))
 
 

@@ -31,8 +31,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-
-__all__ = ["SCALARS", "as_text", "cell_texts"]
+from daskprep.sources.zones import is_late, local_clock
 
 _WHOLE_BELOW = 2.0**63
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -78,7 +77,7 @@ def as_text(column: pa.Array) -> pa.Array:
         raise ColumnError("holds bytes that are not UTF-8 text: decode them first") from error
     if pt.is_decimal(kind):
         return _plain_decimals(text)
-    return _plain_times(text) if pt.is_timestamp(kind) or pt.is_time(kind) else text
+    return _times_as_text(column, text) if pt.is_timestamp(kind) or pt.is_time(kind) else text
 
 
 def _floats_as_text(column: pa.Array) -> pa.Array:
@@ -119,6 +118,20 @@ def _plain_times(text: pa.Array) -> pa.Array:
     text = pc.replace_substring_regex(text, r"\.(Z|[+-].*)?$", r"\1")
     text = pc.replace_substring_regex(text, r"(:\d\d(?:\.\d+)?[+-]\d\d):?(\d\d).*$", r"\1:\2")
     return pc.replace_substring_regex(text, r"Z$", "+00:00")
+
+
+def _times_as_text(column: pa.Array, text: pa.Array) -> pa.Array:
+    """Write timestamps and times of day, given as Arrow writes them, anew where it does not know the clock."""
+    text = _plain_times(text)
+    if not pt.is_timestamp(column.type) or column.type.tz is None or not pc.any(late := is_late(column)).as_py():
+        return text
+    times = column.filter(late)
+    clock, seconds = local_clock(times), pa.int64()
+    utc = times.cast(pa.timestamp(times.type.unit)).cast(seconds)
+    minutes = (pc.subtract(clock.cast(seconds), utc).to_numpy() // (60 * _PER_SECOND[times.type.unit])).tolist()
+    offsets = [f"{'-' if offset < 0 else '+'}{abs(offset) // 60:02}:{abs(offset) % 60:02}" for offset in minutes]
+    anew = pc.binary_join_element_wise(_plain_times(clock.cast(pa.string())), pa.array(offsets), "")
+    return pc.replace_with_mask(text, late, anew)
 
 
 def _durations_as_text(column: pa.Array) -> pa.Array:

@@ -374,3 +374,11 @@ def test_clocks_of_objects_do_not_depend_on_partitions():
     with dask.config.set({"dataframe.convert-string": False}):
         for npartitions in (2, 4):
             assert np.asarray(date.transform(dd.from_pandas(frame, npartitions=npartitions)))[:, 5].tolist() == [12] * 4
+
+
+def test_summer_times_do_not_end_with_the_tables_of_the_system():
+    zone = zoneinfo.ZoneInfo("Europe/Rome")
+    moments = [datetime(year, 7, 1, 12, tzinfo=zone) for year in (2036, 2037, 2038, 2100, 9999)]
+    column = pa.array(moments, pa.timestamp("us", "Europe/Rome"))
+    encoded = Date().encode(Date().parse(column), LEARNED)
+    assert encoded[:, 5].tolist() == [12] * 5

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError
 from daskprep.sources.cell_text import as_text, cell_texts
+from daskprep.sources.zones import local_clock
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
 NOON = dt.datetime(2020, 7, 1, 12)
@@ -116,3 +117,13 @@ def test_types_without_text_are_refused(column: pa.Array) -> None:
 def test_months_have_no_text() -> None:
     with pytest.raises(ColumnError, match="of no certain length"):
         cell_texts([np.timedelta64(1, "M")])
+
+
+@pytest.mark.parametrize("zone", ["Europe/Rome", "America/New_York", "Asia/Kolkata", "UTC"])
+@pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
+@pytest.mark.parametrize("year", [1999, 2036, 2037, 2038, 2100, 2261])
+def test_clocks_of_zones_are_those_of_python_in_any_year(zone: str, unit: str, year: int) -> None:
+    moments = [dt.datetime(year, month, 3, 12, tzinfo=zoneinfo.ZoneInfo(zone)) for month in (1, 4, 7, 11)]
+    column = pa.array([*moments, None], pa.timestamp(unit, zone))
+    assert as_text(column).to_pylist() == [*map(str, moments), None]
+    assert [moment and moment.hour for moment in local_clock(column).to_pylist()] == [12, 12, 12, 12, None]
