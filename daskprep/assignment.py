@@ -19,9 +19,7 @@ from daskprep.features.missing import dropped_rows, may_drop_rows
 from daskprep.features.surroundings import Rows, ask, assigning_columns, dropping_missing, survey, told_edges
 from daskprep.features.table import Parsed, Surroundings, edges_of, kept_rows, naming
 from daskprep.sources import Source
-from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, Split
-
-__all__ = ["Assignment", "Counted"]
+from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, Splitter
 
 Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
 
@@ -57,7 +55,7 @@ class Assignment:
     """
 
     features: Mapping[str, Feature]
-    split: Split | None = None
+    split: Splitter | None = None
     balance: Balance | None = None
     learned: Mapping[str, Any] | None = None
 

@@ -33,8 +33,6 @@ from daskprep.classes import ClassCounts, ClassShare, class_names, count_classes
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.permutation import make_key
 
-__all__ = ["BALANCES", "Balance", "Oversample", "PartitionRepeats", "Undersample", "balance_from_dict"]
-
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Targets = Mapping[Any, int] | Sequence[tuple[Any, int]]

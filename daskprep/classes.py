@@ -24,12 +24,6 @@ from numpy.typing import NDArray
 from daskprep.errors import ColumnError, RejectedValueError, did_you_mean
 from daskprep.permutation import Integers, Words, bit_lengths, hash_strings, permute
 
-__all__ = [
-    "ClassCounts", "ClassShare", "Mask", "OrderedCounts", "RowCounts", "Window", "class_names", "class_quotas",
-    "count_classes", "data_changed", "encode_classes", "find_column", "find_ranks", "largest_remainder",
-    "rejected_rows", "share_classes", "show_classes", "whole_weights",
-]  # fmt: skip
-
 Mask = NDArray[np.bool_]
 
 # A class census is held for every partition at once in the client; 1,000,000 classes are about 30 MB each.

@@ -17,11 +17,9 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
-from daskprep.split import RandomSplit, Split, split_from_dict
+from daskprep.split import RandomSplit, Splitter, split_from_dict
 from daskprep.storage.json_text import parse_json
 from daskprep.storage.urls import filesystem_of, public_name
-
-__all__ = ["IGNORED_PARAMETERS", "REFUSED", "REFUSED_PARAMETERS", "read_config", "write_config"]
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _LIMIT_BYTES = 100_000_000
@@ -132,7 +130,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
 
 def write_config(
     features: Mapping[str, Feature],
-    split: Split | None = None,
+    split: Splitter | None = None,
     balance: Balance | None = None,
     fit_on: Literal["train", "all"] = "train",
 ) -> dict[str, Any]:
@@ -405,7 +403,7 @@ def _plain(value: Any, what: str) -> Any:
 # -- split and balance
 
 
-def _read_split(preprocessing: _Section) -> Split | None:
+def _read_split(preprocessing: _Section) -> Splitter | None:
     if "split" not in preprocessing.values:
         return RandomSplit()
     values = dict(preprocessing.section("split").values)

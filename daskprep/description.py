@@ -17,8 +17,6 @@ from daskprep.features.binary import LearnedBinary
 from daskprep.features.missing import drops_missing
 from daskprep.vocabulary import Vocabulary
 
-__all__ = ["describe", "facts"]
-
 _MOST_TOKENS = 5
 _VALUE_CHARACTERS = 40
 

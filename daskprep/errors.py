@@ -5,21 +5,6 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-__all__ = [
-    "ColumnError",
-    "ConfigError",
-    "ContractError",
-    "CorruptDatasetError",
-    "DaskprepError",
-    "FormatVersionError",
-    "IncompleteDatasetError",
-    "MediaError",
-    "RejectedValueError",
-    "StorageFullError",
-    "WorkerError",
-    "did_you_mean",
-]
-
 
 class DaskprepError(Exception):
     """Root of every error that daskprep raises on purpose."""

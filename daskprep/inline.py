@@ -6,8 +6,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-__all__ = ["InlineExecutor"]
-
 
 class InlineExecutor(Executor):
     """Calls what it is given at once, on the thread that asks."""

@@ -19,32 +19,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Coded",
-    "Pieces",
-    "code_characters",
-    "code_pieces",
-    "code_rows",
-    "drop_blank_rows",
-    "list_of",
-    "list_offsets",
-    "look_up",
-    "merge_equal",
-    "non_ascii",
-    "null_mask",
-    "offsets_of",
-    "pad",
-    "pad_values",
-    "parse_float_lists",
-    "rows_with",
-    "smallest_uint",
-    "split_at",
-    "split_spaces",
-    "split_words",
-    "string_views",
-    "strings",
-]
-
 Array: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Codes: TypeAlias = npt.NDArray[np.int32]

@@ -16,8 +16,6 @@ try:
 except ImportError as error:
     raise ImportError('daskprep.lightning needs a package: pip install "daskprep[lightning]"') from error
 
-__all__ = ["DataModule"]
-
 
 class _Train:
     """The loader that trains, as Lightning sees it.

@@ -18,8 +18,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-__all__ = ["Integers", "Words", "bit_lengths", "hash_strings", "make_key", "permute"]
-
 Integers = NDArray[np.int64]
 Words = NDArray[np.uint64]
 _AnyWords = NDArray[Any]

@@ -27,7 +27,7 @@ from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
-from daskprep.split import FixedSplit, Split, split_from_dict
+from daskprep.split import FixedSplit, Splitter, split_from_dict
 from daskprep.state import FORMAT, feature_params, read_state, restore, telling, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
@@ -35,8 +35,6 @@ from daskprep.writing import Options, Recipe, plan_source, write_source
 
 if TYPE_CHECKING:
     from daskprep.streaming.stream import Stream
-
-__all__ = ["Preprocessor"]
 
 _AUTO: Final = "auto"
 
@@ -393,7 +391,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def _check_others(self) -> None:
         if self.fit_on not in ("train", "all"):
             raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {self.fit_on!r}')
-        for name, kind in (("split", Split), ("balance", Balance)):
+        for name, kind in (("split", Splitter), ("balance", Balance)):
             if not isinstance(getattr(self, name), kind | None):
                 raise ConfigError(
                     f"Preprocessor: {name} must be a {kind.__name__} or None, not {getattr(self, name)!r}"

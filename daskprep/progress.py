@@ -10,8 +10,6 @@ from typing import Any, Protocol, Self
 
 from daskprep.errors import ConfigError
 
-__all__ = ["Advance", "Progress"]
-
 
 class Advance(Protocol):
     """Tells that one more task of a stage is finished, and how many rows it had."""

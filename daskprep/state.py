@@ -21,21 +21,6 @@ from daskprep.storage.json_text import parse_json
 from daskprep.storage.urls import ReceivedPath, check_own
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
-__all__ = [
-    "FORMAT",
-    "METADATA",
-    "check_format",
-    "feature_params",
-    "parse_state",
-    "read_state",
-    "received",
-    "restore",
-    "state_files",
-    "state_from_files",
-    "telling",
-    "write_state",
-]
-
 FORMAT = 1
 METADATA = "metadata.json"
 _LIMIT_BYTES = 1 << 30

@@ -31,15 +31,6 @@ from daskprep.errors import ConfigError, DaskprepError, RejectedValueError, did_
 from daskprep.kernels import Array, Coded
 from daskprep.storage.urls import check_own
 
-__all__ = [
-    "TOKENIZERS",
-    "MissingPackageError",
-    "Pretrained",
-    "RowTokenizer",
-    "Tokenizer",
-    "get_tokenizer",
-]
-
 BATCH_TEXTS = 4096  # texts handed to another package at once
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
 

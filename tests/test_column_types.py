@@ -15,7 +15,7 @@ import daskprep as dp
 from daskprep.column_types.column_facts import column_facts
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.media.audio import encode_wav
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 from daskprep.summaries import DistinctValues
 from daskprep.summaries.column_facts import ColumnFacts
 

@@ -20,8 +20,6 @@ from daskprep.cli.options import (
 )
 from daskprep.errors import ConfigError
 
-__all__ = ["cache"]
-
 
 @click.command(short_help="Decode images and sounds ahead.")
 @dataset_argument

@@ -21,8 +21,6 @@ from daskprep.cli.options import (
 from daskprep.display.words import count, printable
 from daskprep.errors import CorruptDatasetError
 
-__all__ = ["repair", "verify"]
-
 
 @click.command(short_help="Compare every byte with what was written.")
 @dataset_argument

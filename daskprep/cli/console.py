@@ -11,8 +11,6 @@ import click
 
 from daskprep.display.words import printable
 
-__all__ = ["line_of", "resumable", "say", "warnings_as_lines"]
-
 _RESUME = "what is finished is kept: run the same again, and it goes on from there"
 
 

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from daskprep.dataset import Split
     from daskprep.dataset.stored import StoredDataset
 
-__all__ = ["decode", "decoded_tables"]
-
 _MOST_DIGITS = 15
 
 

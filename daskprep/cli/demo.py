@@ -15,8 +15,6 @@ import daskprep as dp
 from daskprep.cli.decoding import decoded_tables
 from daskprep.display.words import printable
 
-__all__ = ["demo"]
-
 _ROWS = 600
 _CITIES = ["Oslo", "Rome", "Lagos", "Lima", "Hanoi"]
 _WORDS = ["calm", "bright", "rooms", "lovely", "quiet", "small", "great", "and", "but", "near", "the", "station"]

@@ -22,8 +22,6 @@ from daskprep.cli.options import (
 if TYPE_CHECKING:
     from daskprep.column_types import InferredFeatures
 
-__all__ = ["infer", "inferred_features"]
-
 
 @click.command(short_help="Guess what columns are, as a configuration.")
 @data_argument

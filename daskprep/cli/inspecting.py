@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from daskprep.features import Learned
     from daskprep.vocabulary import Vocabulary
 
-__all__ = ["inspect"]
-
 _HEAD_TOKENS = 10
 
 

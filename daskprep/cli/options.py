@@ -13,11 +13,6 @@ import click
 
 from daskprep.errors import ConfigError
 
-__all__ = [
-    "bytes_option", "data_argument", "dataset_argument", "on_workers", "one_or_list", "quiet_option",
-    "storage_options", "trusted_option", "worker_options",
-]  # fmt: skip
-
 _CONNECT_SECONDS = 10
 # Dask's own threshold gives the memory of every array back to the system, from which it must be had anew. Encoding took
 # 4.5 s a worker with that, and 2.6 s with these. What the environment says comes before them.

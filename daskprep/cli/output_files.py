@@ -10,8 +10,6 @@ from typing import Any, BinaryIO
 
 from daskprep.storage import Folder
 
-__all__ = ["opened"]
-
 
 @contextmanager
 def opened(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:

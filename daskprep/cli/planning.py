@@ -16,8 +16,6 @@ from daskprep.storage import Layout
 from daskprep.writing.memory import Ceiling
 from daskprep.writing.plan import choose_layout
 
-__all__ = ["Estimate"]
-
 _SAMPLE_ROWS = 10_000
 
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.sources import Source
 
-__all__ = ["preprocess"]
-
 
 @click.command(short_help="Learn from files and write a dataset.")
 @click.argument("config", type=click.Path())

@@ -20,8 +20,6 @@ from daskprep.cli.inspecting import inspect
 from daskprep.cli.preprocessing import preprocess
 from daskprep.errors import DaskprepError
 
-__all__ = ["FAILED", "INTERRUPTED", "MISUSED", "main", "program"]
-
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 _COMPLETE = "_DASKPREP_COMPLETE"

@@ -15,8 +15,6 @@ from daskprep.cli.output_files import opened
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Kind", "write_rows"]
-
 Kind = Literal["csv", "json", "parquet"]
 
 

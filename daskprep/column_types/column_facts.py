@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, number_facts, text_facts
-from daskprep.features.cells import as_text, one_array
+from daskprep.features.cells import one_array
 from daskprep.features.tokens import TokenLists, without_repeats
 from daskprep.kernels import list_offsets
 from daskprep.media.audio import SIGNATURES
+from daskprep.sources.cell_text import as_text
 from daskprep.summaries import DistinctValues, Lengths
-from daskprep.summaries.column_facts import ColumnFacts, Tally
-
-__all__ = ["column_facts"]
+from daskprep.summaries.column_facts import ColumnFacts, NameCounts
 
 _HEAD_BYTES = 16
 _SAMPLE = 1 << 11
@@ -79,7 +78,7 @@ def _counted(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def _other(cells: pa.Array) -> ColumnFacts:
-    return ColumnFacts(len(cells), others=Tally({str(cells.type): len(cells)} if len(cells) else {}))
+    return ColumnFacts(len(cells), others=NameCounts({str(cells.type): len(cells)} if len(cells) else {}))
 
 
 def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:

@@ -8,8 +8,6 @@ from daskprep.column_types.guess import Guess, counted, shown
 from daskprep.features import Date
 from daskprep.summaries.column_facts import ColumnFacts
 
-__all__ = ["guess_date"]
-
 _MOST = 0.95
 _LABELS = 20
 _NAME = re.compile(r"(^|_)(date|day|time|datetime|timestamp|ts|at|when|created|updated|modified|born|dob|epoch)(_|$)")

@@ -8,8 +8,6 @@ from daskprep.display.words import count, quoted, share
 from daskprep.features import Feature
 from daskprep.summaries.column_facts import ColumnFacts
 
-__all__ = ["Guess", "counted", "rows", "shown", "skip", "unique"]
-
 _SHOWN_CHARACTERS = 30
 
 

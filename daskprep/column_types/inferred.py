@@ -8,8 +8,6 @@ from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut
 from daskprep.features import Feature
 
-__all__ = ["InferredFeatures"]
-
 _NAME_CHARACTERS, _REASON_CHARACTERS = 40, 200
 
 

@@ -21,8 +21,6 @@ from daskprep.sources import Source, as_source
 from daskprep.summaries import Summary
 from daskprep.summaries.column_facts import ColumnFacts
 
-__all__ = ["infer_features", "infer_source"]
-
 _SHOWN = 5
 
 

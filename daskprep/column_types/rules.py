@@ -16,8 +16,6 @@ from daskprep.features.media import MediaFeature
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 
-__all__ = ["guess_feature"]
-
 # Odd cells that do not change what a column is: up to one in twenty.
 _MOST = 0.95
 # Of so few rows, that no two are equal says nothing.

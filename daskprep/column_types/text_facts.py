@@ -15,8 +15,6 @@ from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
 from daskprep.summaries.multiset import merged
 
-__all__ = ["CLOCK", "IMAGE_SUFFIXES", "SOUND_SUFFIXES", "number_facts", "text_facts"]
-
 _MARKS: tuple[str, ...] = ("missing", "unknown", "?", "-", "--", ".")
 _MARKS += ("na", "n/a", "n.a.", "#n/a", "<na>", "nan", "nat", "nil", "none", "null", "(null)")
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"

@@ -14,8 +14,6 @@ from daskprep.display.words import share
 from daskprep.features import Feature, Sequence, Set
 from daskprep.summaries.column_facts import ColumnFacts
 
-__all__ = ["guess_tokens"]
-
 _JOINED = 0.05  # cells of several tokens, at least
 _MOST_TOKENS = {" ": 200, ",": 1000, ";": 1000, "|": 1000}
 # In how many distinct cells a token must be, on average: words of titles and names rarely are in many.
@@ -26,7 +24,7 @@ _NAMES = {" ": "spaces", ",": "commas", ";": "semicolons", "|": "bars"}
 _SENTENCES = ("the", "of", "and", "is", "in", "to", "for", "with", "not", "at", "on")
 
 
-class _Cells(NamedTuple):
+class _DistinctCells(NamedTuple):
     """The tokens of some distinct cells, and how many rows hold each cell."""
 
     offsets: np.ndarray
@@ -82,7 +80,7 @@ def _feature(kind: type[Set | Sequence], mark: str) -> Feature:
     return kind(tokenizer="regex", pattern=rf"[^\s{odd}](?:[^{odd}]*[^\s{odd}])?")
 
 
-def _are_tags(cells: _Cells) -> bool:
+def _are_tags(cells: _DistinctCells) -> bool:
     """Tell tags from names and phrases: more cells than tokens, of several sizes, and no words of sentences."""
     sizes = cells.sizes
     varied = np.count_nonzero(sizes != np.bincount(sizes).argmax()) >= 0.1 * len(sizes)
@@ -95,7 +93,7 @@ def _are_tags(cells: _Cells) -> bool:
     )
 
 
-def _cut(facts: ColumnFacts, mark: str) -> _Cells:
+def _cut(facts: ColumnFacts, mark: str) -> _DistinctCells:
     texts = facts.distinct.texts
     lists = pc.utf8_split_whitespace(texts) if mark == " " else pc.split_pattern(texts, mark)
     flat = pc.utf8_trim_whitespace(lists.flatten())
@@ -104,4 +102,4 @@ def _cut(facts: ColumnFacts, mark: str) -> _Cells:
     row = np.repeat(np.arange(len(texts)), lengths)[full]
     offsets = np.append(0, np.cumsum(np.bincount(row, minlength=len(texts))))
     tokens = flat.filter(pa.array(full)).dictionary_encode()
-    return _Cells(offsets, tokens.indices.to_numpy(), tokens.dictionary, facts.distinct.counts[: len(texts)])
+    return _DistinctCells(offsets, tokens.indices.to_numpy(), tokens.dictionary, facts.distinct.counts[: len(texts)])

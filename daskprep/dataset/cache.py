@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from daskprep.storage import Folder
     from daskprep.storage.local_files import GrowingFile
 
-__all__ = ["BlockCache", "GrowingBlock", "cache_name"]
-
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
 _CACHED = re.compile(r"[0-9a-f]{32}/")
 _CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")

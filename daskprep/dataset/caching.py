@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from daskprep.dataset.split import Split
     from daskprep.storage.reading import Block
 
-__all__ = ["cache_media"]
-
 _Key = tuple[str, str]
 
 

@@ -18,8 +18,6 @@ from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.reading import in_threads
 
-__all__ = ["Damage", "find_damage", "raise_damage"]
-
 _PIECE_BYTES = 8_000_000
 _MOST_NAMED = 5
 # What a writer removes once its dataset is committed; if it was killed right then, the next write does.

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
     from daskprep.report import Report
 
-__all__ = ["Dataset", "open_dataset"]
-
 # What the folder of a version holds before there is a manifest.
 _MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
 

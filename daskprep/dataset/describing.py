@@ -6,8 +6,6 @@ from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut, printable, size
 from daskprep.storage import Layout, Manifest, Output
 
-__all__ = ["describe_dataset", "describe_split"]
-
 
 def describe_dataset(url: str, manifest: Manifest) -> Description:
     """Return a line on the whole, a table of splits and one of outputs."""

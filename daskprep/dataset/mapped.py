@@ -7,8 +7,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-__all__ = ["MappedChunks", "Stamp"]
-
 _MAPPED_BYTES = 1 << 29
 _MOST_MAPPED = 1 << 12  # of the 65,530 mappings that Linux lets a process have
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from daskprep.storage import Folder, Output
     from daskprep.storage.reading import Block
 
-__all__ = ["MediaBlocks", "read_media_block"]
-
 
 @dataclass(frozen=True)
 class MediaBlocks:

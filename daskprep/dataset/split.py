@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
     from daskprep.loader import Loader
 
-__all__ = ["Split"]
-
 _MOST_NAMED = 20
 
 

@@ -25,8 +25,6 @@ from daskprep.storage.reading import REMEDY, Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts
 from daskprep.vocabulary import Vocabulary
 
-__all__ = ["StoredDataset"]
-
 
 class StoredDataset:
     """All of a dataset that its splits share; `Dataset` has these as well."""

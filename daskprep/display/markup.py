@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-__all__ = ["Markup", "element", "join"]
-
 _VOID = frozenset({"br", "img", "link", "meta"})
 
 

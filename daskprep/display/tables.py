@@ -10,8 +10,6 @@ from typing import Any
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.words import count, cut
 
-__all__ = ["Description", "Row", "Table", "aligned", "notebook_table", "settings_table"]
-
 Row = tuple[str, ...]
 
 _MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["count", "cut", "listed", "number", "printable", "quoted", "share", "size"]
-
 _UNITS = ("", "KB", "MB", "GB", "TB")
 _NAME_CHARACTERS = 60
 

@@ -20,15 +20,13 @@ from daskprep.media.audio import FORMATS, HIGHEST_RATE, AudioRecipe, audio_info,
 from daskprep.media.decoding import AudioDecoder
 from daskprep.summaries import FileSample
 
-__all__ = ["Audio", "LearnedAudio"]
-
 _SAMPLE_SIZE = 100
 # A test decodes what may be decoded later: the limit, the rest of the last frame, and what resampling looks ahead.
 _AHEAD_S = 0.1
 _TEST_RATE = 8_000
 
 
-class _Facts(NamedTuple):
+class _SoundFacts(NamedTuple):
     """Samples per second of a sound."""
 
     rate: int
@@ -206,8 +204,8 @@ class Audio(MediaFeature[LearnedAudio]):
             content, self._recipe(self.sampling_rate or _TEST_RATE, None, type="raw", length_limit_in_s=seconds)
         )
 
-    def facts_of(self, content: pa.Buffer | bytes) -> _Facts:
-        return _Facts(audio_info(content, FORMATS if self.formats is None else tuple(self.formats))[1])
+    def facts_of(self, content: pa.Buffer | bytes) -> _SoundFacts:
+        return _SoundFacts(audio_info(content, FORMATS if self.formats is None else tuple(self.formats))[1])
 
     def learn(self, summary: FileSample) -> LearnedAudio:
         sample = self.sample(summary)

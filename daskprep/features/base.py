@@ -17,23 +17,6 @@ from daskprep.features.parameters import check_parameters
 from daskprep.summaries import ColumnSummary
 from daskprep.summaries.base import SummaryT
 
-__all__ = [
-    "Bounds",
-    "Contract",
-    "Encoded",
-    "Invalid",
-    "Learned",
-    "LearnedT",
-    "Limits",
-    "MediaContract",
-    "Tensor",
-    "check_arrow",
-    "described",
-    "noun_of",
-    "rows_seen",
-    "validate",
-]
-
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
 # What cells hold, by which reports choose what they count and draw.
@@ -116,7 +99,7 @@ def _to_json(value: object) -> object:
 
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor as Tensor  # noqa: PLC0414 features import it from here, as imports of torch are few
     from typing_extensions import TypeVar
 
     LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)

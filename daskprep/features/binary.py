@@ -17,8 +17,6 @@ from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.feature import Feature
 from daskprep.summaries import ColumnSummary, TokenCounts
 
-__all__ = ["Binary", "LearnedBinary"]
-
 _CONVENTIONAL = {
     **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),
     **dict.fromkeys(("no", "n", "false", "f", "0", "0.0", "-1", "-1.0"), False),

@@ -18,8 +18,6 @@ from daskprep.features.tokens import LearnedTokens
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-__all__ = ["Category", "LearnedCategory"]
-
 _SPECIALS = SpecialSymbols.for_category()
 
 

@@ -9,8 +9,6 @@ import pyarrow.compute as pc
 from daskprep.errors import ColumnError
 from daskprep.sources.cell_text import as_text
 
-__all__ = ["as_dictionary", "as_numbers", "as_text", "one_array"]
-
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
 _EXACT = 2**53
 _EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly

@@ -11,8 +11,6 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
 
-__all__ = ["check_alike", "checked_outputs", "decode_column", "empty_arrays"]
-
 
 def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
     """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""

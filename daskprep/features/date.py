@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
-from daskprep.features.cells import as_text
 from daskprep.features.date_numbers import (
     DAY,
     SECOND,
@@ -27,9 +26,8 @@ from daskprep.features.date_numbers import (
 from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
+from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Range
-
-__all__ = ["Date", "LearnedDate"]
 
 EPOCH = "1970-01-01 00:00:00"
 PARTS = ("year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day")

@@ -27,8 +27,6 @@ from daskprep.features.date_numbers import (
 )
 from daskprep.kernels import string_views
 
-__all__ = ["from_text"]
-
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
 # Text is read in groups of one length and one shape (where its digits are). What is longer than a date, or in
 # a column of more shapes, is read cell by cell.

@@ -19,8 +19,6 @@ from daskprep.sources import Source, as_source, is_frame
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
 
-__all__ = ["Estimator"]
-
 
 class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     """Fit and transform every column of a frame on its own.

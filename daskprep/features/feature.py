@@ -12,8 +12,6 @@ from daskprep.features.estimator import Estimator
 from daskprep.features.former import CALLED, adopt
 from daskprep.summaries.base import SummaryT
 
-__all__ = ["Feature"]
-
 
 class Feature(Contract[SummaryT, LearnedT], Estimator):
     """Base of every type.

@@ -39,18 +39,7 @@ if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
     from daskprep.progress import Progress
     from daskprep.sources import Source
-    from daskprep.split import Split
-
-__all__ = [
-    "beside",
-    "decode_arrays",
-    "empty_outputs",
-    "encode_source",
-    "learn_rows",
-    "learn_source",
-    "located",
-    "tabulate_source",
-]
+    from daskprep.split import Splitter
 
 
 def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()) -> dict[str, AnyFeature]:
@@ -85,7 +74,7 @@ def learn_source(
     features: Mapping[str, Contract],
     source: Source,
     *,
-    split: Split | None = None,
+    split: Splitter | None = None,
     scratch: str | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Learned]:

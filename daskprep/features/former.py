@@ -9,8 +9,6 @@ from typing import Any
 from daskprep.features.base import Contract, validate
 from daskprep.features.missing import may_drop_rows
 
-__all__ = ["CALLED", "adopt"]
-
 _DEFINED = {
     "fill_from_cell": "define learn_fill",
     "mean": "define learn_fill",

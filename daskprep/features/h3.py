@@ -12,13 +12,11 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
-from daskprep.features.cells import as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
+from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.summaries.column_facts import ColumnFacts
-
-__all__ = ["H3"]
 
 DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
 DIGITS = 15

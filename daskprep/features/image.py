@@ -15,19 +15,9 @@ from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnE
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count, NonNegative
 from daskprep.media.decoding import ImageDecoder
-from daskprep.media.images import (
-    FORMATS,
-    MAX_PIXELS,
-    ImageRecipe,
-    class_map,
-    decode_image,
-    encode_png,
-    image_size,
-    infer_size,
-)
+from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image, image_size, infer_size
+from daskprep.media.pixels import class_map, encode_png
 from daskprep.summaries import ColumnSummary, FileSample
-
-__all__ = ["Image", "LearnedImage"]
 
 # Mean and deviation of the pixels of ImageNet, by which its models expect images to be scaled.
 _STANDARDS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
@@ -37,7 +27,7 @@ _SMALL = 16  # sides of the images of which mean colours are taken, and which te
 _CHANNELS = (1, 2, 3, 4)
 
 
-class _Facts(NamedTuple):
+class _ImageFacts(NamedTuple):
     """Of an image: its size, its mean colour (RGBA), and as a mask its colours for each number of channels."""
 
     size: tuple[int, int, int]
@@ -259,15 +249,15 @@ class Image(MediaFeature[LearnedImage]):
         # Where all pixels count: a cut could miss those of a depth that cannot be read.
         decode_image(content, self._recipe(_SMALL, _SMALL, self.num_channels or 3, "interpolate"))
 
-    def facts_of(self, content: pa.Buffer | bytes) -> _Facts:
+    def facts_of(self, content: pa.Buffer | bytes) -> _ImageFacts:
         recipe = self._recipe(_SMALL, _SMALL, 4, "interpolate")
         size = image_size(content, recipe.formats, recipe.max_pixels)
         if self.is_mask:
             channels = _CHANNELS if self.num_channels is None else (self.num_channels,)
-            return _Facts(size, colours={count: self._colours(content, size, count) for count in channels})
+            return _ImageFacts(size, colours={count: self._colours(content, size, count) for count in channels})
         if self._needs_colour:
-            return _Facts(size, tuple(decode_image(content, recipe).mean(axis=(1, 2)).tolist()))
-        return _Facts(size)
+            return _ImageFacts(size, tuple(decode_image(content, recipe).mean(axis=(1, 2)).tolist()))
+        return _ImageFacts(size)
 
     def _colours(
         self, content: pa.Buffer | bytes, size: tuple[int, int, int], channels: int

@@ -12,8 +12,6 @@ import numpy as np
 from daskprep.features.base import Contract, Learned
 from daskprep.features.checking import empty_arrays
 
-__all__ = ["column_names", "side_by_side"]
-
 
 def side_by_side(feature: Contract, encoded: Mapping[str, np.ndarray], learned: Learned) -> np.ndarray:
     """Turn the outputs of one column into a 2-D array."""

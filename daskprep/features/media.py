@@ -26,8 +26,6 @@ from daskprep.storage.files import Folder
 from daskprep.storage.urls import check_own, public_name
 from daskprep.summaries import FileSample, SampledFile
 
-__all__ = ["PARSED_TYPE", "Found", "LearnedMedia", "MediaFeature", "Mode", "OnError", "check_formats"]
-
 Mode = Literal["lazy", "lazy_cached", "eager"]
 OnError = Literal["raise", "fill", "drop"]
 

@@ -15,21 +15,6 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import pyarrow as pa
 
-__all__ = [
-    "Carry",
-    "Edge",
-    "NeighbourStrategy",
-    "Neighbours",
-    "Strategy",
-    "carries",
-    "dropped_rows",
-    "drops_missing",
-    "fill_from_neighbours",
-    "may_drop_rows",
-    "neighbour_strategy",
-    "valid_mask",
-]
-
 Strategy = Literal["fill_with_const", "fill_with_mode", "bfill", "ffill", "drop_row"]
 
 

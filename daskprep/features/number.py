@@ -19,8 +19,6 @@ from daskprep.features.missing import Edge, Neighbours, carries, fill_from_neigh
 from daskprep.features.parameters import NonNegative
 from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts
 
-__all__ = ["LearnedNumber", "Number"]
-
 Normalization = Literal["zscore", "minmax", "log1p", "iq"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
 

@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal, Union
 
 from daskprep.errors import ConfigError, did_you_mean
 
-__all__ = ["AtLeast", "Count", "NonNegative", "annotations_of", "check_fields", "check_parameters"]
-
 
 @dataclass(frozen=True)
 class AtLeast:

@@ -22,8 +22,6 @@ from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, 
 from daskprep.storage.urls import check_own
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-__all__ = ["LearnedSequence", "Sequence"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSequence(LearnedTokens):

@@ -25,8 +25,6 @@ from daskprep.features.tokens import (
 )
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
-__all__ = ["Bag", "LearnedSet", "Set"]
-
 _PAD = 0
 
 

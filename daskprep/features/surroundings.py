@@ -35,25 +35,7 @@ if TYPE_CHECKING:
     from daskprep.features.base import Contract
     from daskprep.progress import Advance, Progress
     from daskprep.sources import Source
-    from daskprep.split import Split
-
-__all__ = [
-    "Question",
-    "Read",
-    "Rows",
-    "ask",
-    "assigning_columns",
-    "begin",
-    "dropping_missing",
-    "survey",
-    "surveyed",
-    "told_after",
-    "told_ahead",
-    "told_by_numbers",
-    "told_edges",
-    "unread",
-    "untold",
-]
+    from daskprep.split import Splitter
 
 Question = Callable[[Surroundings, Parsed, pa.Table], Any]
 AnyFeature = TypeVar("AnyFeature", bound="Contract")
@@ -134,7 +116,7 @@ def untold(count: int) -> list[Surroundings]:
     return [Surroundings(number) for number in range(count)]
 
 
-def assigning_columns(split: Split | None, balance: Balance | None = None) -> list[str]:
+def assigning_columns(split: Splitter | None, balance: Balance | None = None) -> list[str]:
     """Return the columns that split and balance read."""
     read = [[] if split is None else split.assign_columns, [] if balance is None else balance.columns]
     return list(dict.fromkeys(column for columns in read for column in columns))
@@ -149,7 +131,7 @@ def dropping_missing(features: Mapping[str, AnyFeature]) -> dict[str, AnyFeature
 
 
 def survey(
-    rows: Rows, features: Mapping[str, Contract], split: Split | None = None, progress: Progress | None = None
+    rows: Rows, features: Mapping[str, Contract], split: Splitter | None = None, progress: Progress | None = None
 ) -> list[Surroundings]:
     """Take the census, if one is needed, and return what each partition must know of the others."""
     if (told := told_ahead(rows.source, features, split)) is not None:
@@ -162,7 +144,7 @@ def survey(
     return told_after(census, features, split, rows)
 
 
-def surveyed(features: Mapping[str, Contract], split: Split | None) -> dict[str, Contract]:
+def surveyed(features: Mapping[str, Contract], split: Splitter | None) -> dict[str, Contract]:
     """Return the features that other partitions, or the split, must know of before learning."""
     return {
         name: feature
@@ -171,7 +153,7 @@ def surveyed(features: Mapping[str, Contract], split: Split | None) -> dict[str,
     }
 
 
-def told_ahead(source: Source, features: Mapping[str, Contract], split: Split | None) -> list[Surroundings] | None:
+def told_ahead(source: Source, features: Mapping[str, Contract], split: Splitter | None) -> list[Surroundings] | None:
     """Return what each partition must know of the others if no census is needed for it, else None."""
     if surveyed(features, split):
         return None
@@ -180,13 +162,16 @@ def told_ahead(source: Source, features: Mapping[str, Contract], split: Split | 
     return told_by_numbers(source.row_counts or [0] * source.npartitions, split)
 
 
-def told_by_numbers(rows: Sequence[int], split: Split | None) -> list[Surroundings]:
+def told_by_numbers(rows: Sequence[int], split: Splitter | None) -> list[Surroundings]:
     """Return what partitions of so many rows must know where no cell decides: the numbers of their rows say all."""
     return told_after([PartitionCensus(count, {}, RowCounts(count, count)) for count in rows], {}, split)
 
 
 def told_after(
-    census: Sequence[PartitionCensus], features: Mapping[str, Contract], split: Split | None, rows: Rows | None = None
+    census: Sequence[PartitionCensus],
+    features: Mapping[str, Contract],
+    split: Splitter | None,
+    rows: Rows | None = None,
 ) -> list[Surroundings]:
     """Turn what the census found into what each partition must know; a split by time may read `rows` again."""
     told = told_edges(features, [one.edges for one in census])

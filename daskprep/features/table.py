@@ -12,34 +12,16 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
-from daskprep.features.cells import as_text, one_array
+from daskprep.features.cells import one_array
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays
 from daskprep.features.missing import Neighbours, dropped_rows, drops_missing, valid_mask
+from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN
 from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
 
 if TYPE_CHECKING:
     from daskprep.balance import PartitionRepeats
-    from daskprep.split import PartitionAssignment, Split
-
-__all__ = [
-    "Parsed",
-    "PartitionCensus",
-    "Surroundings",
-    "Unreadable",
-    "around_while_learning",
-    "completed_columns",
-    "edges_of",
-    "encode_columns",
-    "encoded_outputs",
-    "kept_rows",
-    "naming",
-    "read_column",
-    "read_columns",
-    "source_columns",
-    "summarize_columns",
-    "take_census",
-]
+    from daskprep.split import PartitionAssignment, Splitter
 
 _PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where global row numbers are not known
 
@@ -76,22 +58,22 @@ class PartitionCensus:
 
 
 @dataclass(frozen=True)
-class Unreadable:
+class UnreadableCells:
     """Cells of one column that are there and cannot be read: their rows, ascending, and what they hold."""
 
     rows: np.ndarray
     texts: pa.Array
 
     @classmethod
-    def of(cls, column: pa.Array | pa.ChunkedArray, rows: np.ndarray) -> Unreadable:
+    def of(cls, column: pa.Array | pa.ChunkedArray, rows: np.ndarray) -> UnreadableCells:
         cells = one_array(column.take(pa.array(rows)))
         nested = pa.types.is_nested(cells.type)
         return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
 
-    def among(self, keep: np.ndarray) -> Unreadable:
+    def among(self, keep: np.ndarray) -> UnreadableCells:
         """Return those in rows that are kept."""
         kept = keep[self.rows]
-        return Unreadable(self.rows[kept], self.texts.filter(pa.array(kept)))
+        return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 
 
 @dataclass(frozen=True)
@@ -100,7 +82,7 @@ class Parsed:
 
     rows: int
     columns: dict[str, pa.Array]
-    unreadable: dict[str, Unreadable]
+    unreadable: dict[str, UnreadableCells]
 
 
 def around_while_learning(feature: Contract) -> Neighbours | None:
@@ -151,14 +133,14 @@ def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     return Parsed(table.num_rows, columns, unreadable)
 
 
-def _unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> Unreadable | None:
+def _unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
     if parsed.null_count == raw.null_count:
         return None
     present = raw.is_valid().to_numpy()
     if pa.types.is_floating(raw.type):  # files may hold NaN where a number is missing
         present &= ~np.isnan(raw.to_numpy())
     rows = np.flatnonzero(present & ~valid_mask(parsed))
-    return Unreadable.of(raw, rows) if len(rows) else None
+    return UnreadableCells.of(raw, rows) if len(rows) else None
 
 
 def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array]) -> np.ndarray | None:
@@ -172,7 +154,7 @@ def kept_rows(features: Mapping[str, Contract], columns: Mapping[str, pa.Array])
 
 
 def take_census(
-    features: Mapping[str, Contract], split: Split | None, told: Surroundings, parsed: Parsed, table: pa.Table
+    features: Mapping[str, Contract], split: Splitter | None, told: Surroundings, parsed: Parsed, table: pa.Table
 ) -> PartitionCensus:
     """Look at what decides which rows count, and at what crosses partition borders while learning."""
     counted = None if split is None else split.census(table, kept_rows(features, parsed.columns))
@@ -227,7 +209,7 @@ def _summarize(feature: Contract, parsed: pa.Array, missing: int, rejects: Rejec
 
 
 def _rejects(
-    feature: Contract, name: str, unreadable: Unreadable | None, keep: np.ndarray | None, partition: int
+    feature: Contract, name: str, unreadable: UnreadableCells | None, keep: np.ndarray | None, partition: int
 ) -> Rejects:
     if unreadable is not None and keep is not None and not drops_missing(feature):
         unreadable = unreadable.among(keep)
@@ -277,7 +259,7 @@ def completed_columns(
             odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(column))
             if len(odd):
                 cells = readable if table is None else table[feature.reads(name)[0]]
-                _rejects(feature, name, Unreadable.of(cells, odd), None, around.number)
+                _rejects(feature, name, UnreadableCells.of(cells, odd), None, around.number)
         with naming(name):
             if (neighbours := feature.around) is not None:
                 column = neighbours.complete(column, around.carries.get(name), learned[name])

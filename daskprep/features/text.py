@@ -18,8 +18,6 @@ from daskprep.features.tokens import TokenSummary
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.tokenizers import Tokenizer
 
-__all__ = ["LearnedText", "Text"]
-
 
 @dataclass(frozen=True)
 class LevelSummaries(Summary):

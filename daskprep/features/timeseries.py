@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError
 from daskprep.features.base import Invalid, Learned
-from daskprep.features.cells import as_numbers, as_text
+from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Neighbours, Strategy, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count
 from daskprep.features.vector import number_lists, rows_as_lists
 from daskprep.features.windows import (
-    Rows,
+    GroupedRows,
     WindowEdge,
     cut_windows,
     fill_in_groups,
@@ -29,9 +29,8 @@ from daskprep.features.windows import (
     rows_by_group,
 )
 from daskprep.kernels import list_offsets, pad_values
+from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Lengths
-
-__all__ = ["LearnedTimeseries", "Timeseries"]
 
 _SEPARATORS = {"space": None, "comma": ",", "underscore": "_"}
 
@@ -234,7 +233,7 @@ class _Windows(Neighbours):
             missing[rows.order] = np.isnan(numbers)
         return pa.FixedSizeListArray.from_arrays(windows.reshape(-1), windows.shape[1], mask=pa.array(missing))
 
-    def _fill(self, rows: Rows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
+    def _fill(self, rows: GroupedRows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
         if self._gaps:
             return fill_in_groups(rows, self._gaps, gaps)
         if learned is None or learned.fill_value is None:

@@ -13,25 +13,13 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ColumnError
 from daskprep.features.base import Learned, LearnedT
-from daskprep.features.cells import as_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import valid_mask
+from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
 from daskprep.tokenizers import Tokenizer, get_tokenizer
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
-
-__all__ = [
-    "LearnedTokens",
-    "TokenFeature",
-    "TokenLists",
-    "TokenSummary",
-    "joined_cells",
-    "lists_of",
-    "token_lists",
-    "tokenize",
-    "without_repeats",
-]
 
 UNKNOWN = "<UNK>"  # as a fill value: the unknown symbol, however it is spelled
 

@@ -12,14 +12,13 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
-from daskprep.features.cells import as_numbers, as_text
+from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.kernels import list_of, list_offsets, parse_float_lists, string_views, strings
+from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths
-
-__all__ = ["LearnedVector", "Vector", "any_in_row", "number_lists", "rows_as_lists", "without"]
 
 
 @dataclass(frozen=True, kw_only=True)

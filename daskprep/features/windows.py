@@ -13,18 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = [
-    "Rows",
-    "WindowEdge",
-    "cut_windows",
-    "fill_in_groups",
-    "gap_fills",
-    "group_ends",
-    "nearest_numbers",
-    "push_numbers",
-    "rows_by_group",
-]
-
 
 @dataclass(frozen=True)
 class WindowEdge:
@@ -49,7 +37,7 @@ class WindowEdge:
 
 
 @dataclass(frozen=True)
-class Rows:
+class GroupedRows:
     """The numbers of a partition, sorted by group."""
 
     numbers: np.ndarray
@@ -63,21 +51,21 @@ class Rows:
         return starts
 
 
-def rows_by_group(parsed: pa.Array) -> Rows:
+def rows_by_group(parsed: pa.Array) -> GroupedRows:
     """Sort the numbers of a column by group, each group in its order; without groups all are one."""
     grouped = pa.types.is_struct(parsed.type)
     column = pc.if_else(parsed.is_valid(), parsed.field("number"), None) if grouped else parsed
     numbers = pc.fill_null(column, np.nan).to_numpy(zero_copy_only=False)
     if not grouped:
         present = min(len(numbers), 1)
-        return Rows(numbers, slice(None), np.full(present, len(numbers)), pa.nulls(present, pa.string()))
+        return GroupedRows(numbers, slice(None), np.full(present, len(numbers)), pa.nulls(present, pa.string()))
     groups = parsed.field("group").dictionary_encode(null_encoding="encode")
     codes = groups.indices.to_numpy()
     order = np.argsort(codes, kind="stable")
-    return Rows(numbers[order], order, np.bincount(codes, minlength=len(groups.dictionary)), groups.dictionary)
+    return GroupedRows(numbers[order], order, np.bincount(codes, minlength=len(groups.dictionary)), groups.dictionary)
 
 
-def fill_in_groups(rows: Rows, strategy: Literal["ffill", "bfill"], gaps: np.ndarray | None) -> np.ndarray:
+def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], gaps: np.ndarray | None) -> np.ndarray:
     """Fill from the nearest number before or after in the same group, the outermost gaps from `gaps`."""
     numbers, sizes, starts = rows.numbers, rows.sizes, rows.starts
     places = np.arange(len(numbers))
@@ -91,7 +79,7 @@ def fill_in_groups(rows: Rows, strategy: Literal["ffill", "bfill"], gaps: np.nda
     return np.where(outside, beyond, numbers.take(source, mode="clip"))
 
 
-def group_ends(rows: Rows) -> np.ndarray:
+def group_ends(rows: GroupedRows) -> np.ndarray:
     """Return the first and last number of each group that is not missing."""
     first = fill_in_groups(rows, "bfill", None)[rows.starts]
     last = fill_in_groups(rows, "ffill", None)[rows.starts + rows.sizes - 1]
@@ -133,7 +121,7 @@ def push_numbers(known: np.ndarray, nearest: np.ndarray, sizes: np.ndarray) -> n
     return np.take_along_axis(np.hstack([known, nearest]), np.where(older < reach, older, newer), axis=1)
 
 
-def nearest_numbers(rows: Rows, numbers: np.ndarray, reach: int, *, ahead: bool) -> np.ndarray:
+def nearest_numbers(rows: GroupedRows, numbers: np.ndarray, reach: int, *, ahead: bool) -> np.ndarray:
     """Return for each group the `reach` numbers at the border that windows reach across, the outermost last."""
     empty = np.full((len(rows.groups), reach), np.nan, np.float32)
     extended, start = _extended(rows, numbers, empty, ahead=ahead)
@@ -141,7 +129,7 @@ def nearest_numbers(rows: Rows, numbers: np.ndarray, reach: int, *, ahead: bool)
     return extended.take(first[:, None] + column)
 
 
-def cut_windows(rows: Rows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool) -> np.ndarray:
+def cut_windows(rows: GroupedRows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool) -> np.ndarray:
     """Return the window of each row, in the order that the rows had before they were sorted."""
     reach = around.shape[1]
     width = reach if ahead else reach + 1
@@ -155,7 +143,9 @@ def cut_windows(rows: Rows, numbers: np.ndarray, around: np.ndarray, *, ahead: b
     return windows
 
 
-def _extended(rows: Rows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool) -> tuple[np.ndarray, np.ndarray]:
+def _extended(
+    rows: GroupedRows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Put what lies around each group next to it: before it, or, for windows that look ahead, behind it.
 
     Returns the numbers and where each group, with what is around it, starts.

@@ -10,14 +10,12 @@ import numpy as np
 from daskprep.errors import CorruptDatasetError
 from daskprep.loader.order import Schedule
 
-__all__ = ["Tally", "expected", "proven", "tallies"]
-
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _WINDOW_BATCHES = 64
 
 
 @dataclass
-class Tally:
+class GivenRows:
     """How many rows were given, and the sum of a hash of their numbers."""
 
     rows: int = 0
@@ -25,23 +23,23 @@ class Tally:
 
     def add(self, rows: np.ndarray) -> None:
         """Count some rows, by their numbers in the split."""
-        self.join(Tally(len(rows), int(_hashes(rows).sum(dtype=np.uint64))))
+        self.join(GivenRows(len(rows), int(_hashes(rows).sum(dtype=np.uint64))))
 
-    def join(self, other: Tally) -> None:
+    def join(self, other: GivenRows) -> None:
         """Count the rows that another tally has counted."""
         self.rows += other.rows
         self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
 
 
-def tallies(rows: np.ndarray, sizes: Sequence[int]) -> list[Tally]:
+def tallies(rows: np.ndarray, sizes: Sequence[int]) -> list[GivenRows]:
     """Return the tallies of batches that lie one after the other; none of them is empty."""
     starts = np.cumsum([0, *sizes[:-1]])
-    return [Tally(*one) for one in zip(sizes, np.add.reduceat(_hashes(rows), starts).tolist(), strict=True)]
+    return [GivenRows(*one) for one in zip(sizes, np.add.reduceat(_hashes(rows), starts).tolist(), strict=True)]
 
 
-def expected(schedule: Schedule, batches: range) -> Tally:
+def expected(schedule: Schedule, batches: range) -> GivenRows:
     """Return the tally of some batches of a rank, from the order alone."""
-    tally = Tally()
+    tally = GivenRows()
     blocks = schedule.blocks
     orders: dict[int, np.ndarray] = {}
     for start in range(0, len(batches), _WINDOW_BATCHES):
@@ -54,7 +52,7 @@ def expected(schedule: Schedule, batches: range) -> Tally:
     return tally
 
 
-def proven(schedule: Schedule, batches: range, tally: Tally) -> dict[str, int]:
+def proven(schedule: Schedule, batches: range, tally: GivenRows) -> dict[str, int]:
     """Return what was given in some batches, or raise CorruptDatasetError if it is not what the order says."""
     due = expected(schedule, batches)
     if due != tally:

@@ -18,8 +18,6 @@ from numpy.typing import DTypeLike, NDArray
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.permutation import Integers, make_key, permute
 
-__all__ = ["Augmentation", "Draws", "MeanSubtraction", "Mirror", "RandomCrop", "Step", "augmented", "check_augment"]
-
 Shape = tuple[int, ...]
 Step = Callable[..., Any]  # an Augmentation, or a function of a tensor
 

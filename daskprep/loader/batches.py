@@ -12,7 +12,7 @@ import torch
 from daskprep.errors import ColumnError
 from daskprep.features import Feature
 from daskprep.features.base import noun_of
-from daskprep.loader.audit import Tally
+from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import Step, augmented
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
@@ -20,8 +20,6 @@ from daskprep.permutation import Integers
 
 if TYPE_CHECKING:
     from daskprep.features import Learned
-
-__all__ = ["Expand", "Finish", "Form", "chosen_names", "expansions"]
 
 Batch: TypeAlias = dict[str, torch.Tensor]
 Expand: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -83,7 +81,7 @@ class Finish:
 
     def __call__(
         self, window: Window, tensors: Mapping[Group, torch.Tensor], epoch: int
-    ) -> Iterator[tuple[Any, Tally]]:
+    ) -> Iterator[tuple[Any, GivenRows]]:
         """Give the batches of a window, each with the tally of its rows."""
         sizes = list(window.sizes)
         columns: dict[str, Iterable[torch.Tensor]] = {}

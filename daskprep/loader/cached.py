@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from daskprep.dataset.mapped import MappedChunks
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader.groups import Buffers, Group, groups_of
-from daskprep.loader.media import Cells, Decoded, MediaRows, Medium, Rows
+from daskprep.loader.media import CellArray, CellRows, Decoded, MediaRows, Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import BlockSource, Need, ResidentBlock
 from daskprep.permutation import Integers
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from daskprep.dataset.cache import BlockCache, GrowingBlock
     from daskprep.features.media import MediaFeature
     from daskprep.storage import Output
-
-__all__ = ["CachedBlocks", "CachedMedia", "Caching", "most_ahead", "prefetch_of"]
 
 _MOST_THREADS = 16
 _REMOTE_THREADS = 32
@@ -53,7 +51,7 @@ class CachedMedia(MediaRows):
         self.first = first
         self._room = kept[first : first + cached.cache.block_rows]
         self._slot = self._rows = self._room[: cached.cache.rows_of(number)]
-        self._cells: Cells | None = None
+        self._cells: CellArray | None = None
         self._growing: GrowingBlock | None = None
         self._done = np.zeros(len(self._slot), bool)
         self._is_ours = is_ours
@@ -74,7 +72,7 @@ class CachedMedia(MediaRows):
         self._media.load()
         self._cells, _ = self._media.look(np.empty(0, np.int64))
 
-    def look(self, at: Integers) -> tuple[Cells | None, np.ndarray]:
+    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
         with self._lock:
             return self._cells, self._done[at]
 
@@ -125,7 +123,7 @@ class CachedMedia(MediaRows):
             return Decoded()
         try:
             rows = self._cached.medium.group.empty(len(missing))
-            return self._cached.medium.decode([Rows(self, cells, missing, np.arange(len(missing)))], rows)
+            return self._cached.medium.decode([CellRows(self, cells, missing, np.arange(len(missing)))], rows)
         except MediaError:
             # It is for who asks for the row to know.
             self._is_settled = True

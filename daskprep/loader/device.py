@@ -10,8 +10,6 @@ import torch
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 
-__all__ = ["Mover"]
-
 Tensors = dict[Group, torch.Tensor]
 
 

@@ -21,8 +21,6 @@ from daskprep.storage.reading import column_array, read_block, read_table_block
 if TYPE_CHECKING:
     from daskprep.dataset import Split
 
-__all__ = ["FileBlock", "FileBlocks", "SlotPool", "SmallTables"]
-
 _SMALL_BYTES = 1 << 22  # of all scalars of a split
 
 

@@ -12,8 +12,6 @@ import numpy as np
 
 from daskprep.storage.arrays import Output
 
-__all__ = ["Buffers", "Group", "WindowArrays", "groups_of"]
-
 _Kind = TypeVar("_Kind")
 
 

@@ -14,8 +14,6 @@ import numpy as np
 
 from daskprep.permutation import Integers
 
-__all__ = ["Arrays", "Documents", "Joiner", "Padding", "Place"]
-
 _PIECE_TOKENS = 1 << 18  # a piece, its mask and its positions stay in a core's cache
 
 Arrays = dict[str, np.ndarray]
@@ -39,7 +37,7 @@ class Padding:
 
 
 @dataclass(frozen=True)
-class Place:
+class PackingPosition:
     """Where a rank stands: batches of rows all of whose tokens were given, and tokens given of those that follow."""
 
     read: int = 0
@@ -61,7 +59,7 @@ class Joiner:
         From where on: the first documents that come must be those of batch `place.read`.
     """
 
-    def __init__(self, block_size: int, rows: int, padding: Padding, place: Place) -> None:
+    def __init__(self, block_size: int, rows: int, padding: Padding, place: PackingPosition) -> None:
         self.block_size = block_size
         self.batch_tokens = block_size * rows
         self.padding = padding
@@ -72,7 +70,7 @@ class Joiner:
         self._first = place.read
         self._starts: Integers = np.zeros(1, np.int64)
 
-    def batches(self, windows: Iterable[Documents], *, drop_last: bool) -> Iterator[tuple[Arrays, Place]]:
+    def batches(self, windows: Iterable[Documents], *, drop_last: bool) -> Iterator[tuple[Arrays, PackingPosition]]:
         """Give tokens, positions and documents of each batch, and where one goes on behind it.
 
         Windows are ids of documents (documents, width), and how many of them each batch of rows has.
@@ -118,7 +116,7 @@ class Joiner:
         self._waiting = 0
         return tokens, positions
 
-    def _full(self) -> Iterator[tuple[Arrays, Place]]:
+    def _full(self) -> Iterator[tuple[Arrays, PackingPosition]]:
         tokens, positions = self._joined()
         stop = len(tokens) - len(tokens) % self.batch_tokens
         # A copy, so that a few tokens do not keep the whole piece in memory.
@@ -128,7 +126,7 @@ class Joiner:
             batch = slice(start, start + self.batch_tokens)
             yield self._batch(tokens[batch], positions[batch])
 
-    def _batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, Place]:
+    def _batch(self, tokens: np.ndarray, positions: np.ndarray) -> tuple[Arrays, PackingPosition]:
         count = len(tokens)
         shape = (-(-count // self.block_size), self.block_size)
         ids = np.full(shape, self.padding.token, np.int64)
@@ -140,5 +138,5 @@ class Joiner:
         documents.reshape(-1)[count:] = -1
         self._given += count
         at = int(np.searchsorted(self._starts, self._given, side="right")) - 1
-        place = Place(self._first + at, self._given - int(self._starts[at]))
+        place = PackingPosition(self._first + at, self._given - int(self._starts[at]))
         return {"tokens": ids, "position_ids": places, "document_ids": documents}, place

@@ -15,14 +15,14 @@ from torch.utils.data import get_worker_info
 from daskprep.display.tables import settings_table
 from daskprep.display.words import count, printable
 from daskprep.errors import ConfigError, CorruptDatasetError
-from daskprep.loader.audit import Tally
+from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Expand, Finish, Form, chosen_names, expansions
 from daskprep.loader.cached import CachedBlocks, Caching, most_ahead, prefetch_of
 from daskprep.loader.device import Mover
 from daskprep.loader.files import FileBlocks
 from daskprep.loader.groups import Buffers, Group, groups_of
-from daskprep.loader.joining import Documents, Place
+from daskprep.loader.joining import Documents, PackingPosition
 from daskprep.loader.media import Medium
 from daskprep.loader.order import LEAST_STREAMS, MOST_STREAMS, Blocks, Schedule, default_streams
 from daskprep.loader.packing import Packer, Packing, check_options, rows_read
@@ -36,8 +36,6 @@ from daskprep.loader.times import LoaderTimes
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
-
-__all__ = ["Loader"]
 
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
@@ -213,7 +211,7 @@ class Loader(BatchIterator):
                 augment=augment is not None,
             )
             self._packer = Packer(split, pack, batch_size, drop_last=drop_last)
-        self._place = Place()
+        self._place = PackingPosition()
         self._first_batch = 0
         self._buffers = Buffers()
         self._position()
@@ -235,7 +233,7 @@ class Loader(BatchIterator):
 
     def _go_to(self, epoch: int, rows_given: int = 0, first_batch: int = 0) -> None:
         super()._go_to(epoch, rows_given)
-        self._first_batch, self._place = first_batch, Place()
+        self._first_batch, self._place = first_batch, PackingPosition()
 
     @property
     def _rows(self) -> int:
@@ -336,7 +334,7 @@ class Loader(BatchIterator):
         unread = range(place.read, len(schedule))
         pipeline = self._pipeline(groups, schedule, unread)
         self._times = pipeline.times
-        tally = Tally()
+        tally = GivenRows()
         self._audited = (schedule, unread[:0], tally)
 
         def documents() -> Iterator[Documents]:

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from daskprep.loader.groups import Group
     from daskprep.storage.reading import Block
 
-__all__ = ["Decoded", "MediaRows", "Medium", "Rows", "StoredMedia"]
-
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
 # Sounds that take less time each are decoded by one thread at a time; as much as this may one be late.
@@ -40,7 +38,7 @@ class Decoded(NamedTuple):
     cached: int = 0
 
 
-class Cells(Protocol):
+class CellArray(Protocol):
     """Cells of media, of which some can be taken."""
 
     def take(self, at: Integers) -> pa.StructArray: ...
@@ -64,7 +62,7 @@ class MediaRows:
     def load(self) -> None:
         """Read the cells."""
 
-    def look(self, at: Integers) -> tuple[Cells | None, np.ndarray]:
+    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
         """Return the cells, and which of some rows are decoded already; without cells, all are."""
         raise NotImplementedError
 
@@ -100,18 +98,18 @@ class StoredMedia(MediaRows):
     def load(self) -> None:
         self._cells = self._media.cells(self._where)
 
-    def look(self, at: Integers) -> tuple[Cells | None, np.ndarray]:
+    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
         return self._cells, np.zeros(len(at), bool)
 
     def row_ids(self, at: Integers) -> Integers:
         return self._media.row_ids(self._where)[at]
 
 
-class Rows(NamedTuple):
+class CellRows(NamedTuple):
     """Rows of one block, the cells of the block, and where the rows go."""
 
     media: MediaRows
-    cells: Cells
+    cells: CellArray
     at: Integers
     targets: Integers
 
@@ -146,7 +144,7 @@ class Medium:
             if ready.any():
                 media.copy(at[places[ready]], out, places[ready])
             if cells is not None and not ready.all():
-                found.append(Rows(media, cells, at[places[~ready]], places[~ready]))
+                found.append(CellRows(media, cells, at[places[~ready]], places[~ready]))
         if missing.all():
             return self.decode(found, out)
         if not found:
@@ -157,7 +155,7 @@ class Medium:
         out[missing] = rows
         return decoded
 
-    def decode(self, found: Sequence[Rows], out: np.ndarray) -> Decoded:
+    def decode(self, found: Sequence[CellRows], out: np.ndarray) -> Decoded:
         """Decode rows of some blocks all at once, to where they go; the blocks keep them."""
         began = time.perf_counter()
         order = np.argsort(np.concatenate([rows.targets for rows in found]))
@@ -198,7 +196,7 @@ def _by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
     return zip(found.tolist(), np.split(order, starts[1:]), strict=True)
 
 
-def _bring_to_slots(found: Sequence[Rows], out: np.ndarray) -> None:
+def _bring_to_slots(found: Sequence[CellRows], out: np.ndarray) -> None:
     """Copy decoded rows to where blocks keep them, all at once: each copy hands the interpreter over."""
     for kept in {id(rows.media.kept): rows.media.kept for rows in found}.values():
         if kept is not None:

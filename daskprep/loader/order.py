@@ -18,8 +18,6 @@ import numpy as np
 
 from daskprep.permutation import Integers, make_key, permute
 
-__all__ = ["LEAST_STREAMS", "MOST_STREAMS", "Blocks", "Piece", "RowSampling", "Schedule", "Share", "default_streams"]
-
 _STREAMS_WANTED = 16
 LEAST_STREAMS = 8
 MOST_STREAMS = 64
@@ -131,7 +129,7 @@ class Blocks:
 
 
 @dataclass(frozen=True)
-class Piece:
+class BlockRows:
     """Rows of a window that come from one block: `target` in the window, `within` in the block's own order."""
 
     place: int
@@ -145,7 +143,7 @@ class Share:
 
     batches: range
     sizes: tuple[int, ...]
-    pieces: tuple[Piece, ...]
+    pieces: tuple[BlockRows, ...]
 
     @property
     def places(self) -> list[int]:
@@ -219,7 +217,7 @@ class Schedule:
     def window(self, batches: range) -> Share:
         """Return this rank's share of some batches, batch after batch."""
         full = self._full_of(batches)
-        pieces: list[Piece] = []
+        pieces: list[BlockRows] = []
         if full:
             pieces += self._of_full(full)
         if self._has_tail(batches):
@@ -273,7 +271,7 @@ class Schedule:
         reached: np.ndarray = (start + first * step < end) & (first < batches) & (begin < end)
         return reached
 
-    def _of_full(self, batches: range) -> Iterator[Piece]:
+    def _of_full(self, batches: range) -> Iterator[BlockRows]:
         starts, lane_rows = self._lanes(batches)
         own = self.batch_size // self.world_size
         # Where in the window the rows of the first lane go.
@@ -299,20 +297,20 @@ class Schedule:
         streams, offsets = np.divmod(self.rank * own + np.arange(0, own, lane_rows), self.share)
         return self.borders[streams] + self._begun + batches.start * self.share + offsets, lane_rows
 
-    def _of_lane(self, places: range, start: int, step: int, lane_rows: int, target: Integers) -> Iterator[Piece]:
+    def _of_lane(self, places: range, start: int, step: int, lane_rows: int, target: Integers) -> Iterator[BlockRows]:
         starts = self.blocks.starts[places.start : places.stop + 1].tolist()
         if lane_rows == step:
             stop = start + len(target)
             for place, (begin, end) in zip(places, pairwise(starts), strict=True):
                 low, high = max(begin, start), min(end, stop)
-                yield Piece(place, target[low - start : high - start], slice(low - begin, high - begin))
+                yield BlockRows(place, target[low - start : high - start], slice(low - begin, high - begin))
             return
         batches = len(target) // lane_rows
         positions = (start + np.arange(batches)[:, None] * step + np.arange(lane_rows)).ravel()
         edges = np.searchsorted(positions, starts).tolist()
         for place, begin, (low, high) in zip(places, starts, pairwise(edges), strict=False):
             if low < high:
-                yield Piece(place, target[low:high], positions[low:high] - begin)
+                yield BlockRows(place, target[low:high], positions[low:high] - begin)
 
     def tail(self) -> Integers:
         """Return where this rank's share of what is left behind the full batches lies in the sequence."""
@@ -321,11 +319,11 @@ class Schedule:
         low, high = (rank * len(positions) // self.world_size for rank in (self.rank, self.rank + 1))
         return positions[low:high]
 
-    def _of_positions(self, positions: Integers, at: int) -> Iterator[Piece]:
+    def _of_positions(self, positions: Integers, at: int) -> Iterator[BlockRows]:
         places = np.searchsorted(self.blocks.starts, positions, side="right") - 1
         for place in np.unique(places).tolist():
             chosen = np.flatnonzero(places == place)
-            yield Piece(place, at + chosen, positions[chosen] - int(self.blocks.starts[place]))
+            yield BlockRows(place, at + chosen, positions[chosen] - int(self.blocks.starts[place]))
 
     def needed(self, places: Integers, batch: int) -> np.ndarray:
         """Tell which of the blocks at some places this rank still needs from a batch on."""

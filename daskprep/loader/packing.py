@@ -15,15 +15,13 @@ import torch
 from daskprep import features
 from daskprep.errors import ConfigError
 from daskprep.features.base import noun_of
-from daskprep.loader.joining import Arrays, Documents, Joiner, Padding, Place
+from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
 from daskprep.storage.reading import in_threads, read_block
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
-
-__all__ = ["Packer", "Packing", "check_options", "check_state", "rows_read"]
 
 _BESIDES = ("position_ids", "document_ids")
 _STREAMS = 16
@@ -80,7 +78,9 @@ class Packer:
             "world_size": schedule.world_size,
         }
 
-    def batches(self, windows: Iterable[Documents], place: Place, schedule: Schedule) -> Iterator[tuple[Arrays, Place]]:
+    def batches(
+        self, windows: Iterable[Documents], place: PackingPosition, schedule: Schedule
+    ) -> Iterator[tuple[Arrays, PackingPosition]]:
         """Give a rank's batches from a place on."""
         rows = self.batch_size // schedule.world_size
         joiner = Joiner(self.block_size, rows, self.padding, place)
@@ -117,16 +117,16 @@ class Packer:
             self._counted = key, min(self._batches_of(rank) for rank in ranks)
         return self._counted[1]
 
-    def place(self, schedule: Schedule, batches: int) -> Place:
+    def place(self, schedule: Schedule, batches: int) -> PackingPosition:
         """Return where a rank stands after some batches, from the order and the lengths of documents alone."""
         given = batches * self._batch_tokens(schedule)
         for window, tokens in self._tokens(schedule):
             if given < tokens.sum():
                 ends = np.cumsum(tokens)
                 at = int(np.searchsorted(ends, given, side="right"))
-                return Place(window[at], given - int(ends[at] - tokens[at]))
+                return PackingPosition(window[at], given - int(ends[at] - tokens[at]))
             given -= int(tokens.sum())
-        return Place(len(schedule))
+        return PackingPosition(len(schedule))
 
     def _batches_of(self, schedule: Schedule) -> int:
         tokens = sum(int(tokens.sum()) for _, tokens in self._tokens(schedule))
@@ -153,14 +153,14 @@ class Packer:
 
     # -- state
 
-    def state(self, place: Place, schedule: Schedule) -> dict[str, Any]:
+    def state(self, place: PackingPosition, schedule: Schedule) -> dict[str, Any]:
         """Return a rank's place as JSON values."""
         return {**self.settings(schedule), "rank": schedule.rank, "read": place.read, "tokens": place.tokens}
 
-    def place_in(self, state: Mapping[str, Any], schedule: Schedule, batches: int) -> Place:
+    def place_in(self, state: Mapping[str, Any], schedule: Schedule, batches: int) -> PackingPosition:
         """Return this rank's place in the state of any rank, taken after some batches."""
         if state["rank"] == schedule.rank:
-            return Place(state["read"], state["tokens"])
+            return PackingPosition(state["read"], state["tokens"])
         return self.place(schedule, batches)
 
 

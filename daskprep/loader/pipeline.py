@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from daskprep.inline import InlineExecutor
-from daskprep.loader.audit import Tally, tallies
+from daskprep.loader.audit import GivenRows, tallies
 from daskprep.loader.groups import Buffers, Group, WindowArrays
 from daskprep.loader.media import Decoded, Medium
 from daskprep.loader.order import Schedule
@@ -24,8 +24,6 @@ from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
 from daskprep.loader.times import Times
 from daskprep.loader.turns import short_turns
 from daskprep.permutation import Integers
-
-__all__ = ["Epoch", "Pipeline", "Settings", "Window"]
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 32
@@ -86,7 +84,7 @@ class Window:
     arrays: dict[Group, np.ndarray]
     rows: Integers
     sizes: tuple[int, ...]
-    tallies: list[Tally]
+    tallies: list[GivenRows]
     origins: _Origins | None = None
 
 
@@ -98,7 +96,7 @@ class _Origins(NamedTuple):
     at: Integers
 
 
-class _Planned(NamedTuple):
+class _PlannedWindow(NamedTuple):
     """Consecutive batches of those of an epoch that are given, and the blocks that they come from."""
 
     epoch: int
@@ -111,7 +109,7 @@ class _Planned(NamedTuple):
 class _Coming(NamedTuple):
     """A window on its way: what it is gathered by, and what its media are decoded by."""
 
-    planned: _Planned
+    planned: _PlannedWindow
     gathered: Future[Window]
     decoded: list[Future[Decoded]]
 
@@ -249,7 +247,7 @@ class Pipeline:
         if self.settings.threads:
             self._read_ahead()
 
-    def _next(self) -> _Planned | None:
+    def _next(self) -> _PlannedWindow | None:
         """Return as many of the next batches as there is room for; None if some must be released first."""
         self._resident.settle()
         epoch, left = self._left
@@ -260,7 +258,7 @@ class Pipeline:
             keys = [(epoch, place) for place in schedule.places(left[:size])]
             need = max(need, Need.BATCH if size == 1 else Need.AHEAD)
             if self._resident.hold(schedule, keys, self._busy() | set(keys), need):
-                return _Planned(epoch, schedule, given, left[:size], keys)
+                return _PlannedWindow(epoch, schedule, given, left[:size], keys)
             if self._queue:
                 return None
             if self._resident.is_leaving:
@@ -295,7 +293,7 @@ class Pipeline:
             epoch, batches = self._after((epoch, batches[self._most :]))
         self._ahead = epoch, batches
 
-    def _release(self, planned: _Planned) -> None:
+    def _release(self, planned: _PlannedWindow) -> None:
         """Let blocks go that no stream needs any more."""
         idle = self._resident.idle(self._busy())
         last, is_over = planned.batches[-1], planned.batches[-1] == planned.given[-1]
@@ -311,7 +309,7 @@ class Pipeline:
 
     # -- tasks
 
-    def _gather(self, planned: _Planned, resident: Mapping[int, ResidentBlock]) -> Window:
+    def _gather(self, planned: _PlannedWindow, resident: Mapping[int, ResidentBlock]) -> Window:
         for block in resident.values():
             # Asked for before this task, so that threads have begun them all: waiting cannot lock up.
             block.wait()
@@ -333,7 +331,7 @@ class Pipeline:
         tallied = tallies(rows, share.sizes)
         return Window(planned.schedule, planned.given, planned.batches, arrays, rows, share.sizes, tallied, origins)
 
-    def _decode(self, planned: _Planned, gathered: Future[Window]) -> list[Future[Decoded]]:
+    def _decode(self, planned: _PlannedWindow, gathered: Future[Window]) -> list[Future[Decoded]]:
         """Put the media of a window to work: asked for behind its gathering, so that waiting for it cannot lock up."""
         tasks = []
         for medium in self._media:

@@ -9,8 +9,6 @@ from daskprep.loader.media import Decoded, MediaRows
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import BlockSource, Need, ResidentBlock
 
-__all__ = ["Key", "ResidentBlocks"]
-
 Key = tuple[int, int]
 """The number of an epoch of an iteration, and a place in it."""
 

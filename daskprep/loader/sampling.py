@@ -21,8 +21,6 @@ from daskprep.storage.checksum import crc32c
 if TYPE_CHECKING:
     from daskprep.dataset import Split
 
-__all__ = ["Sampling", "sampling_of"]
-
 # Of 8 bytes each.
 _MOST_COUNTS = 2**26
 

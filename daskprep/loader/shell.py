@@ -9,15 +9,13 @@ import torch
 from torch.utils.data import IterableDataset
 
 from daskprep.display.words import count, listed
-from daskprep.loader.audit import Tally, proven
+from daskprep.loader.audit import GivenRows, proven
 from daskprep.loader.batches import Finish
 from daskprep.loader.device import Mover
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline
 from daskprep.loader.standing import Ranks, check_count, check_rows
 from daskprep.loader.times import Times
-
-__all__ = ["BatchIterator"]
 
 _MOST_OUTPUTS = 40  # that a notebook shows
 
@@ -43,7 +41,7 @@ class BatchIterator(IterableDataset[Any]):
         self._rows_given = 0  # of the epoch
         self._begun = False
         self._running: object = None  # the iteration that tells where this stands
-        self._audited: tuple[Schedule, range, Tally] | None = None
+        self._audited: tuple[Schedule, range, GivenRows] | None = None
         self._times = Times()
 
     # -- where this process stands
@@ -82,10 +80,10 @@ class BatchIterator(IterableDataset[Any]):
     def _iterate(self, pipeline: Pipeline, mover: Mover, finish: Finish, running: object) -> Iterator[Any]:
         """Give the batches of a pipeline, and note them."""
         self._times = pipeline.times
-        schedule, batches, tally, given = None, range(0), Tally(), 0
+        schedule, batches, tally, given = None, range(0), GivenRows(), 0
         for window, tensors in mover.moved(pipeline):
             if window.schedule is not schedule:
-                schedule, batches, tally, given = window.schedule, window.epoch, Tally(), 0
+                schedule, batches, tally, given = window.schedule, window.epoch, GivenRows(), 0
             for finished, part in finish(window, tensors, schedule.blocks.epoch):
                 given += 1
                 tally.join(part)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from daskprep.loader.groups import Group
     from daskprep.loader.media import MediaRows
 
-__all__ = ["BlockSource", "Need", "ResidentBlock", "gather"]
-
 
 class Need(IntEnum):
     """How badly a block is needed, and so how much memory it may take."""

@@ -13,18 +13,6 @@ import torch.distributed
 
 from daskprep.errors import ConfigError, FormatVersionError
 
-__all__ = [
-    "Ranks",
-    "check_count",
-    "check_flags",
-    "check_left",
-    "check_rows",
-    "check_same",
-    "check_seed",
-    "check_state",
-    "is_distributed",
-]
-
 
 def check_count(name: str, value: object, least: int) -> None:
     """Raise ConfigError for what is neither None nor a whole number from `least`."""

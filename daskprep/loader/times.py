@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from daskprep.loader.media import Decoded
 
-__all__ = ["LoaderTimes", "StreamTimes", "Times"]
-
 
 @dataclass
 class Times:

@@ -12,8 +12,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-__all__ = ["short_turns"]
-
 _SWITCH = "DASKPREP_SHORT_TURNS"
 _SECONDS = 0.0005
 

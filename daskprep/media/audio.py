@@ -22,8 +22,6 @@ import pyarrow as pa
 from daskprep.errors import ConfigError, MediaError, did_you_mean
 from daskprep.media.wav import plain_samples
 
-__all__ = ["FORMATS", "AudioRecipe", "AudioSource", "audio_info", "decode_audio", "encode_wav"]
-
 AudioSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank"]
 WindowType = Literal["bartlett", "blackman", "hamming", "hann"]

@@ -29,17 +29,6 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError, MediaError
 
-__all__ = [
-    "ACCEPTED_OBJECTS",
-    "CELL_TYPE",
-    "Kind",
-    "Unreadable",
-    "is_pillow",
-    "is_tensor",
-    "media_cells",
-    "object_cells",
-]
-
 Kind = Literal["image", "audio"]
 
 # Of each cell at most one of path and bytes is there; the rate is that of the samples which bytes were made of.
@@ -59,7 +48,7 @@ _BROKEN = (
 )  # fmt: skip
 
 
-class Unreadable(NamedTuple):
+class NotMedia(NamedTuple):
     """A cell that is no medium: its row, and its type with what is wrong where that is not the type alone."""
 
     row: int
@@ -96,7 +85,7 @@ def media_cells(column: pa.Array | pa.ChunkedArray | Sequence[object], kind: Kin
     return _all_readable(column, kind)
 
 
-def object_cells(values: Iterable[object], kind: Kind) -> tuple[pa.StructArray, list[Unreadable]]:
+def object_cells(values: Iterable[object], kind: Kind) -> tuple[pa.StructArray, list[NotMedia]]:
     """Return Python objects as a column of `CELL_TYPE`, and what is unreadable, of which the cells are null.
 
     Examples
@@ -108,13 +97,13 @@ def object_cells(values: Iterable[object], kind: Kind) -> tuple[pa.StructArray, 
     [Unreadable(row=1, what='float')]
     """
     contents: list[_Content] = []
-    unreadable: list[Unreadable] = []
+    unreadable: list[NotMedia] = []
     for row, value in enumerate(values):
         try:
             contents.append(_content(value, kind))
         except MediaError as error:
             reason, name = str(error), type(value).__name__
-            unreadable.append(Unreadable(row, f"{name}: {reason}" if reason else name))
+            unreadable.append(NotMedia(row, f"{name}: {reason}" if reason else name))
             contents.append(_MISSING)
     paths, media, rates = zip(*contents, strict=True) if contents else ((), (), ())
     columns = zip((paths, media, rates), (one.type for one in CELL_TYPE), strict=True)
@@ -271,7 +260,7 @@ def _from_mapping(cell: Mapping[Any, Any], kind: Kind) -> _Content:
 
 
 def _encoded_image(value: Any) -> _Content:
-    from daskprep.media.images import encode_png  # noqa: PLC0415 columns of paths need none of it
+    from daskprep.media.pixels import encode_png  # noqa: PLC0415 columns of paths need none of it
 
     if is_tensor(value):
         array = _array(value)

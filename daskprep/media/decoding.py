@@ -16,12 +16,11 @@ import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
 from daskprep.media.audio import AudioRecipe, decode_audio
-from daskprep.media.images import ImageRecipe, decode_image, prepare, to_classes
+from daskprep.media.images import ImageRecipe, decode_image, prepare
+from daskprep.media.pixels import to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
 from daskprep.storage.urls import public_name
-
-__all__ = ["STORED_TYPE", "AudioDecoder", "Failure", "ImageDecoder", "MediaDecoder", "content_of"]
 
 # What travels of a cell to the parts of a dataset: at most one of both is there.
 STORED_TYPE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from daskprep.media.decoding import Failure, MediaDecoder
     from daskprep.permutation import Integers
 
-__all__ = ["check_failures", "decode_cells"]
-
 
 def decode_cells(
     decoder: MediaDecoder, cells: pa.StructArray, out: np.ndarray, column: str, row_ids: Callable[[], Integers]

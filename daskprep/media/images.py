@@ -24,15 +24,10 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError, did_you_mean
 from daskprep.media import pixels
-from daskprep.media.pixels import Array, Pixels, class_map, encode_png, to_classes
+from daskprep.media.pixels import Array, Pixels
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
-
-__all__ = [
-    "FORMATS", "MAX_PIXELS", "ImageRecipe", "ImageSource", "class_map", "decode_image", "encode_png", "image_size",
-    "infer_size", "prepare", "to_classes",
-]  # fmt: skip
 
 ImageSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 ResizeMethod = Literal["interpolate", "crop_or_pad"]

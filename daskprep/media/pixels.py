@@ -21,18 +21,6 @@ from daskprep.errors import MediaError
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = [
-    "MODES",
-    "class_map",
-    "convert",
-    "encode_png",
-    "fit",
-    "image_of",
-    "natural_mode",
-    "orientation",
-    "to_classes",
-]
-
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 

@@ -26,8 +26,6 @@ from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.retries import explain, tried
 from daskprep.storage.urls import check_own, check_protocol, public_name
 
-__all__ = ["MediaReader", "content_name", "save_in_memory"]
-
 _PIECE_BYTES = 1 << 24
 _WRITING_THREADS = 8
 # What a cell is to blame for; that a disk fails, or too many files are open, is no property of the cell.

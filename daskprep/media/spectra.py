@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from daskprep.media.audio import AudioRecipe
 
-__all__ = ["features_of", "mel_filters"]
-
 Floats = npt.NDArray[np.float32]
 
 EMPHASIS = 0.97
@@ -21,7 +19,7 @@ BLOCK_BYTES = 8 << 20  # of all temporary arrays together, unless one frame take
 WINDOWS = {"bartlett": np.bartlett, "blackman": np.blackman, "hamming": np.hamming, "hann": np.hanning}
 
 
-class Piece(NamedTuple):
+class FrameRun(NamedTuple):
     """Neighbouring frames of one sound."""
 
     clip: int
@@ -115,13 +113,13 @@ def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe,
             row += count
 
 
-def _grouped(lengths: list[int], most: int) -> Iterator[list[Piece]]:
+def _grouped(lengths: list[int], most: int) -> Iterator[list[FrameRun]]:
     """Cut sounds of so many frames into pieces, and gather those into groups of at most `most` frames."""
-    group: list[Piece] = []
+    group: list[FrameRun] = []
     size = 0
     for clip, length in enumerate(lengths):
         for first in range(0, length, most):
-            piece = Piece(clip, first, min(most, length - first))
+            piece = FrameRun(clip, first, min(most, length - first))
             if group and size + piece.frames > most:
                 yield group
                 group, size = [], 0
@@ -131,7 +129,7 @@ def _grouped(lengths: list[int], most: int) -> Iterator[list[Piece]]:
         yield group
 
 
-def _cut_frames(wave: Floats, piece: Piece, recipe: AudioRecipe, frames: npt.NDArray[Any]) -> None:
+def _cut_frames(wave: Floats, piece: FrameRun, recipe: AudioRecipe, frames: npt.NDArray[Any]) -> None:
     """Write frames of the emphasized wave into `frames`, which is zeros."""
     start = piece.first * recipe.shift
     stop = start + (piece.frames - 1) * recipe.shift + recipe.window

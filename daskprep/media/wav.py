@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["plain_samples"]
-
 _INTEGERS, _FLOATS = 1, 3
 _TYPES: dict[tuple[int, int], np.dtype[Any]] = {(_INTEGERS, 16): np.dtype("<i2"), (_FLOATS, 32): np.dtype("<f4")}
 _FORM = struct.Struct("<HHIIHH")

@@ -2,7 +2,7 @@
 
 from daskprep.partitions.block_arrays import blocks
 from daskprep.partitions.feeding import Asked, Feed, Job, check_apart, open_feed
-from daskprep.partitions.graphs import Told
+from daskprep.partitions.graphs import GraphArgument
 from daskprep.partitions.passes import Arguments, Function, arrays, chained, each, exchanged, fold, run
 from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, scheduled_on, worker_threads
 
@@ -12,7 +12,7 @@ __all__ = [
     "Feed",
     "Function",
     "Job",
-    "Told",
+    "GraphArgument",
     "arrays",
     "blocks",
     "chained",

@@ -7,15 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from typing import Any
 
-from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
-from daskprep.sources import Source, table_from_pandas
+from dask._task_spec import DataNode, List, Task, TaskRef
 
-__all__ = ["Layer", "Told", "on_frame", "on_piece", "partition_layer", "references", "unique"]
+from daskprep.sources import Source, table_from_pandas
 
 Layer = dict[Any, Any]
 
 
-class Told:
+class GraphArgument:
     """One argument for each partition that only the graph knows: a node that gives the list of them."""
 
     def __init__(self, node: str, layer: Mapping[Any, Any]) -> None:
@@ -29,7 +28,7 @@ def partition_layer(
     function: Callable[..., Any],
     columns: Sequence[str],
     shared: Any,
-    arguments: Sequence[Any] | Told,
+    arguments: Sequence[Any] | GraphArgument,
     *,
     apart: bool = False,
 ) -> tuple[Layer, list[tuple[str, int]]]:
@@ -48,7 +47,7 @@ def partition_layer(
         parts: Sequence[Any] = [TaskRef(key) for key in frame.__dask_keys__()]
     else:
         run, parts = on_piece, source.pieces
-    if isinstance(arguments, Told):
+    if isinstance(arguments, GraphArgument):
         layer.update(arguments.layer)
         told = [(unique(f"tell-{name}"), i) for i in range(len(parts))]
         layer.update({key: Task(key, getitem, TaskRef(arguments.node), key[1]) for key in told})

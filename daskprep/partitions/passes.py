@@ -15,17 +15,15 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pyarrow as pa
+from dask._task_spec import DataNode, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
-from daskprep.partitions.dask_internals import DataNode, Task, TaskRef
-from daskprep.partitions.graphs import Layer, Told, partition_layer, references, unique
+from daskprep.partitions.graphs import GraphArgument, Layer, partition_layer, references, unique
 from daskprep.partitions.schedulers import Advance, compute, on_threads
 from daskprep.sources import Source
 
-__all__ = ["Arguments", "Function", "arrays", "chained", "each", "exchanged", "fold", "run"]
-
 Function = Callable[[Any, Any, pa.Table], Any]
-Arguments = Sequence[Any] | Told
+Arguments = Sequence[Any] | GraphArgument
 
 _TREE_WIDTH = 8
 
@@ -157,7 +155,7 @@ def exchanged(
     layer, keys = partition_layer(source, name, function, columns, shared, arguments, apart=True)
     node = unique(f"exchange-{name}")
     layer[node] = Task(node, combine, references(keys))
-    return Told(node, layer)
+    return GraphArgument(node, layer)
 
 
 def arrays(
@@ -203,7 +201,7 @@ def _each_in_memory(
     arguments: Arguments,
     advance: Advance | None = None,
 ) -> list[Any]:
-    assert not isinstance(arguments, Told)
+    assert not isinstance(arguments, GraphArgument)
     return on_threads(lambda i: function(shared, arguments[i], source.read(i, columns)), source.npartitions, advance)
 
 

@@ -15,32 +15,13 @@ from typing import Any
 import dask
 import dask.multiprocessing
 import dask.threaded
+from dask._task_spec import Task
 from dask.callbacks import Callback
+from dask.local import get_sync
+from dask.system import CPU_COUNT
 
 from daskprep.errors import DaskprepError, WorkerError
-from daskprep.partitions.dask_internals import (
-    CPU_COUNT,
-    Scheduler,
-    Task,
-    ask_workers,
-    chosen_scheduler,
-    executor_of,
-    get_sync,
-    seceded,
-)
-
-__all__ = [
-    "Advance",
-    "active_client",
-    "compute",
-    "is_distributed",
-    "is_in_process",
-    "on_every_worker",
-    "on_threads",
-    "scheduled_on",
-    "worker_error",
-    "worker_threads",
-]
+from daskprep.partitions.dask_internals import Scheduler, ask_workers, chosen_scheduler, executor_of, seceded
 
 # A worker answers at once; one that swaps may take long.
 _ANSWER_SECONDS = 120.0

@@ -13,8 +13,6 @@ from daskprep.display.words import number, share
 from daskprep.report.charts import Histogram
 from daskprep.summaries import Quantiles
 
-__all__ = ["Values", "by_calendar", "by_class", "by_length", "by_number", "nice_ticks"]
-
 Values = tuple[np.ndarray, np.ndarray]
 
 _BINS = 40

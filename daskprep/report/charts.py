@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["Band", "Bars", "Chart", "Heats", "Histogram", "Pictures", "Table", "Waves"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
@@ -65,7 +63,7 @@ class Band(Chart):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table(Chart):
+class ChartData(Chart):
     """A few values by name; the first row holds the names of the columns."""
 
     rows: Sequence[Sequence[str]]

@@ -15,8 +15,6 @@ from daskprep.storage import Folder
 if TYPE_CHECKING:
     from daskprep.dataset import Dataset
 
-__all__ = ["Report", "make_report"]
-
 _NOTEBOOK_HEIGHT = 640  # pixels
 
 

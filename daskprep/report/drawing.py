@@ -11,9 +11,7 @@ import numpy as np
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.words import count, number, share
 from daskprep.report.axes import nice_ticks
-from daskprep.report.charts import Band, Bars, Chart, Heats, Histogram, Pictures, Table, Waves
-
-__all__ = ["bar", "draw", "legend"]
+from daskprep.report.charts import Band, Bars, Chart, ChartData, Heats, Histogram, Pictures, Waves
 
 _WIDTH, _HEIGHT = 400.0, 100.0
 
@@ -127,7 +125,7 @@ def _(chart: Band) -> Markup:
 
 
 @_body.register
-def _(chart: Table) -> Markup:
+def _(chart: ChartData) -> Markup:
     head, *body = chart.rows
     rows = [element("tr", *(element("th", cell, scope="col") for cell in head))] if any(head) else []
     rows += [

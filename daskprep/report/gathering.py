@@ -18,8 +18,6 @@ from daskprep.storage.arrays import ROW_ID
 if TYPE_CHECKING:
     from daskprep.dataset import Dataset, Split
 
-__all__ = ["ROW_ID", "Repeats", "columns_of", "count_repeats", "gather", "kind_of"]
-
 _WINDOW_BYTES = 4_000_000
 _MOST_THREADS = 4
 

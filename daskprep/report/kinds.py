@@ -11,14 +11,14 @@ import pyarrow as pa
 from daskprep.display.words import cut, number
 from daskprep.features.base import Holds
 from daskprep.report.axes import by_calendar, by_class, by_length, by_number
-from daskprep.report.charts import Band, Bars, Chart, Histogram, Table
+from daskprep.report.charts import Band, Bars, Chart, ChartData, Histogram
 from daskprep.report.measures import (
+    ClassTally,
     Column,
     Dates,
     Places,
     Positions,
     Spread,
-    Tally,
     Tokens,
     measure_bags,
     measure_classes,
@@ -33,8 +33,6 @@ from daskprep.report.samples import SampledImages, SampledSounds, sample_images,
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
-
-__all__ = ["KINDS", "Kind"]
 
 _MOST_BARS = 12
 _MOST_POSITIONS = 512
@@ -56,21 +54,21 @@ class Kind(NamedTuple):
     sample: Callable[[Split, Column], Any] | None = None
 
 
-def show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
+def _show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
     spreads = {split: (one.values(), one.distances) for split, one in found.items()}
     rows = [["", *found]]
     rows.append(["mean", *(number(one.mean() + column.center) for one in found.values())])
     for fraction, name in _QUARTILES:
         rows.append([name, *(number(one.quantile(fraction) + column.center) for _, one in spreads.values())])
-    return [by_number("Values", spreads, column.center), Table(title="Summary", rows=rows)]
+    return [by_number("Values", spreads, column.center), ChartData(title="Summary", rows=rows)]
 
 
-def show_classes(column: Column, found: Mapping[str, Tally]) -> list[Chart]:
+def _show_classes(column: Column, found: Mapping[str, ClassTally]) -> list[Chart]:
     counts = {split: one.counts for split, one in found.items()}
     return [_bars("Classes", counts, lambda ids: _class_names(column, ids), "classes")]
 
 
-def show_tokens(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
+def _show_tokens(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
     specials = column.vocabulary.specials
     silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
     counts = {split: _without(one.counts, silent) for split, one in found.items()}
@@ -80,7 +78,7 @@ def show_tokens(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
     ]
 
 
-def show_sets(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
+def _show_sets(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
     counts = {split: one.counts for split, one in found.items()}
     rows = {split: int(one.lengths.sum()) for split, one in found.items()}
     return [
@@ -89,7 +87,7 @@ def show_sets(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
     ]
 
 
-def show_bags(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
+def _show_bags(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
     counts = {split: one.counts for split, one in found.items()}
     return [
         _bars("Tokens", counts, lambda ids: _names(column, ids), "tokens", note="Shares are of all tokens."),
@@ -97,7 +95,7 @@ def show_bags(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
     ]
 
 
-def show_dates(column: Column, found: Mapping[str, Dates]) -> list[Chart]:
+def _show_dates(column: Column, found: Mapping[str, Dates]) -> list[Chart]:
     days = {split: (Spread(one.days).values(), one.days) for split, one in found.items()}
     charts = [
         by_calendar("Dates", days),
@@ -109,7 +107,7 @@ def show_dates(column: Column, found: Mapping[str, Dates]) -> list[Chart]:
     return list(charts)
 
 
-def show_places(column: Column, found: Mapping[str, Places]) -> list[Chart]:
+def _show_places(column: Column, found: Mapping[str, Places]) -> list[Chart]:
     resolutions = {split: one.resolutions for split, one in found.items()}
     cells = {split: one.base_cells for split, one in found.items()}
     return [
@@ -118,13 +116,13 @@ def show_places(column: Column, found: Mapping[str, Places]) -> list[Chart]:
     ]
 
 
-def show_positions(column: Column, found: Mapping[str, Positions]) -> list[Chart]:
+def _show_positions(column: Column, found: Mapping[str, Positions]) -> list[Chart]:
     first = next(iter(found.values()))
     rows = [["", *found]]
     rows.append(["smallest", *(number(one.low) for one in found.values())])
     rows.append(["mean", *(number(float(one.means.mean())) if one.means.size else "" for one in found.values())])
     rows.append(["largest", *(number(one.high) for one in found.values())])
-    charts: list[Chart] = [Table(title="Summary", rows=rows)]
+    charts: list[Chart] = [ChartData(title="Summary", rows=rows)]
     if len(first.sums) > 1:
         band = Band(
             title="Mean by position",
@@ -138,36 +136,36 @@ def show_positions(column: Column, found: Mapping[str, Positions]) -> list[Chart
     return charts
 
 
-def show_images(column: Column, found: Mapping[str, SampledImages]) -> list[Chart]:
+def _show_images(column: Column, found: Mapping[str, SampledImages]) -> list[Chart]:
     [sample] = found.values()
     return sample.charts()
 
 
-def show_sounds(column: Column, found: Mapping[str, SampledSounds]) -> list[Chart]:
+def _show_sounds(column: Column, found: Mapping[str, SampledSounds]) -> list[Chart]:
     [sample] = found.values()
     return sample.charts()
 
 
-def show_other(column: Column, found: BySplit) -> list[Chart]:
+def _show_other(column: Column, found: BySplit) -> list[Chart]:
     if not isinstance(next(iter(found.values())), Spread):
-        return show_positions(column, found)
+        return _show_positions(column, found)
     spreads = {split: (one.values(), one.distances) for split, one in found.items() if len(one.distances.keys)}
     charts: list[Histogram] = [by_number("Values", spreads, 0.0)] if spreads else []
     return list(charts)
 
 
 KINDS: Mapping[Holds, Kind] = {
-    "numbers": Kind(show_numbers, measure_numbers),
-    "classes": Kind(show_classes, measure_classes),
-    "tokens": Kind(show_tokens, measure_tokens),
-    "sets": Kind(show_sets, measure_tokens),
-    "bags": Kind(show_bags, measure_bags),
-    "series": Kind(show_positions, measure_positions),
-    "dates": Kind(show_dates, measure_dates),
-    "places": Kind(show_places, measure_places),
-    "images": Kind(show_images, sample=sample_images),
-    "sounds": Kind(show_sounds, sample=sample_sounds),
-    "others": Kind(show_other, measure_other),
+    "numbers": Kind(_show_numbers, measure_numbers),
+    "classes": Kind(_show_classes, measure_classes),
+    "tokens": Kind(_show_tokens, measure_tokens),
+    "sets": Kind(_show_sets, measure_tokens),
+    "bags": Kind(_show_bags, measure_bags),
+    "series": Kind(_show_positions, measure_positions),
+    "dates": Kind(_show_dates, measure_dates),
+    "places": Kind(_show_places, measure_places),
+    "images": Kind(_show_images, sample=sample_images),
+    "sounds": Kind(_show_sounds, sample=sample_sounds),
+    "others": Kind(_show_other, measure_other),
 }
 
 

@@ -15,24 +15,6 @@ if TYPE_CHECKING:
     from daskprep.features import Feature, Learned
     from daskprep.storage import Output
 
-__all__ = [
-    "Column",
-    "Dates",
-    "Places",
-    "Positions",
-    "Spread",
-    "Tally",
-    "Tokens",
-    "measure_bags",
-    "measure_classes",
-    "measure_dates",
-    "measure_numbers",
-    "measure_other",
-    "measure_places",
-    "measure_positions",
-    "measure_tokens",
-]
-
 _FAR_CENTER = 1e290  # to which the largest doubles can be added
 _FAR_POSITION = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that
 
@@ -79,14 +61,14 @@ class Spread(Summary):
 
 
 @dataclass(frozen=True)
-class Tally(Summary):
+class ClassTally(Summary):
     """How often each class occurs."""
 
     counts: np.ndarray
 
 
 @dataclass(frozen=True)
-class Tokens(Tally):
+class Tokens(ClassTally):
     """How often each token occurs, and how many rows have how many of them."""
 
     lengths: np.ndarray
@@ -144,10 +126,10 @@ def measure_numbers(column: Column, rows: np.ndarray) -> Spread:
     return Spread(Quantiles.of(values - column.center))
 
 
-def measure_classes(column: Column, rows: np.ndarray) -> Tally:
+def measure_classes(column: Column, rows: np.ndarray) -> ClassTally:
     """Count ids, one a row."""
     most = np.max(column.feature.limits(column.learned)[""][1])
-    return Tally(np.bincount(rows, minlength=int(most) + 1))
+    return ClassTally(np.bincount(rows, minlength=int(most) + 1))
 
 
 def measure_tokens(column: Column, rows: np.ndarray) -> Tokens:

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from daskprep.dataset import Dataset
     from daskprep.features import Learned
 
-__all__ = ["page"]
-
 _MOST_FEATURES = 200  # of which each takes some 6 KB of the page
 _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
 _MOST_NAMED = 40

@@ -12,7 +12,7 @@ import numpy as np
 from daskprep.display.words import cut, share
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.report.axes import nice_ticks
-from daskprep.report.charts import Band, Bars, Chart, Heats, Histogram, Pictures, Table, Waves
+from daskprep.report.charts import Band, Bars, Chart, ChartData, Heats, Histogram, Pictures, Waves
 from daskprep.report.gathering import columns_of, gather, kind_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from daskprep.dataset import Dataset
-
-__all__ = ["make_plot"]
 
 _WIDTH, _HEIGHT = 7.0, 3.0  # inches
 _COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}
@@ -57,7 +55,7 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
         (column.output.name, chart)
         for column in columns
         for chart in kind_of(column).charts(column, found[column.output.name])
-        if not isinstance(chart, Table)
+        if not isinstance(chart, ChartData)
     ]
     figure = Figure(figsize=(_WIDTH, _HEIGHT * max(1, len(charts))), layout="constrained")
     if not charts:  # such as series of one number

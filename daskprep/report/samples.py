@@ -8,16 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from daskprep.display.words import count, cut, number
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 from daskprep.report.axes import by_class
-from daskprep.report.charts import Chart, Heats, Pictures, Table, Waves
+from daskprep.report.charts import Chart, ChartData, Heats, Pictures, Waves
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
     from daskprep.media.decoding import Failure
     from daskprep.report.measures import Column
-
-__all__ = ["SampledImages", "SampledSounds", "sample_images", "sample_sounds"]
 
 _IMAGES, _SOUNDS = 8, 4
 _SIDE = 128  # pixels
@@ -62,7 +60,7 @@ class SampledImages:
         return [
             *charts,
             self._shades("Brightness of the samples", "", _SHADES, "value"),
-            Table(title="Mean colour of the samples", note="From 0 to 255.", rows=rows),
+            ChartData(title="Mean colour of the samples", note="From 0 to 255.", rows=rows),
         ]
 
     def _shades(self, title: str, prefix: str, step: int, of: str) -> Chart:

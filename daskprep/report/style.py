@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["STYLE"]
-
 STYLE = """
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#1d2530;--soft:#5d6978;--line:#e2e6eb;--track:#eef1f4;
 --train:#3f74b5;--validation:#d98a2b;--test:#2f9e86;--alert:#b4453c}

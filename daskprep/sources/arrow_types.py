@@ -7,8 +7,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["TEXT_CODES", "common_type", "narrow_column", "narrow_table", "narrow_type"]
-
 TEXT_CODES = pa.dictionary(pa.int32(), pa.string())
 
 _LARGEST_OFFSET = 2**31 - 1

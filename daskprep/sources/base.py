@@ -14,8 +14,6 @@ from daskprep.errors import ColumnError, did_you_mean
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
 
-__all__ = ["FilePiece", "JoinedPiece", "Piece", "Source", "check_names", "require_columns", "rows_alone"]
-
 _LISTED = 20
 
 

@@ -12,8 +12,6 @@ from daskprep.sources.arrow_types import common_type, narrow_table, narrow_type
 from daskprep.sources.base import check_names
 from daskprep.sources.locations import File
 
-__all__ = ["Schemas", "check_text", "fitted", "row_bytes"]
-
 _TEXT_BYTES = 16
 
 

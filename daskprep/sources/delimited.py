@@ -18,9 +18,7 @@ from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
 from daskprep.sources.base import FilePiece, check_names
 from daskprep.sources.joining import evenly
 from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
-from daskprep.sources.text import BLOCK_BYTES, Text, byte_view, in_blocks
-
-__all__ = ["DEFAULT_NULLS", "DELIMITERS", "DelimitedPiece", "Dialect", "plan_delimited"]
+from daskprep.sources.text import BLOCK_BYTES, TextFile, byte_view, in_blocks
 
 DELIMITERS = (",", "\t", ";", "|")
 # The strings that pandas.read_csv takes for missing cells.
@@ -51,7 +49,7 @@ class Dialect:
 class DelimitedPiece(FilePiece):
     """The records between two positions of a delimited text; every column is read as strings."""
 
-    text: Text
+    text: TextFile
     start: int
     stop: int | None
     dialect: Dialect
@@ -181,7 +179,7 @@ def _harmless_blocks(view: np.ndarray, block_bytes: int) -> int:
 
 
 def plan_delimited(
-    text: Text, delimiter: str | None, quote: str | None, null_values: Sequence[str], partition_bytes: int
+    text: TextFile, delimiter: str | None, quote: str | None, null_values: Sequence[str], partition_bytes: int
 ) -> list[DelimitedPiece]:
     """Read the header of a file and cut the rest into pieces of about `partition_bytes`."""
     head, complete, start = _head(text, _HEAD_BYTES)
@@ -202,12 +200,12 @@ def plan_delimited(
     return [DelimitedPiece(file, None, b - a, text, a, b, dialect) for a, b in pairwise(bounds)]
 
 
-def _head(text: Text, nbytes: int) -> tuple[bytes, bool, int]:
+def _head(text: TextFile, nbytes: int) -> tuple[bytes, bool, int]:
     head, complete = text.head(nbytes)
     return head, complete, text.begin(head)
 
 
-def _names(text: Text, record: bytes, delimiter: str, quote: str | None) -> tuple[str, ...]:
+def _names(text: TextFile, record: bytes, delimiter: str, quote: str | None) -> tuple[str, ...]:
     name = text.file.name
     if not record.strip():
         raise ConfigError(f"{name}: is empty; a first line with the names of the columns is needed")
@@ -277,7 +275,7 @@ def _decodes(cell: bytes) -> bool:
     return True
 
 
-def _never_closed(text: Text, line: int) -> RejectedValueError:
+def _never_closed(text: TextFile, line: int) -> RejectedValueError:
     return RejectedValueError(
         f"{text.file.name}, line {line}: a quote opens a cell and is never closed; mend it, or use "
         "read_files(..., quote=None) if quotes mean nothing in this file"

@@ -16,8 +16,6 @@ from daskprep.sources.columnar import Schemas, check_text, fitted, row_bytes
 from daskprep.sources.joining import grouped
 from daskprep.sources.locations import File, for_each_file, reading
 
-__all__ = ["FeatherPiece", "plan_feather"]
-
 _FILE_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
 

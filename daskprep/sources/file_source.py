@@ -20,9 +20,7 @@ from daskprep.sources.joining import grouped
 from daskprep.sources.json_lines import JsonPiece, plan_json, typed
 from daskprep.sources.locations import File, find_files, for_each_file
 from daskprep.sources.parquet import plan_parquet
-from daskprep.sources.text import Text, codec_name
-
-__all__ = ["PARTITION_BYTES", "FileSource", "Format", "Paths", "read_files"]
+from daskprep.sources.text import TextFile, codec_name
 
 PARTITION_BYTES = 64_000_000
 
@@ -170,7 +168,7 @@ def read_files(
     elif found == "feather":
         schemas, pieces = plan_feather(files, wanted, partition_bytes)
     else:
-        texts = [Text(file, codec_name(encoding), compression_of(file.name)) for file in files]
+        texts = [TextFile(file, codec_name(encoding), compression_of(file.name)) for file in files]
         settings["encoding"] = texts[0].encoding
         if found == "jsonl":
             schemas, pieces = _plan_json(texts, partition_bytes)
@@ -182,7 +180,7 @@ def read_files(
 
 
 def _plan_delimited(
-    texts: Sequence[Text],
+    texts: Sequence[TextFile],
     delimiter: str | None,
     quote: str | None,
     nulls: Sequence[str],
@@ -200,7 +198,7 @@ def _plan_delimited(
     return schemas, grouped(pieces, partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
 
 
-def _plan_json(texts: Sequence[Text], partition_bytes: int) -> tuple[Schemas, list[Piece]]:
+def _plan_json(texts: Sequence[TextFile], partition_bytes: int) -> tuple[Schemas, list[Piece]]:
     by_file = {text.file: text for text in texts}
     planned = for_each_file(lambda file: plan_json(by_file[file], partition_bytes), [text.file for text in texts])
     untyped = [piece for one in planned for piece in one]

@@ -9,8 +9,6 @@ from typing import Literal
 from daskprep.errors import ConfigError
 from daskprep.sources.locations import File
 
-__all__ = ["Format", "common_format", "compression_of", "is_known"]
-
 Format = Literal["parquet", "csv", "tsv", "jsonl", "feather"]
 
 _FORMATS: dict[str, Format] = {

@@ -17,8 +17,6 @@ from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.base import Source, check_names, require_columns, rows_alone
 from daskprep.sources.object_cells import Cells, cell_kind
 
-__all__ = ["DaskSource", "PandasSource", "is_dask_frame", "is_frame", "table_from_pandas"]
-
 _SLICE_ROWS = 131_072
 # Media are converted a slice at a time, and one cell may take megabytes.
 _MEDIA_ROWS = 1_024

@@ -16,8 +16,6 @@ from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.base import Piece, Source, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
 
-__all__ = ["HuggingFaceSource", "is_dataset"]
-
 _SLICE_ROWS = 131_072
 # Media may be stored as paths alone, of which the bytes say nothing about what decoding them takes.
 _MEDIA_ROWS = 1_024

@@ -7,8 +7,6 @@ from typing import TypeVar
 
 from daskprep.sources.base import Piece
 
-__all__ = ["evenly", "grouped"]
-
 # Rows of few narrow columns take little memory as they are, but parsing gives each row more.
 _MOST_ROWS = 1 << 20
 

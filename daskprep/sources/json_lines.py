@@ -21,10 +21,8 @@ from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.sources.base import FilePiece
 from daskprep.sources.joining import evenly
 from daskprep.sources.json_types import NOTHING, JsonType, array_type, json_array, merged, settled, values_type
-from daskprep.sources.text import Text, in_blocks
+from daskprep.sources.text import TextFile, in_blocks
 from daskprep.storage.json_text import unique_keys
-
-__all__ = ["JsonPiece", "plan_json", "typed"]
 
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20
@@ -44,7 +42,7 @@ class JsonPiece(FilePiece):
     `schema` has the types of all columns; those in `mixed` hold values of several kinds, read as text.
     """
 
-    text: Text
+    text: TextFile
     start: int
     stop: int | None
     schema: pa.Schema
@@ -147,7 +145,7 @@ def _deep_lines(text: bytes) -> np.ndarray:
     return np.unique(line[levels > _MOST_LEVELS])
 
 
-def plan_json(text: Text, partition_bytes: int) -> list[JsonPiece]:
+def plan_json(text: TextFile, partition_bytes: int) -> list[JsonPiece]:
     """Cut a file at newlines into pieces of about `partition_bytes`, of which no types are known yet."""
     head, complete = text.head(_HEAD_BYTES)
     start = text.begin(head)
@@ -176,7 +174,7 @@ def typed(pieces: Sequence[JsonPiece], surveys: Sequence[tuple[int, dict[str, Js
     ]
 
 
-def _check_lines(text: Text, head: bytes, *, complete: bool) -> None:
+def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
     """Refuse JSON that is not in lines, which would read as rows by accident."""
     first, newline, _ = head.partition(b"\n")
     first = first.strip()
@@ -195,7 +193,7 @@ def _check_lines(text: Text, head: bytes, *, complete: bool) -> None:
         )
 
 
-def _line_starts(text: Text, targets: Sequence[int]) -> list[int]:
+def _line_starts(text: TextFile, targets: Sequence[int]) -> list[int]:
     starts: list[int] = []
     size = text.file.size or 0
     for target in targets:

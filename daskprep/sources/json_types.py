@@ -19,8 +19,6 @@ import pyarrow.types as pt
 from daskprep.sources.arrow_types import common_type
 from daskprep.sources.cell_text import cell_texts
 
-__all__ = ["JsonType", "NOTHING", "array_type", "json_array", "merged", "settled", "values_type"]
-
 JsonType = tuple[pa.DataType, bool]
 
 NOTHING: JsonType = (pa.null(), False)

@@ -20,8 +20,6 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.retries import ATTEMPTS, attempts_of, explain, patient, tried
 from daskprep.storage.urls import filesystem_of, public_name
 
-__all__ = ["File", "find_files", "for_each_file", "public_name", "reading"]
-
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MAGIC = re.compile(r"[*?\[]")
 _REMOTE_THREADS = 16

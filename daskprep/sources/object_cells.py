@@ -32,8 +32,6 @@ from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.media.cells import ACCEPTED_OBJECTS, Kind, is_pillow, is_tensor, object_cells
 from daskprep.sources.cell_text import SCALARS, cell_texts
 
-__all__ = ["Cells", "cell_kind"]
-
 _LISTS = (list, tuple, set, frozenset, np.ndarray, pd.Series)
 _BOOLEANS = (bool, np.bool_)
 _NUMBERS = (int, float, np.integer, np.floating)

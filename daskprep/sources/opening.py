@@ -14,8 +14,6 @@ from daskprep.sources.file_source import PARTITION_BYTES, read_files
 from daskprep.sources.frames import DaskSource, PandasSource, is_dask_frame
 from daskprep.sources.huggingface import HuggingFaceSource, is_dataset
 
-__all__ = ["as_source"]
-
 _ACCEPTED = (
     "a pandas or Dask DataFrame, a Hugging Face Dataset, a Source, or paths, globs, folders or URLs of Parquet, CSV, "
     "TSV, JSON lines, Feather or Arrow IPC files, one or a list of them"

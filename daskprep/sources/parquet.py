@@ -23,8 +23,6 @@ from daskprep.sources.columnar import Schemas, check_text, fitted
 from daskprep.sources.joining import grouped
 from daskprep.sources.locations import File, for_each_file, reading
 
-__all__ = ["ParquetPiece", "plan_parquet"]
-
 # Milliseconds to read 125,000 cells as codes and as strings, by distinct values (bytes of a cell in a file):
 # 10 (0.5): 1.0, 4.9; 1,000 (1.4): 1.8, 5.2; 27,000 (4.8): 4.2, 6.5; 81,000 (9.8): 16.5, 8.2; texts: 69, 39.
 _CODES_BELOW_BYTES = 6.0

@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-__all__ = ["cut_records", "first_record_end", "record_starts", "unclosed_quote"]
-
 _NEWLINE, _RETURN = 10, 13
 
 

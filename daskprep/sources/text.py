@@ -14,8 +14,6 @@ import pyarrow as pa
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.sources.locations import File, reading
 
-__all__ = ["BLOCK_BYTES", "Text", "byte_view", "codec_name", "in_blocks"]
-
 BLOCK_BYTES = 1 << 20
 _BOM = codecs.BOM_UTF8
 _UTF8 = "utf-8"
@@ -50,7 +48,7 @@ def _keeps_ascii(encoding: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Text:
+class TextFile:
     """A text file whose parts are read as UTF-8.
 
     Positions are bytes of the file where it can be cut (`can_cut`), and bytes of its UTF-8 text otherwise:

@@ -8,23 +8,23 @@ from typing import Any
 
 from daskprep.classes import RowCounts, largest_remainder
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.split.base import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Split
+from daskprep.split.base import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.columns import FixedSplit, HashSplit
 from daskprep.split.random import RandomSplit, StratifiedSplit
 from daskprep.split.times import DatetimeSplit, TimeCounts
 
 __all__ = [
     "DROPPED", "SPLITS", "TEST", "TRAIN", "VALIDATION", "DatetimeSplit", "FixedSplit", "HashSplit",
-    "PartitionAssignment", "RandomSplit", "RowCounts", "Split", "StratifiedSplit", "TimeCounts",
+    "PartitionAssignment", "RandomSplit", "RowCounts", "Splitter", "StratifiedSplit", "TimeCounts",
     "largest_remainder", "split_from_dict",
 ]  # fmt: skip
 
-SPLITS: dict[str, type[Split]] = {
+SPLITS: dict[str, type[Splitter]] = {
     split.type: split for split in (RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit)
 }
 
 
-def split_from_dict(data: Mapping[str, Any] | None) -> Split | None:
+def split_from_dict(data: Mapping[str, Any] | None) -> Splitter | None:
     """Make the split that `to_dict` described, None of None; unknown names are errors with a suggestion."""
     if data is None:
         return None

@@ -43,11 +43,6 @@ from daskprep.classes import Mask, RowCounts, largest_remainder
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
 
-__all__ = [
-    "DEFAULT_SHARES", "DROPPED", "MOST_EXAMPLES", "TEST", "TRAIN", "VALIDATION", "Assigned",
-    "PartitionAssignment", "ReadAgain", "Shares", "Split", "cut", "spread",
-]  # fmt: skip
-
 Assigned = NDArray[np.uint8]
 Shares = Sequence[float]
 ReadAgain = Callable[[Callable[[pa.Table, Mask | None], Any]], Sequence[Any]] | None
@@ -64,7 +59,7 @@ class PartitionAssignment(Protocol):
         """Return `TRAIN`, `VALIDATION`, `TEST` or `DROPPED` (where `keep` is False) for every row."""
 
 
-class Split(BaseEstimator, ABC):
+class Splitter(BaseEstimator, ABC):
     """What every split shares: parameters, checks, JSON. The module's docstring states the protocol.
 
     `probabilities` are the shares of train, validation and test, or of train and test. Another `seed`, a

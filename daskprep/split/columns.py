@@ -22,14 +22,12 @@ from daskprep.split.base import (
     Assigned,
     ReadAgain,
     Shares,
-    Split,
+    Splitter,
     cut,
 )
 
-__all__ = ["FixedAssignment", "FixedSplit", "HashAssignment", "HashSplit"]
 
-
-class FixedSplit(Split):
+class FixedSplit(Splitter):
     """A column says the split: 0, 1, 2, or train, validation (val, valid), test in any case.
 
     Any other value, and a missing one, is a `RejectedValueError` that names values and rows.
@@ -83,7 +81,7 @@ class FixedAssignment:
         return assigned if keep is None else np.where(keep, assigned, np.uint8(DROPPED))
 
 
-class HashSplit(Split):
+class HashSplit(Splitter):
     """The hash of a column's value says the split, so that a row stays in its split when data grows.
 
     Rows of one value (of one customer, say) stay together. The value counts in its string form: 1, 1.0 and

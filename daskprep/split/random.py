@@ -25,14 +25,12 @@ from daskprep.classes import (
 )
 from daskprep.errors import ColumnError
 from daskprep.permutation import Integers, make_key, permute
-from daskprep.split.base import DEFAULT_SHARES, TRAIN, VALIDATION, Assigned, ReadAgain, Shares, Split, cut, spread
-
-__all__ = ["ClassAssignment", "RandomAssignment", "RandomSplit", "StratifiedSplit"]
+from daskprep.split.base import DEFAULT_SHARES, TRAIN, VALIDATION, Assigned, ReadAgain, Shares, Splitter, cut, spread
 
 OnSmall = Literal["error", "train"]
 
 
-class RandomSplit(Split):
+class RandomSplit(Splitter):
     """Rows fall to train, validation and test at random, in exact numbers.
 
     Parameters
@@ -80,7 +78,7 @@ class RandomAssignment:
         return spread(table, keep, cut(permute(ranks, self.total, self.key), *self.ends))
 
 
-class StratifiedSplit(Split):
+class StratifiedSplit(Splitter):
     """Every class of a column is split at random in the same proportions, in exact numbers.
 
     Parameters

@@ -18,12 +18,10 @@ import pyarrow.compute as pc
 from daskprep.classes import Mask, OrderedCounts, data_changed, find_column, find_ranks, rejected_rows
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
-from daskprep.split.base import DEFAULT_SHARES, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Split, spread
-
-__all__ = ["DatetimeSplit", "TimeAssignment", "TimeCounts"]
+from daskprep.split.base import DEFAULT_SHARES, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
 
 
-class DatetimeSplit(Split):
+class DatetimeSplit(Splitter):
     """The oldest rows are for training, the next for validation, the newest for testing, in exact numbers.
 
     Rows of the same time go by row number. A time that cannot be read, and a missing one, is a

@@ -23,24 +23,6 @@ from daskprep.storage.retries import asking_again
 if TYPE_CHECKING:
     import zarr
 
-__all__ = [
-    "CHECKSUM_BYTES",
-    "HEADER_BYTES",
-    "MOST_CHUNK_BYTES",
-    "Compression",
-    "Output",
-    "chunk_buffers",
-    "check_header",
-    "chunk_name",
-    "decode_chunk",
-    "encode_chunk",
-    "folder_name",
-    "group_metadata",
-    "is_chunk",
-    "open_group",
-    "whole",
-]
-
 Compression: TypeAlias = Literal["lz4", "zstd", "none"]
 CHECKSUM_BYTES = 4
 

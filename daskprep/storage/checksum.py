@@ -8,8 +8,6 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["Buffer", "crc32c", "flat"]
-
 Buffer: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any] | pa.Buffer"
 
 

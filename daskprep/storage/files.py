@@ -18,8 +18,6 @@ from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.retries import attempts_of
 from daskprep.storage.urls import filesystem_of, public_name
 
-__all__ = ["Folder"]
-
 
 @dataclass(frozen=True, repr=False)
 class Folder:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any, NoReturn
 
-__all__ = ["parse_json", "unique_keys"]
-
 
 def parse_json(text: str | bytes) -> Any:
     """Return the value that a text holds; ValueError for NaN, a key that stands twice, and very deep nesting.

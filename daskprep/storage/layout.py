@@ -10,8 +10,6 @@ from typing import Any, get_args
 from daskprep.errors import ConfigError
 from daskprep.storage.arrays import MOST_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, whole
 
-__all__ = ["CACHE", "SPLITS", "Layout"]
-
 SPLITS = ("train", "validation", "test")
 CACHE = "cache"
 """The folder of decoded media within a version, which is no part of the dataset and may be removed at any time."""

@@ -21,8 +21,6 @@ import pyarrow as pa
 
 from daskprep.errors import CorruptDatasetError, StorageFullError
 
-__all__ = ["FULL", "NO_FILE", "GrowingFile", "LocalFiles"]
-
 NO_FILE = -1
 """Stands for the bytes of what has the name of a file and is a link, a pipe or a device, none of which is read."""
 

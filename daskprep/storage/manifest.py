@@ -14,8 +14,6 @@ from daskprep.storage.checksum import Buffer, crc32c, flat
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 
-__all__ = ["FORMAT", "MANIFEST", "FileEntry", "Manifest", "Receipt", "read_manifest"]
-
 MANIFEST = "manifest.json"
 FORMAT = 1
 _LIMIT_BYTES = 1 << 30

@@ -22,8 +22,6 @@ from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import read_manifest
 from daskprep.storage.tables import CELL_TYPE, column_types, decode_table, group_rows, read_footer
 
-__all__ = ["REMEDY", "Block", "BlockReader", "Files", "TablePiece", "in_threads", "read_block", "read_table"]
-
 REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
 
 _REMOTE_THREADS = 16

@@ -15,8 +15,6 @@ from daskprep.errors import StorageFullError
 from daskprep.storage.local_files import FULL
 from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
 
-__all__ = ["RemoteFiles", "explained"]
-
 _REMOVING_THREADS = 16
 # Names there hold no folders, and to make one could make a bucket.
 _WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"})

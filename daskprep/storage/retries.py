@@ -13,11 +13,6 @@ from typing import Any, TypeVar
 from daskprep.errors import ConfigError
 from daskprep.storage.local_files import FULL
 
-__all__ = [
-    "ATTEMPTS", "ask_once", "asking_again", "attempts_of", "explain", "is_passing", "patient", "reason_of", "tried",
-    "tried_once",
-]  # fmt: skip
-
 ATTEMPTS = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
 _PATIENCE = 60.0  # seconds after which nothing is begun again

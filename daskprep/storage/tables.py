@@ -16,19 +16,6 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import Compression
 from daskprep.storage.checksum import Buffer
 
-__all__ = [
-    "CELL_TYPE",
-    "REJECTS",
-    "REJECTS_SCHEMA",
-    "Columns",
-    "column_types",
-    "decode_table",
-    "encode_table",
-    "group_rows",
-    "read_footer",
-    "read_texts",
-]
-
 # A few bytes can tell of very many: what decodes to more than both of these is refused.
 _TEXT_BYTES = 256 << 20
 _TIMES_THE_FILE = 64

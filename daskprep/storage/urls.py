@@ -13,8 +13,6 @@ from fsspec.core import url_to_fs
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.retries import ask_once, tried_once
 
-__all__ = ["PROTOCOLS", "ReceivedPath", "check_own", "check_protocol", "filesystem_of", "public_name"]
-
 _PACKAGES = {
     "s3": "s3fs",
     "gs": "gcsfs",

@@ -27,10 +27,8 @@ from daskprep.writing.placement import SPLITS
 if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.media.decoding import MediaDecoder
-    from daskprep.streaming.plan import Plan
+    from daskprep.streaming.plan import StreamPlan
     from daskprep.writing.recipe import Recipe
-
-__all__ = ["Contents", "digest_of_stream", "mark_of", "names_of"]
 
 # Of each row, besides its outputs: its numbers in the split and in the source, and its place in the window.
 _ROW_BYTES = 24
@@ -101,7 +99,7 @@ class Contents:
         """Bytes of a row in a window."""
         return _ROW_BYTES + sum(output.stored_bytes for output in self.outputs)
 
-    def job(self, plan: Plan, digest: str) -> partitions.Job:
+    def job(self, plan: StreamPlan, digest: str) -> partitions.Job:
         """Return what is done with partitions; `digest` is that of the stream."""
         wanted = self.features
         groups = [tuple(output.name for output in group.outputs) for group in self.groups]
@@ -133,7 +131,7 @@ def names_of(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, 
     return tuple(chosen_names(columns, known, check))
 
 
-def digest_of_stream(recipe: Recipe, plan: Plan) -> str:
+def digest_of_stream(recipe: Recipe, plan: StreamPlan) -> str:
     """Return a digest of the rows of a stream and of what is made of them, the same in every process."""
     digest = hashlib.sha256()
     for name, data in sorted(state_files(recipe.describe(recipe.learned)).items()):

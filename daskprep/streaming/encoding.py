@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.features.media import MediaFeature
 
-__all__ = ["Encoding", "RankShare", "Rows", "Stretch", "encode_partition", "own_rows"]
-
 Rows: TypeAlias = Sequence[Carried]
 """One array for each group of outputs."""
 

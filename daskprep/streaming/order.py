@@ -13,8 +13,6 @@ from daskprep.loader.order import Blocks, Schedule
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.streaming.encoding import RankShare, Stretch
 
-__all__ = ["EpochWindows", "Order", "check_window", "share_of"]
-
 
 @dataclass(frozen=True)
 class Order:

@@ -21,13 +21,11 @@ if TYPE_CHECKING:
     from daskprep.balance import Balance
     from daskprep.features import Feature
     from daskprep.sources import Source
-    from daskprep.split import Split
-
-__all__ = ["Plan", "plan_stream"]
+    from daskprep.split import Splitter
 
 
 @dataclass(frozen=True)
-class Plan:
+class StreamPlan:
     """What each partition of a source gives.
 
     Attributes
@@ -69,10 +67,10 @@ def plan_stream(
     features: Mapping[str, Feature],
     learned: Mapping[str, Any],
     source: Source,
-    split: Split | None,
+    split: Splitter | None,
     balance: Balance | None,
     given: Collection[str],
-) -> Plan:
+) -> StreamPlan:
     """Find out what each partition gives; nothing is read where the numbers of rows tell.
 
     `given` names the features whose outputs are given: only these are told what lies in other partitions.
@@ -84,7 +82,7 @@ def plan_stream(
         name: feature for name, feature in assignment.features.items() if feature.around is not None and name in given
     }
     told, counted = assignment.counted(rows, assignment.told(rows), around)
-    plan = Plan(
+    plan = StreamPlan(
         assignment.dropping,
         source_columns(assignment.dropping, assignment.columns),
         told,

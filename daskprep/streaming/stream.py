@@ -36,8 +36,6 @@ from daskprep.writing.placement import SPLITS
 if TYPE_CHECKING:
     from daskprep.writing.recipe import Recipe
 
-__all__ = ["Stream"]
-
 FORMAT = 1
 _MOST_THREADS = 16
 

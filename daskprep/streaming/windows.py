@@ -16,7 +16,7 @@ import pyarrow as pa
 from daskprep.errors import ConfigError
 from daskprep.features.table import Surroundings
 from daskprep.loader.groups import Group
-from daskprep.loader.media import Cells, MediaRows
+from daskprep.loader.media import CellArray, MediaRows
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import StreamTimes
@@ -26,14 +26,12 @@ from daskprep.storage.arrays import ROW_ID
 from daskprep.streaming.encoding import Rows, Stretch
 from daskprep.streaming.order import EpochWindows, share_of
 
-__all__ = ["WindowBlocks", "WindowRows"]
-
 # What each thread works on, and what it finds when it is done with that.
 _PARTITIONS_PER_THREAD = 2
 _LOOK_SECONDS = 1.0
 
 
-class _Cells:
+class _WindowCells:
     """The cells of media in a window, as partitions brought them."""
 
     def __init__(self) -> None:
@@ -68,11 +66,11 @@ class _Cells:
 class _WindowMedia(MediaRows):
     """The images or sounds of one output in a window."""
 
-    def __init__(self, window: WindowRows, cells: _Cells) -> None:
+    def __init__(self, window: WindowRows, cells: _WindowCells) -> None:
         self._window = window
         self._cells = cells
 
-    def look(self, at: Integers) -> tuple[Cells | None, np.ndarray]:
+    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
         return self._cells, np.zeros(len(at), bool)
 
     def row_ids(self, at: Integers) -> Integers:
@@ -100,7 +98,7 @@ class WindowRows(ResidentBlock):
         self.row_numbers = np.empty(rows, np.int64)
         self.order = np.empty(rows, np.uint32)
         self._groups = list(groups)
-        self._cells = {group: _Cells() for group in groups if group.is_cells}
+        self._cells = {group: _WindowCells() for group in groups if group.is_cells}
         self.media = {group: _WindowMedia(self, cells) for group, cells in self._cells.items()}
         self._filled = 0
         self._given = 0

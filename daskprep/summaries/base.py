@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-__all__ = ["Summary", "SummaryT", "finite_doubles"]
-
 
 @dataclass(frozen=True)
 class Summary:

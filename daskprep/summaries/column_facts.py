@@ -9,21 +9,19 @@ from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.lengths import Lengths
 from daskprep.summaries.quantiles import Range
 
-__all__ = ["ColumnFacts", "Tally", "TextFacts"]
-
 
 @dataclass(frozen=True)
-class Tally(Summary):
+class NameCounts(Summary):
     """How many rows there are of each name."""
 
     rows: dict[str, int] = field(default_factory=dict)
 
-    def __add__(self, other: Tally) -> Tally:
+    def __add__(self, other: NameCounts) -> NameCounts:
         names = sorted(self.rows.keys() | other.rows.keys())
-        return Tally({name: self.rows.get(name, 0) + other.rows.get(name, 0) for name in names})
+        return NameCounts({name: self.rows.get(name, 0) + other.rows.get(name, 0) for name in names})
 
-    def __mul__(self, times: int) -> Tally:
-        return Tally({name: rows * times for name, rows in self.rows.items()} if times else {})
+    def __mul__(self, times: int) -> NameCounts:
+        return NameCounts({name: rows * times for name, rows in self.rows.items()} if times else {})
 
 
 @dataclass(frozen=True)
@@ -112,7 +110,7 @@ class ColumnFacts(Summary):
     items: DistinctValues = field(default_factory=DistinctValues)
     images: int = 0
     sounds: int = 0
-    others: Tally = field(default_factory=Tally)
+    others: NameCounts = field(default_factory=NameCounts)
     text: TextFacts = field(default_factory=TextFacts)
     spelled: DistinctValues = field(default_factory=DistinctValues)
     distinct: DistinctValues = field(default_factory=DistinctValues)

@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 from daskprep.summaries.base import Summary
 from daskprep.summaries.token_hash import token_hashes
 
-__all__ = ["KEPT_TEXTS", "DistinctValues"]
-
 # Of more distinct values those with the smallest hashes are kept: their share of all hashes tells how many there are,
 # with a standard error of 0.8 %. 256 KiB a column.
 _LIMIT = 1 << 14

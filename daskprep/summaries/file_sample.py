@@ -14,8 +14,6 @@ import pyarrow.compute as pc
 from daskprep.summaries.base import Summary
 from daskprep.summaries.token_hash import token_hashes
 
-__all__ = ["FileSample", "SampledFile"]
-
 
 class SampledFile(NamedTuple):
     """A file of the sample: its path, or "" and what was found in its bytes."""

@@ -9,8 +9,6 @@ from daskprep.summaries.base import Summary, SummaryT
 from daskprep.summaries.rejects import Rejects
 from daskprep.summaries.token_counts import TokenCounts
 
-__all__ = ["ColumnSummary", "FrameSummary"]
-
 
 @dataclass(frozen=True)
 class ColumnSummary(Summary, Generic[SummaryT]):

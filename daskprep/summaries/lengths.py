@@ -9,8 +9,6 @@ import numpy as np
 from daskprep.summaries.base import Summary
 from daskprep.summaries.multiset import between, kth, merged, no_integers, tallied
 
-__all__ = ["Lengths"]
-
 
 @dataclass(frozen=True, eq=False)
 class Lengths(Summary):

@@ -9,8 +9,6 @@ import numpy as np
 
 from daskprep.summaries.base import Summary, finite_doubles
 
-__all__ = ["Moments"]
-
 # Every double is an integer multiple of 2**-1074, so its square is one of 2**-2148.
 SUM_BITS = 1074
 SQUARE_BITS = 2 * SUM_BITS

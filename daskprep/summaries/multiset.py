@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 
-__all__ = ["between", "distinct", "kth", "merged", "no_integers", "tallied"]
-
 # Up to this many possible keys, counting into an array beats sorting.
 DENSE_KEYS = 1 << 22
 

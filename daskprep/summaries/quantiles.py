@@ -10,8 +10,6 @@ import numpy as np
 from daskprep.summaries.base import Summary, finite_doubles
 from daskprep.summaries.multiset import between, distinct, kth, merged, no_integers, tallied
 
-__all__ = ["Quantiles", "Range"]
-
 DISTINCT_LIMIT = 65_536
 # A bucket is what sign, exponent and the top 12 bits of the mantissa say.
 BUCKET_SHIFT = 52 - 12

@@ -10,8 +10,6 @@ import pyarrow.compute as pc
 
 from daskprep.summaries.base import Summary
 
-__all__ = ["Rejects"]
-
 SAMPLES = 5
 # A sample is shown in a warning and travels with every summary, so a huge cell is cut.
 SAMPLE_CHARACTERS = 200

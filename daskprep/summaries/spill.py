@@ -15,8 +15,6 @@ import pyarrow as pa
 from daskprep.errors import StorageFullError
 from daskprep.summaries.token_hash import token_hashes
 
-__all__ = ["SHARDS", "SpilledCounts", "shard_groups", "shard_numbers", "sharded", "spill"]
-
 # 256 shards of a billion distinct tokens are 4 million tokens each, which fit in memory again.
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SHARDS = 256

@@ -13,8 +13,6 @@ from daskprep.summaries.base import Summary
 from daskprep.summaries.spill import Entries, SpilledCounts, shard_groups, shard_numbers, sharded, spill
 from daskprep.summaries.token_order import byte_order
 
-__all__ = ["TokenCounts"]
-
 # Merging only collects chunks. Equal tokens are added up, which hashes every entry once, by `bounded` and, if
 # nobody calls it, when there are many entries; each time only if there are more than twice as many as after
 # the last time. So merging eight summaries costs one pass over their entries.

@@ -7,8 +7,6 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 
-__all__ = ["token_hashes"]
-
 # The multipliers and the increment of the SplitMix64 generator.
 FIRST = np.uint64(0xBF58476D1CE4E5B9)
 SECOND = np.uint64(0x94D049BB133111EB)

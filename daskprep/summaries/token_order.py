@@ -6,8 +6,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["byte_order"]
-
 _WORD_BYTES = 8
 
 

@@ -10,8 +10,6 @@ import numpy as np
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
 
-__all__ = ["made_up_columns"]
-
 _ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # of six different cells, some of them more frequent
 
 

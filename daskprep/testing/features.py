@@ -31,8 +31,6 @@ from daskprep.sources import Source, as_source
 from daskprep.summaries import ColumnSummary
 from daskprep.testing.columns import made_up_columns
 
-__all__ = ["check_feature"]
-
 _NAME = "x"
 _SHARED_PARAMETERS = ("missing_value_strategy", "fill_value", "invalid", "column")
 _GAP = 4  # every fourth cell is missing, where some are to be
@@ -100,7 +98,7 @@ def _run(name: str, feature: Feature, check: Callable[[], None]) -> None:
         ) from error
 
 
-class _Pieces(Source):
+class _TablePartitions(Source):
     """Tables in memory, each of which is a partition."""
 
     in_memory = True
@@ -141,16 +139,16 @@ class _Trial:
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
     def learn(self, pieces: Sequence[pa.Table]) -> Learned:
-        return learn_source(self.features, _Pieces(pieces))[_NAME]
+        return learn_source(self.features, _TablePartitions(pieces))[_NAME]
 
     def summarize(self, pieces: Sequence[pa.Table]) -> list[ColumnSummary]:
-        rows = Rows(_Pieces(pieces))
+        rows = Rows(_TablePartitions(pieces))
         question = functools.partial(summarize_columns, self.features)
         summaries = ask(rows, "scan", question, self.features, told=survey(rows, self.features))
         return [one.columns[_NAME] for one in summaries]
 
     def encode(self, pieces: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
-        return encode_source(self.features, {_NAME: learned}, _Pieces(pieces))
+        return encode_source(self.features, {_NAME: learned}, _TablePartitions(pieces))
 
     def decode(self, encoded: dict[str, np.ndarray], learned: Learned) -> pa.Array:
         outputs = {output: encoded[_NAME + output] for output in self.feature.outputs}

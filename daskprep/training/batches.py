@@ -11,14 +11,12 @@ from typing import Any, Protocol, runtime_checkable
 
 from daskprep.errors import ConfigError
 
-__all__ = ["Batches", "Source"]
-
 # A trainer holds the batch that it works on, and one ahead if it cannot ask how many there are.
 _MARKS = 3
 
 
 @runtime_checkable
-class Source(Protocol):
+class BatchSource(Protocol):
     """What a loader is to those who iterate over it: one iteration is one epoch, the next one after the last."""
 
     epoch: int
@@ -79,7 +77,7 @@ class Batches:
 
     def __init__(
         self,
-        source: Source,
+        source: BatchSource,
         processors: Sequence[Callable[[Any], Any]] = (),
         groups: Sequence[Callable[[Iterator[Any]], Iterable[Any]]] = (),
         collate: Callable[[Any], Any] | None = None,

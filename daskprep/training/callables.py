@@ -8,8 +8,6 @@ from typing import Any
 
 from daskprep.errors import ConfigError
 
-__all__ = ["check_callables", "resolve"]
-
 
 def check_callables(option: str, given: Any, allowed: Iterable[str]) -> None:
     """Refuse what can neither be called nor is the name of something that is allowed; nothing is imported."""

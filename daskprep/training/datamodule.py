@@ -7,13 +7,11 @@ from contextlib import contextmanager
 from typing import Any
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.training.batches import Batches, Source
+from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.callables import resolve
 from daskprep.training.manager import Manager
 from daskprep.training.prepared import Prepared, from_first_rank
 from daskprep.training.stages import ROLES, STAGES, Names, default_stages, role_of, roles_in, stage_of
-
-__all__ = ["DataModule"]
 
 Ranks = tuple[int | None, int | None]
 
@@ -90,7 +88,7 @@ class DataModule:
 
     def _check_shared(self, place: str, manager: Manager) -> None:
         trained = next(iter(self.managers["train"].values())).data
-        if place != "train" and isinstance(trained, Source) and manager.data is trained:
+        if place != "train" and isinstance(trained, BatchSource) and manager.data is trained:
             raise ConfigError(
                 f"{trained!r} is what trains, too, and would be gone on from where evaluation left it: give a function "
                 "that makes one"

@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
-from daskprep.training.batches import Source
+from daskprep.training.batches import BatchSource
 from daskprep.training.callables import check_callables
 from daskprep.training.stages import stages_of
 
 if TYPE_CHECKING:
     from daskprep.training.prepared import Prepared
-
-__all__ = ["Manager"]
 
 # Where rows for a role are, if nothing is said; rows to predict are in no split by nature.
 _SPLIT = {"train": "train", "val": "validation", "test": "test"}
@@ -137,10 +135,10 @@ class Manager:
 
     def open(
         self, role: str, prepared: Prepared, ranks: tuple[int | None, int | None], *, overfit: bool
-    ) -> tuple[Source, tuple[str, ...]]:
+    ) -> tuple[BatchSource, tuple[str, ...]]:
         """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
         found = prepared.result(self.data, ranks)
-        if isinstance(found, Source):
+        if isinstance(found, BatchSource):
             self._check_stream(found, role, ranks, overfit=overfit)
             return found, self.columns_to_remove
         return self._loader(self._split(role, found), role, ranks, overfit=overfit)
@@ -162,7 +160,7 @@ class Manager:
 
     def _loader(
         self, split: Split, role: str, ranks: tuple[int | None, int | None], *, overfit: bool
-    ) -> tuple[Source, tuple[str, ...]]:
+    ) -> tuple[BatchSource, tuple[str, ...]]:
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
@@ -195,7 +193,9 @@ class Manager:
                 )
         return [name for name in split.columns if name not in removed]
 
-    def _check_stream(self, stream: Source, role: str, ranks: tuple[int | None, int | None], *, overfit: bool) -> None:
+    def _check_stream(
+        self, stream: BatchSource, role: str, ranks: tuple[int | None, int | None], *, overfit: bool
+    ) -> None:
         given = {"batch_size": self.batch_size, "split": self.split, **self.options}
         packing, _ = self._packing()
         useless = [name for name, value in given.items() if value is not None] + ["Packing"] * (packing is not None)
@@ -219,7 +219,7 @@ def _tuple(given: Any) -> tuple[Any, ...]:
 def _check_data(data: Any, split: str | None) -> None:
     if split is not None and not isinstance(split, str):
         raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
-    if not isinstance(data, Dataset | Split | str | os.PathLike | Source) and not callable(data):
+    if not isinstance(data, Dataset | Split | str | os.PathLike | BatchSource) and not callable(data):
         raise ConfigError(
             f"data={data!r}: expected a split, a dataset or its path, a function that returns one of these, or a stream"
         )

@@ -11,9 +11,7 @@ import torch.distributed
 
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError, DaskprepError
-from daskprep.training.batches import Source
-
-__all__ = ["Prepared", "from_first_rank"]
+from daskprep.training.batches import BatchSource
 
 Ranks = tuple[int | None, int | None]
 
@@ -52,7 +50,7 @@ class Prepared:
         key = id(getattr(function, "__self__", None)), id(getattr(function, "__func__", function))
         if key not in self._results:
             found = _checked(function, function())
-            self._results[key] = function, None if isinstance(found, Source) else found
+            self._results[key] = function, None if isinstance(found, BatchSource) else found
         return self._results[key][1]
 
     def __getstate__(self) -> dict[str, Any]:
@@ -81,7 +79,7 @@ def from_first_rank(make: Callable[[], Any]) -> Any:
 
 
 def _is_function(data: Any) -> bool:
-    return callable(data) and not isinstance(data, Dataset | Split | str | os.PathLike | Source)
+    return callable(data) and not isinstance(data, Dataset | Split | str | os.PathLike | BatchSource)
 
 
 def _told(function: Callable[..., Any]) -> list[str]:
@@ -91,6 +89,6 @@ def _told(function: Callable[..., Any]) -> list[str]:
 
 
 def _checked(function: Callable[..., Any], found: Any) -> Any:
-    if isinstance(found, Dataset | Split | str | os.PathLike | Source):
+    if isinstance(found, Dataset | Split | str | os.PathLike | BatchSource):
         return found
     raise ConfigError(f"data: {function!r} returned {found!r}: expected a dataset, its path, a split, or a stream")

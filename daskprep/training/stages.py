@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping
 
 from daskprep.errors import ConfigError, did_you_mean
 
-__all__ = ["ROLES", "STAGES", "Names", "default_stages", "role_of", "roles_in", "stage_of", "stages_of"]
-
 ROLES = ("train", "val", "test", "predict")
 STAGES = ("fit", "validate", "test", "predict")
 

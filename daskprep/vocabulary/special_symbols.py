@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, did_you_mean
 
-__all__ = ["Role", "SpecialSymbols"]
-
 Role = Literal["padding", "unknown", "start", "stop"]
 ROLES: tuple[Role, ...] = get_args(Role)
 LUDWIG: dict[Role, str] = {"stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "<UNK>"}

@@ -12,8 +12,6 @@ import pyarrow.compute as pc
 
 from daskprep.summaries.token_hash import token_hashes
 
-__all__ = ["TokenIndex", "content_digest", "kept_index"]
-
 # What a process keeps: 8 bytes an entry besides the tokens.
 KEPT_INDEXES = 8
 
@@ -69,11 +67,11 @@ def content_digest(tokens: pa.StringArray) -> bytes:
 
 def kept_index(tokens: pa.StringArray, digest: bytes) -> TokenIndex:
     """Return the index of the tokens that have this digest, kept from an earlier call or built now."""
-    return _kept_index(_Content(digest, tokens))
+    return _kept_index(_TokenContent(digest, tokens))
 
 
 @dataclass(frozen=True)
-class _Content:
+class _TokenContent:
     """Tokens that count as equal to all others of the same digest."""
 
     digest: bytes
@@ -81,5 +79,5 @@ class _Content:
 
 
 @functools.lru_cache(maxsize=KEPT_INDEXES)
-def _kept_index(content: _Content) -> TokenIndex:
+def _kept_index(content: _TokenContent) -> TokenIndex:
     return TokenIndex(content.tokens)

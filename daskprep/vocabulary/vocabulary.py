@@ -22,8 +22,6 @@ from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols
 from daskprep.vocabulary.token_index import content_digest, kept_index
 
-__all__ = ["LARGE_VOCABULARY", "Vocabulary"]
-
 # Larger vocabularies are kept in Parquet files, not in JSON.
 LARGE_VOCABULARY = 100_000
 

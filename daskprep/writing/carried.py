@@ -11,8 +11,6 @@ import pyarrow.compute as pc
 
 from daskprep.media.decoding import STORED_TYPE
 
-__all__ = ["HEAPS", "Carried", "cells_of", "concatenated", "heaps_of", "take"]
-
 Carried: TypeAlias = np.ndarray | pa.StructArray
 
 HEAPS = STORED_TYPE.num_fields

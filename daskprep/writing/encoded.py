@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from daskprep.storage.files import Folder
     from daskprep.storage.layout import Layout
 
-__all__ = ["ROW_ID", "EncodedRows", "by_split", "encoded_name", "save_encoded"]
-
 ReadInto = Callable[[int, memoryview], None]
 Outputs = Iterable[tuple[str, Carried]]
 

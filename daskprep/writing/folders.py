@@ -13,8 +13,6 @@ from daskprep.errors import ConfigError, StorageFullError
 from daskprep.storage import Folder
 from daskprep.writing.versions import SCRATCH, digest_of
 
-__all__ = ["check_folders", "scratch_folder"]
-
 
 @contextlib.contextmanager
 def scratch_folder(version: Folder, given: str | None) -> Iterator[Folder]:

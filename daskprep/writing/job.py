@@ -40,7 +40,7 @@ from daskprep.writing.media import MediaColumns
 from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
 from daskprep.writing.passes import Encode, Place, Scan, Scanned, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
-from daskprep.writing.plan import CHECKPOINT, Plan, choose_layout
+from daskprep.writing.plan import CHECKPOINT, WritePlan, choose_layout
 from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.rejects import RejectsWriter, rejects_name
 from daskprep.writing.scratch import (
@@ -55,8 +55,6 @@ from daskprep.writing.versions import commit, digest_of
 
 if TYPE_CHECKING:
     from daskprep.features import Feature, Learned
-
-__all__ = ["WriteJob"]
 
 # One waits for the disk while another saves what was learned.
 _SAVING_THREADS = 2
@@ -82,7 +80,7 @@ class _Planned(NamedTuple):
     """
 
     saved: SavedLearned
-    plan: Plan
+    plan: WritePlan
     told: list[Surroundings]
     state: Future[_Files]
 
@@ -118,7 +116,7 @@ class WriteJob:
     def _space(self) -> str:
         """Say how much room the write takes, as far as it is known by now."""
         if intact(self.scratch, CHECKPOINT):
-            plan, _ = Plan.from_bytes(read_checked(self.scratch, CHECKPOINT))
+            plan, _ = WritePlan.from_bytes(read_checked(self.scratch, CHECKPOINT))
             # Once as scratch, parsed or encoded, and once as parts, which compression makes smaller.
             nbytes = 2 * sum(plan.layout.rows.values()) * plan.layout.row_bytes
         elif isinstance(self.source, FileSource):
@@ -209,13 +207,13 @@ class WriteJob:
         layout = choose_layout(
             recipe.features, learned, placement.rows, self.options.block_rows, self.options.compression
         )
-        plan = Plan(layout, placement, tuple(one.rejects for one in counted))
+        plan = WritePlan(layout, placement, tuple(one.rejects for one in counted))
         if not self._around:
             # It says that a write can go on from here: after the state, and after all scratch that the passes left.
             state = background.submit(self._save_checkpoint, plan, state)
         return _Planned(saved, plan, told, state)
 
-    def _save_checkpoint(self, plan: Plan, state: Future[_Files]) -> _Files:
+    def _save_checkpoint(self, plan: WritePlan, state: Future[_Files]) -> _Files:
         entries = state.result()
         with write_checked(self.scratch, CHECKPOINT) as write:
             write(plan.to_bytes(entries))
@@ -225,7 +223,7 @@ class WriteJob:
         """Return what an earlier write of this version had found out before it was killed, if all of it is whole."""
         if not intact(self.scratch, CHECKPOINT):
             return None
-        plan, entries = Plan.from_bytes(read_checked(self.scratch, CHECKPOINT))
+        plan, entries = WritePlan.from_bytes(read_checked(self.scratch, CHECKPOINT))
         if not all(self._is_kept(name, entry) for name, entry in entries.items()):
             return None
         rows = plan.placement.source_rows
@@ -236,7 +234,7 @@ class WriteJob:
         told = told_by_numbers(rows, None if self._places else self.recipe.split)
         return _Planned(self._saved(), plan, told, state)
 
-    def _usable(self, plan: Plan, number: int) -> bool:
+    def _usable(self, plan: WritePlan, number: int) -> bool:
         """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
         if plan.rejects[number] and not intact(self.scratch, rejects_name(number)):
             return False
@@ -372,7 +370,7 @@ class WriteJob:
             future.result()
         return [receipt for _, receipt in results]
 
-    def _write_fixed(self, plan: Plan, wanted: Set[str] | None = None) -> _Files:
+    def _write_fixed(self, plan: WritePlan, wanted: Set[str] | None = None) -> _Files:
         """Write the metadata of the arrays, or some of these files."""
         entries = {}
         for split in plan.layout.rows:
@@ -382,7 +380,7 @@ class WriteJob:
                     self._write_file(name, data, entries[name])
         return entries
 
-    def _write_rejects(self, plan: Plan, receipts: Sequence[Receipt]) -> _Files:
+    def _write_rejects(self, plan: WritePlan, receipts: Sequence[Receipt]) -> _Files:
         """Write the list of what could not be used: rows that were left out, and media that were filled."""
         filled = [one for receipt in receipts for one in receipt.filled]
         rejecting = [number for number, count in enumerate(plan.rejects) if count]

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from daskprep.features import Learned
     from daskprep.storage.files import Folder
 
-__all__ = ["SavedLearned"]
-
 # Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
 # them, so that the lock is held while they are read: those that come meanwhile wait, and need not read them again.
 _MOST_KEPT = 2

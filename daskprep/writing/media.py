@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from daskprep.media.decoding import Failure, MediaDecoder
     from daskprep.storage.arrays import Output
 
-__all__ = ["Filled", "MediaColumns"]
-
 
 class Filled(NamedTuple):
     """A row whose medium could not be decoded, so that a fill value stands for it."""

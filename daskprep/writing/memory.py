@@ -13,8 +13,6 @@ from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.file_source import PARTITION_BYTES
 
-__all__ = ["Ceiling", "bytes_of", "plan_source"]
-
 # Resident memory of a process that has imported what a write needs and done nothing yet, measured.
 PROCESS_BYTES = 250_000_000
 # What a task holds at most for each byte of its partition, measured on text alone, the worst case: raw cells, tokens,

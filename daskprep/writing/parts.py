@@ -9,23 +9,21 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage.arrays import chunk_name, encode_chunk
+from daskprep.storage.arrays import ROW_ID, chunk_name, encode_chunk
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.carried import Carried, concatenated
-from daskprep.writing.encoded import ROW_ID, EncodedRows
+from daskprep.writing.encoded import EncodedRows
 from daskprep.writing.media import Filled, MediaColumns
 
 if TYPE_CHECKING:
     from daskprep.storage.files import Folder
 
-__all__ = ["RECEIPTS", "Part", "PartWriter", "check_same", "read_receipts"]
-
 RECEIPTS = "receipts"
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class _PartRows:
     """The rows of a part, output by output in arrays that follow one another; `starts` tells where each begins."""
 
     starts: list[int]
@@ -93,11 +91,11 @@ class PartWriter:
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
         return len(self.rows.layout.part_range(part.split, part.number)), receipt
 
-    def _read(self, part: Part) -> _Pieces:
+    def _read(self, part: Part) -> _PartRows:
         arrays = self.rows.read_part(self.scratch, part.split, part.number)
-        return _Pieces([0], {name: [array] for name, array in arrays.items()})
+        return _PartRows([0], {name: [array] for name, array in arrays.items()})
 
-    def _cut(self, part: Part, made: Sequence[Mapping[str, Carried]]) -> _Pieces:
+    def _cut(self, part: Part, made: Sequence[Mapping[str, Carried]]) -> _PartRows:
         runs = self.rows.pieces_of(part.split, part.number)
         arrays = {
             column.name: [
@@ -105,9 +103,9 @@ class PartWriter:
             ]
             for column in self.rows.columns
         }
-        return _Pieces([0, *accumulate(run.rows for run in runs[:-1])], arrays)
+        return _PartRows([0, *accumulate(run.rows for run in runs[:-1])], arrays)
 
-    def _files(self, part: Part, pieces: _Pieces, filled: list[Filled]) -> Iterator[tuple[str, bytes, int]]:
+    def _files(self, part: Part, pieces: _PartRows, filled: list[Filled]) -> Iterator[tuple[str, bytes, int]]:
         """Give name, content and rows of each file, one at a time; add to `filled` what could not be decoded.
 
         Scalars and the cells of media go to one table.
@@ -130,7 +128,7 @@ class PartWriter:
                 name = f"{split}/arrays.zarr/{chunk_name(output, block)}"
                 yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(within)
 
-    def _tables(self, part: Part, pieces: _Pieces, filled: list[Filled]) -> Iterator[Columns]:
+    def _tables(self, part: Part, pieces: _PartRows, filled: list[Filled]) -> Iterator[Columns]:
         """Give the columns of the table of a part: all at once, or where files are read into it, block by block."""
         layout = self.rows.layout
         rows = layout.part_range(part.split, part.number)

@@ -43,10 +43,8 @@ from daskprep.writing.scratch import ScannedRows, intact, parsed_name, save_pars
 if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.features.base import Contract
-    from daskprep.split import Split
+    from daskprep.split import Splitter
     from daskprep.storage.files import Folder
-
-__all__ = ["Encode", "Place", "Scan", "Scanned", "placed_name", "scan_and_summarize"]
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ class Scanned(FrameSummary):
 def scan_and_summarize(
     features: Mapping[str, Contract],
     surveyed: Mapping[str, Contract],
-    split: Split | None,
+    split: Splitter | None,
     told: Surroundings,
     parsed: Parsed,
     table: pa.Table,

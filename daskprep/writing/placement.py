@@ -12,8 +12,6 @@ import numpy as np
 from daskprep.split import TEST, TRAIN, VALIDATION
 from daskprep.storage import layout
 
-__all__ = ["SPLITS", "Placement", "Run"]
-
 SPLITS = dict(zip(layout.SPLITS, (TRAIN, VALIDATION, TEST), strict=True))
 
 

@@ -17,8 +17,6 @@ from daskprep.writing.placement import Placement
 if TYPE_CHECKING:
     from daskprep.features import Feature, Learned
 
-__all__ = ["CHECKPOINT", "Plan", "choose_layout"]
-
 CHECKPOINT = "checkpoint.json"
 
 
@@ -42,7 +40,7 @@ def choose_layout(
 
 
 @dataclass(frozen=True)
-class Plan:
+class WritePlan:
     """Where rows lie, in scratch and in the dataset, and how many rejects partitions have."""
 
     layout: Layout
@@ -61,7 +59,7 @@ class Plan:
         return json.dumps(content).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> tuple[Plan, dict[str, FileEntry]]:
+    def from_bytes(cls, data: bytes) -> tuple[WritePlan, dict[str, FileEntry]]:
         """Return what `to_bytes` was given."""
         content = json.loads(data)
         state = {name: FileEntry(*entry) for name, entry in content["state"].items()}

@@ -23,9 +23,7 @@ from daskprep.writing.versions import digest_of
 if TYPE_CHECKING:
     from daskprep.balance import Balance
     from daskprep.features import Feature, Learned
-    from daskprep.split import Split
-
-__all__ = ["Options", "Recipe", "digest_of_write", "fingerprint_of"]
+    from daskprep.split import Splitter
 
 # Counts up when the same features and rows give other bytes than before, so that no version is taken for another.
 ENCODING = 1
@@ -39,7 +37,7 @@ class Recipe:
     """
 
     features: Mapping[str, Feature]
-    split: Split | None
+    split: Splitter | None
     balance: Balance | None
     fit_on: str
     learned: Mapping[str, Learned] | None

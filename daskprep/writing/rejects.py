@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.storage.files import Folder
 
-__all__ = ["RejectsWriter", "rejects_name", "rejects_of", "save_rejects"]
-
 _GROUP_ROWS = 131_072
 _SHOWN_CHARACTERS = 80
 

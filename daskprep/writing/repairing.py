@@ -20,8 +20,6 @@ from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.versions import check_committed, clean
 from daskprep.writing.write import rewrite
 
-__all__ = ["repair"]
-
 
 def repair(
     path: str | os.PathLike[str],

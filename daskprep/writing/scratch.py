@@ -11,23 +11,13 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.features.surroundings import Read, Rows
-from daskprep.features.table import Parsed, Unreadable
+from daskprep.features.table import Parsed, UnreadableCells
 from daskprep.sources.base import Piece, Source
 from daskprep.storage.checksum import crc32c
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract
     from daskprep.storage.files import Folder
-
-__all__ = [
-    "ScannedRows",
-    "ScratchSource",
-    "intact",
-    "parsed_name",
-    "read_checked",
-    "save_parsed",
-    "write_checked",
-]
 
 # What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
 # the source that the split or the balance reads.
@@ -105,7 +95,7 @@ def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table)
             columns[name.removeprefix(_PARSED)] = column
         elif name.startswith(_UNREADABLE):
             texts = column.drop_null()
-            unreadable[name.removeprefix(_UNREADABLE)] = Unreadable(np.flatnonzero(column.is_valid()), texts)
+            unreadable[name.removeprefix(_UNREADABLE)] = UnreadableCells(np.flatnonzero(column.is_valid()), texts)
     names = [name for name in table.column_names if name.startswith(_SOURCE)]
     source = table.select(names)
     if names:

@@ -18,8 +18,6 @@ from daskprep.writing.parts import RECEIPTS
 if TYPE_CHECKING:
     from daskprep.storage.files import Folder
 
-__all__ = ["SCRATCH", "check_committed", "choose_version", "clean", "commit", "digest_of", "tidy"]
-
 SCRATCH = "scratch"
 
 _DIGEST_DIGITS = 16

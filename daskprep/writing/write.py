@@ -12,8 +12,8 @@ from daskprep.features.fitting import located
 from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.storage import Folder
+from daskprep.storage.arrays import ROW_ID
 from daskprep.storage.manifest import Manifest
-from daskprep.writing.encoded import ROW_ID
 from daskprep.writing.folders import check_folders, scratch_folder
 from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
@@ -22,8 +22,6 @@ from daskprep.writing.versions import check_committed, choose_version, clean, ti
 
 if TYPE_CHECKING:
     from daskprep.features import Learned
-
-__all__ = ["Written", "rewrite", "write_source"]
 
 
 class Written(NamedTuple):

@@ -12,8 +12,8 @@ import daskprep as dp
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess
 from daskprep.column_types.rules import guess_feature
-from daskprep.media.images import encode_png
-from daskprep.summaries.column_facts import ColumnFacts, Tally, TextFacts
+from daskprep.media.pixels import encode_png
+from daskprep.summaries.column_facts import ColumnFacts, NameCounts, TextFacts
 
 SKIPPED = "skipped"
 
@@ -87,7 +87,7 @@ def test_reasons_say_what_the_column_holds(cells, reason):
 
 
 def test_cells_that_no_feature_reads_are_named_by_their_types():
-    facts = ColumnFacts(5, others=Tally({"map": 2, "duration": 3}))
+    facts = ColumnFacts(5, others=NameCounts({"map": 2, "duration": 3}))
     reason = "holds cells of type duration and map, which no feature reads: convert the column first"
     assert guess_feature("column", facts) == (None, reason)
 

@@ -17,7 +17,7 @@ from distributed import Client
 import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 from daskprep.media.reader import MediaReader
 from daskprep.storage import Folder
 

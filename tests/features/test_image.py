@@ -22,7 +22,7 @@ from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
 from daskprep.features.missing import dropped_rows, may_drop_rows
 from daskprep.features.table import read_column
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}
 

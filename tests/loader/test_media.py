@@ -30,7 +30,7 @@ from daskprep.loader.source import Need
 from daskprep.loader.times import LoaderTimes
 from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import AudioDecoder, ImageDecoder
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 from daskprep.media.reader import MediaReader
 from daskprep.storage import Folder
 

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import daskprep as dp
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
-from daskprep.loader.joining import Joiner, Padding, Place
+from daskprep.loader.joining import Joiner, PackingPosition, Padding
 
 PADDING = 0
 BLOCK = 7
@@ -68,7 +68,7 @@ def windows(ids: np.ndarray, size: int, most: int, first: int = 0) -> Iterator[t
 )
 def test_joined_rows_are_those_of_plain_python_from_every_place(documents, left, block_size, rows, size, most):
     ids, padding = padded(documents, 9, left=left), Padding(PADDING, left)
-    joiner = Joiner(block_size, rows, padding, Place())
+    joiner = Joiner(block_size, rows, padding, PackingPosition())
     batches = list(joiner.batches(windows(ids, size, most), drop_last=False))
     expected = rows_of(documents, block_size)
     found = [rows_in(batch, "tokens") for batch, _ in batches]
@@ -85,7 +85,7 @@ def test_pieces_of_a_large_window_are_joined_as_one():
     inside = np.arange(1_000) < lengths[:, None]
     ids = (rng.integers(1, 60_000, inside.shape) * inside).astype(np.uint16)
     assert ids.size > 2 * 2**18
-    joiner = Joiner(128, 16, Padding(PADDING), Place())
+    joiner = Joiner(128, 16, Padding(PADDING), PackingPosition())
     batches = [batch for batch, _ in joiner.batches([(ids, [700])], drop_last=False)]
     tokens, places = (np.concatenate([batch[name].ravel() for batch in batches]) for name in ("tokens", "position_ids"))
     total = lengths.sum()
@@ -101,8 +101,8 @@ def test_the_padding_id_inside_a_document_is_a_token():
 
 def test_a_place_is_never_before_documents_without_tokens():
     ids = padded([[1, 2], [], [], [3]], 2, left=False)
-    (_, place), _ = Joiner(2, 1, Padding(PADDING), Place()).batches(windows(ids, 1, 4), drop_last=False)
-    assert place == Place(3, 0)
+    (_, place), _ = Joiner(2, 1, Padding(PADDING), PackingPosition()).batches(windows(ids, 1, 4), drop_last=False)
+    assert place == PackingPosition(3, 0)
 
 
 # -- in the loader

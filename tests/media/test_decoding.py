@@ -16,7 +16,8 @@ from daskprep.media import decoding
 from daskprep.media.audio import AudioRecipe, decode_audio, encode_wav
 from daskprep.media.cells import media_cells
 from daskprep.media.decoding import STORED_TYPE, AudioDecoder, Failure, ImageDecoder, MediaDecoder
-from daskprep.media.images import ImageRecipe, decode_image, encode_png
+from daskprep.media.images import ImageRecipe, decode_image
+from daskprep.media.pixels import encode_png
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
 

@@ -15,16 +15,8 @@ from PIL import Image, ImageOps
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import images
-from daskprep.media.images import (
-    FORMATS,
-    ImageRecipe,
-    class_map,
-    decode_image,
-    encode_png,
-    image_size,
-    infer_size,
-    to_classes,
-)
+from daskprep.media.images import FORMATS, ImageRecipe, decode_image, image_size, infer_size
+from daskprep.media.pixels import class_map, encode_png, to_classes
 
 BILINEAR = Image.Resampling.BILINEAR
 

@@ -10,7 +10,7 @@ import pytest
 import daskprep as dp
 from daskprep.cli.program import main
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 
 LEVELS = [10, 20, 30]
 

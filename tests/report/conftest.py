@@ -12,7 +12,7 @@ import pytest
 import daskprep as dp
 from daskprep.dataset import Dataset
 from daskprep.media.audio import encode_wav
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 
 ROWS = 300
 NASTY = "<script>alert(1)</script>"

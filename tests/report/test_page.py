@@ -13,7 +13,7 @@ from PIL import Image
 import daskprep as dp
 from daskprep.display.words import cut
 from daskprep.errors import ConfigError
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 from daskprep.report.style import STYLE
 
 VOID = {"meta", "link", "img"}

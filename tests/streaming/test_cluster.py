@@ -19,7 +19,7 @@ import pytest
 from distributed import Client, LocalCluster, get_worker
 
 import daskprep as dp
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 from daskprep.sources import read_files
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]

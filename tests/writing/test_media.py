@@ -21,7 +21,7 @@ from PIL import Image as PillowImage
 import daskprep as dp
 from daskprep.errors import MediaError
 from daskprep.media.audio import encode_wav
-from daskprep.media.images import encode_png
+from daskprep.media.pixels import encode_png
 from daskprep.writing import parts
 from daskprep.writing.carried import cells_of, concatenated, heaps_of, take
 
