@@ -86,7 +86,8 @@ class ImageRecipe:
     Examples
     --------
     >>> import numpy as np
-    >>> from daskprep.media.images import ImageRecipe, decode_image, encode_png
+    >>> from daskprep.media.images import ImageRecipe, decode_image
+    >>> from daskprep.media.pixels import encode_png
     >>> grey = encode_png(np.array([[0, 65535]], dtype=np.uint16))
     >>> decode_image(grey, ImageRecipe(height=1, width=4, channels=2, resize_method="crop_or_pad")).tolist()
     [[[0, 0, 255, 255]], [[255, 255, 255, 255]]]
