@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import importlib
 import inspect
 import re
 import runpy
@@ -119,3 +121,13 @@ def test_names_are_told_from_what_is_said_of_them(given, names):
 
     function.__doc__ = f"Do.\n\nParameters\n----------\n{given}\n\nExamples\n--------\n>>> 1"
     assert documented(function) == names
+
+
+EXAMPLED = [path for path in sorted((ROOT / "daskprep").rglob("*.py")) if ">>>" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", EXAMPLED, ids=lambda path: path.stem)
+def test_examples_of_docstrings_print_what_stands_there(path: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+    assert not doctest.testmod(module).failed

@@ -46,11 +46,11 @@ def infer_features(
     Examples
     --------
     >>> import pandas as pd
-    >>> frame = pd.DataFrame({"price": ["1.5", "2", "n/a", "40"], "sold": [True, False, False, True], "shop": "Oslo"})
+    >>> frame = pd.DataFrame({"price": ["1.5", "2", None, "40"], "sold": [True, False, False, True], "shop": "Oslo"})
     >>> infer_features(frame)
     2 features, 1 skipped
     column  type     why
-    price   number   numbers from 1.5 to 40, as text: 4 distinct values in 4 rows, 25.0 % missing
+    price   number   numbers from 1.5 to 40, as text: 3 distinct values in 4 rows, 25.0 % missing
     sold    binary   booleans: 2 distinct values in 4 rows
     shop    skipped  constant: 'Oslo' in every row
     """

@@ -115,7 +115,7 @@ class Image(MediaFeature[LearnedImage]):
     --------
     >>> import numpy as np, pandas as pd
     >>> from daskprep import Image
-    >>> from daskprep.media.images import encode_png
+    >>> from daskprep.media.pixels import encode_png
     >>> black, white = (encode_png(np.full((4, 6), level, np.uint8)) for level in (0, 255))
     >>> frame = pd.DataFrame({"photo": [black, None, white]})
     >>> Image(width=2, height=1).fit_transform(frame)  # a missing image is the next one

@@ -113,7 +113,7 @@ class Loader(BatchIterator):
     >>> import tempfile, pandas as pd
     >>> import daskprep as dp
     >>> frame = pd.DataFrame({"price": [1.0, 2.0, 3.0], "sold": [True, False, True]})
-    >>> prep = dp.Preprocessor({"price": "number", "sold": "binary"})
+    >>> prep = dp.Preprocessor({"price": dp.Number(normalization=None), "sold": "binary"})
     >>> train = prep.fit_write(frame, tempfile.mkdtemp() + "/listings.dp")["train"]
     >>> for inputs, sold in train.loader(batch_size=2, shuffle=False, targets="sold"):
     ...     print(inputs["price"].tolist(), sold.tolist())

@@ -94,7 +94,7 @@ def object_cells(values: Iterable[object], kind: Kind) -> tuple[pa.StructArray, 
     >>> cells.to_pylist()
     [{'path': None, 'bytes': b'GIF89a', 'rate': None}, None, None]
     >>> unreadable
-    [Unreadable(row=1, what='float')]
+    [NotMedia(row=1, what='float')]
     """
     contents: list[_Content] = []
     unreadable: list[NotMedia] = []

@@ -145,7 +145,8 @@ class ImageDecoder(MediaDecoder):
     --------
     >>> import numpy as np
     >>> from daskprep.media.cells import media_cells
-    >>> from daskprep.media.images import ImageRecipe, encode_png
+    >>> from daskprep.media.images import ImageRecipe
+    >>> from daskprep.media.pixels import encode_png
     >>> from daskprep.media.reader import MediaReader
     >>> cells = media_cells([encode_png(np.full((4, 4), 200, np.uint8)), None, "/no/such.png"], "image")
     >>> decoder = ImageDecoder(MediaReader(), "fill", ImageRecipe(1, 2, 1), missing=(0,), broken=(128,))

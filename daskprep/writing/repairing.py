@@ -62,8 +62,8 @@ def repair(
     >>> frame, folder = pd.DataFrame({"price": [1.0, 2.0]}), tempfile.mkdtemp()
     >>> dataset = dp.Preprocessor({"price": "number"}).fit_write(frame, f"{folder}/a.dp")
     >>> _ = next(Path(folder).rglob("part-00000.parquet")).write_bytes(b"")
-    >>> [damage.problem for damage in dataset.damaged()]
-    ['has 0 bytes, not 682']
+    >>> [Path(damage.file).name for damage in dataset.damaged()]
+    ['part-00000.parquet']
     >>> dp.repair(f"{folder}/a.dp", frame).damaged()
     []
     """
