@@ -298,8 +298,12 @@ class Pipeline:
         idle = self._resident.idle(self._busy())
         last, is_over = planned.batches[-1], planned.batches[-1] == planned.given[-1]
         places = np.array([place for epoch, place in idle if epoch == planned.epoch and not is_over], np.int64)
-        needed = places[planned.schedule.needed(places, last + 1)].tolist() if len(places) else []
-        self._resident.release(key for key in idle if key[0] <= planned.epoch and key[1] not in needed)
+        needed = set(places[planned.schedule.needed(places, last + 1)].tolist()) if len(places) else set()
+        self._resident.release(
+            (epoch, place)
+            for epoch, place in idle
+            if epoch < planned.epoch or (epoch == planned.epoch and place not in needed)
+        )
         for epoch in [epoch for epoch in self._epochs if epoch < planned.epoch]:
             del self._epochs[epoch]
 
