@@ -27,11 +27,17 @@ _SMALL_BYTES = 1 << 22  # of all scalars of a split
 class FileBlock(ResidentBlock):
     """A block of a split in a slot."""
 
-    def __init__(self, slot: int, number: int, block_rows: int, arrays: dict[Group, np.ndarray], first: int) -> None:
+    def __init__(
+        self, made_by: FileBlocks, number: int, slot: int, arrays: dict[Group, np.ndarray], first: int
+    ) -> None:
         super().__init__(number, arrays, first)
         self.slot = slot
+        self._made_by = made_by
         self.order = np.empty(0, np.int64)
-        self._start = number * block_rows
+        self._start = number * made_by.split.layout.block_rows
+
+    def run(self, job: Callable[[], None]) -> None:
+        self._made_by.run(job, self.number)
 
     def at(self, within: slice | Integers) -> Integers:
         return self.order[within]
@@ -79,12 +85,13 @@ class FileBlocks:
             self._pool.grow()
         self._held += 1
         slot, number = self._pool.free.pop(), int(schedule.blocks.order[place])
-        block = FileBlock(slot, number, self.split.layout.block_rows, *self._pool.memory(slot))
+        block = FileBlock(self, number, slot, *self._pool.memory(slot))
         block.media = {
             group: StoredMedia(media, self.split.block(group.name, number)) for group, media in self._media.items()
         }
-        block.jobs = [self._job(job, number) for job in self._reads(block)]
-        block.jobs.append(lambda: self._set_order(block, schedule))
+        reads = self._reads(block)
+        self._times.blocks += len(reads) + len(block.media)
+        block.jobs = [*reads, lambda: self._set_order(block, schedule)]
         return block
 
     def release(self, block: FileBlock) -> None:
@@ -99,20 +106,17 @@ class FileBlocks:
     def _set_order(self, block: FileBlock, schedule: Schedule) -> None:
         block.order = schedule.blocks.rows_within(block.number)
 
-    def _job(self, read: Callable[[], None], number: int) -> Callable[[], None]:
-        def job() -> None:
-            began = time.perf_counter()
-            try:
-                read()
-            except Exception as error:
-                rows = self.split.layout.block_range(self.split.name, number)
-                if not hasattr(error, "__notes__"):  # it may be that of a table, which others wait for as well
-                    error.add_note(f'while rows {rows.start:,} to {rows.stop - 1:,} of "{self.split.name}" were read')
-                raise
-            self._times.reading += time.perf_counter() - began
-            self._times.blocks += 1
-
-        return job
+    def run(self, job: Callable[[], None], number: int) -> None:
+        """Do a job of a block; errors say which rows it has."""
+        began = time.perf_counter()
+        try:
+            job()
+        except Exception as error:
+            rows = self.split.layout.block_range(self.split.name, number)
+            if not hasattr(error, "__notes__"):  # it may be that of a table, which others wait for as well
+                error.add_note(f'while rows {rows.start:,} to {rows.stop - 1:,} of "{self.split.name}" were read')
+            raise
+        self._times.reading += time.perf_counter() - began
 
     def _reads(self, block: FileBlock) -> list[Callable[[], None]]:
         """Return what must be called, in any order, to fill the slot of a block: one call for each file."""

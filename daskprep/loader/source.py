@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from enum import IntEnum
@@ -54,7 +55,12 @@ class ResidentBlock:
         """Put the jobs to work."""
         # They know this block: to keep them would make a circle, which only a collection of garbage frees.
         jobs, self.jobs = self.jobs, []
-        self._loaded = [submit(job) for job in [*jobs, *(rows.load for rows in self.media.values())]]
+        jobs += [rows.load for rows in self.media.values()]
+        self._loaded = [submit(functools.partial(self.run, job)) for job in jobs]
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Do a job."""
+        job()
 
     def wait(self) -> None:
         """Wait until it is loaded; raise what went wrong."""

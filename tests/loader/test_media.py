@@ -24,7 +24,7 @@ from daskprep.loader import RandomCrop
 from daskprep.loader.cached import CachedBlocks, CachedMedia, Caching
 from daskprep.loader.files import FileBlocks, SlotPool
 from daskprep.loader.groups import Buffers, groups_of
-from daskprep.loader.media import Medium
+from daskprep.loader.media import Medium, StoredMedia
 from daskprep.loader.order import Blocks, Schedule
 from daskprep.loader.source import Need
 from daskprep.loader.times import LoaderTimes
@@ -597,3 +597,14 @@ def test_what_a_process_has_just_written_is_not_checked_again(photos, tmp_path, 
     loader = train.loader(48, row_ids=True, expand=False)
     assert len(given(loader)) == ROWS
     assert not loader.stats()["decoded"]
+
+
+@pytest.mark.parametrize("cache", [False, True])
+def test_errors_of_cells_say_which_rows_were_read(lazy, tmp_path, monkeypatch, cache):
+    def fail(media):
+        raise OSError("out of reach")
+
+    monkeypatch.setattr(StoredMedia, "load", fail)
+    with pytest.raises(OSError, match="out of reach") as caught:
+        list(lazy.loader(48, shuffle=False, cache=cache, cache_dir=tmp_path, prefetch_size=0))
+    assert caught.value.__notes__ == ['while rows 0 to 7 of "train" were read']
