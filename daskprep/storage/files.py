@@ -30,7 +30,7 @@ class Folder:
     Examples
     --------
     >>> from daskprep.storage import Folder
-    >>> folder = Folder.open("memory://listings.dp")
+    >>> folder = Folder.open("memory://a-folder-of-its-own")
     >>> folder.write("train/table/part-00000.parquet", b"PAR1", b"...")
     7
     >>> folder.sizes()
