@@ -7,9 +7,9 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask._task_spec import DataNode, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
+from daskprep.partitions.dask_internals import DataNode, Task, TaskRef
 from daskprep.partitions.graphs import unique
 
 

@@ -28,10 +28,27 @@ import dask.threaded
 
 # `Task` and `TaskRef` say which argument is a reference; plain tuples would replace any argument that happens to equal
 # a key, and dask.delayed costs 0.7 ms a task.
+from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.base import get_scheduler
 from dask.core import istask
-from dask.local import get_async
+from dask.local import get_async, get_sync
 from dask.optimization import cull
+from dask.system import CPU_COUNT
+
+__all__ = [
+    "CPU_COUNT",
+    "DataNode",
+    "List",
+    "Scheduler",
+    "Task",
+    "TaskRef",
+    "ask_workers",
+    "chosen_scheduler",
+    "executor_of",
+    "get_sync",
+    "needs_of_tasks",
+    "seceded",
+]
 
 Scheduler = Callable[..., Any]
 

@@ -10,13 +10,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from dask._task_spec import DataNode, Task, TaskRef
-from dask.local import get_sync
 from dask.optimization import cull
-from dask.system import CPU_COUNT
 
 from daskprep.errors import ConfigError
-from daskprep.partitions.dask_internals import needs_of_tasks
+from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef, get_sync, needs_of_tasks
 from daskprep.partitions.graphs import Layer, on_frame, on_piece, unique
 from daskprep.partitions.passes import Function
 from daskprep.partitions.schedulers import active_client, worker_error

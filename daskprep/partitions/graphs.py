@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from typing import Any
 
-from dask._task_spec import DataNode, List, Task, TaskRef
-
+from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
 
 Layer = dict[Any, Any]

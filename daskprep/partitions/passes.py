@@ -15,9 +15,9 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pyarrow as pa
-from dask._task_spec import DataNode, Task, TaskRef
 from dask.highlevelgraph import HighLevelGraph
 
+from daskprep.partitions.dask_internals import DataNode, Task, TaskRef
 from daskprep.partitions.graphs import GraphArgument, Layer, partition_layer, references, unique
 from daskprep.partitions.schedulers import Advance, compute, on_threads
 from daskprep.sources import Source

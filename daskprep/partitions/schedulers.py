@@ -15,13 +15,19 @@ from typing import Any
 import dask
 import dask.multiprocessing
 import dask.threaded
-from dask._task_spec import Task
 from dask.callbacks import Callback
-from dask.local import get_sync
-from dask.system import CPU_COUNT
 
 from daskprep.errors import DaskprepError, WorkerError
-from daskprep.partitions.dask_internals import Scheduler, ask_workers, chosen_scheduler, executor_of, seceded
+from daskprep.partitions.dask_internals import (
+    CPU_COUNT,
+    Scheduler,
+    Task,
+    ask_workers,
+    chosen_scheduler,
+    executor_of,
+    get_sync,
+    seceded,
+)
 
 # A worker answers at once; one that swaps may take long.
 _ANSWER_SECONDS = 120.0
