@@ -13,6 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 from hypothesis import settings
 
+from daskprep.partitions import block_arrays, feeding, graphs, passes, schedulers, tuple_tasks
 from daskprep.storage import retries
 
 # Examples are timed on machines that others share: a deadline would fail at random.
@@ -65,6 +66,17 @@ def cluster(_workers: Client) -> Client:
     # One that the test before had killed may still be starting.
     _workers.wait_for_workers(2)
     return _workers
+
+
+@pytest.fixture(params=["tasks", "tuples"])
+def task_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build graphs of Dask's own tasks, and again of the tuples that stand in where these are gone."""
+    if request.param == "tasks":
+        return
+    for module in (block_arrays, feeding, graphs, passes, schedulers):
+        for name in ("DataNode", "List", "Task", "TaskRef", "result_of"):
+            if hasattr(module, name):
+                monkeypatch.setattr(module, name, getattr(tuple_tasks, name))
 
 
 @pytest.fixture(autouse=True, scope="session")

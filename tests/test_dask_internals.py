@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import asyncio
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +19,7 @@ from distributed import Client, worker_client
 
 import daskprep
 from daskprep import partitions
-from daskprep.partitions import dask_internals, graphs
+from daskprep.partitions import dask_internals, feeding, graphs, tuple_tasks
 
 DOCUMENTED = {
     "dask",
@@ -70,6 +72,7 @@ def a_graph():
     }
 
 
+@pytest.mark.usefixtures("task_kind")
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "client"])
 def test_references_are_replaced_and_nothing_else_is(scheduler, client):
     x = (print, "y")
@@ -78,6 +81,7 @@ def test_references_are_replaced_and_nothing_else_is(scheduler, client):
     assert list(get(a_graph(), ["z", "x", "w"])) == [[x, "x", [x, y], y, None], x, []]
 
 
+@pytest.mark.usefixtures("task_kind")
 def test_tasks_need_what_they_refer_to():
     needs = dask_internals.needs_of_tasks(a_graph(), ["z"])
     assert needs.pop("x", []) == []  # which may be a task
@@ -89,6 +93,7 @@ def test_values_in_a_graph_are_no_tasks():
     assert dask_internals.needs_of_tasks(graph, ["x", "y"]) == {}
 
 
+@pytest.mark.usefixtures("task_kind")
 def test_arrays_of_blocks_are_read_where_they_are_used():
     arrays = partitions.blocks(
         "double",
@@ -101,9 +106,24 @@ def test_arrays_of_blocks_are_read_where_they_are_used():
     assert arrays[1:].sum().compute(scheduler="sync") == 22
 
 
+@pytest.mark.usefixtures("task_kind")
 def test_a_task_may_refer_to_what_a_cluster_holds(client):
     (future,) = client.get({"held": graphs.DataNode("held", [1, 2])}, ["held"], sync=False)
-    assert client.get({"sum": graphs.Task("sum", sum, graphs.TaskRef(future.key))}, "sum") == 3
+    assert client.get({"sum": graphs.Task("sum", sum, feeding.result_of(future))}, "sum") == 3
+
+
+def test_tuples_stand_in_where_tasks_are_gone():
+    code = """if True:
+        import sys, dask.array, dask.dataframe
+        module, sys.modules["dask._task_spec"] = sys.modules["dask._task_spec"], None
+        from daskprep import partitions
+        sys.modules["dask._task_spec"] = module
+        from daskprep.partitions import passes
+        print(passes.Task.__module__, partitions.run("add", lambda shared, i: shared + i, 1, [1, 2]))
+    """
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.split("\n")[0] == f"{tuple_tasks.__name__} [2, 3]"
+    assert graphs.Task.__module__ == "dask._task_spec"
 
 
 def test_the_scheduler_is_that_of_compute(client):

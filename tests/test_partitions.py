@@ -23,6 +23,8 @@ from daskprep.sources import as_source
 
 ROWS = 40
 
+with_both_kinds = pytest.mark.usefixtures("task_kind")
+
 
 @pytest.fixture
 def table() -> pd.DataFrame:
@@ -52,6 +54,7 @@ def test_fit_reads_each_partition_once(table, tmp_path, split):
     assert reads(tmp_path) == {"0": 1, "1": 1, "2": 1, "3": 1}
 
 
+@with_both_kinds
 def test_a_census_reads_each_partition_once_more(table, tmp_path):
     prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="ffill")}, split=dp.StratifiedSplit("c"))
     with dask.config.set(scheduler="sync"):
@@ -83,6 +86,7 @@ def test_encode_and_transform_are_lazy(table, tmp_path):
     assert reads(tmp_path) == {}
 
 
+@with_both_kinds
 def test_arrays_that_are_computed_together_read_each_partition_once(table, tmp_path):
     prep = dp.Preprocessor({"x": "number", "c": "category"}).fit(table)
     with dask.config.set(scheduler="sync"):
@@ -90,12 +94,14 @@ def test_arrays_that_are_computed_together_read_each_partition_once(table, tmp_p
     assert reads(tmp_path) == {"0": 1, "1": 1, "2": 1, "3": 1}
 
 
+@with_both_kinds
 def test_task_names_can_be_read(table):
     prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="ffill"), "c": "category"}).fit(table)
     names = {key_split(key) for key in graph_of(prep.encode(dd.from_pandas(table, npartitions=3)))}
     assert {"encode", "pick-x", "pick-c", "census", "exchange-census"} <= names
 
 
+@with_both_kinds
 def test_no_table_is_in_a_graph(table, tmp_path):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=10)
     prep = dp.Preprocessor({"x": "number", "c": "category"}).fit(table)
@@ -121,6 +127,7 @@ def test_known_row_counts_give_known_chunks(table, tmp_path):
     assert np.isnan(prep.encode(dd.from_pandas(table, npartitions=2))["x"].shape[0])
 
 
+@with_both_kinds
 def test_the_tree_has_few_tasks():
     frame = dd.from_pandas(pd.DataFrame({f"x{i}": np.arange(2000.0) for i in range(50)}), npartitions=200)
     sizes = []
@@ -134,6 +141,7 @@ def test_the_tree_has_few_tasks():
     assert sum(sizes) < 700
 
 
+@with_both_kinds
 def test_a_lazy_fill_from_neighbours_holds_few_partitions():
     alive, peak = set(), []
 
@@ -181,6 +189,7 @@ def source(request, table, tmp_path):
     return as_source(request.param(table, tmp_path))
 
 
+@with_both_kinds
 def test_each_tells_every_result_once_in_the_calling_thread(source):
     told, threads = [], set()
 
@@ -197,6 +206,7 @@ def test_each_tells_every_result_once_in_the_calling_thread(source):
     assert threads == {threading.get_ident()}
 
 
+@with_both_kinds
 def test_results_are_told_while_other_tasks_wait():
     log = []
     with dask.config.set(scheduler="sync"):
@@ -204,6 +214,7 @@ def test_results_are_told_while_other_tasks_wait():
     assert log == ["run", "told"] * 3
 
 
+@with_both_kinds
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_run_is_the_same_on_every_scheduler(scheduler):
     told = []
@@ -224,6 +235,7 @@ def test_a_scheduler_without_callbacks_tells_at_the_end():
     assert told == [2, 4]
 
 
+@with_both_kinds
 @pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
 def test_an_error_of_a_task_arrives_unchanged(scheduler):
     def fail(shared, i):
@@ -281,6 +293,7 @@ def test_an_interrupt_starts_no_more_threads(monkeypatch):
     assert len(calls) <= 3
 
 
+@with_both_kinds
 def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
     sizes, told = [], []
 
@@ -337,6 +350,7 @@ def test_no_cluster_no_import_of_distributed():
     assert answer.stdout.split("\n")[:2] == ["[2, 3] False", "False"]
 
 
+@with_both_kinds
 @pytest.mark.cluster
 def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
     told = []
@@ -351,6 +365,7 @@ def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
     assert partitions.worker_threads() == (2, 2)
 
 
+@with_both_kinds
 @pytest.mark.cluster
 def test_an_error_on_a_cluster_arrives_unchanged_and_cancels_the_rest(cluster, tmp_path):
     def fail(folder, i):
@@ -372,6 +387,7 @@ def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
     assert ran == [1]
 
 
+@with_both_kinds
 @pytest.mark.cluster
 def test_a_fold_on_a_cluster_sends_measures_alone(cluster, table):
     told = []
@@ -402,6 +418,7 @@ def test_tasks_of_a_cluster_may_run_tasks(cluster):
     assert cluster.gather(cluster.map(outer, [10, 20, 30])) == [([i, i + 1], [i, i + 1]) for i in (10, 20, 30)]
 
 
+@with_both_kinds
 def test_chained_tasks_get_what_they_need():
     needs = [[(0, "a")], [(0, "b"), (1, "a")], [], [(1, "b"), (0, "a"), (1, "b")]]
     given = partitions.chained(
@@ -410,6 +427,7 @@ def test_chained_tasks_get_what_they_need():
     assert given == [("w", [3]), ("x", [-3, 5]), ("y", []), ("z", [-5, 3, -5])]
 
 
+@with_both_kinds
 @pytest.mark.parametrize("scheduler", ["synchronous", "threads"])
 def test_chained_tasks_forget_what_nothing_needs_any_more(scheduler):
     alive = weakref.WeakSet()

@@ -3,7 +3,7 @@
 Relied on, each with a test in ``tests/test_dask_internals.py``:
 
 - ``dask._task_spec``: `Task`, `DataNode`, `TaskRef` and `List`, which Dask's specification of graphs describes, but no
-  public module has.
+  public module has. Where they are gone, `tuple_tasks` stands for them.
 - ``dask.base.get_scheduler`` tells what ``compute`` would use: the `get` of a client, one of Dask's own, or, of an
   executor, a partial of ``dask.local.get_async`` with its `submit` and its size.
 - ``dask.core.istask`` tells tasks from values, in graphs of both kinds.
@@ -25,15 +25,24 @@ from typing import Any
 
 import dask
 import dask.threaded
-
-# `Task` and `TaskRef` say which argument is a reference; plain tuples would replace any argument that happens to equal
-# a key, and dask.delayed costs 0.7 ms a task.
-from dask._task_spec import DataNode, List, Task, TaskRef
 from dask.base import get_scheduler
 from dask.core import istask
 from dask.local import get_async, get_sync
 from dask.optimization import cull
 from dask.system import CPU_COUNT
+
+# `Task` and `TaskRef` say which argument is a reference; plain tuples would replace any argument that happens to equal
+# a key, and dask.delayed costs 0.7 ms a task.
+try:
+    from dask._task_spec import DataNode, List, Task, TaskRef
+except ImportError:
+    from daskprep.partitions.tuple_tasks import DataNode, List, Task, TaskRef, result_of  # type: ignore[assignment]
+else:
+
+    def result_of(future: Any) -> Any:
+        """Return what stands for the result of a future, as an argument of a task."""
+        return TaskRef(future.key)
+
 
 __all__ = [
     "CPU_COUNT",
@@ -47,6 +56,7 @@ __all__ = [
     "executor_of",
     "get_sync",
     "needs_of_tasks",
+    "result_of",
     "seceded",
 ]
 

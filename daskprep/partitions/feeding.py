@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from dask.optimization import cull
 
 from daskprep.errors import ConfigError
-from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef, get_sync, needs_of_tasks
+from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef, get_sync, needs_of_tasks, result_of
 from daskprep.partitions.graphs import Layer, on_frame, on_piece, unique
 from daskprep.partitions.passes import Function
 from daskprep.partitions.schedulers import active_client, worker_error
@@ -168,7 +168,7 @@ class ClusterFeed(Feed):
         else:
             layer, part_key = self._graph.part(asked.number)
             run, part = on_frame, TaskRef(part_key)
-        layer[key] = Task(key, run, job.function, TaskRef(self._shared.key), asked.argument, part, list(job.columns))
+        layer[key] = Task(key, run, job.function, result_of(self._shared), asked.argument, part, list(job.columns))
         if asked.then is None:
             return [key], layer
         # Only this feed asks for it.

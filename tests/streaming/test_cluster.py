@@ -68,6 +68,7 @@ def expected(simple, path):
     return [batch["row_id"].numpy().copy() for batch in simple.stream(source, BATCH_SIZE, epochs=2, **OPTIONS)]
 
 
+@pytest.mark.usefixtures("task_kind")
 def test_a_cluster_gives_the_same_batches_as_threads(cluster, prep, parts, table, numbers, joined):
     frame = dd.from_pandas(table, npartitions=7, sort=False)
     for source in (parts, frame):
@@ -105,6 +106,7 @@ def test_workers_import_no_torch(cluster, prep, parts):
     assert set(cluster.run(lambda: "torch" in sys.modules).values()) == {False}
 
 
+@pytest.mark.usefixtures("task_kind")
 def test_no_future_is_left_however_it_ends(cluster, simple, parts):
     list(simple.stream(parts, 48, **OPTIONS))
     for _ in simple.stream(parts, 48, **OPTIONS):
