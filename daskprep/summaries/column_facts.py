@@ -89,7 +89,7 @@ class ColumnFacts(Summary):
         What lists of text hold.
     images, sounds : int
         Cells that are bytes of a medium, or structs of its bytes or path.
-    others : Tally
+    others : NameCounts
         Cells that no feature reads, by the name of their type.
     """
 

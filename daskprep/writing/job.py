@@ -71,7 +71,7 @@ class _Planned(NamedTuple):
     ----------
     saved : SavedLearned
         What was learned.
-    plan : Plan
+    plan : WritePlan
         What goes where.
     told : list of Surroundings
         What each partition must know to be encoded.
