@@ -62,7 +62,7 @@ class Stream(BatchIterator):
         in the source.
     window : str or int
         Bytes of encoded rows, such as "2GB", that are held at most: rows are shuffled within half of them while the
-        other half is made.
+        other half is made. Where a partition alone takes more than half, the rows of a batch may come on top.
     seed : int
         Chooses the order.
     drop_last : bool
