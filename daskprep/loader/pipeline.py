@@ -30,9 +30,9 @@ _REMOTE_THREADS = 32
 _WINDOW_BYTES = 32_000_000
 _MOST_BATCHES = 64
 _WINDOWS_AHEAD = 2
-# Where rows are decoded meanwhile, windows are small, as to touch new memory costs more than a window does; and more
-# of them, if they are, keep threads busy while what was decoded is written to the cache.
-_DECODED_BYTES = 8_000_000
+# Where rows are decoded or made meanwhile, windows are small, as to touch new memory costs more than a window does. If
+# they are decoded, more windows keep threads busy while what was decoded is written to the cache.
+_SMALL_BYTES = 8_000_000
 _DECODED_AHEAD = 4
 
 Epoch: TypeAlias = tuple[Schedule, range]
@@ -146,7 +146,7 @@ class Pipeline:
         self._left = self._ahead = (-1, range(0))  # what is to be planned, and what nothing was read for yet
         self._own = own
         row_bytes = max(1, sum(group.row_bytes for group in groups))
-        window_bytes = _DECODED_BYTES if settings.decodes else _WINDOW_BYTES
+        window_bytes = _SMALL_BYTES if settings.decodes or settings.whole_blocks else _WINDOW_BYTES
         self._most = max(1, min(_MOST_BATCHES, window_bytes // (own * row_bytes)))
         more = min(_DECODED_AHEAD, _WINDOW_BYTES // (self._most * own * row_bytes)) if settings.decodes else 0
         self._windows_ahead = max(_WINDOWS_AHEAD, more)

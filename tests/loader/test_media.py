@@ -524,7 +524,7 @@ def test_turns_outlast_a_thread_that_is_kept_waiting_once(tmp_path, monkeypatch)
 @pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
 def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, monkeypatch, nbytes, ahead):
     expected = given(train.loader(16, expand=False, row_ids=True, cache=False))
-    monkeypatch.setattr("daskprep.loader.pipeline._DECODED_BYTES", nbytes)
+    monkeypatch.setattr("daskprep.loader.pipeline._SMALL_BYTES", nbytes)
     monkeypatch.setattr("daskprep.loader.pipeline._DECODED_AHEAD", ahead)
     found = given(train.loader(16, expand=False, row_ids=True, cache=False))
     assert [row for row, _ in found] == [row for row, _ in expected]
