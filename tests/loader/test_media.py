@@ -362,7 +362,9 @@ def test_a_limit_holds_and_what_has_no_room_is_decoded_again(train, tmp_path):
 @pytest.mark.filterwarnings("ignore:This process.*is multi-threaded:DeprecationWarning")
 def test_workers_of_a_data_loader_fill_the_cache(train, context):
     loader = train.loader(48, row_ids=True, expand=False)
-    workers = DataLoader(loader, batch_size=None, num_workers=2, multiprocessing_context=context)
+    # A process that is spawned takes seconds to start: it stays for the second epoch.
+    options = {"multiprocessing_context": context, "persistent_workers": context == "spawn"}
+    workers = DataLoader(loader, batch_size=None, num_workers=2, **options)
     for _ in range(2):
         check(given(workers), by_row(train))
         # A block that one worker touches, and another is to see to, is left.

@@ -21,9 +21,14 @@ MESSAGE = r"{}/\S+: no room for this file of [\d,]+ bytes or more"
 
 
 @pytest.fixture(scope="module")
-def undisturbed(request, tmp_path_factory) -> Iterator[Any]:
-    with WRITER["writer_process"](shuffle=getattr(request, "param", None) == "shuffled") as writer:
-        yield WRITER["write_undisturbed"](writer, tmp_path_factory.mktemp("undisturbed"))
+def undisturbed_writes(tmp_path_factory) -> Iterator[Any]:
+    with WRITER["undisturbed_writes"](tmp_path_factory.mktemp("undisturbed")) as write:
+        yield write
+
+
+@pytest.fixture
+def undisturbed(request, undisturbed_writes) -> Any:
+    return undisturbed_writes(getattr(request, "param", "ordered"))
 
 
 def receipted(path: Path) -> dict[Path, tuple[int, int]]:

@@ -47,10 +47,15 @@ def check_rerun(undisturbed: Any, path: Path, step: Any, **how: Any) -> None:
     assert not differing, (step, differing)
 
 
-@pytest.fixture(scope="module", params=["ordered", "shuffled"])
-def undisturbed(request, tmp_path_factory) -> Iterator[Any]:
-    with WRITER["writer_process"](shuffle=request.param == "shuffled") as writer:
-        yield WRITER["write_undisturbed"](writer, tmp_path_factory.mktemp("undisturbed"))
+@pytest.fixture(scope="module")
+def undisturbed_writes(tmp_path_factory) -> Iterator[Any]:
+    with WRITER["undisturbed_writes"](tmp_path_factory.mktemp("undisturbed")) as write:
+        yield write
+
+
+@pytest.fixture(params=["ordered", "shuffled"])
+def undisturbed(request, undisturbed_writes) -> Any:
+    return undisturbed_writes(request.param)
 
 
 PLACES = ["scratch", "receipts", "table", "zarr.json", "arrays.zarr", "vocab", "metadata.json", "rejects", "manifest"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import importlib
 import itertools
 import json
@@ -154,6 +155,19 @@ def write_undisturbed(writer: WriterProcess, folder: Path) -> Undisturbed:
     return Undisturbed(writer, source, older, versions, files, steps, replaced.seconds)
 
 
+@contextlib.contextmanager
+def undisturbed_writes(folder: Path) -> Iterator[Callable[[str], Undisturbed]]:
+    """Give what writes "ordered" or "shuffled" datasets undisturbed, each once, and when it is asked for."""
+    with contextlib.ExitStack() as writers:
+
+        @functools.cache
+        def write(order: str) -> Undisturbed:
+            writer = writers.enter_context(writer_process(shuffle=order == "shuffled"))
+            return write_undisturbed(writer, folder / order)
+
+        yield write
+
+
 def content(folder: Path) -> dict[str, bytes | None]:
     """Return every file and folder below a folder, by name, with its bytes."""
     found = {file.relative_to(folder).as_posix(): file for file in folder.rglob("*")}
@@ -181,7 +195,7 @@ def make_source(folder: Path, rows: int = ROWS, files: int = FILES) -> list[Path
         }
     )
     table["day"] = table["day"].dt.strftime("%Y-%m-%d %H:%M:%S")
-    folder.mkdir()
+    folder.mkdir(parents=True)
     borders = np.linspace(0, rows, files + 1).astype(int).tolist()
     paths = [folder / f"{number}.parquet" for number in range(files)]
     for number, path in enumerate(paths):
