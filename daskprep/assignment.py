@@ -38,12 +38,15 @@ class Counted:
         What the columns of other partitions must know of it to be encoded, by feature.
     rejects : int
         Reasons for which rows are left out, if these are kept.
+    left_out : int
+        Rows that belong to no split, since a cell is missing or cannot be used.
     """
 
     rows: int
     counts: tuple[int, ...]
     edges: Mapping[str, Any] = field(default_factory=dict)
     rejects: int = 0
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -160,4 +163,5 @@ class Assignment:
         splits, repeats = self.assign(told, parsed, table)
         rejects = 0 if keep is None else keep(told, parsed, splits, repeats)
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
-        return Counted(len(splits), counts, edges_of(around, parsed, self.learned), rejects)
+        left_out = int(np.count_nonzero(splits == DROPPED))
+        return Counted(len(splits), counts, edges_of(around, parsed, self.learned), rejects, left_out)

@@ -88,7 +88,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     Returns
     -------
     dict
-        "features" by name, inputs first; "split"; "balance"; and "fit_on", if the configuration says it.
+        "features" by name, inputs first; "split"; "balance"; "targets", the names of the output features, if there are
+        any; and "fit_on", if the configuration says it.
         Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
 
     Examples
@@ -100,8 +101,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     ...   - {name: price, type: number}
     ... '''
     >>> arguments = read_config(text)
-    >>> arguments["features"]["city"], arguments["features"]["price"].normalization
-    (Category(most_common=100), None)
+    >>> arguments["features"]["city"], arguments["features"]["price"].normalization, arguments["targets"]
+    (Category(most_common=100), None, ['price'])
     """
     whole = _Section(_mapping(config if isinstance(config, Mapping) else _load(config)))
     whole.refuse({"prompt": REFUSED["prompt"]})
@@ -117,11 +118,13 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     preprocessing.refuse(REFUSED)
     misplaced = {kind: f"put it under defaults.{kind}.preprocessing" for kind in FEATURES}
     preprocessing.check_keys(_GLOBAL, REFUSED, misplaced)
-    arguments = {
+    arguments: dict[str, Any] = {
         "features": inputs | outputs,
         "split": _read_split(preprocessing),
         "balance": _read_balance(preprocessing, outputs),
     }
+    if outputs:
+        arguments["targets"] = list(outputs)
     fit_on = preprocessing.values.get("fit_on")
     if fit_on not in (None, "train", "all"):
         raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
@@ -133,8 +136,9 @@ def write_config(
     split: Splitter | None = None,
     balance: Balance | None = None,
     fit_on: Literal["train", "all"] = "train",
+    targets: Collection[str] = (),
 ) -> dict[str, Any]:
-    """Return the configuration that `read_config` reads back: all features are input features in it.
+    """Return the configuration that `read_config` reads back; targets are its output features.
 
     It is made of plain values. As YAML, write it with ``sort_keys=False``: the order of `special_symbols` is
     that of their ids.
@@ -144,8 +148,11 @@ def write_config(
         preprocessing["balance"] = balance.to_dict()
     if fit_on != "train":
         preprocessing["fit_on"] = fit_on
+    inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]
+    outputs = [_write_feature(name, features[name], _output_defaults(features[name].kind)) for name in targets]
     return {
-        "input_features": [_write_feature(name, feature) for name, feature in features.items()],
+        "input_features": inputs,
+        **({"output_features": outputs} if outputs else {}),
         "preprocessing": preprocessing,
     }
 
@@ -310,8 +317,14 @@ def _read_features(
             raise entry.error("name", "an earlier feature has this name too: give each feature its own name")
         seen.add(entry.feature)
         kind = _read_type(entry)
-        own = {"missing_value_strategy": "drop_row", **_LUDWIG_DEFAULTS.get(kind, {}), **_OUTPUT_DEFAULTS.get(kind, {})}
-        yield entry.feature, _read_feature(entry, kind, own if defaults is None else defaults[kind])
+        own = _output_defaults(kind) if defaults is None else defaults[kind]
+        yield entry.feature, _read_feature(entry, kind, own)
+
+
+def _output_defaults(kind: str) -> dict[str, Any]:
+    """Return the parameters that an output feature has where it says nothing else."""
+    drop = {"missing_value_strategy": "drop_row"}
+    return {**drop, **_LUDWIG_DEFAULTS.get(kind, {}), **_OUTPUT_DEFAULTS.get(kind, {})}
 
 
 def _read_type(entry: _Section) -> str:
@@ -365,13 +378,14 @@ def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
     return ""
 
 
-def _write_feature(name: str, feature: Feature) -> dict[str, Any]:
+def _write_feature(name: str, feature: Feature, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the entry of a feature: what is not as in `own`, or else as it is by default."""
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(
             f'feature "{name}": a configuration has no word for {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
-    defaults = _parameters(type(feature)()) | dict(_LUDWIG_DEFAULTS.get(feature.kind, {}))
+    defaults = _parameters(type(feature)()) | dict(_LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own)
     params = {
         key: _plain(value, f'feature "{name}": {key}')
         for key, value in _parameters(feature).items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from daskprep.display.words import count, cut, quoted, share
 from daskprep.features import Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
-from daskprep.features.missing import drops_missing
+from daskprep.features.missing import drops_missing, fills_all
 from daskprep.vocabulary import Vocabulary
 
 _MOST_TOKENS = 5
@@ -37,6 +37,7 @@ def describe(
     learned: Mapping[str, Learned],
     split: Any = None,
     balance: Any = None,
+    targets: Collection[str] = (),
 ) -> Description:
     """Return a table with a row for each feature: what is planned and, once learned, what was found.
 
@@ -52,7 +53,7 @@ def describe(
     """
 
     def row(name: str) -> Row:
-        planned = _plan_cells(name, features[name])
+        planned = _plan_cells(name, features[name], is_target=name in targets)
         return planned + _learned_cells(features[name], learned.get(name)) if learned else planned
 
     head = _PLANNED + _LEARNED if learned else _PLANNED
@@ -103,14 +104,14 @@ def _parameters(owner: Any) -> dict[str, Any]:
     return dict(owner.get_params(deep=False))
 
 
-def _plan_cells(name: str, feature: Feature) -> Row:
+def _plan_cells(name: str, feature: Feature, *, is_target: bool) -> Row:
     defaults, given = _parameters(type(feature)()), _parameters(feature)
     column = given.pop("column")
     title = cut(name)
     if column is not None:
         title += f" (column {_value(column)})"
     changed = [f"{key}={_value(value)}" for key, value in given.items() if not _same(value, defaults[key])]
-    return title, feature.kind, ", ".join(changed)
+    return title, feature.kind + ", target" * is_target, ", ".join(changed)
 
 
 def _same(value: Any, default: Any) -> bool:
@@ -130,7 +131,7 @@ def _learned_cells(feature: Feature, learned: Learned | None) -> Row:
 
 
 def _remedy(feature: Feature, learned: Learned) -> str:
-    if learned.fill_value is not None:
+    if fills_all(feature):
         return f"filled with {_value(learned.fill_value)}"
     return "dropped" if drops_missing(feature) else f"filled by {feature.missing_value_strategy}"
 

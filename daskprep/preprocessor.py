@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -18,7 +18,7 @@ from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.base import validate
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
@@ -28,7 +28,7 @@ from daskprep.features.table import naming, source_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.split import FixedSplit, Splitter, split_from_dict
-from daskprep.state import FORMAT, feature_params, read_state, restore, telling, write_state
+from daskprep.state import FORMAT, feature_params, read_state, restore, restored_targets, telling, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
 from daskprep.writing import Options, Recipe, plan_source, write_source
@@ -49,6 +49,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         is the feature of that kind with its defaults: "binary", "number", "category", "set", "bag", "sequence",
         "text", "timeseries", "vector", "date", "h3", "image", "audio". "auto" guesses a feature for every column of
         the frame that is learned from, as `infer_features` does, in one more pass over all its rows.
+    targets : str, iterable of str or None
+        Names of the features that a model is to predict. New rows need not have their columns, `transform` leaves them
+        out, and loaders and streams give them apart from the inputs.
     split : RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit or None
         Which rows are for training, validation and test. None: all rows are for training.
     balance : Oversample, Undersample or None
@@ -65,8 +68,10 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     ----------
     learned_ : dict of str to Learned
         What each feature learned.
+    targets_ : tuple of str
+        The names of the targets.
     feature_names_in_ : ndarray of str
-        The columns that are read.
+        The columns that the inputs read.
     inferred_ : InferredFeatures
         With "auto": the features that were guessed, the `reasons`, and the columns that were `skipped`.
 
@@ -84,12 +89,14 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         self,
         features: Mapping[str, Any] | Literal["auto"],
         *,
+        targets: str | Iterable[str] | None = None,
         split: Any = None,
         balance: Any = None,
         fit_on: Literal["train", "all"] = "train",
         scratch: str | None = None,
     ) -> None:
         self.features = features
+        self.targets = targets
         self.split = split
         self.balance = balance
         self.fit_on = fit_on
@@ -167,21 +174,29 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None:
         self.learned_: dict[str, Learned] = dict(learned)
         self.features_ = dict(features)
-        self.feature_names_in_ = np.asarray(source_columns(features), dtype=object)
+        self.targets_ = self._targets_among(features)
+        self.feature_names_in_ = np.asarray(source_columns(self._inputs), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
 
     def transform(self, frame: Any) -> Any:
-        """Return all outputs side by side in one 2-D table, named by `get_feature_names_out`.
+        """Return all inputs side by side in one 2-D table, named by `get_feature_names_out`: a row for every row.
 
         NumPy for pandas; a lazy Dask array for Dask frames and paths.
         """
         check_is_fitted(self)
-        return tabulate_source(self.features_, self.learned_, self._checked_source(frame))
+        if not self._inputs:
+            raise ConfigError("Preprocessor: all features are targets, so that there is nothing to transform")
+        return tabulate_source(self._inputs, self.learned_, as_source(frame, columns=source_columns(self._inputs)))
 
     def encode(self, frame: Any) -> dict[str, Any]:
-        """Return compact arrays by output: NumPy for pandas; lazy Dask arrays for Dask frames and paths."""
+        """Return compact arrays by output, with a row for every row of the frame.
+
+        NumPy for pandas; lazy Dask arrays for Dask frames and paths. Rows that have not the columns of all targets are
+        encoded without targets. No row is dropped: where a write would, a missing cell becomes `Learned.fill_value`.
+        """
         check_is_fitted(self)
-        return encode_source(self.features_, self.learned_, self._checked_source(frame))
+        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns))
+        return encode_source(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
@@ -253,7 +268,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
         features = self._features_for(frame, memory, storage_options, progress=progress)
-        return self._write(features, None, frame, path, options, memory, storage_options)
+        return self._write(features, frame, path, options, memory, storage_options)
 
     def write(
         self,
@@ -270,10 +285,13 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         progress: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Write a frame as a dataset by what was learned before, reading it once; see `fit_write`."""
+        """Write a frame as a dataset by what was learned before, reading it once; see `fit_write`.
+
+        Rows that have not the columns of all targets are written without targets.
+        """
         check_is_fitted(self)
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
-        return self._write(self.features_, self.learned_, frame, path, options, memory, storage_options)
+        return self._write(None, frame, path, options, memory, storage_options)
 
     def stream(
         self,
@@ -284,6 +302,8 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         **options: Any,
     ) -> Stream:
         """Return batches of tensors for torch, encoded while a model trains; nothing is written.
+
+        Rows that have not the columns of all targets are given without targets.
 
         Parameters
         ----------
@@ -304,11 +324,11 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
 
         check_is_fitted(self)
-        columns = self._columns(self.features_)
-        describe = functools.partial(self._state, self.features_)
-        recipe = Recipe(self.features_, self.split, self.balance, self.fit_on, self.learned_, describe)
-        source = as_source(frame, columns=columns, storage_options=storage_options)
-        return Stream(recipe, source, batch_size, **options)
+        features, source = self._new_rows(
+            lambda columns: as_source(frame, columns=columns, storage_options=storage_options),
+            assigning_columns(self.split, self.balance),
+        )
+        return Stream(self._recipe(features, self.learned_), source, batch_size, **options)
 
     @property
     def _scratch(self) -> Any:
@@ -316,35 +336,70 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def _write(
         self,
-        features: Mapping[str, Feature],
-        learned: Mapping[str, Learned] | None,
+        features: Mapping[str, Feature] | None,
         frame: Any,
         path: str | os.PathLike[str],
         options: Options,
         memory: str | int | None,
         storage_options: Mapping[str, Any] | None,
     ) -> Dataset:
+        """Learn features from a frame, or take those that were learned, and write it."""
         options.check()
-        columns = self._columns(features)
-        source = plan_source(frame, columns, memory, storage_options)
-        describe = functools.partial(self._state, features)
-        recipe = Recipe(features, self.split, self.balance, self.fit_on, learned, describe)
+
+        def read(columns: Sequence[str]) -> Source:
+            return plan_source(frame, columns, memory, storage_options)
+
+        if features is None:
+            chosen, source = self._new_rows(read, assigning_columns(self.split, self.balance))
+            recipe = self._recipe(chosen, self.learned_)
+        else:
+            source = read(self._columns(features))
+            recipe = self._recipe(features, None)
         written = write_source(recipe, source, Folder.open(path, storage_options), options)
         dataset = open_dataset(path, storage_options=storage_options, trusted=True)
         if written is not None:
             dataset.timings = written.seconds
-        if learned is None:
+        if features is not None:
             self._set_learned(features, dataset.learned if written is None else written.learned)
         return dataset
+
+    def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:
+        own = None if learned is None else {name: learned[name] for name in features}
+        describe = functools.partial(self._state, features)
+        return Recipe(features, self.split, self.balance, self.fit_on, own, describe, self._targets_among(features))
+
+    def _new_rows(
+        self, read: Callable[[list[str]], Source], others: Iterable[str] = ()
+    ) -> tuple[Mapping[str, Feature], Source]:
+        """Return features and what ``read(columns)`` gives: the inputs alone where a column of a target is missing."""
+        try:
+            return self.features_, read(source_columns(self.features_, others))
+        except ColumnError:
+            if not self.targets_:
+                raise
+            return self._inputs, read(source_columns(self._inputs, others))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` gives."""
         check_is_fitted(self)
-        names = [column_names(self.features_[name], name, one) for name, one in self.learned_.items()]
+        names = [column_names(feature, name, self.learned_[name]) for name, feature in self._inputs.items()]
         return np.asarray([name for part in names for name in part], dtype=object)
 
-    def _checked_source(self, frame: Any) -> Source:
-        return as_source(frame, columns=source_columns(self.features_))
+    @property
+    def _inputs(self) -> dict[str, Feature]:
+        """The features that are no targets."""
+        return {name: feature for name, feature in self.features_.items() if name not in self.targets_}
+
+    @property
+    def _target_names(self) -> list[str]:
+        given = [self.targets] if isinstance(self.targets, str) else self.targets
+        if not isinstance(given, Iterable | None) or not all(isinstance(name, str) for name in given or ()):
+            raise ConfigError(f"Preprocessor: targets must be names of features, not {self.targets!r}")
+        return list(dict.fromkeys(given or ()))
+
+    def _targets_among(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
+        """Return those of the targets that are among these features."""
+        return tuple(name for name in self._target_names if name in features)
 
     def _columns(self, features: Mapping[str, Feature]) -> list[str]:
         """Return the columns that features, split and balance read."""
@@ -372,7 +427,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             leave[self.split.column] = "says the split of each row"
         source = plan_source(frame, columns, memory, storage_options)
         with Progress(progress) as shown:
-            self.inferred_: InferredFeatures = infer_source(source, leave=leave, progress=shown)
+            self.inferred_: InferredFeatures = infer_source(source, self._target_names, leave, progress=shown)
         return self._checked(self.inferred_)
 
     def _checked_features(self) -> dict[str, Feature]:
@@ -409,6 +464,9 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
                 if name + output in outputs:
                     raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')
                 outputs[name + output] = name
+        for name in self._target_names:
+            if name not in features:
+                raise ConfigError(f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)}')
         return features
 
     # -- JSON
@@ -442,9 +500,11 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
             described[name] = {"type": feature.kind, "params": feature_params(name, feature)}
             if learned is not None:
                 described[name]["learned"] = learned[name].to_state()
+        targets = self._targets_among(features)
         return {
             "format": FORMAT,
             "features": described,
+            **({"targets": list(targets)} if targets else {}),
             "split": None if self.split is None else self.split.to_dict(),
             "balance": None if self.balance is None else self.balance.to_dict(),
             "fit_on": self.fit_on,
@@ -457,6 +517,7 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         with telling("the split, the balance or a feature"):
             prep = cls(
                 features,
+                targets=restored_targets(state, features) or None,
                 split=split_from_dict(state["split"]),
                 balance=balance_from_dict(state["balance"]),
                 fit_on=state["fit_on"],
@@ -481,12 +542,14 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
 
     def to_config(self) -> dict[str, Any]:
         """Return the Ludwig-style configuration that `from_config` reads."""
-        return write_config(self._checked_features(), self.split, self.balance, self.fit_on)
+        features = self._checked_features()
+        return write_config(features, self.split, self.balance, self.fit_on, self._targets_among(features))
 
     def _repr_html_(self) -> str:
         unknown = self.features == _AUTO and not hasattr(self, "features_")
         features = {} if unknown else self._checked_features()
-        return describe(features, getattr(self, "learned_", {}), self.split, self.balance).html()
+        learned, targets = getattr(self, "learned_", {}), self._targets_among(features)
+        return describe(features, learned, self.split, self.balance, targets).html()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         # Notebooks ask for this first, and scikit-learn's shows a diagram.

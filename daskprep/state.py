@@ -97,6 +97,16 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
     return features, learned
 
 
+def restored_targets(state: Mapping[str, Any], features: Mapping[str, Feature]) -> tuple[str, ...]:
+    """Return the names of the features that are targets; CorruptDatasetError for what is none of the features."""
+    targets = state.get("targets", [])
+    if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
+        raise CorruptDatasetError(
+            f"targets: {str(targets)[:_SHOWN]} are no features: it was altered since it was saved"
+        )
+    return tuple(dict.fromkeys(targets))
+
+
 @contextmanager
 def telling(what: str) -> Iterator[None]:
     """Turn whatever goes wrong with a part of a state that nobody saved into an error that names it."""

@@ -146,7 +146,8 @@ def test_dates_out_of_range_count_as_missing(as_frame):
     frame = as_frame(pd.DataFrame({"x": ["2024-02-30", "2024-02-29", "99999-01-01"]}))
     with pytest.warns(UserWarning, match="2 cells"):
         prep = dp.Preprocessor({"x": dp.Date(missing_value_strategy="drop_row")}).fit(frame)
-    assert np.asarray(prep.encode(frame)["x"])[:, :3].tolist() == [[2024, 2, 29]]
+    assert np.asarray(prep.encode(frame)["x"])[:, :3].tolist() == [[1970, 1, 1], [2024, 2, 29], [1970, 1, 1]]
+    assert np.asarray(prep.assign(frame)["split"]).tolist() == [255, 0, 255]
 
 
 def test_bytes_that_are_not_utf8_name_file_and_column(tmp_path):

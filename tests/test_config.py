@@ -68,7 +68,8 @@ def params_of(owner):
 
 def test_a_dict_gives_the_arguments_of_a_preprocessor():
     arguments = read_config(CONFIG)
-    assert list(arguments) == ["features", "split", "balance"]
+    assert list(arguments) == ["features", "split", "balance", "targets"]
+    assert arguments["targets"] == ["price"]
     assert list(arguments["features"]) == ["city", "review", "price"]
     assert params_of(arguments["features"]["city"]) == params_of(Category(column="town", most_common=100))
     assert params_of(arguments["split"]) == params_of(HashSplit("town", (0.8, 0.0, 0.2)))

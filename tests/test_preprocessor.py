@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 
@@ -12,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, RejectedValueError
 
 
 @pytest.fixture
@@ -228,7 +229,7 @@ def test_its_html_shows_what_was_learned(prep):
     assert "price" in clone(prep)._repr_html_()
 
 
-def test_rows_are_assigned_as_they_are_encoded():
+def test_rows_that_a_write_drops_are_assigned_to_no_split_and_encoded_all_the_same():
     frame = pd.DataFrame({"x": ["yes", "no", "q", "yes"], "y": [1.0, 2.0, 1.0, 99.0]})
     features = {
         "x": dp.Binary(missing_value_strategy="drop_row"),
@@ -237,7 +238,8 @@ def test_rows_are_assigned_as_they_are_encoded():
     with pytest.warns(UserWarning, match="'q'"):
         prep = dp.Preprocessor(features).fit(frame)
     assert prep.assign(frame)["split"].tolist() == [0, 0, 255, 255]
-    assert len(prep.encode(frame)["x"]) == 2
+    assert prep.encode(frame)["x"].tolist() == [1, 0, 1, 1]
+    assert prep.decode(prep.encode(frame))["y"].tolist() == pytest.approx([1, 2, 1, 99])
 
 
 def test_rows_that_were_learned_from_are_never_assigned_to_test():
@@ -262,7 +264,9 @@ def test_rows_left_out_by_one_feature_do_not_disturb_another():
     frame = pd.DataFrame({"a": [1.0, 2.0, -5.0], "c": ["x", "y", None]})
     features = {"a": dp.Number(normalization="log1p"), "c": dp.Category(missing_value_strategy="drop_row")}
     prep = dp.Preprocessor(features).fit(frame)
-    np.testing.assert_allclose(prep.encode(frame)["a"], np.log1p([1, 2]), rtol=1e-6)
+    np.testing.assert_allclose(prep.encode(frame[:2])["a"], np.log1p([1, 2]), rtol=1e-6)
+    with pytest.raises(RejectedValueError, match="-5 has no log1p"):
+        prep.encode(frame)
 
 
 def test_columns_that_no_feature_reads_may_be_anything(tmp_path):
@@ -307,3 +311,36 @@ def test_a_name_that_is_no_string_is_refused(table):
 def test_a_scratch_folder_is_made_and_left_empty(table, tmp_path):
     dp.Preprocessor({"city": "category"}, scratch=str(tmp_path / "new")).fit(table)
     assert list((tmp_path / "new").iterdir()) == []
+
+
+FALLBACKS = {
+    "number": (dp.Number(normalization=None), [1.0, 2.0, 6.0], 3.0),
+    "category": (dp.Category(), ["a", "b", "b"], "b"),
+    "binary": (dp.Binary(), ["no", "yes", "yes"], "yes"),
+    "set": (dp.Set(), ["a b", "b", "b"], ["<UNK>"]),
+    "text": (dp.Text(), ["one two", "two", "two"], "<UNK>"),
+    "text_both": (dp.Text(level="both"), ["one two", "two", "two"], "<UNK>"),
+    "date": (dp.Date(), ["2020-02-01", "2021-03-04", "2021-03-04"], pd.Timestamp("1970-01-01")),
+    "h3": (dp.H3(), [595278777979797503] * 3, 576495936675512319),
+    "timeseries": (dp.Timeseries(padding_value=-1), ["1 2", "3 4", "5 6"], [-1.0, -1.0]),
+    "window": (dp.Timeseries(window_size=2, padding_value=-1), [1.0, 2.0, 3.0], [-1.0, -1.0]),
+    "vector": (dp.Vector(), ["1 2", "3 4", "5 6"], [0.0, 0.0]),
+}
+
+
+@pytest.mark.parametrize("strategy", ["drop_row", "ffill", "bfill"])
+@pytest.mark.parametrize("kind", FALLBACKS)
+def test_a_row_without_neighbours_takes_a_fallback_that_counts_in_no_statistic(kind, strategy):
+    feature, cells, fallback = FALLBACKS[kind]
+    feature = clone(feature).set_params(missing_value_strategy=strategy)
+    whole = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
+    gaps = pd.DataFrame({"x": pd.Series([*cells, None], dtype=object)})
+    prep = dp.Preprocessor({"x": feature}, split=None).fit(whole)
+    [given] = prep.decode(prep.encode(gaps[3:]))["x"].tolist()
+    assert (given.tolist() if isinstance(given, np.ndarray) else given) == fallback
+    again = dp.Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict())))
+    for output, rows in prep.encode(gaps[3:]).items():
+        np.testing.assert_array_equal(again.encode(gaps[3:])[output], rows)
+    if strategy == "drop_row":
+        counted = dp.Preprocessor({"x": feature}, split=None).fit(gaps).learned_["x"]
+        assert dataclasses.replace(counted, missing=0, seen=0) == prep.learned_["x"]

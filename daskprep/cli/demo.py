@@ -80,10 +80,10 @@ def _show(folder: Path) -> None:
     write_rows(decoded_tables(dataset["train"], rows=3), "csv", None)
     click.echo()
     click.echo(f'>>> loader = daskprep.open_dataset("{path}")["train"].loader(batch_size=64)')
-    click.echo(">>> batch = next(iter(loader))")
+    click.echo(">>> inputs, sold = next(iter(loader))")
     # The loader's threads end with its iterator.
-    for batch in dataset["train"].loader(batch_size=64):
-        for name, tensor in batch.items():
+    for inputs, sold in dataset["train"].loader(batch_size=64):
+        for name, tensor in {**inputs, "sold": sold}.items():
             click.echo(f"{name:8} {str(tensor.dtype).removeprefix('torch.'):8} {tuple(tensor.shape)}")
         break
 

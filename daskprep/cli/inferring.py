@@ -16,6 +16,7 @@ from daskprep.cli.options import (
     one_or_list,
     quiet_option,
     storage_options,
+    target_option,
     worker_options,
 )
 
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Guess what columns are, as a configuration.")
 @data_argument
-@click.option(
-    "--target", "targets", multiple=True, metavar="COLUMN", help="What a model is to predict; may be given again."
-)
+@target_option
 @worker_options
 @storage_options
 @quiet_option
@@ -71,13 +70,12 @@ def _as_yaml(found: InferredFeatures, targets: Sequence[str]) -> str:
     """Return a configuration with a comment for each column."""
     from daskprep.config import write_config
 
-    config = write_config(found, dp.RandomSplit())
-    entries = {entry["name"]: _commented(entry, found.reasons[entry["name"]]) for entry in config["input_features"]}
-    inputs = [text for name, text in entries.items() if name not in targets]
+    config = write_config(found, dp.RandomSplit(), targets=list(dict.fromkeys(targets)))
     skipped = [f"# Left out: {line_of(f'{name}: {reason}')}\n" for name, reason in found.skipped.items()]
-    parts = ["input_features:", " []\n" if not inputs else "\n", *inputs]
-    if targets:
-        parts += ["output_features:\n", *(entries[name] for name in dict.fromkeys(targets))]
+    parts = []
+    for key in ("input_features", "output_features"):
+        entries = [_commented(entry, found.reasons[entry["name"]]) for entry in config.get(key, [])]
+        parts += [f"{key}:\n", *entries] if entries else [f"{key}: []\n"] * (key in config)
     parts += [*skipped, "# Which rows are for training; split: null trains on all of them.\n"]
     return "".join([*parts, _dumped({"preprocessing": config["preprocessing"]})])
 

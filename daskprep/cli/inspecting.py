@@ -64,7 +64,7 @@ def _as_text(dataset: dp.Dataset) -> str:
     from daskprep.description import describe
 
     prep = dp.Preprocessor.from_dataset(dataset)
-    learned = describe(dataset.features, dataset.learned, prep.split, prep.balance).text()
+    learned = describe(dataset.features, dataset.learned, prep.split, prep.balance, dataset.targets).text()
     return f"{dataset!r}\n\n{learned}"
 
 
@@ -83,6 +83,7 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
         "rejected_rows": dataset.rejects().num_rows,
         "split": None if prep.split is None else prep.split.to_dict(),
         "balance": None if prep.balance is None else prep.balance.to_dict(),
+        "targets": list(dataset.targets),
         "features": {name: _feature(dataset, name) for name in dataset.features},
         "outputs": {one.name: {"dtype": one.dtype, "shape": list(one.shape)} for one in layout.outputs},
         "vocabularies": {

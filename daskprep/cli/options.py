@@ -57,6 +57,9 @@ trusted_option = click.option(
     "--trusted", is_flag=True, help="Let the dataset name files and URLs anywhere: you trust who made it."
 )
 quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bars and no summary.")
+target_option = click.option(
+    "--target", "targets", multiple=True, metavar="COLUMN", help="What a model is to predict; may be given again."
+)
 data_argument = click.argument("data", nargs=-1, required=True, type=click.Path())
 dataset_argument = click.argument("dataset", metavar="DATASET", type=click.Path())
 

@@ -19,6 +19,7 @@ from daskprep.cli.options import (
     one_or_list,
     quiet_option,
     storage_options,
+    target_option,
     worker_options,
 )
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 @click.option("--shuffle", is_flag=True, help="Write the rows of each split in a random order.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the random order.")
 @bytes_option("--memory", help='The most that all processes may hold together, such as "2GB".')
+@target_option
 @worker_options
 @click.option("--skip-save", is_flag=True, help="Learn, print what was learned, and write nothing.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, with rows, bytes and memory, and do nothing.")
@@ -49,6 +51,7 @@ def preprocess(
     shuffle: bool,
     seed: int,
     memory: int | None,
+    targets: Sequence[str],
     scheduler: str | None,
     workers: int | None,
     skip_save: bool,
@@ -63,7 +66,7 @@ def preprocess(
 
     \b
     daskprep preprocess listings.yaml listings.csv -o listings.dp
-    daskprep preprocess auto 'sales/*.parquet' -o sales.dp --memory 4GB --workers 4
+    daskprep preprocess auto 'sales/*.parquet' --target sold -o sales.dp --memory 4GB --workers 4
     daskprep infer a.csv | daskprep preprocess - a.csv -o a.dp
     daskprep preprocess listings.yaml listings.csv -o listings.dp --dry-run
     daskprep preprocess c.yaml s3://b/a.csv -o s3://b/a.dp --storage-option anon=true
@@ -75,7 +78,7 @@ def preprocess(
         raise click.UsageError("say with -o DATASET where to write, or give --skip-save or --dry-run")
     with on_workers(scheduler, workers):
         progress = False if quiet else None
-        prep = _preprocessor(config, data, storage_options, progress)
+        prep = _preprocessor(config, data, targets, storage_options, progress)
         source = _source(prep, data, memory, storage_options)
         if dry_run:
             _print_plan(prep, source, output)
@@ -98,11 +101,17 @@ def preprocess(
 
 
 def _preprocessor(
-    config: str, data: Sequence[str], storage_options: Mapping[str, Any] | None, progress: bool | None
+    config: str,
+    data: Sequence[str],
+    targets: Sequence[str],
+    storage_options: Mapping[str, Any] | None,
+    progress: bool | None,
 ) -> dp.Preprocessor:
     if config == "auto":
-        features = inferred_features(data, storage_options, progress=progress)
-        return dp.Preprocessor(features, split=dp.RandomSplit())
+        features = inferred_features(data, storage_options, targets, progress=progress)
+        return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit())
+    if targets:
+        raise click.UsageError('--target is for "auto": in a configuration, targets are its output_features')
     if config == "-":
         return dp.Preprocessor.from_config(sys.stdin.read())
     # A text would be taken for YAML where its end is not that of a file's name.
@@ -128,7 +137,7 @@ def _features(prep: dp.Preprocessor) -> Mapping[str, Feature]:
 def _print_learned(prep: dp.Preprocessor) -> None:
     from daskprep.description import describe
 
-    click.echo(describe(prep.features_, prep.learned_, prep.split, prep.balance).text())
+    click.echo(describe(prep.features_, prep.learned_, prep.split, prep.balance, prep.targets_).text())
 
 
 def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> None:
@@ -138,4 +147,4 @@ def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> No
     estimate = Estimate.of(_features(prep), source)
     click.echo("\n".join(estimate.lines(output)))
     click.echo()
-    click.echo(describe(_features(prep), {}, prep.split, prep.balance).text())
+    click.echo(describe(_features(prep), {}, prep.split, prep.balance, list(prep.targets or ())).text())

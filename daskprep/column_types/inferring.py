@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.column_types.column_facts import column_facts
-from daskprep.column_types.guess import Guess
+from daskprep.column_types.guess import Guess, skip
 from daskprep.column_types.inferred import InferredFeatures
-from daskprep.column_types.rules import guess_feature
+from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.errors import ColumnError
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
@@ -69,7 +69,8 @@ def infer_source(
     columns = [name for name in source.columns if name not in skipped]
     facts = _facts(source, columns, progress)
     guesses = {name: guess_feature(name, facts[name]) for name in columns}
-    guesses |= {name: _as_target(name, guesses.get(name), skipped) for name in targets}
+    for name in targets:
+        guesses[name] = _as_target(name, guess_target(name, facts[name]) if name in facts else skip(skipped[name]))
     features = {name: one.feature for name, one in guesses.items() if one.feature is not None}
     reasons = {name: guesses[name].reason for name in features}
     skipped |= {name: one.reason for name, one in guesses.items() if one.feature is None}
@@ -140,10 +141,11 @@ def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _as_target(name: str, guess: Guess | None, skipped: Mapping[str, str]) -> Guess:
-    if guess is None or guess.feature is None:
-        why = skipped[name] if guess is None else guess.reason
-        raise ColumnError(f'column "{name}" cannot be a target: {why}; give its feature yourself, or leave it out')
+def _as_target(name: str, guess: Guess) -> Guess:
+    if guess.feature is None:
+        raise ColumnError(
+            f'column "{name}" cannot be a target: {guess.reason}; give its feature yourself, or leave it out'
+        )
     given: dict[str, Any] = {"missing_value_strategy": "drop_row"}
     if "normalization" in guess.feature.get_params(deep=False):  # type: ignore[no-untyped-call]
         given["normalization"] = None

@@ -43,6 +43,14 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
     return _with_marks(next(guesses, None) or _guess_text(snake, facts), facts)
 
 
+def guess_target(name: str, facts: ColumnFacts) -> Guess:
+    """Return the feature for a column to predict: numbers that are all different are measured, and number no rows."""
+    guess = guess_feature(name, facts)
+    if guess.feature is None and facts.is_unique and facts.numbers >= _MOST * facts.typed:
+        return Guess(Number(), f"numbers, {unique(facts)} ({rows(facts)})")
+    return guess
+
+
 def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
     """Say whether text that spells a missing value is one for the feature, or stays a value where any text is."""
     if not facts.marked or guess.feature is None or isinstance(guess.feature, MediaFeature):

@@ -19,7 +19,7 @@ from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import MediaDecoder
 from daskprep.media.reader import MediaReader
-from daskprep.state import METADATA, parse_state, received, restore, state_from_files
+from daskprep.state import METADATA, parse_state, received, restore, restored_targets, state_from_files
 from daskprep.storage import Folder, Layout, Manifest
 from daskprep.storage.reading import REMEDY, Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts
@@ -100,6 +100,11 @@ class StoredDataset:
     def learned(self) -> dict[str, Learned]:
         """What each feature learned."""
         return self._restored[1]
+
+    @cached_property
+    def targets(self) -> tuple[str, ...]:
+        """The names of the features that a model is to predict, which loaders give apart from the others."""
+        return restored_targets(self.metadata, self.features)
 
     def vocabulary(self, feature: str) -> Vocabulary:
         """Return the tokens and ids of a feature, or of one of its outputs where it has several."""

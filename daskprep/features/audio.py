@@ -18,7 +18,7 @@ from daskprep.features.parameters import Count
 from daskprep.kernels import list_of
 from daskprep.media.audio import FORMATS, HIGHEST_RATE, AudioRecipe, audio_info, decode_audio, encode_wav
 from daskprep.media.decoding import AudioDecoder
-from daskprep.summaries import FileSample
+from daskprep.summaries import ColumnSummary, FileSample
 
 _SAMPLE_SIZE = 100
 # A test decodes what may be decoded later: the limit, the rest of the last frame, and what resampling looks ahead.
@@ -206,6 +206,9 @@ class Audio(MediaFeature[LearnedAudio]):
 
     def facts_of(self, content: pa.Buffer | bytes) -> _SoundFacts:
         return _SoundFacts(audio_info(content, FORMATS if self.formats is None else tuple(self.formats))[1])
+
+    def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:
+        return self.padding_value
 
     def learn(self, summary: FileSample) -> LearnedAudio:
         sample = self.sample(summary)

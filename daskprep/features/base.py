@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
-from daskprep.features.parameters import check_parameters
+from daskprep.features.parameters import check_parameters, default_of
 from daskprep.summaries import ColumnSummary
 from daskprep.summaries.base import SummaryT
 
@@ -54,7 +54,8 @@ class Learned:
     invalid_samples : tuple of str
         The first few distinct cells that could not be read.
     fill_value : object
-        What a missing cell becomes; None where the strategy has no such value.
+        What a missing cell becomes. With "drop_row", "ffill" and "bfill" the fallback: what it becomes in new rows,
+        of which none is dropped, and where there is no neighbour. None if there was nothing to learn it from.
     """
 
     rows: int = 0
@@ -210,6 +211,8 @@ class Contract(Generic[SummaryT, LearnedT]):
         values = summary.values
         if fill is not None:
             values = values + self.summarize(self.parse_fill(fill)) * summary.missing
+        elif drops_missing(self) or summary.rows > summary.missing:
+            fill = self._learn_fallback(summary)
         return dataclasses.replace(
             self.learn(values),
             rows=summary.rows,
@@ -219,6 +222,10 @@ class Contract(Generic[SummaryT, LearnedT]):
             fill_value=fill,
             seen=0 if summary.seen == summary.rows else summary.seen,
         )
+
+    def _learn_fallback(self, summary: ColumnSummary[SummaryT]) -> Any:
+        """Return what fills the gaps that the strategy leaves, in new rows and where there are no neighbours."""
+        return default_of(type(self), "fill_value")
 
     def _resolve_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
         strategy = self.missing_value_strategy

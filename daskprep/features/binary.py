@@ -192,9 +192,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         fill = {
             "fill_with_false": False,
             "fill_with_true": True,
-            "fill_with_mode": bool(weight[1] > weight[0]),
             "fill_with_const": self._truth_of_fill(learned),
-        }.get(self.missing_value_strategy)
+        }.get(self.missing_value_strategy, bool(weight[1] > weight[0]))
         return dataclasses.replace(
             learned,
             rows=summary.rows,

@@ -97,6 +97,9 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def learn_fill(self, summary: ColumnSummary[TokenCounts]) -> Any:
         return summary.values.top()
 
+    def _learn_fallback(self, summary: ColumnSummary[TokenCounts]) -> Any:
+        return self.learn_fill(summary)
+
     def summarize(self, parsed: pa.Array) -> TokenCounts:
         codes = parsed.indices.drop_null().to_numpy()
         return TokenCounts.of(parsed.dictionary, np.bincount(codes, minlength=len(parsed.dictionary)))

@@ -25,7 +25,7 @@ from daskprep.features.date_numbers import (
 )
 from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Strategy
+from daskprep.features.missing import Strategy, fills_all
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Range
 
@@ -147,7 +147,7 @@ class Date(Feature[Range, LearnedDate]):
             return None
         if any(re.match(r"\s*\d\d?[-/.]\d\d?[-/.]\d", sample) for sample in learned.invalid_samples):
             return 'is read month first: give datetime_format, such as "%d/%m/%Y", if the day comes first'
-        filled = learned.missing and learned.fill_value is not None
+        filled = learned.missing and fills_all(self)
         if not filled and learned.first and learned.last and learned.first >= EPOCH and learned.last < "1970-01-02":
             return (
                 "has no spread beyond one day, 1970-01-01: numbers count seconds since then; "

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import validate
 from daskprep.features.fitting import learn_source, tabulate_source
 from daskprep.features.matrix import column_names
@@ -66,13 +66,7 @@ class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         check_is_fitted(self)
         source = self._checked_source(X)
         features = dict.fromkeys(self.learned_, self._feature())
-        table = tabulate_source(features, self.learned_, source)
-        if isinstance(table, np.ndarray) and len(table) < (rows := sum(source.row_counts or ())):
-            raise RejectedValueError(
-                f"{type(self).__name__}: {rows - len(table)} of {rows} rows have missing cells, and a transformer "
-                'cannot drop rows: use another missing_value_strategy, or a Preprocessor, which honours "drop_row"'
-            )
-        return table
+        return tabulate_source(features, self.learned_, source)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` gives."""

@@ -21,7 +21,6 @@ from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import MediaContract, noun_of
 from daskprep.features.checking import decode_column, empty_arrays
 from daskprep.features.matrix import side_by_side
-from daskprep.features.missing import may_drop_rows
 from daskprep.features.surroundings import (
     AnyFeature,
     Question,
@@ -231,7 +230,7 @@ def _apply(
         *rows.asked(question, features),
         _neighbourhood(features, learned, rows),
         like=empty(features, learned),
-        rows=None if any(may_drop_rows(feature) for feature in features.values()) else source.row_counts,
+        rows=source.row_counts,
     )
 
 

@@ -24,7 +24,7 @@ from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
 from daskprep.media.reader import MediaReader, save_in_memory
 from daskprep.storage.files import Folder
 from daskprep.storage.urls import check_own, public_name
-from daskprep.summaries import FileSample, SampledFile
+from daskprep.summaries import ColumnSummary, FileSample, SampledFile
 
 Mode = Literal["lazy", "lazy_cached", "eager"]
 OnError = Literal["raise", "fill", "drop"]
@@ -183,6 +183,9 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         # The decoder knows what stands for a missing cell; no file does.
         return pa.nulls(1, PARSED_TYPE)
 
+    def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:
+        return 0
+
     def summarize(self, parsed: pa.Array) -> FileSample:
         present = _sound(parsed).drop_null()
         path, data = (pc.struct_field(present, name) for name in ("path", "bytes"))
@@ -248,7 +251,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)
-        if failures and self.on_error != "fill":
+        if failures and self.on_error == "raise":
             row, cell, reason = failures[0]
             raise MediaError(
                 f"row {row} of this partition, {cell}: {reason} ({len(failures)} such cells in this partition); mend "

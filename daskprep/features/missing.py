@@ -3,7 +3,8 @@
 Strategies that put one value everywhere (a constant, the mean, the mode) leave parsed columns alone: the value is
 learned, its weight is added to the summary, and `encode` writes it. Only `ffill` and `bfill` look at neighbours, so
 they need to know what lies beyond the borders of a partition: each partition reports its `Edge`, and `carries` turns
-the edges of all partitions into the one cell that each of them still misses.
+the edges of all partitions into the one cell that each of them still misses. Where they find none, and where new rows
+are encoded that a write would drop, a fallback is put, which was learned too and has no weight.
 """
 
 from __future__ import annotations
@@ -76,6 +77,11 @@ class Strategic(Protocol):
 def drops_missing(feature: Strategic) -> bool:
     """Tell whether a row is left out when its cell is missing."""
     return feature.missing_value_strategy == "drop_row"
+
+
+def fills_all(feature: Strategic) -> bool:
+    """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
+    return not drops_missing(feature) and neighbour_strategy(feature.missing_value_strategy) is None
 
 
 class Dropping(Strategic, Protocol):

@@ -135,6 +135,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
         return summary.values.mean() if self.missing_value_strategy == "fill_with_mean" else summary.values.mode()
 
+    def _learn_fallback(self, summary: ColumnSummary[NumberSummary]) -> float:
+        return summary.values.mean()
+
     def learn(self, summary: NumberSummary) -> LearnedNumber:
         if not summary.moments.count:
             return LearnedNumber()

@@ -35,6 +35,12 @@ def annotations_of(cls: type[Any]) -> dict[str, Any]:
     return {name: hints.get(name, Any) for name in names}
 
 
+def default_of(cls: type[Any], name: str) -> Any:
+    """Return the default of a constructor parameter, None if it has none."""
+    parameter = inspect.signature(cls.__init__).parameters.get(name)
+    return None if parameter is None or parameter.default is inspect.Parameter.empty else parameter.default
+
+
 def check_parameters(owner: object) -> None:
     """Raise ConfigError for the first parameter whose value does not fit its annotation."""
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]

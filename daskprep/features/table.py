@@ -14,7 +14,7 @@ from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import one_array
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays
-from daskprep.features.missing import Neighbours, dropped_rows, drops_missing, valid_mask
+from daskprep.features.missing import Neighbours, drops_missing, valid_mask
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN
 from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
@@ -230,15 +230,9 @@ def encode_columns(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, np.ndarray]:
-    """Encode every column; rows that a feature drops are left out of all arrays. `parsed` is used up."""
+    """Encode every column; new rows are all kept, also those that a write would drop. `parsed` is used up."""
     columns = completed_columns(features, learned, around, parsed, table)
-    keep = np.ones(parsed.rows, bool)
-    for name, feature in features.items():
-        with naming(name):
-            dropped = dropped_rows(feature, columns[name], learned[name])
-        if dropped is not None:
-            keep &= ~dropped
-    return dict(encoded_outputs(features, learned, columns, keep))
+    return dict(encoded_outputs(features, learned, columns, np.ones(parsed.rows, bool)))
 
 
 def completed_columns(
@@ -298,7 +292,7 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
     if parsed.null_count and learned.fill_value is None:
         raise RejectedValueError(
             f"{parsed.null_count} missing cells and no value in the whole column for "
-            f'"{feature.missing_value_strategy}" to take: use "fill_with_const" with a fill_value'
+            f'"{feature.missing_value_strategy}" to take, nor was one learned: use "fill_with_const" with a fill_value'
         )
     encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
     like = empty_arrays(feature, learned)

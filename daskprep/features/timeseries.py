@@ -14,7 +14,7 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Neighbours, Strategy, neighbour_strategy
+from daskprep.features.missing import Neighbours, Strategy, fills_all, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count
 from daskprep.features.vector import number_lists, rows_as_lists
 from daskprep.features.windows import (
@@ -227,7 +227,7 @@ class _Windows(Neighbours):
         windows = cut_windows(rows, numbers, around, ahead=self._ahead)
         # A window is missing where its row is, unless something was put there.
         missing = parsed.is_null().to_numpy(zero_copy_only=False)
-        if learned is not None and learned.fill_value is not None:
+        if learned is not None and fills_all(self._feature):
             missing[:] = False
         elif self._gaps:
             missing[rows.order] = np.isnan(numbers)
@@ -236,7 +236,7 @@ class _Windows(Neighbours):
     def _fill(self, rows: GroupedRows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
         if self._gaps:
             return fill_in_groups(rows, self._gaps, gaps)
-        if learned is None or learned.fill_value is None:
+        if learned is None or not fills_all(self._feature):
             return rows.numbers
         fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()
         return np.where(np.isnan(rows.numbers), np.float32(fill), rows.numbers)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +37,17 @@ def chosen_names(
     for name in names:
         check(name)
     return names
+
+
+def target_outputs(targets: Iterable[str], features: Mapping[str, Feature], columns: Collection[str]) -> list[str]:
+    """Return the outputs of the features that are targets, if they are among the columns."""
+    outputs = [name + suffix for name in targets for suffix in features[name].outputs]
+    return [output for output in outputs if output in columns]
+
+
+def is_one(targets: str | Iterable[str] | None, outputs: Sequence[str]) -> bool:
+    """Tell whether the target comes as a tensor: it was named by itself, or is the only one of a Preprocessor."""
+    return isinstance(targets, str) or (targets is None and len(outputs) == 1)
 
 
 def expansions(

@@ -17,7 +17,7 @@ from daskprep.display.words import count, printable
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Expand, Finish, Form, chosen_names, expansions
+from daskprep.loader.batches import Expand, Finish, Form, chosen_names, expansions, is_one, target_outputs
 from daskprep.loader.cached import CachedBlocks, Caching, most_ahead, prefetch_of
 from daskprep.loader.device import Mover
 from daskprep.loader.files import FileBlocks
@@ -70,6 +70,7 @@ class Loader(BatchIterator):
         The outputs that batches hold; None for all.
     targets : str, iterable of str or None
         Outputs that come apart: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+        None: those of the dataset's `targets` that are among `columns`; ``()``: none.
     expand : bool
         Whether compact rows become what a model reads (ids int64, sets multi-hot, labels bool), or stay as on disk.
     row_ids : bool
@@ -186,9 +187,13 @@ class Loader(BatchIterator):
         self.threads = threads
         self.overfit_batches = overfit_batches
         self.names = chosen_names(columns, split.columns, split.shape)
-        wanted = chosen_names(targets or (), split.columns, split.shape)
+        if targets is None and pack is None:
+            dataset = split.dataset
+            wanted = target_outputs(dataset.targets, dataset.features, self.names)
+        else:
+            wanted = chosen_names(targets or (), split.columns, split.shape)
         self.names += [target for target in wanted if target not in self.names]
-        self._form = Form(tuple(wanted), isinstance(targets, str), transform)
+        self._form = Form(tuple(wanted), is_one(targets, wanted), transform)
         self._caching = Caching.of(cache, cache_dir, cache_limit)
         self._caching.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}

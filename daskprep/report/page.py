@@ -12,7 +12,7 @@ from daskprep.description import facts
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.words import count, cut, number, share, size
 from daskprep.features.base import rows_seen
-from daskprep.features.missing import drops_missing
+from daskprep.features.missing import drops_missing, fills_all
 from daskprep.report.drawing import bar, draw, legend
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
@@ -144,7 +144,7 @@ def _feature(place: int, dataset: Dataset, columns: Sequence[Column], found: Fou
     return element(
         "section",
         element("h3", cut(name)),
-        element("span", columns[0].feature.kind, class_="kind"),
+        element("span", columns[0].feature.kind + ", target" * (name in dataset.targets), class_="kind"),
         *(_about(column, dataset.learned[name]) for column in columns),
         element("div", *charts, class_="charts"),
         id=f"feature-{place}",
@@ -174,7 +174,7 @@ def _about(column: Column, learned: Learned) -> Markup:
 
 
 def _remedy(column: Column, learned: Learned) -> str:
-    if learned.fill_value is not None:
+    if fills_all(column.feature):
         value = learned.fill_value
         return f"filled with {number(value) if isinstance(value, float) else cut(repr(value), _SAMPLE_CHARACTERS)}"
     return "dropped" if drops_missing(column.feature) else f"filled by {column.feature.missing_value_strategy}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import numpy as np
 
 from daskprep import partitions
 from daskprep.assignment import Assignment
+from daskprep.display.words import count, listed
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.surroundings import Rows
 from daskprep.features.table import Surroundings, source_columns
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from daskprep.features import Feature
     from daskprep.sources import Source
     from daskprep.split import Splitter
+
+_MOST_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,14 @@ def plan_stream(
         np.array([one.rows for one in counted], np.int64),
         np.array([one.counts for one in counted], np.int64).reshape(-1, len(SPLITS)),
     )
-    if not plan.source_rows.sum():
+    if not (whole := int(plan.source_rows.sum())):
         raise ColumnError("the data has no rows: there is nothing to stream")
+    if left_out := sum(one.left_out for one in counted):
+        names = listed([f'"{name}"' for name in plan.dropping], _MOST_NAMED)
+        warnings.warn(
+            f"{left_out:,} of {count(whole, 'row')} are left out, since they have no usable cell for one of {names}, "
+            "which drop rows; to keep them, give these another missing_value_strategy, outlier_strategy or on_error",
+            UserWarning,
+            stacklevel=4,
+        )
     return plan

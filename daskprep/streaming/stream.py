@@ -17,7 +17,7 @@ from daskprep.display.words import count
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features.fitting import beside
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Finish, Form, expansions
+from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs
 from daskprep.loader.device import Mover
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
@@ -72,6 +72,7 @@ class Stream(BatchIterator):
         The outputs that batches hold; None for all.
     targets : str, iterable of str or None
         Outputs that come apart: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+        None: those of the Preprocessor's `targets` that are among `columns`; ``()``: none.
     expand : bool
         Whether compact rows become what a model reads, or stay as a dataset would hold them.
     row_ids : bool
@@ -150,9 +151,13 @@ class Stream(BatchIterator):
         self.device = None if device is None else torch.device(device)
         self.threads = threads
         self._client = client
-        chosen, wanted = names_of(recipe, columns), names_of(recipe, targets or ())
+        chosen = names_of(recipe, columns)
+        if targets is None:
+            wanted = tuple(target_outputs(recipe.targets, recipe.features, chosen))
+        else:
+            wanted = names_of(recipe, targets)
         self._contents = contents = Contents(recipe, source, split, chosen, wanted, decode_on, row_ids)
-        form = Form(contents.targets, isinstance(targets, str), transform)
+        form = Form(contents.targets, is_one(targets, wanted), transform)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
         expand_with = expansions(recipe.features, contents.learned, shapes if expand else ())
         self._finish = Finish(contents.names, self.seed, check_augment(augment, shapes), expand_with, form)

@@ -22,7 +22,6 @@ from daskprep.features.base import Learned, validate
 from daskprep.features.checking import decode_column
 from daskprep.features.feature import Feature
 from daskprep.features.fitting import encode_source, learn_source
-from daskprep.features.missing import may_drop_rows
 from daskprep.features.parameters import check_fields
 from daskprep.features.surroundings import Rows, ask, survey
 from daskprep.features.table import read_column, summarize_columns
@@ -293,8 +292,6 @@ def _check_transformer(trial: _Trial) -> None:
         raise _Found("fit that returns something else")
     if changed := [name for name, value in _parameters(feature).items() if value is not given[name]]:
         raise _Found(f"another {changed[0]} after fit")
-    if may_drop_rows(feature):
-        return  # which a transformer refuses to do
     shape, names = np.shape(feature.transform(frame)), feature.get_feature_names_out()
     if shape != (len(frame), len(names)):
         raise _Found(f"an array of shape {shape} for {len(frame)} rows and {len(names)} names of columns")

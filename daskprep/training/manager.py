@@ -180,7 +180,7 @@ class Manager:
         """Return the outputs that are read."""
         if self.options.get("columns") is not None:
             raise ConfigError("columns and columns_to_remove were both given: leave one out")
-        targets = _tuple(self.options.get("targets") or ())
+        targets = _tuple(self.options.get("targets") or ())  # those of the dataset may be removed
         for name in removed:
             if name not in split.columns:
                 raise ConfigError(

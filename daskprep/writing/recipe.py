@@ -42,6 +42,7 @@ class Recipe:
     fit_on: str
     learned: Mapping[str, Learned] | None
     describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]]
+    targets: tuple[str, ...] = ()
 
     def assignment(self, learned: Mapping[str, Learned] | None) -> Assignment:
         """Return what decides where rows go, by what features learned."""

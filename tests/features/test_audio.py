@@ -248,8 +248,9 @@ def test_a_number_fills_gaps_everywhere():
     assert encode(feature, sound(1), None)[1].ravel().tolist() == [-3] * 4
 
 
-def test_rows_with_gaps_are_dropped():
-    assert len(encode(dp.Audio(**RAW, missing_value_strategy="drop_row"), sound(1), None)) == 1
+def test_rows_with_gaps_that_a_write_drops_are_padded_when_they_are_encoded():
+    feature = dp.Audio(**RAW, missing_value_strategy="drop_row", padding_value=0.5)
+    assert encode(feature, sound(1), None)[1].ravel().tolist() == [0.5] * 4
 
 
 def test_a_broken_sound_is_an_error_that_names_it_or_padding():
@@ -261,11 +262,11 @@ def test_a_broken_sound_is_an_error_that_names_it_or_padding():
 
 
 @pytest.mark.parametrize("npartitions", [1, 4])
-def test_rows_of_broken_sounds_are_dropped_and_fill_no_gap(npartitions):
+def test_broken_sounds_that_a_write_drops_are_padding_and_fill_no_gap(npartitions):
     with dask.config.set({"dataframe.convert-string": False}):
         frame = dd.from_pandas(column(None, b"broken", sound(3), sound(4)), npartitions=npartitions, sort=False)
     prep = dp.Preprocessor({"x": dp.Audio(**RAW, on_error="drop")}, split=None).fit(frame)
-    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0].tolist() == [3, 3, 4]
+    assert np.asarray(prep.encode(frame)["x"])[:, 0, 0].tolist() == [3, 0, 3, 4]
 
 
 def test_samples_in_structs_are_sounds():

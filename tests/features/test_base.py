@@ -71,7 +71,8 @@ def test_hooks_by_their_former_names_go_on_with_a_warning():
         old = old_type()(normalization=None, missing_value_strategy="fill_with_mean")
     frame = pd.DataFrame({"x": [1.0, None, 5.0]})
     prep = dp.Preprocessor({"x": old}, split=None).fit(frame)
-    assert prep.encode(frame)["x"].tolist() == [1.0, 7.0]
+    assert prep.encode(frame)["x"].tolist() == [1.0, 7.0, 5.0]
+    assert prep.assign(frame)["split"].tolist() == [0, 0, 255]
 
 
 def test_a_fill_by_its_former_name_goes_on_with_a_warning():

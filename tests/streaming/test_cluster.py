@@ -22,7 +22,11 @@ import daskprep as dp
 from daskprep.media.pixels import encode_png
 from daskprep.sources import read_files
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:.* are left out:UserWarning"),
+]
 
 # Those of the trainers in processes of their own.
 BATCH_SIZE, WINDOW = 60, 30_000

@@ -99,6 +99,7 @@ def test_going_on_reads_the_windows_that_are_left_alone(simple, gated, numbers):
     assert min(gated.read_partitions) >= 5
 
 
+@pytest.mark.filterwarnings("ignore:.* are left out:UserWarning")
 def test_a_state_is_small_and_json(prep, parts):
     stream = prep.stream(parts, 60, window="1MB")
     list(stream)

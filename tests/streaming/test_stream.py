@@ -12,6 +12,8 @@ from torch.utils.data import DataLoader
 
 import daskprep as dp
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* are left out:UserWarning")
+
 SOURCES = ["pandas", "dask", "parquet"]
 WINDOW = 60_000
 

@@ -1,0 +1,272 @@
+"""Features that a model predicts: what knows of them, and new rows, which have none and are never lost."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+import daskprep as dp
+from daskprep.cli import program
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
+
+ROWS = 40
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "price": rng.lognormal(size=ROWS).round(3),
+            "city": rng.choice(["Rome", "Oslo", "Lima"], ROWS),
+            "review": rng.choice(["Nice one!", "bad", "so so"], ROWS),
+            "sold": rng.choice(["yes", "no"], ROWS),
+            "days": rng.integers(1, 60, ROWS),
+        }
+    )
+
+
+def features() -> dict[str, Any]:
+    return {
+        "price": dp.Number(missing_value_strategy="drop_row", outlier_strategy="drop_row"),
+        "city": dp.Category(missing_value_strategy="ffill"),
+        "review": dp.Text(max_sequence_length=4),
+        "sold": dp.Binary(missing_value_strategy="drop_row"),
+        "days": dp.Number(normalization=None, missing_value_strategy="drop_row"),
+    }
+
+
+def make(targets: Any = ("sold", "days"), **others: Any) -> dp.Preprocessor:
+    return dp.Preprocessor(features(), targets=targets, **others)
+
+
+# -- who knows of them
+
+
+def test_inputs_alone_are_transformed_and_named(table):
+    prep = make().fit(table)
+    assert prep.targets_ == ("sold", "days")
+    assert list(prep.feature_names_in_) == ["price", "city", "review"]
+    assert prep.get_feature_names_out()[:2].tolist() == ["price", "city"]
+    assert prep.transform(table).shape == (ROWS, len(prep.get_feature_names_out())) == (ROWS, 5)
+
+
+def test_a_pipeline_is_given_rows_with_their_label_and_predicts_rows_without(table):
+    pipeline = make_pipeline(make("sold", split=None), LogisticRegression()).fit(table, table["sold"])
+    assert len(pipeline.predict(table.drop(columns="sold"))) == ROWS
+
+
+@pytest.mark.parametrize("targets", ["sold", ["sold"], ("sold", "days"), {"sold": 1}, None, ()])
+def test_they_survive_clones_pickles_json_and_files(table, tmp_path, targets):
+    prep = make(targets).fit(table)
+    assert clone(prep).get_params(deep=False)["targets"] == prep.targets
+    prep.save(tmp_path / "prep.json")
+    state = json.loads((tmp_path / "prep.json").read_text())
+    assert state.get("targets", []) == list(prep.targets_)
+    assert ("targets" in state) == bool(prep.targets_)
+    for again in (pickle.loads(pickle.dumps(prep)), dp.Preprocessor.load(tmp_path / "prep.json")):
+        assert again.targets_ == prep.targets_
+        assert list(again.feature_names_in_) == list(prep.feature_names_in_)
+
+
+@pytest.mark.parametrize("targets", ["sald", ["sold", "sald"]])
+def test_a_target_that_is_no_feature_is_refused_with_the_nearest(table, targets):
+    with pytest.raises(ConfigError, match=r'targets: there is no feature "sald"\. Did you mean "sold"'):
+        make(targets).fit(table)
+
+
+@pytest.mark.parametrize("targets", [5, [5], [["sold"]], [None]])
+def test_targets_that_are_no_names_are_refused(table, targets):
+    with pytest.raises(ConfigError, match="targets must be names of features"):
+        make(targets).fit(table)
+
+
+@pytest.mark.parametrize("targets", ["sold", 5, {"sold": 1}, ["sald"], [["sold"]], [5]])
+def test_targets_that_were_altered_are_refused(table, targets):
+    state = make().fit(table).to_dict()
+    with pytest.raises(CorruptDatasetError, match="targets"):
+        dp.Preprocessor.from_dict(state | {"targets": targets})
+
+
+def test_a_table_without_an_input_cannot_be_transformed(table):
+    prep = dp.Preprocessor({"sold": "binary"}, targets="sold").fit(table)
+    with pytest.raises(ConfigError, match="all features are targets"):
+        prep.transform(table)
+
+
+def test_auto_takes_a_target_whatever_its_column_looks_like(table):
+    prep = dp.Preprocessor("auto", targets="days").fit(table.assign(days=range(ROWS)))
+    assert prep.targets_ == ("days",)
+    assert prep.features_["days"].get_params()["normalization"] is None
+    assert prep.features_["days"].missing_value_strategy == "drop_row"
+
+
+def test_configurations_know_them_as_output_features(table):
+    config = make().to_config()
+    assert [one["name"] for one in config["input_features"]] == ["price", "city", "review"]
+    assert config["output_features"] == [{"name": "sold", "type": "binary"}, {"name": "days", "type": "number"}]
+    again = dp.Preprocessor.from_config(config)
+    assert again.targets == ["sold", "days"]
+    assert again.to_config() == config
+    assert again.fit(table).to_dict() == make().fit(table).to_dict()
+
+
+def test_an_output_feature_that_keeps_rows_says_so_in_a_configuration():
+    prep = dp.Preprocessor({"x": "number", "y": dp.Number()}, targets="y")
+    [entry] = prep.to_config()["output_features"]
+    assert entry["preprocessing"] == {"missing_value_strategy": "fill_with_const", "normalization": "zscore"}
+    assert repr(dp.Preprocessor.from_config(prep.to_config()).features["y"]) == repr(dp.Number())
+
+
+def test_descriptions_reports_and_the_command_line_show_them(table, tmp_path):
+    prep = make()
+    dataset = prep.fit_write(table, tmp_path / "a.dp")
+    assert dataset.targets == dp.open_dataset(tmp_path / "a.dp").targets == ("sold", "days")
+    assert "binary, target" in prep._repr_html_()
+    assert "binary, target" in dataset.report().html
+    text = CliRunner().invoke(program, ["inspect", str(tmp_path / "a.dp")]).output
+    assert "number, target" in text
+    told = json.loads(CliRunner().invoke(program, ["inspect", str(tmp_path / "a.dp"), "--json"]).output)
+    assert told["targets"] == ["sold", "days"]
+
+
+def test_the_command_line_takes_them_for_auto(table, tmp_path):
+    table.to_csv(tmp_path / "a.csv", index=False)
+    command = ["preprocess", "auto", str(tmp_path / "a.csv"), "-o", str(tmp_path / "a.dp"), "-q"]
+    assert CliRunner().invoke(program, [*command, "--target", "sold", "--target", "days"]).exit_code == 0
+    assert dp.open_dataset(tmp_path / "a.dp").targets == ("sold", "days")
+    (tmp_path / "a.json").write_text(json.dumps(make().to_config()))
+    refused = CliRunner().invoke(program, ["preprocess", str(tmp_path / "a.json"), *command[2:], "--target", "sold"])
+    assert refused.exit_code == 2
+    assert "output_features" in refused.output
+
+
+# -- loaders and streams
+
+
+def parts_of(batch: Any) -> tuple[set[str], Any]:
+    inputs, targets = batch
+    return set(inputs), set(targets) if isinstance(targets, dict) else type(targets).__name__
+
+
+INPUTS = {"price", "city", "review"}
+
+
+@pytest.mark.parametrize("way", ["loader", "stream"])
+@pytest.mark.parametrize(
+    ("of_prep", "given", "expected"),
+    [
+        (("sold", "days"), {}, (INPUTS, {"sold", "days"})),
+        ("sold", {}, (INPUTS | {"days"}, "Tensor")),
+        (["sold"], {}, (INPUTS | {"days"}, "Tensor")),
+        (("sold", "days"), {"targets": "days"}, (INPUTS | {"sold"}, "Tensor")),
+        (("sold", "days"), {"targets": ["days"]}, (INPUTS | {"sold"}, {"days"})),
+        (("sold", "days"), {"columns": ["price", "days"]}, ({"price"}, "Tensor")),
+        (("sold", "days"), {"columns": ["price"], "targets": "sold"}, ({"price"}, "Tensor")),
+    ],
+)
+def test_batches_give_them_apart(table, tmp_path, way, of_prep, given, expected):
+    prep = make(of_prep).set_params(price="number")
+    dataset = prep.fit_write(table, tmp_path / "a.dp")
+    batches = dataset["train"].loader(8, **given) if way == "loader" else prep.stream(table, 8, **given)
+    assert parts_of(next(iter(batches))) == expected
+
+
+@pytest.mark.parametrize("way", ["loader", "stream"])
+@pytest.mark.parametrize("given", [{"targets": ()}, {"columns": ["price", "city"]}])
+def test_batches_without_targets_are_inputs_alone(table, tmp_path, way, given):
+    prep = make().set_params(price="number")
+    dataset = prep.fit_write(table, tmp_path / "a.dp")
+    batches = dataset["train"].loader(8, **given) if way == "loader" else prep.stream(table, 8, **given)
+    assert set(next(iter(batches))) == set(given.get("columns", features()))
+
+
+def test_a_stream_says_how_many_rows_it_leaves_out(table):
+    prep = make().fit(table)
+    gaps = table.assign(sold=table["sold"].where(table.index % 4 != 0))
+    with pytest.warns(UserWarning, match=r'^1[0-9] of 40 rows are left out, .* one of "price", "sold", "days"') as told:
+        stream = prep.stream(gaps, 8)
+    assert len(told) == 1
+    assert sum(len(targets["sold"]) for _, targets in stream) == 40 - int(str(told[0].message)[:2])
+
+
+# -- new rows
+
+
+def frames(table: pd.DataFrame, folder: Path) -> dict[str, Any]:
+    table.to_parquet(folder / "a.parquet")
+    table.to_json(folder / "a.jsonl", orient="records", lines=True)
+    return {
+        "pandas": table,
+        **{f"dask-{parts}": dd.from_pandas(table, npartitions=parts, sort=False) for parts in (1, 3, 7)},
+        "parquet": folder / "a.parquet",
+        "json lines": folder / "a.jsonl",
+        "source": dp.read_files(folder / "a.parquet", partition_bytes=1_000),
+    }
+
+
+def odd(table: pd.DataFrame) -> pd.DataFrame:
+    """Return rows as they come to a model that is in use."""
+    prices = table["price"].astype(object).where(table.index % 3 != 0, "$3").where(table.index % 5 != 0, None)
+    cities = table["city"].where(table.index % 4 != 0, "Atlantis").where(table.index % 7 != 0, None)
+    return table.assign(price=prices.map(lambda one: None if one is None else str(one)), city=cities)
+
+
+@pytest.mark.parametrize("labels", ["without", "empty", "one of two", "there"])
+def test_every_new_row_is_encoded(table, tmp_path, labels):
+    prep = make().fit(table)
+    new = odd(table)
+    if labels == "without":
+        new = new.drop(columns=["sold", "days"])
+    elif labels == "one of two":
+        new = new.drop(columns="days")
+    elif labels == "empty":
+        new = new.assign(sold=pd.Series([None] * ROWS, dtype=object), days=np.nan)
+    outputs = {"price", "city", "review"} | ({"sold", "days"} if labels in ("empty", "there") else set())
+    expected = prep.encode(new)
+    for way, frame in frames(new, tmp_path).items():
+        arrays = prep.encode(frame)
+        assert set(arrays) == outputs
+        for output, array in arrays.items():
+            assert len(np.asarray(array)) == ROWS
+            np.testing.assert_array_equal(np.asarray(array), expected[output], err_msg=f"{way} {output}")
+        assert len(np.asarray(prep.transform(frame))) == ROWS
+
+
+def test_rows_of_one_are_encoded_as_those_of_many(table):
+    prep = make().fit(table)
+    new = odd(table).drop(columns=["sold", "days"]).assign(city="Rome")
+    whole = prep.encode(new)
+    for row in range(ROWS):
+        for output, array in prep.encode(new[row : row + 1]).items():
+            np.testing.assert_array_equal(array, whole[output][row : row + 1])
+
+
+def test_new_rows_are_streamed_and_written_without_targets(table, tmp_path):
+    prep = make().set_params(price="number").fit(table)
+    new = table.drop(columns="days")
+    batches = list(prep.stream(new, 8, shuffle=False))
+    assert sum(len(batch["price"]) for batch in batches) == ROWS
+    assert all(set(batch) == INPUTS for batch in batches)
+    dataset = prep.write(new, tmp_path / "new.dp")
+    assert dataset.targets == ()
+    assert set(dataset["train"].columns) - {"row_id"} == INPUTS
+    assert dp.Preprocessor.from_dataset(dataset).targets_ == ()
+
+
+def test_an_input_that_is_missing_is_named(table):
+    prep = make().fit(table)
+    for frame in (table.drop(columns="city"), table.drop(columns=["city", "sold", "days"])):
+        with pytest.raises(ColumnError, match='"city"'):
+            prep.encode(frame)
