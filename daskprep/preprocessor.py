@@ -21,6 +21,7 @@ from daskprep.description import describe
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.base import validate
+from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.matrix import column_names
 from daskprep.features.surroundings import assigning_columns
@@ -197,6 +198,31 @@ class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         check_is_fitted(self)
         features, source = self._new_rows(lambda columns: as_source(frame, columns=columns))
         return encode_source(features, self.learned_, source)
+
+    def cell_counts(self, frame: Any) -> pd.DataFrame:
+        """Count the cells of new rows, in a pass of its own.
+
+        Returns
+        -------
+        DataFrame
+            For each feature the "rows", how many of their cells are "missing", how many of these are "unreadable" (they
+            are there, but cannot be read as their type, or hold a label that a Binary does not know), and how many are
+            "unseen": they hold a category or a token that has no id. Images and sounds are not opened.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> frame = pd.DataFrame({"city": ["Rome", "Oslo"], "price": [1.0, 2.0]})
+        >>> prep = dp.Preprocessor({"city": "category", "price": "number"}).fit(frame)
+        >>> prep.cell_counts(pd.DataFrame({"city": ["Rome", "Bern", None], "price": ["$3", "4", None]}))
+               rows  missing  unreadable  unseen
+        city      3        1           0       1
+        price     3        2           1       0
+        """
+        check_is_fitted(self)
+        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns))
+        return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
         """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""

@@ -220,7 +220,7 @@ def odd(table: pd.DataFrame) -> pd.DataFrame:
     """Return rows as they come to a model that is in use."""
     prices = table["price"].astype(object).where(table.index % 3 != 0, "$3").where(table.index % 5 != 0, None)
     cities = table["city"].where(table.index % 4 != 0, "Atlantis").where(table.index % 7 != 0, None)
-    return table.assign(price=prices.map(lambda one: None if one is None else str(one)), city=cities)
+    return table.assign(price=prices.map(str, na_action="ignore"), city=cities)
 
 
 @pytest.mark.parametrize("labels", ["without", "empty", "one of two", "there"])
@@ -270,3 +270,54 @@ def test_an_input_that_is_missing_is_named(table):
     for frame in (table.drop(columns="city"), table.drop(columns=["city", "sold", "days"])):
         with pytest.raises(ColumnError, match='"city"'):
             prep.encode(frame)
+
+
+def test_cells_are_counted_however_the_rows_come(table, tmp_path):
+    prep = make().fit(table)
+    new = odd(table).drop(columns=["sold", "days"])
+    expected = pd.DataFrame(
+        {
+            "rows": ROWS,
+            "missing": [(new["price"].isna() | (new["price"] == "$3")).sum(), new["city"].isna().sum(), 0],
+            "unreadable": [(new["price"] == "$3").sum(), 0, 0],
+            "unseen": [0, (new["city"] == "Atlantis").sum(), 0],
+        },
+        pd.Index(["price", "city", "review"], dtype=object),
+    )
+    for frame in frames(new, tmp_path).values():
+        pd.testing.assert_frame_equal(prep.cell_counts(frame), expected, check_dtype=False)
+        assert prep.cell_counts(frame).dtypes.unique().tolist() == [np.dtype(np.int64)]
+    assert (expected[["missing", "unreadable"]].loc["price"] > 3).all()
+
+
+@pytest.mark.parametrize(
+    ("feature", "seen", "new", "counts"),
+    [
+        (dp.Category(most_common=1), ["a", "a", "b"], ["a", "b", "<UNK>", None, "c"], [1, 0, 2]),
+        (dp.Binary(), ["yes", "no"], ["yes", "maybe", None, "", "no"], [3, 2, 0]),
+        (dp.Set(), ["a b", "c"], ["a", "", "d a", "e f", None], [1, 0, 2]),
+        (dp.Bag(), ["a b", "c"], ["a", "", "d d", "e f", None], [1, 0, 2]),
+        (dp.Sequence(), ["a b", "c"], ["a", "", "d d", "e f", None], [1, 0, 2]),
+        (dp.Text(), ["One two", "three"], ["one", "", "two four", "two!", None], [1, 0, 2]),
+        (dp.Text(level="both"), ["one two", "three"], ["one", "", "two four", "eno", None], [1, 0, 2]),
+        (dp.Text(level="char"), ["one two", "three"], ["one", "", "two four", "eno", None], [1, 0, 1]),
+        (dp.Vector(), ["1 2", "3 4"], ["1 2", "x", None, "", "5 6"], [3, 2, 0]),
+        (dp.Date(), ["2020-01-01", "2021-02-03"], ["2020-02-02", "soon", None, "", "1999-01-01"], [3, 2, 0]),
+        (dp.H3(), ["622236750694711295"] * 2, ["622236750694711295", "x", None, "", "622236750694711295"], [3, 2, 0]),
+        (dp.Timeseries(), ["1 2", "3"], ["1 2", "x", None, "", "5 6"], [2, 1, 0]),
+        (dp.Number(), ["1", "2"], ["1", "$3", None, "", "5e1"], [3, 2, 0]),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, dp.Feature) else "",
+)
+@pytest.mark.parametrize("strategy", ["drop_row", "fill_with_mode"])
+def test_cells_are_counted_for_every_type(feature, seen, new, counts, strategy):
+    feature = clone(feature).set_params(missing_value_strategy=strategy)
+    prep = dp.Preprocessor({"x": feature}).fit(pd.DataFrame({"x": pd.Series(seen, dtype=object)}))
+    frame = pd.DataFrame({"x": pd.Series(new, dtype=object)})
+    assert prep.cell_counts(frame).loc["x"].tolist() == [len(new), *counts]
+    assert all(len(rows) == len(new) for rows in prep.encode(frame).values())
+
+
+def test_labels_that_were_never_seen_are_no_error_even_if_encode_raises(table):
+    prep = make().set_params(price__invalid="raise").fit(table)
+    assert prep.cell_counts(odd(table)).loc["price", "unreadable"] > 3

@@ -201,6 +201,10 @@ class Vocabulary:
         specials = SpecialSymbols(roles, symbols, places)
         return cls(table["token"].combine_chunks(), table["frequency"].to_numpy(), specials)
 
+    def holds(self, dictionary: pa.Array) -> np.ndarray:
+        """Return which of the distinct tokens of a column have an id of their own."""
+        return self._places(dictionary) >= 0
+
     def _places(self, dictionary: pa.Array) -> np.ndarray:
         """Return the id of each token as int64, -1 for those the vocabulary does not have."""
         if len(self) < max(INDEXED_VOCABULARY, len(dictionary)):

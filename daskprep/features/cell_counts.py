@@ -1,0 +1,73 @@
+"""Count what is missing, unreadable and unseen in rows that were not learned from."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from daskprep.features.fitting import located
+from daskprep.features.missing import valid_mask
+from daskprep.features.surroundings import Rows, ask
+from daskprep.features.table import Parsed, Surroundings, naming
+from daskprep.features.tokens import token_lists
+from daskprep.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from daskprep.features.base import Contract, Learned
+    from daskprep.sources import Source
+
+
+def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:
+    """Return a row of counts for each feature, in one pass over the partitions of a source."""
+    features = located(features, source)
+    parts = ask(Rows(source), "cells", functools.partial(_count, features, dict(learned)), features)
+    rows = sum(count for count, _ in parts)
+    counts = [[rows, *(sum(part[name][i] for _, part in parts) for i in range(3))] for name in features]
+    return pd.DataFrame(
+        counts, pd.Index(features, dtype=object), ["rows", "missing", "unreadable", "unseen"], dtype=np.int64
+    )
+
+
+def _count(
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    told: Surroundings,
+    parsed: Parsed,
+    table: pa.Table,
+) -> tuple[int, dict[str, tuple[int, int, int]]]:
+    del told, table
+    found = {}
+    for name, feature in features.items():
+        column = parsed.columns.pop(name)
+        with naming(name):
+            known = learned[name].recognize(column)
+        unreadable = known.null_count - column.null_count
+        unreadable += len(parsed.unreadable[name].rows) if name in parsed.unreadable else 0
+        found[name] = known.null_count, unreadable, _unseen(feature, known, learned[name])
+    return parsed.rows, found
+
+
+def _unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> int:
+    """Return how many cells hold a token that the vocabulary has not."""
+    odd = np.zeros(len(parsed), bool)
+    for output in feature.outputs:
+        vocabulary = getattr(learned.of_output(output), "vocabulary", None)
+        if isinstance(vocabulary, Vocabulary):
+            odd |= _rows_beyond(vocabulary, parsed.field(output[1:]) if output else parsed)
+    return int(np.count_nonzero(odd & valid_mask(parsed)))
+
+
+def _rows_beyond(vocabulary: Vocabulary, parsed: pa.Array) -> np.ndarray:
+    if pa.types.is_dictionary(parsed.type):
+        known = np.append(vocabulary.holds(parsed.dictionary), True)
+        beyond: np.ndarray = ~known[parsed.indices.fill_null(len(parsed.dictionary)).to_numpy()]
+        return beyond
+    lists = token_lists(parsed)
+    before = np.concatenate([[0], np.cumsum(~vocabulary.holds(lists.dictionary)[lists.codes])])
+    some: np.ndarray = before[lists.offsets[1:]] > before[lists.offsets[:-1]]
+    return some
