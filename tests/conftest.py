@@ -53,7 +53,10 @@ def as_object_frame(as_frame: AsFrame) -> Iterator[AsFrame]:
 
 @pytest.fixture(scope="module")
 def _workers() -> Iterator[Client]:
+    # On a busy machine a worker may take longer to connect than Dask waits, and is then not started again.
+    patience = dict.fromkeys(("distributed.comm.timeouts.connect", "distributed.comm.timeouts.tcp"), "300s")
     with (
+        dask.config.set(patience),
         LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0") as workers,
         Client(workers) as client,
     ):
