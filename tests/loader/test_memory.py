@@ -63,6 +63,7 @@ def test_slow_storage_is_read_by_as_many_threads_as_there_are(tmp_path, table, m
     prep = dp.Preprocessor({"city": "category", "tags": "set", "review": "text"})
     train = prep.fit_write(table, tmp_path / "slow.dp", block_rows=4)["train"]
     assert train.dataset.learned.keys() == {"city", "tags", "review"}
+    assert train.dataset.targets == ()
     storage = SlowStorage(reading.sized)
     monkeypatch.setattr(reading, "sized", storage)
     threads = Settings.threads_for(local=False)
