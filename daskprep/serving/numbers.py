@@ -1,0 +1,48 @@
+"""Rows of `Number`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from daskprep.errors import RejectedValueError
+from daskprep.serving.base import RowEncoder, number_of
+
+_LARGEST = float(np.finfo(np.float32).max)
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class NumberRows(RowEncoder):
+    """Rows of `Number`."""
+
+    def prepare(self) -> None:
+        learned = self.learned
+        self.normalization = self.params["normalization"]
+        self.center, self.scale = 0.0, 1.0
+        if self.normalization not in (None, "log1p") and learned["mean"] is not None:
+            low, self.center, high = {
+                "zscore": (0.0, learned["mean"], learned["std"]),
+                "minmax": (learned["min"], learned["min"], learned["max"]),
+                "iq": (learned["q1"], learned["q2"], learned["q3"]),
+            }[self.normalization]
+            spread = high - low
+            self.scale = 1.0 / spread if _TINY <= spread < float("inf") else 0.0
+
+    def read(self, cell: Any) -> float | None:
+        return number_of(cell)
+
+    def arrays(self, values: Sequence[float]) -> dict[str, np.ndarray]:
+        if self.normalization == "log1p":
+            return {"": _logarithms(values)}
+        center, scale = self.center, self.scale
+        scaled = [(value - center) * scale for value in values]
+        return {"": np.array([max(-_LARGEST, min(one, _LARGEST)) for one in scaled], np.float32)}
+
+
+def _logarithms(values: Sequence[float]) -> np.ndarray:
+    for value in values:
+        if value <= -1:
+            raise RejectedValueError(f"{value:g} has no log1p, which needs values above -1: use another normalization")
+    return np.log1p(np.array(values, np.float64)).astype(np.float32)
