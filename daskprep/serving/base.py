@@ -60,6 +60,10 @@ class RowEncoder(ABC):
             self._complete(values, cells)
         return self.arrays(values)
 
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        """Return what a model reads, as batches of a loader have it."""
+        return encoded
+
     def _complete(self, values: list[Any], cells: Sequence[Any]) -> None:
         """Put values in the places of missing ones, or raise RejectedValueError."""
         if self.params.get("invalid") == "raise":

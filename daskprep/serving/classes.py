@@ -37,6 +37,9 @@ class CategoryRows(RowEncoder):
     def arrays(self, values: Sequence[int]) -> dict[str, np.ndarray]:
         return {"": np.array(values, self.dtype)}
 
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        return encoded.astype(np.int64)
+
 
 class BinaryRows(RowEncoder):
     """Rows of `Binary`."""
@@ -64,3 +67,6 @@ class BinaryRows(RowEncoder):
 
     def arrays(self, values: Sequence[bool]) -> dict[str, np.ndarray]:
         return {"": np.array(values, np.uint8)}
+
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        return encoded.astype(np.bool_)

@@ -39,11 +39,13 @@ class Encoder:
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
 
-    def encode(self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    def encode(
+        self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, expand: bool = False
+    ) -> dict[str, np.ndarray]:
         """Return arrays by output, with a row for every row; a mapping alone is one row.
 
         Each row must have the columns of all inputs, None where a cell is missing. Targets are encoded only if every
-        row has their columns.
+        row has their columns. With `expand`, arrays are what a model reads, as batches of a loader have them.
         """
         listed = [rows] if isinstance(rows, Mapping) else rows
         encoders = self._inputs
@@ -57,14 +59,14 @@ class Encoder:
             except KeyError:
                 raise self._lacking(column, listed) from None
             for output, array in encoder.encode(cells).items():
-                arrays[name + output] = array
+                arrays[name + output] = encoder.expand(array) if expand else array
         return arrays
 
     def _lacking(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
         number, row = next((i, row) for i, row in enumerate(rows) if column not in row)
         return ColumnError(
-            f'row {number} has no "{column}".{did_you_mean(column, row)} Give None where a cell is missing; the row has: '
-            + ", ".join(map(str, row))
+            f'row {number} has no "{column}".{did_you_mean(column, row)} Give None where a cell is missing. '
+            f"The row has: {', '.join(map(str, row))}"
         )
 
 
