@@ -46,6 +46,10 @@ class StorageFullError(DaskprepError, OSError):
     """There is no room for a file; what was written before it is kept."""
 
 
+class MissingPackageError(DaskprepError, ImportError):
+    """An optional package that a feature needs is not installed."""
+
+
 class WorkerError(DaskprepError, RuntimeError):
     """A worker of a cluster lacks something, does not answer, or died."""
 

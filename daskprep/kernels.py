@@ -109,11 +109,6 @@ def look_up(table: Array, index: Array) -> Array:
     return out
 
 
-def smallest_uint(n: int) -> np.dtype[Any]:
-    """Return the smallest unsigned dtype that holds every id below `n`."""
-    return np.min_scalar_type(max(n - 1, 0))
-
-
 def non_ascii(values: pa.StringArray) -> npt.NDArray[np.intp]:
     """Return the positions of the strings with a character that is not ASCII, or is NUL."""
     offsets, data = string_views(values)

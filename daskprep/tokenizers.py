@@ -27,16 +27,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep import kernels
-from daskprep.errors import ConfigError, DaskprepError, RejectedValueError, did_you_mean
+from daskprep.errors import ConfigError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Coded
+from daskprep.serving.cutting import are_strings, json_items, matches, words
 from daskprep.storage.urls import check_own
 
 BATCH_TEXTS = 4096  # texts handed to another package at once
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
-
-
-class MissingPackageError(DaskprepError, ImportError):
-    """An optional package that a tokenizer needs is not installed."""
 
 
 class Model(NamedTuple):
@@ -120,7 +117,7 @@ class Words(Tokenizer):
         return _recut(kernels.code_pieces(kernels.split_words(column, lowercase=self.lowercase)), self._cut)
 
     def _cut(self, piece: str) -> list[str]:
-        return re.findall(r"\w+|[^\w\s]", piece.lower() if self.lowercase else piece)
+        return words(piece.lower() if self.lowercase else piece)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,8 +313,8 @@ class Regex(RowTokenizer):
             raise ConfigError(f"pattern={self.pattern!r} is no regular expression: {error}") from error
 
     def cut(self, texts: list[str]) -> Iterable[list[str]]:
-        matches = re.compile(self.pattern or "").finditer
-        return ([match[0] for match in matches(text) if match[0]] for text in texts)
+        pattern = re.compile(self.pattern or "")
+        return (matches(text, pattern) for text in texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,16 +327,7 @@ class Json(RowTokenizer):
     lowers_texts: ClassVar[bool] = False  # an escape such as \\u00C9 hides a capital
 
     def cut(self, texts: list[str]) -> Iterable[list[str] | None]:
-        return map(self._items, texts)
-
-    def _items(self, text: str) -> list[str] | None:
-        try:
-            items = json.loads(text, parse_int=str, parse_float=str)
-        except (ValueError, RecursionError):
-            return None
-        if not isinstance(items, list) or not _are_strings(items):
-            return None
-        return [item.lower() for item in items] if self.lowercase else items
+        return (json_items(text, lowercase=self.lowercase) for text in texts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -371,19 +359,11 @@ class Custom(RowTokenizer):
             raise RejectedValueError(
                 f"The tokenizer {self.function!r} failed on {text!r}: {error!r}. It must take any string"
             ) from error
-        if not isinstance(tokens, list | tuple) or not _are_strings(tokens):
+        if not isinstance(tokens, list | tuple) or not are_strings(tokens):
             raise RejectedValueError(
                 f"The tokenizer {self.function!r} made {tokens!r} of {text!r}; it must make a list of strings"
             )
         return list(tokens)
-
-
-def _are_strings(tokens: Sequence[Any]) -> bool:
-    try:
-        "".join(tokens).encode()  # half a surrogate pair cannot be encoded
-    except (TypeError, UnicodeEncodeError):
-        return False
-    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from daskprep import kernels
 from daskprep.kernels import Coded
+from daskprep.serving.base import smallest_uint
 
 ROWS = st.lists(st.none() | st.text(max_size=40), max_size=20)
 # Few different tokens of every length that is treated in a way of its own, so that tokens meet again.
@@ -82,7 +83,7 @@ def test_list_of_marks_null_rows():
 
 @pytest.mark.parametrize(("n", "dtype"), [(0, "u1"), (1, "u1"), (256, "u1"), (257, "u2"), (65537, "u4"), (2**40, "u8")])
 def test_smallest_uint_holds_ids_below(n, dtype):
-    assert kernels.smallest_uint(n) == np.dtype(dtype)
+    assert smallest_uint(n) == np.dtype(dtype)
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 4))

@@ -15,12 +15,9 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_yo
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.feature import Feature
+from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
 
-_CONVENTIONAL = {
-    **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),
-    **dict.fromkeys(("no", "n", "false", "f", "0", "0.0", "-1", "-1.0"), False),
-}
 _OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0": "0.0"}
 _OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}
 _LABELS = 1000  # more distinct labels than this are not looked at one by one
@@ -134,7 +131,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         labels = dict(zip(tokens.to_pylist(), counts.tolist(), strict=True)) if len(tokens) <= _LABELS else None
         if labels is None or self._numbers(labels):
             return self._learn_numbers(tokens)
-        known = {label: _CONVENTIONAL[label.lower()] for label in labels if label.lower() in _CONVENTIONAL}
+        known = {label: CONVENTIONAL[label.lower()] for label in labels if label.lower() in CONVENTIONAL}
         if self.fallback_true_label is None and len(known) == len(labels):
             return _conventional(known)
         if self.fallback_true_label is None and len(set(known.values())) == 2:
@@ -142,7 +139,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return self._learn_labels(sorted(labels, key=str.encode), known)
 
     def _numbers(self, labels: Mapping[str, int]) -> bool:
-        odd = [label for label in labels if label.lower() not in _CONVENTIONAL]
+        odd = [label for label in labels if label.lower() not in CONVENTIONAL]
         return bool(odd) and self.fallback_true_label is None and not as_numbers(pa.array(list(labels))).null_count
 
     def _learn_numbers(self, tokens: pa.Array) -> LearnedBinary:
@@ -209,7 +206,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         truth = _truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
         if len(truth) and truth[0] != _UNKNOWN:
             return bool(truth[0])
-        meaning = _CONVENTIONAL.get(str(self.fill_value).lower())
+        meaning = CONVENTIONAL.get(str(self.fill_value).lower())
         if meaning is None:
             raise ConfigError(
                 f"Binary: fill_value {self.fill_value!r} is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r}"
@@ -268,8 +265,7 @@ def _truth(labels: pa.Array, learned: LearnedBinary) -> np.ndarray:
     if learned.above_zero:
         numbers = as_numbers(labels).to_numpy(zero_copy_only=False)
         return np.where(np.isnan(numbers), _UNKNOWN, numbers > 0).astype(np.uint8)
-    conventional = all(label.lower() in _CONVENTIONAL for label in learned.str2bool)
-    meaning = _CONVENTIONAL if conventional and learned.fallback_true_label is None else {}
+    meaning = CONVENTIONAL if learned.fallback_true_label is None and follow_convention(learned.str2bool) else {}
     # Distinct labels of one partition, few by nature; a column with many is refused or read as numbers.
     truth = (learned.str2bool.get(label, meaning.get(label.lower(), _UNKNOWN)) for label in labels.to_pylist())
     return np.fromiter(truth, np.uint8, len(labels))

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
+from daskprep.serving.cells import NUMBER
 from daskprep.sources.cell_text import as_text
 
-_NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
+_NUMBER = f"^({NUMBER.pattern})$"
 _EXACT = 2**53
 _EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exactly
 _NOT_A_NUMBER = r"^(?i)[+-]?(nan|inf|infinity)$"

@@ -14,8 +14,8 @@ from sklearn.base import clone
 from daskprep.balance import Balance
 from daskprep.classes import ClassCounts, class_names
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.kernels import smallest_uint
 from daskprep.permutation import Integers, make_key, permute
+from daskprep.serving.base import smallest_uint
 from daskprep.storage.checksum import crc32c
 
 if TYPE_CHECKING:

@@ -1,18 +1,19 @@
-"""What the row encoders of all types share: how cells are read, and what stands for missing ones."""
+"""What the row encoders of all types share: how a column is read, and what stands for its missing cells."""
 
 from __future__ import annotations
 
-import math
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from daskprep.errors import RejectedValueError
+from daskprep.errors import DaskprepError, RejectedValueError
+from daskprep.serving.cells import is_missing, number_of, text_of
 
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
+__all__ = ["RowEncoder", "from_neighbours", "smallest_uint", "is_missing", "number_of", "text_of"]
+
+Arrays = dict[str, np.ndarray]
 
 
 class RowEncoder(ABC):
@@ -26,18 +27,33 @@ class RowEncoder(ABC):
         The feature's name.
     params, learned : mapping
         Its parameters and what it learned, as the saved JSON has them.
+
+    Attributes
+    ----------
+    columns : tuple of str
+        What it reads, its own column first.
+    looks_around : bool
+        Whether cells that are there may change by what is around them.
     """
+
+    looks_around = False
 
     def __init__(self, name: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         self.name = name
         self.column: str = params.get("column") or name
+        self.columns: tuple[str, ...] = (self.column,)
         self.params = params
         self.learned = learned
         self.prepare()
         fill = learned.get("fill_value")
         self.fill = None if fill is None else self.read_fill(fill)
 
-    def prepare(self) -> None:
+    @classmethod
+    def takes(cls, params: Mapping[str, Any]) -> bool:
+        """Tell whether it knows all that these parameters ask for; else the feature itself does it."""
+        return True
+
+    def prepare(self) -> None:  # noqa: B027 a type may have nothing to prepare
         """Make of parameters and learned values what `read` and `arrays` use."""
 
     @abstractmethod
@@ -49,96 +65,51 @@ class RowEncoder(ABC):
         return self.read(fill)
 
     @abstractmethod
-    def arrays(self, values: Sequence[Any]) -> dict[str, np.ndarray]:
+    def arrays(self, values: Sequence[Any]) -> Arrays:
         """Return the arrays of values, none of which is missing, by the suffix of the output."""
 
-    def encode(self, cells: Sequence[Any]) -> dict[str, np.ndarray]:
+    def complete(self, values: list[Any]) -> list[Any]:
+        """Return values with what the rows around make of them; None where they have none."""
+        strategy = self.params["missing_value_strategy"]
+        return from_neighbours(values, strategy) if strategy in ("ffill", "bfill") else values
+
+    def encode(self, *columns: Sequence[Any]) -> Arrays:
         """Return the arrays of cells, with a row for each, by the suffix of the output."""
-        read = self.read
-        values = [read(cell) for cell in cells]
-        if any(value is None for value in values):
-            self._complete(values, cells)
-        return self.arrays(values)
+        [cells] = columns
+        try:
+            values = list(map(self.read, cells))
+            if self.looks_around or [value for value in values if value is None]:
+                values = self._filled(values, cells)
+            return self.arrays(values)
+        except DaskprepError as error:
+            raise type(error)(f'column "{self.column}": {error}') from error
+        except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes
+            raise RejectedValueError(f'column "{self.column}": {error}; mend the cell') from error
 
-    def expand(self, encoded: np.ndarray) -> np.ndarray:
-        """Return what a model reads, as batches of a loader have it."""
-        return encoded
-
-    def _complete(self, values: list[Any], cells: Sequence[Any]) -> None:
-        """Put values in the places of missing ones, or raise RejectedValueError."""
+    def _filled(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
         if self.params.get("invalid") == "raise":
             for value, cell in zip(values, cells, strict=True):
                 if value is None and not is_missing(cell):
-                    raise RejectedValueError(
-                        f'column "{self.column}": {cell!r} cannot be read; mend it or use invalid="missing"'
-                    )
-        strategy = self.params.get("missing_value_strategy")
-        if strategy in ("ffill", "bfill"):
-            order = range(len(values)) if strategy == "ffill" else range(len(values) - 1, -1, -1)
-            last = next((values[i] for i in order if values[i] is not None), None)
-            for i in order:
-                last = values[i] = last if values[i] is None else values[i]
-        for i, value in enumerate(values):
-            if value is None:
-                if self.fill is None:
-                    raise RejectedValueError(
-                        f'column "{self.column}": the cell of row {i} is missing, and nothing was learned to stand for '
-                        'it: give a value, or fit with "fill_with_const" and a fill_value'
-                    )
-                values[i] = self.fill
+                    raise RejectedValueError(f'{cell!r} cannot be read; mend it or use invalid="missing"')
+        values = self.complete(values)
+        if self.fill is None and any(value is None for value in values):
+            raise RejectedValueError(
+                "a cell is missing, and nothing was learned to stand for it: give a value, or fit with "
+                '"fill_with_const" and a fill_value'
+            )
+        return [self.fill if value is None else value for value in values]
 
 
-def is_missing(cell: Any) -> bool:
-    """Tell whether a cell is None, NaN or NaT."""
-    return cell is None or (cell != cell) is True or type(cell).__name__ in ("NaTType", "NAType")
+def from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:
+    """Return values, None replaced by the nearest value before ("ffill") or after it, or else on the other side."""
+    filled = list(values)
+    order = range(len(filled)) if strategy == "ffill" else range(len(filled) - 1, -1, -1)
+    last = next((filled[i] for i in order if filled[i] is not None), None)
+    for i in order:
+        last = filled[i] = last if filled[i] is None else filled[i]
+    return filled
 
 
-def number_of(cell: Any) -> float | None:
-    """Return the finite double that a cell holds or states, None if there is none."""
-    kind = type(cell)
-    if kind is float:
-        return cell if math.isfinite(cell) else None
-    if kind is int or kind is bool:
-        return float(cell)
-    if kind is str:
-        return _number_in(cell)
-    if cell is None:
-        return None
-    if isinstance(cell, np.generic):
-        return number_of(cell.item())
-    return _number_in(str(cell))
-
-
-def _number_in(text: str) -> float | None:
-    text = text.strip()
-    if NUMBER.fullmatch(text) is None:
-        return None
-    number = float(text)
-    return number if math.isfinite(number) else None
-
-
-def text_of(cell: Any) -> str | None:
-    """Return the one text of a value, whatever type holds it, None if it is missing."""
-    kind = type(cell)
-    if kind is str:
-        return str(cell)
-    if kind is int or kind is bool:
-        return str(cell)
-    if kind is float:
-        return _text_of_float(cell)
-    if is_missing(cell):
-        return None
-    if isinstance(cell, np.generic):
-        return text_of(cell.item())
-    raise NotImplementedError(kind)  # dates, decimals, bytes, UUIDs: as sources/cell_text.py says
-
-
-def _text_of_float(cell: float) -> str | None:
-    if cell != cell:
-        return None
-    return str(int(cell)) if cell.is_integer() and abs(cell) < 2.0**63 else repr(cell)
-
-
-def ids_type(count: int) -> np.dtype[Any]:
-    """Return the smallest unsigned type that holds so many ids."""
+def smallest_uint(count: int) -> np.dtype[Any]:
+    """Return the smallest unsigned type that holds every id below `count`."""
     return np.min_scalar_type(max(count - 1, 0))

@@ -13,12 +13,18 @@ import numpy as np
 
 from daskprep.errors import ColumnError, CorruptDatasetError, did_you_mean
 from daskprep.serving.base import RowEncoder
+from daskprep.serving.whole import WholeRows
 
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
+# Other types, and parameters that it does not take, are for WholeRows.
 _ENCODERS = {
     "number": ("numbers", "NumberRows"),
     "category": ("classes", "CategoryRows"),
     "binary": ("classes", "BinaryRows"),
+    "set": ("tokens", "SetRows"),
+    "bag": ("tokens", "BagRows"),
+    "sequence": ("tokens", "SequenceRows"),
+    "text": ("tokens", "TextRows"),
 }
 
 
@@ -39,34 +45,33 @@ class Encoder:
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
 
-    def encode(
-        self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, expand: bool = False
-    ) -> dict[str, np.ndarray]:
+    def encode(self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
         """Return arrays by output, with a row for every row; a mapping alone is one row.
 
         Each row must have the columns of all inputs, None where a cell is missing. Targets are encoded only if every
-        row has their columns. With `expand`, arrays are what a model reads, as batches of a loader have them.
+        row has their columns.
         """
         listed = [rows] if isinstance(rows, Mapping) else rows
         encoders = self._inputs
-        if self._targets and all(one.column in row for row in listed for one in self._targets.values()):
+        if self._targets and all(
+            column in row for row in listed for one in self._targets.values() for column in one.columns
+        ):
             encoders = {**encoders, **self._targets}
         arrays: dict[str, np.ndarray] = {}
         for name, encoder in encoders.items():
-            column = encoder.column
             try:
-                cells = [row[column] for row in listed]
-            except KeyError:
-                raise self._lacking(column, listed) from None
-            for output, array in encoder.encode(cells).items():
-                arrays[name + output] = encoder.expand(array) if expand else array
+                columns = [[row[column] for row in listed] for column in encoder.columns]
+            except KeyError as error:
+                raise self._lacking(error.args[0], listed) from None
+            for output, array in encoder.encode(*columns).items():
+                arrays[name + output] = array
         return arrays
 
     def _lacking(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
         number, row = next((i, row) for i, row in enumerate(rows) if column not in row)
         return ColumnError(
-            f'row {number} has no "{column}".{did_you_mean(column, row)} Give None where a cell is missing. '
-            f"The row has: {', '.join(map(str, row))}"
+            f'row {number} has no "{column}".{did_you_mean(column, row)} Give None where a cell is missing; the row '
+            f"has: {', '.join(map(str, row))}"
         )
 
 
@@ -79,9 +84,10 @@ def load(path: str | os.PathLike[str]) -> Encoder:
     return Encoder(state)
 
 
-def _row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder:
-    module, encoder = _ENCODERS.get(feature["type"], ("whole", "WholeRows"))
-    made: RowEncoder = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)(
-        name, feature["params"], feature["learned"]
-    )
-    return made
+def _row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | WholeRows:
+    if feature["type"] in _ENCODERS:
+        module, encoder = _ENCODERS[feature["type"]]
+        kind: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
+        if kind.takes(feature["params"]):
+            return kind(name, feature["params"], feature["learned"])
+    return WholeRows(name, feature)

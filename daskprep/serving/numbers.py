@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.serving.base import RowEncoder, number_of
+from daskprep.serving.base import Arrays, RowEncoder, from_neighbours, number_of
 
 _LARGEST = float(np.finfo(np.float32).max)
 _TINY = float(np.finfo(np.float64).tiny)
+_NEIGHBOURS = ("ffill", "bfill")
 
 
 class NumberRows(RowEncoder):
     """Rows of `Number`."""
 
     def prepare(self) -> None:
-        learned = self.learned
-        self.normalization = self.params["normalization"]
+        learned, params = self.learned, self.params
+        self.normalization = params["normalization"]
         self.center, self.scale = 0.0, 1.0
         if self.normalization not in (None, "log1p") and learned["mean"] is not None:
             low, self.center, high = {
@@ -29,16 +31,42 @@ class NumberRows(RowEncoder):
             }[self.normalization]
             spread = high - low
             self.scale = 1.0 / spread if _TINY <= spread < float("inf") else 0.0
+        self.mean, self.reach = 0.0, float("inf")
+        if params["outlier_strategy"] is not None and learned["std"]:
+            self.mean, self.reach = learned["mean"], params["outlier_threshold"] * learned["std"]
+        self.outlier_fill = learned["outlier_fill_value"]
+        self.looks_around = params["outlier_strategy"] in _NEIGHBOURS
 
     def read(self, cell: Any) -> float | None:
         return number_of(cell)
 
-    def arrays(self, values: Sequence[float]) -> dict[str, np.ndarray]:
+    def is_outlier(self, value: float) -> bool:
+        """Tell whether a value is too far from the mean."""
+        return abs(value - self.mean) > self.reach
+
+    def complete(self, values: list[Any]) -> list[Any]:
+        smooth = [None if value is None or self.is_outlier(value) else value for value in values]
+        completed = values
+        if (gaps := self.params["missing_value_strategy"]) in _NEIGHBOURS:
+            around = from_neighbours(smooth, gaps)
+            completed = [one if value is None else value for value, one in zip(values, around, strict=True)]
+        if (outliers := self.params["outlier_strategy"]) in _NEIGHBOURS:
+            around = from_neighbours(smooth, outliers)
+            odd = [value is not None and one is None for value, one in zip(values, smooth, strict=True)]
+            completed = [around[i] if is_odd else completed[i] for i, is_odd in enumerate(odd)]
+        return completed
+
+    def arrays(self, values: Sequence[float]) -> Arrays:
+        if self.outlier_fill is not None:
+            values = [self.outlier_fill if self.is_outlier(value) else value for value in values]
         if self.normalization == "log1p":
             return {"": _logarithms(values)}
         center, scale = self.center, self.scale
+        if not scale:
+            return {"": np.zeros(len(values), np.float32)}
         scaled = [(value - center) * scale for value in values]
-        return {"": np.array([max(-_LARGEST, min(one, _LARGEST)) for one in scaled], np.float32)}
+        narrow = [one if -_LARGEST <= one <= _LARGEST else math.copysign(_LARGEST, one) for one in scaled]
+        return {"": np.array(narrow, np.float32)}
 
 
 def _logarithms(values: Sequence[float]) -> np.ndarray:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
@@ -31,22 +31,16 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
+from daskprep.serving.cells import text_of
 from daskprep.sources.zones import is_late, local_clock
 
 _WHOLE_BELOW = 2.0**63
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
-_NANOSECONDS = {unit: 10**9 // ticks for unit, ticks in _PER_SECOND.items()}
-_NANOSECONDS |= {"m": 60 * 10**9, "h": 3600 * 10**9, "D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
-# Of np.datetime64: units that are written in another form, and what to write them in.
-_OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
 
-_FLOATS = (float, np.floating)
-_BYTES = (bytes, bytearray)
-_TIMES = (dt.date, dt.time, np.datetime64)
-_DURATIONS = (dt.timedelta, np.timedelta64)
 SCALARS = (
-    str, bool, np.bool_, int, np.integer, *_FLOATS, Decimal, *_BYTES, os.PathLike, uuid.UUID, *_TIMES, *_DURATIONS,
+    str, bool, np.bool_, int, np.integer, float, np.floating, Decimal, bytes, bytearray, os.PathLike, uuid.UUID,
+    dt.date, dt.time, np.datetime64, dt.timedelta, np.timedelta64,
 )  # fmt: skip
 
 
@@ -101,15 +95,8 @@ def _plain_decimals(text: pa.Array) -> pa.Array:
     large = pc.fill_null(pc.match_substring_regex(text, r"^-?\d{11,}\.|e\+"), fill_value=False)
     if not pc.any(large).as_py():
         return text
-    return pc.replace_with_mask(text, large, pa.array(map(_large_decimal, text.filter(large).to_pylist()), pa.string()))
-
-
-def _large_decimal(text: str) -> str:
-    value = Decimal(text)
-    if value == value.to_integral_value():
-        return f"{value:f}"
-    short = pa.scalar(float(value)).cast(pa.string()).as_py()
-    return short if Decimal(short) == value else text
+    anew = cell_texts(map(Decimal, text.filter(large).to_pylist()))
+    return pc.replace_with_mask(text, large, pa.array(anew, pa.string()))
 
 
 def _plain_times(text: pa.Array) -> pa.Array:
@@ -144,82 +131,6 @@ def _durations_as_text(column: pa.Array) -> pa.Array:
     return pc.if_else(column.is_valid(), text, pa.scalar(None, pa.string()))
 
 
-def cell_texts(cells: Sequence[Any]) -> list[str | None]:
+def cell_texts(cells: Iterable[Any]) -> list[str | None]:
     """Return the texts of scalars, each the same whatever kinds its neighbours are of; None and NaN have none."""
-    texts: list[str | None] = [None] * len(cells)
-    left: dict[Callable[[Sequence[Any]], pa.Array], list[int]] = {}
-    for i, cell in enumerate(cells):
-        if isinstance(cell, str):
-            texts[i] = str(cell)
-        elif (read := _reader(cell)) is not None:
-            left.setdefault(read, []).append(i)
-        elif cell is not None:
-            texts[i] = _plain_text(cell)
-    for read, places in left.items():
-        for i, text in zip(places, read([cells[i] for i in places]).to_pylist(), strict=True):
-            texts[i] = text
-    return texts
-
-
-def _plain_text(cell: Any) -> str:
-    if isinstance(cell, _BYTES):
-        return cell.decode()
-    return os.fsdecode(cell) if isinstance(cell, os.PathLike) else str(cell)
-
-
-def _reader(cell: Any) -> Callable[[Sequence[Any]], pa.Array] | None:
-    """Return what reads cells of this kind by way of Arrow, so that they have the text of such a column."""
-    if isinstance(cell, _FLOATS):
-        return _read_singles if isinstance(cell, np.float16 | np.float32) else _read_floats
-    if isinstance(cell, Decimal):
-        return _read_decimals
-    if isinstance(cell, _DURATIONS):
-        return _read_durations
-    return _read_times if isinstance(cell, _TIMES) else None
-
-
-def _read_floats(cells: Sequence[Any]) -> pa.Array:
-    return as_text(pa.array(map(float, cells), pa.float64()))
-
-
-def _read_singles(cells: Sequence[Any]) -> pa.Array:
-    return as_text(pa.array(map(np.float32, cells), pa.float32()))
-
-
-def _read_decimals(cells: Sequence[Decimal]) -> pa.Array:
-    # Infinities are those of floats.
-    infinite = as_text(pa.array([float("inf"), float("-inf")])).to_pylist()
-    texts = [infinite[cell < 0] if cell.is_infinite() else None if cell.is_nan() else str(cell) for cell in cells]
-    return _plain_decimals(pa.array(texts, pa.string()))
-
-
-def _read_times(cells: Sequence[Any]) -> pa.Array:
-    return _plain_times(pa.array(map(_written, cells), pa.string()))
-
-
-def _written(time: dt.date | dt.time | np.datetime64) -> str:
-    if isinstance(time, dt.datetime):
-        return time.isoformat(" ")
-    if isinstance(time, dt.date | dt.time):
-        return time.isoformat()
-    unit = _OTHER_UNITS.get(np.datetime_data(time.dtype)[0])
-    return str(time if unit is None else time.astype(f"M8[{unit}]")).replace("T", " ")
-
-
-def _read_durations(cells: Sequence[Any]) -> pa.Array:
-    return _plain_times(pa.array(map(_duration, cells), pa.string()))
-
-
-def _duration(cell: dt.timedelta | np.timedelta64) -> str:
-    if isinstance(cell, np.timedelta64):
-        unit, step = np.datetime_data(cell.dtype)
-        if unit not in _NANOSECONDS:
-            raise ColumnError(f"{cell!r} is of no certain length: use days")
-        nanoseconds = int(cell.astype(np.int64)) * step * _NANOSECONDS[unit]
-    else:
-        nanoseconds = (cell.days * _DAY + cell.seconds) * 10**9 + cell.microseconds * 1000
-        nanoseconds += getattr(cell, "nanoseconds", 0)  # of a pandas.Timedelta
-    days, rest = divmod(nanoseconds, _DAY * 10**9)
-    seconds, fraction = divmod(rest, 10**9)
-    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
-    return f"{days} days {'+' if days < 0 else ''}{clock}"
+    return [text_of(cell) for cell in cells]

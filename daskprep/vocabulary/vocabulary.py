@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
-from daskprep.kernels import smallest_uint
+from daskprep.serving.base import smallest_uint
 from daskprep.storage.tables import read_texts
 from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols

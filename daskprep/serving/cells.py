@@ -1,0 +1,195 @@
+"""Read one cell as text or as a number, the same whatever type holds it; `sources.cell_text` has the table of texts."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import math
+import os
+import re
+import uuid
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+
+from daskprep.errors import ColumnError
+
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+LISTS = (list, tuple, set, frozenset, np.ndarray)
+
+_WHOLE_BELOW = 2.0**63
+_DAY = 86_400
+_NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * 10**9, "h": 3600 * 10**9}
+_NANOSECONDS |= {"D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
+_OFFSET = re.compile(r"([+-][0-9]{2}:[0-9]{2})(:[0-9.]+)?$")
+# Of np.datetime64: units that are written in another form, and what to write them in.
+_OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
+_TIMES = (dt.date, dt.time, np.datetime64, dt.timedelta, np.timedelta64)
+
+
+def is_missing(cell: Any) -> bool:
+    """Tell whether a cell is None, NaN, NaT or pandas.NA."""
+    if cell is None or type(cell).__name__ in ("NaTType", "NAType"):
+        return True
+    if isinstance(cell, Decimal):
+        return cell.is_nan()
+    return isinstance(cell, float | np.generic) and bool(cell != cell)  # noqa: PLR0124 as NaN and NaT do
+
+
+def number_of(cell: Any) -> float | None:
+    """Return the finite double that a cell holds or states, None if there is none."""
+    kind = type(cell)
+    if kind is float:
+        return cell if math.isfinite(cell) else None
+    if kind is str:
+        return _number_in(cell)
+    if kind is int or kind is bool:
+        return _double(cell)
+    return None if is_missing(cell) else _number_of_other(cell)
+
+
+def _number_of_other(cell: Any) -> float | None:
+    if isinstance(cell, dt.time) and cell.tzinfo is not None:
+        return None  # for which Arrow has no type, so that columns of such are text
+    if isinstance(cell, _TIMES):
+        raise ColumnError(f"holds cells of type {type(cell).__name__}, which are not numbers")
+    if isinstance(cell, Decimal):
+        return _double(cell or 0)  # of zeros that are decimals Arrow keeps no sign
+    if isinstance(cell, int | float | np.integer | np.floating | np.bool_):
+        return _double(cell)
+    return _number_in(text_of(cell) or "")
+
+
+def _double(cell: Any) -> float | None:
+    try:
+        number = float(cell)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _number_in(text: str) -> float | None:
+    stripped = text.strip()
+    if NUMBER.fullmatch(stripped) is None:
+        text.encode()
+        return None
+    return _double(stripped)
+
+
+def text_of(cell: Any) -> str | None:
+    """Return the one text of a cell, None if it is missing; UnicodeError for what is no text that UTF-8 holds."""
+    kind = type(cell)
+    if kind is str:
+        if not cell.isascii():
+            cell.encode()
+        return cell  # type: ignore[no-any-return]
+    if kind is int or kind is bool:
+        return str(cell)
+    if kind is float and 1e-4 <= abs(cell) < 1e10 and not cell.is_integer():
+        return repr(cell)
+    return None if is_missing(cell) else _text_of_other(cell)
+
+
+@functools.singledispatch
+def _text_of_other(cell: Any) -> str:
+    """Write a cell that is there, by its type."""
+    remedy = "use Set, Sequence or Vector" if isinstance(cell, LISTS) else "convert it first"
+    raise ColumnError(
+        f"holds a cell of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"
+    )
+
+
+@_text_of_other.register
+def _(cell: str) -> str:
+    cell.encode()
+    return str(cell)
+
+
+@_text_of_other.register
+def _(cell: bool | np.bool_) -> str:
+    return str(bool(cell))
+
+
+@_text_of_other.register
+def _(cell: int | np.integer) -> str:
+    return str(int(cell))
+
+
+@_text_of_other.register(float | np.floating)
+def _text_of_float(cell: Any) -> str:
+    value = float(cell)
+    if value.is_integer() and abs(value) < _WHOLE_BELOW:
+        return str(int(value))
+    # A float32 is written as one: 0.1, not 0.10000000149011612.
+    kind = np.float32 if isinstance(cell, np.float16 | np.float32) else np.float64
+    exact: Any = kind(cell)
+    if kind(1e-6) <= abs(exact) < 1e10:
+        return np.format_float_positional(exact, trim="-")
+    return np.format_float_scientific(exact, trim="-", exp_digits=1)
+
+
+@_text_of_other.register
+def _(cell: Decimal) -> str:
+    if cell.is_infinite():
+        return "inf" if cell > 0 else "-inf"
+    if cell == cell.to_integral_value():
+        return f"{cell.to_integral_value():f}" if cell else "0"
+    digits, _, power = str(cell).partition("E")
+    text = _without_zeros(digits) + (f"e{power}" if power else "")
+    # Floats from 1e10 on are written with an exponent, where they are not whole.
+    short = _text_of_float(float(cell)) if abs(cell) >= 10**10 else text
+    return short if Decimal(short) == cell else text
+
+
+@_text_of_other.register
+def _(cell: bytes | bytearray) -> str:
+    return cell.decode()
+
+
+@_text_of_other.register
+def _(cell: os.PathLike) -> str:  # type: ignore[type-arg] # which singledispatch cannot read
+    return os.fsdecode(cell)
+
+
+@_text_of_other.register
+def _(cell: uuid.UUID | dt.date) -> str:
+    return str(cell)
+
+
+@_text_of_other.register
+def _(cell: dt.datetime | dt.time) -> str:
+    if type(cell) is dt.datetime and not isinstance(cell.tzinfo, dt.timezone | None):
+        # What a clock leaves out when it is put forward is the time after it; next to the first and last year is none.
+        with contextlib.suppress(OverflowError):
+            cell = cell.astimezone(dt.UTC).astimezone(cell.tzinfo)
+    text = str(cell)
+    offset = cell.tzinfo and _OFFSET.search(text)
+    return _without_zeros(text[: offset.start()]) + offset[1] if offset else _without_zeros(text)
+
+
+@_text_of_other.register
+def _(cell: np.datetime64) -> str:
+    unit = _OTHER_UNITS.get(np.datetime_data(cell.dtype)[0])
+    return _without_zeros(str(cell if unit is None else cell.astype(f"M8[{unit}]")).replace("T", " "))
+
+
+@_text_of_other.register
+def _(cell: dt.timedelta | np.timedelta64) -> str:
+    if isinstance(cell, np.timedelta64):
+        unit, step = np.datetime_data(cell.dtype)
+        if unit not in _NANOSECONDS:
+            raise ColumnError(f"{cell!r} is of no certain length: use days")
+        nanoseconds = int(cell.astype(np.int64)) * step * _NANOSECONDS[unit]
+    else:
+        nanoseconds = (cell.days * _DAY + cell.seconds) * 10**9 + cell.microseconds * 1000
+        nanoseconds += getattr(cell, "nanoseconds", 0)  # of a pandas.Timedelta
+    days, rest = divmod(nanoseconds, _DAY * 10**9)
+    seconds, fraction = divmod(rest, 10**9)
+    clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
+    return f"{days} days {'+' if days < 0 else ''}{_without_zeros(clock)}"
+
+
+def _without_zeros(text: str) -> str:
+    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -1,0 +1,161 @@
+"""Rows of `Set`, `Bag`, `Sequence` and `Text`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from daskprep.errors import ColumnError
+from daskprep.serving.base import Arrays, RowEncoder, smallest_uint, text_of
+from daskprep.serving.cells import LISTS
+from daskprep.serving.cutting import CUTS
+
+
+class TokenRows(RowEncoder):
+    """Rows of a type whose cells are lists of tokens."""
+
+    def prepare(self) -> None:
+        tokens, roles = self.learned["idx2str"], self.learned["special_symbols"]
+        self.ids = {token: number for number, token in enumerate(tokens)}
+        self.dtype = smallest_uint(len(tokens))
+        self.symbols: dict[str, str] = roles
+        self.special = frozenset(roles.values())
+        self.unknown = self.ids[roles["unknown"]]
+        self.cut = CUTS[self.params["tokenizer"]](self.params)
+
+    @classmethod
+    def takes(cls, params: Mapping[str, Any]) -> bool:
+        return params["tokenizer"] in CUTS
+
+    def read(self, cell: Any) -> Any:
+        tokens = self.tokens_of(cell)
+        return None if tokens is None else self.row_of(tokens)
+
+    def read_fill(self, fill: Any) -> Any:
+        return self.read(self.symbols["unknown"] if fill == "<UNK>" else fill)
+
+    def tokens_of(self, cell: Any) -> list[str] | None:
+        """Return the tokens of a cell, None if it is missing or cannot be read."""
+        if isinstance(cell, str) and cell in self.special:
+            return [str(cell)]  # in which a tokenizer might see three tokens
+        if isinstance(cell, LISTS):
+            return self._items(cell)
+        text = text_of(cell)
+        return None if text is None else self.cut(text)
+
+    def _items(self, cell: Any) -> list[str] | None:
+        """Return the items of a list as tokens; one that is missing makes it unreadable."""
+        if isinstance(cell, np.ndarray) and cell.ndim != 1:
+            raise ColumnError(f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel()")
+        items = sorted(cell, key=str) if isinstance(cell, set | frozenset) else cell
+        tokens = [text_of(item) for item in items]
+        if self.params["lowercase"]:
+            tokens = [None if token is None else token.lower() for token in tokens]
+        return None if None in tokens else tokens  # type: ignore[return-value]
+
+    def row_of(self, tokens: list[str]) -> Any:
+        """Return what `arrays` makes a row of."""
+        raise NotImplementedError
+
+    def ids_of(self, tokens: Sequence[str]) -> list[int]:
+        """Return the id of each token."""
+        ids, unknown = self.ids, self.unknown
+        return [ids.get(token, unknown) for token in tokens]
+
+
+class SetRows(TokenRows):
+    """Rows of `Set`."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.size = self.learned["size"]
+
+    def row_of(self, tokens: list[str]) -> Any:
+        return self.ids_of(list(dict.fromkeys(tokens))[: self.size])
+
+    def arrays(self, values: Sequence[Any]) -> Arrays:
+        return {"": _padded(values, (len(values), self.size), self.dtype)}
+
+
+class BagRows(SetRows):
+    """Rows of `Bag`."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.dtype = np.promote_types(self.dtype, np.uint16)
+        self.most = np.iinfo(self.dtype).max
+
+    def row_of(self, tokens: list[str]) -> Any:
+        counts = dict(list(Counter(tokens).items())[: self.size])
+        return self.ids_of(list(counts)), [min(count, self.most) for count in counts.values()]
+
+    def arrays(self, values: Sequence[Any]) -> Arrays:
+        flat = [half for row in values for half in row]
+        return {"": _padded(flat, (len(flat), self.size), self.dtype).reshape(len(values), 2, self.size)}
+
+
+class SequenceRows(TokenRows):
+    """Rows of `Sequence`, and of one level of `Text`."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        start, stop, padding = (self.symbols.get(role) for role in ("start", "stop", "padding"))
+        self.start = self.ids_of([] if start is None else [start])
+        self.stop = self.ids_of([] if stop is None else [stop])
+        self.padding_id = 0 if padding is None else self.ids[padding]
+        self.length = self.learned["max_sequence_length"]
+        self.room = max(self.length - len(self.start) - len(self.stop), 0)
+        self.is_left = self.params["padding"] == "left"
+
+    def row_of(self, tokens: list[str]) -> Any:
+        return [*self.start, *self.ids_of(tokens[: self.room]), *self.stop][-self.length :]
+
+    def arrays(self, values: Sequence[Any]) -> Arrays:
+        shape = len(values), self.length
+        return {"": _padded(values, shape, self.dtype, self.padding_id, is_left=self.is_left)}
+
+
+class TextRows(RowEncoder):
+    """Rows of `Text`: a sequence for each level."""
+
+    def prepare(self) -> None:
+        level, params = self.params["level"], self.params
+        levels = {"word": params, "char": {**params, "tokenizer": "characters"}}
+        if level == "both":
+            self.levels = {f"_{one}": SequenceRows(self.name, levels[one], self.learned[one]) for one in levels}
+        else:
+            self.levels = {"": SequenceRows(self.name, levels[level], self.learned)}
+
+    @classmethod
+    def takes(cls, params: Mapping[str, Any]) -> bool:
+        return params["level"] == "char" or TokenRows.takes(params)
+
+    def read(self, cell: Any) -> list[list[int]] | None:
+        rows = [level.read(cell) for level in self.levels.values()]
+        return None if None in rows else rows
+
+    def read_fill(self, fill: Any) -> list[list[int]]:
+        fills = fill if isinstance(fill, Mapping) else dict.fromkeys(("word", "char"), fill)
+        return [level.read_fill(fills[output[1:] or "word"]) for output, level in self.levels.items()]
+
+    def arrays(self, values: Sequence[list[list[int]]]) -> Arrays:
+        found = {}
+        for place, (output, level) in enumerate(self.levels.items()):
+            found[output] = level.arrays([rows[place] for rows in values])[""]
+        return found
+
+
+def _padded(
+    rows: Sequence[Sequence[int]], shape: tuple[int, int], dtype: np.dtype[Any], fill: int = 0, *, is_left: bool = False
+) -> np.ndarray:
+    """Return rows of ids as a matrix, filled up behind them, or before them."""
+    matrix = np.full(shape, fill, dtype)
+    for place, row in zip(matrix, rows, strict=True):
+        if is_left:
+            place[shape[1] - len(row) :] = row
+        else:
+            place[: len(row)] = row
+    return matrix

@@ -1,0 +1,348 @@
+"""Rows encoded one at a time are those of `Preprocessor.encode`, whatever the parameters and the cells.
+
+A type is one entry of `TYPES`: the parameters that it may have, and cells, of one Python type in each strategy.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import pathlib
+import threading
+import warnings
+import zoneinfo
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, Phase, assume, event, given, settings
+from hypothesis import strategies as st
+
+import daskprep as dp
+from daskprep.errors import DaskprepError
+from daskprep.features.cells import as_numbers, one_array
+from daskprep.serving import Encoder
+from daskprep.serving.cells import number_of, text_of
+from daskprep.serving.cutting import CUTS
+from daskprep.sources import table_from_pandas
+from daskprep.sources.cell_text import as_text
+
+ROME = zoneinfo.ZoneInfo("Europe/Rome")
+BEFORE = dt.timezone(dt.timedelta(hours=-3, minutes=-30))
+NEIGHBOURS = ("ffill", "bfill")
+
+
+@dataclass(frozen=True)
+class Type:
+    """A type's parameters, and its cells by their Python type."""
+
+    make: Callable[..., Any]
+    params: st.SearchStrategy[dict[str, Any]]
+    cells: Mapping[str, st.SearchStrategy[Any]]
+
+
+def params(**optional: Any) -> st.SearchStrategy[dict[str, Any]]:
+    """Give some of the parameters, each one of its values."""
+    chosen = {
+        name: one if isinstance(one, st.SearchStrategy) else st.sampled_from(one) for name, one in optional.items()
+    }
+    return st.fixed_dictionaries({}, optional=chosen)
+
+
+# -- cells of one Python type each
+
+LETTERS = st.sampled_from([*"abAzΣ\u03c3ςİßéÉ. ,_'\t\n\x1c\x85\u2003\u0307\U0001d11e\0\ud800-"])
+WORDS = st.sampled_from(
+    ["a", "b", "A", "ΟΔΟΣ", "ΑΣ.\u0392", "İ", "Straße", "<UNK>", "<PAD>", "<START>", "<unk>", "can't", "é"]
+)
+JOINED = st.builds(str.join, st.sampled_from([" ", ",", "_", ", ", "  ", "\u2003", "-"]), st.lists(WORDS, max_size=5))
+TEXTS = st.one_of(WORDS, JOINED, st.text(LETTERS, max_size=6), st.sampled_from(["", " ", "1", "1.0", "True", "['a']"]))
+JSON = st.one_of(
+    JOINED, st.sampled_from(['["a", 1.50, "B"]', "[]", "[1, NaN]", '["\\u00c9"]', "{}", "[[1]]", '["\\ud800"]'])
+)
+NUMERALS = st.one_of(
+    st.floats().map(str),
+    st.integers().map(str),
+    st.sampled_from(
+        ["1_000", "٣", "nan", "-NaN", "inf", "Infinity", "1e400", "-1e400", "1e-400", "0x10", " 7 ", "\u20037",
+         "+1", "1.", ".5", "1.e3", "1e", "--1", "", " ", "7\x1c", "1,5", "9" * 400, "\ud800", "\uff17", "-0", "1\0"]
+    ),
+)  # fmt: skip
+LABELS = st.sampled_from(["yes", "No", " YES", "t", "F", "1", "1.0", "-1", "0", "", " ", "maybe", "a", "b", "2", "nan"])
+INTEGERS = st.one_of(st.integers(-9, 9), st.sampled_from([2**31, 2**53 + 1, -(2**63), 2**63 - 1]), st.integers())
+HUGE = st.sampled_from([2**63, 2**64 - 1, 2**70, -(2**80), 10**400])
+FLOATS = st.one_of(st.floats(), st.sampled_from([1e-7, 1e-6, 1e10, 12345678901.5, 2.0**63, 1e16, 0.1, -0.0, 3.5e38]))
+SINGLES = st.floats(width=32).map(np.float32)
+MOMENTS = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2099, 1, 1)) | st.sampled_from(
+    [dt.datetime(2024, 3, 31, 2, 30), dt.datetime(2024, 10, 27, 2, 30, fold=1), dt.datetime(1970, 1, 1, 0, 0, 0, 500)]
+)
+SCALARS = {
+    "int": INTEGERS,
+    "huge int": HUGE,
+    "float": FLOATS,
+    "bool": st.booleans(),
+    "np.float64": FLOATS.map(np.float64),
+    "np.float32": SINGLES,
+    "np.float16": st.floats(width=16).map(np.float16),
+    "np.int8": st.integers(-128, 127).map(np.int8),
+    "np.uint64": st.integers(0, 2**63 - 1).map(np.uint64),
+    "np.bool": st.booleans().map(np.bool_),
+    "np.str": WORDS.map(np.str_),
+    "bytes": st.binary(max_size=3) | NUMERALS.map(lambda text: text.encode("utf-8", "surrogatepass")),
+    "decimal": st.decimals(-(10**14), 10**14, places=3)
+    | st.sampled_from(list(map(Decimal, ["1E-9", "NaN", "1.50", "-0.0"]))),
+    "odd decimal": st.sampled_from(list(map(Decimal, ["Infinity", "-Infinity", "sNaN", "1E+3", "1E+400", "-15E-90"]))),
+    "date": st.dates(),
+    "datetime": MOMENTS,
+    "datetime in Rome": MOMENTS.map(lambda moment: moment.replace(tzinfo=ROME)),
+    "datetime at an offset": MOMENTS.map(lambda moment: moment.replace(tzinfo=BEFORE)),
+    "Timestamp": st.integers(-(2**62), 2**62).map(pd.Timestamp),
+    "time": st.times(),
+    "time with an offset": st.times(timezones=st.just(BEFORE)),
+    "timedelta": st.timedeltas(dt.timedelta(-9), dt.timedelta(9)),
+    "UUID": st.uuids(),
+    "path": st.sampled_from(["a", "1", "a b"]).map(pathlib.PurePosixPath),
+    "dict": st.just({"a": 1}),
+}
+# Times of nanoseconds are no numbers: an error in a column of times, and text, so missing, in one of objects.
+WITHOUT_NANOSECONDS = {name: cells for name, cells in SCALARS.items() if name != "Timestamp"}
+ITEMS = {
+    "lists of text": st.lists(TEXTS, max_size=4),
+    "lists of text with gaps": st.lists(st.none() | WORDS, max_size=4),
+    "lists of integers": st.lists(INTEGERS, max_size=4),
+    "lists of floats": st.lists(st.floats(-9, 9, width=16) | st.just(float("nan")), max_size=4),
+    "lists of several": st.lists(WORDS | st.integers(0, 9) | st.booleans(), max_size=4),
+    "lists of lists": st.lists(st.lists(WORDS, max_size=2), min_size=1, max_size=2),
+    "lists of dates": st.lists(st.dates(), max_size=3),
+    "tuples": st.lists(WORDS, max_size=4).map(tuple),
+    "sets": st.frozensets(WORDS, max_size=4),
+    "arrays of integers": st.lists(st.integers(0, 9), max_size=4).map(lambda cell: np.array(cell, np.int8)),
+    "arrays of singles": st.lists(st.floats(-9, 9, width=16), max_size=4).map(lambda cell: np.array(cell, np.float32)),
+    "arrays of text": st.lists(WORDS, min_size=1, max_size=4).map(np.array),
+    "arrays of two dimensions": st.just(np.zeros((2, 2))),
+}  # fmt: skip
+MOMENT64 = st.datetimes(dt.datetime(1900, 1, 1), dt.datetime(2099, 1, 1)).map(np.datetime64)
+TIMES64 = {
+    "np.datetime64": MOMENT64,
+    "np.timedelta64": st.integers(-(10**9), 10**9).map(lambda ms: np.timedelta64(ms, "ms")),
+}
+
+# -- types
+
+MISSING = ["fill_with_const", "fill_with_mode", "ffill", "bfill", "drop_row"]
+INVALID = ["missing", "missing", "raise"]
+FITTED = [None, 1, 2, 10]
+TOKENS: dict[str, Any] = {
+    "tokenizer": sorted(CUTS),
+    "most_common": FITTED,
+    "lowercase": st.booleans(),
+    "ngram_size": [1, 2, 3],
+    "pattern": st.sampled_from([r"\w+", r"[a-zA-Z]*", r"(\w)\1?", r"\S+"]),
+    "missing_value_strategy": MISSING,
+    "fill_value": ["<UNK>", "<PAD>", "a b", "", "[\"a\"]"],
+    "invalid": INVALID,
+}  # fmt: skip
+SIZES: dict[str, Any] = {**TOKENS, "max_size": FITTED}
+LENGTHS: dict[str, Any] = {
+    **TOKENS,
+    "sequence_length": [None, 3, 8],
+    "max_sequence_length": [None, 3, 256],
+    "padding": ["left", "right"],
+    "unknown_symbol": ["<UNK>", "a", "?"],
+    "padding_symbol": ["<PAD>", "_"],
+    "add_start_stop": st.booleans(),
+    "special_symbols": [
+        None, None, "ludwig", {"unknown": "<UNK>", "padding": "<PAD>"},
+        {"stop": ".", "padding": "<PAD>", "unknown": "b"},
+    ],
+}  # fmt: skip
+TOKEN_CELLS = {"str": TEXTS, "JSON": JSON, **SCALARS, **ITEMS, **TIMES64}
+
+TYPES = {
+    "number": Type(
+        dp.Number,
+        params(
+            normalization=["zscore", "minmax", "log1p", "iq", None],
+            outlier_strategy=[None, "fill_with_mean", *MISSING],
+            outlier_threshold=[0, 0.5, 1, 3.0],
+            missing_value_strategy=[*MISSING, "fill_with_mean"],
+            fill_value=st.sampled_from([0.0, 7, -0.5, -1.0, 1e30, -1.7e308]),
+            invalid=INVALID,
+        ),
+        {"str": NUMERALS, "small float": st.floats(-3, 9, width=16), **WITHOUT_NANOSECONDS, "list": st.just([1.0])},
+    ),
+    "category": Type(
+        dp.Category,
+        params(
+            most_common=FITTED,
+            lowercase=st.booleans(),
+            missing_value_strategy=MISSING,
+            fill_value=["<UNK>", "a", " B ", 1, 1.5, "ΑΣ "],
+            invalid=INVALID,
+        ),
+        {"str": TEXTS, **SCALARS, **TIMES64, "list": st.just(["a"])},
+    ),
+    "binary": Type(
+        dp.Binary,
+        params(
+            fallback_true_label=[None, None, "a", "yes", "1"],
+            missing_value_strategy=["fill_with_false", "fill_with_true", *MISSING],
+            fill_value=[True, 0, "no", "a"],
+            invalid=INVALID,
+        ),
+        {"str": LABELS, "texts": TEXTS, "numerals": NUMERALS, "few": st.integers(0, 2),
+         "floats": st.sampled_from([0.0, 1.0, -1.0]), **SCALARS},
+    ),
+    "set": Type(dp.Set, params(**SIZES), TOKEN_CELLS),
+    "bag": Type(dp.Bag, params(**SIZES), TOKEN_CELLS),
+    "sequence": Type(dp.Sequence, params(**LENGTHS), TOKEN_CELLS),
+    "text": Type(
+        dp.Text,
+        params(
+            **LENGTHS, level=["word", "char", "both"], char_most_common=FITTED, char_max_sequence_length=[None, 1, 2, 9]
+        ),
+        TOKEN_CELLS,
+    ),
+}  # fmt: skip
+
+
+def frame_of(cells: list[Any]) -> pd.DataFrame:
+    """Return a column that leaves cells as they are: pandas would make floats of integers beside None."""
+    column = np.empty(len(cells), object)
+    for i, cell in enumerate(cells):
+        column[i] = cell
+    return pd.DataFrame({"x": pd.Series(column, dtype=object)})
+
+
+def natural_frame(cells: list[Any]) -> pd.DataFrame | None:
+    """Return a column of the type that pandas gives it, None if pandas takes no such text or changes integers."""
+    if any(cell is None for cell in cells) and any(isinstance(cell, int | np.integer) for cell in cells):
+        return None
+    try:
+        return pd.DataFrame({"x": cells})
+    except UnicodeError:
+        return None
+
+
+def rows_of(cells: list[Any]) -> list[dict[str, Any]]:
+    return [{"x": cell} for cell in cells]
+
+
+def fitted(feature: Any, cells: list[Any]) -> dp.Preprocessor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return dp.Preprocessor({"x": feature}).fit(frame_of(cells))
+        except DaskprepError:
+            assume(False)
+            raise
+
+
+def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any] | None:
+    """Return arrays as type, shape and bytes, None if the rows are refused."""
+    try:
+        arrays = encode(rows)
+    except DaskprepError:
+        return None
+    return {output: (array.dtype, array.shape, array.tobytes()) for output, array in arrays.items()}
+
+
+@st.composite
+def fits(draw: st.DrawFn, kind: str, most: int = 8) -> tuple[dp.Preprocessor, list[Any]]:
+    """Give a fitted Preprocessor and cells of one Python type."""
+    one = TYPES[kind]
+    cells = one.cells[draw(st.sampled_from(sorted(one.cells)))]
+    prep = fitted(one.make(**draw(one.params)), draw(st.lists(st.none() | cells, min_size=1, max_size=most)))
+    return prep, draw(st.lists(st.none() | cells | cells, max_size=most))
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@given(data=st.data())
+def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
+    prep, cells = data.draw(fits(kind))
+    encoder = Encoder(prep.to_dict())
+    for some in (cells, *([cell] for cell in cells[:2])):
+        expected = encoded(prep.encode, frame_of(some))
+        event("refused" if expected is None else "encoded")
+        assert encoded(encoder.encode, rows_of(some)) == expected, some
+    if isinstance(
+        next((cell for cell in cells if cell is not None), None), str | float | int | dt.datetime | dt.timedelta
+    ):
+        frame = natural_frame(cells)
+        assert frame is None or encoded(encoder.encode, rows_of(cells)) == encoded(prep.encode, frame), cells
+
+
+@pytest.mark.parametrize("kind", ["str", *SCALARS])
+@settings(suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_cells_have_the_texts_and_numbers_of_columns(kind: str, data: st.DataObject) -> None:
+    cells = {"str": NUMERALS | TEXTS, **SCALARS}[kind]
+    cell = data.draw(cells)
+    try:
+        column = one_array(table_from_pandas(frame_of([cell, None]), ["x"])["x"])
+        expected: Any = as_text(column).to_pylist()[0]
+    except DaskprepError:
+        with pytest.raises(ValueError, match=r"."):
+            text_of(cell)
+        return
+    assert text_of(cell) == expected
+    try:
+        expected = as_numbers(column).to_pylist()[0]
+    except DaskprepError:
+        expected = None
+    if kind != "Timestamp" and not isinstance(cell, dt.date | dt.time | dt.timedelta):
+        assert repr(number_of(cell)) == repr(expected)
+
+
+def test_a_vocabulary_file_is_not_asked_for_again(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tokens.txt").write_text("b\n<UNK>\na 7\n")
+    cells = ["a b c", None, ""]
+    prep = fitted(dp.Sequence(vocab_file=str(tmp_path / "tokens.txt")), cells)
+    expected = encoded(prep.encode, frame_of(cells))
+    (tmp_path / "tokens.txt").unlink()
+    assert encoded(Encoder(prep.to_dict()).encode, rows_of(cells)) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", TYPES)
+@settings(suppress_health_check=list(HealthCheck), max_examples=100, phases=[Phase.explicit, Phase.generate])
+@given(data=st.data(), seed=st.integers(0, 2**32))
+def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
+    prep, cells = data.draw(fits(kind, most=60))
+    assume(cells)
+    encoder = Encoder(prep.to_dict())
+    rng = np.random.default_rng(seed)
+    drawn = [cells[i] for i in rng.integers(0, len(cells), 2_000)]
+    # One cell that is refused would hide what the others become.
+    known = {id(cell): encoded(prep.encode, frame_of([cell])) for cell in cells}
+    readable = [cell for cell in drawn if known[id(cell)] is not None]
+    expected = encoded(prep.encode, frame_of(readable))
+    assert encoded(encoder.encode, rows_of(readable)) == expected
+    assert encoded(encoder.encode, rows_of(drawn)) == encoded(prep.encode, frame_of(drawn))
+    for cell in cells:
+        assert encoded(encoder.encode, {"x": cell}) == known[id(cell)], cell
+
+
+def test_threads_share_an_encoder() -> None:
+    rng = np.random.default_rng(0)
+    cells = [None if odd else f"{word} {number:g}" for odd, word, number in zip(
+        rng.random(400) < 0.1, rng.choice(list("abcdef"), 400), rng.normal(size=400), strict=True
+    )]  # fmt: skip
+    features = {kind: TYPES[kind].make(column="x") for kind in ("category", "set", "bag", "sequence", "text")}
+    prep = dp.Preprocessor(features).fit(frame_of(cells))
+    encoder, start = Encoder(prep.to_dict()), threading.Barrier(8)
+    alone = [encoded(encoder.encode, row) for row in rows_of(cells)]
+
+    def work(number: int) -> bool:
+        start.wait()
+        order = np.random.default_rng(number).permutation(len(cells))
+        return all(encoded(encoder.encode, {"x": cells[i]}) == alone[i] for i in order)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(work, range(8)))
