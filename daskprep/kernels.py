@@ -19,6 +19,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.serving.series import FLOAT
+
 Array: TypeAlias = npt.NDArray[Any]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Codes: TypeAlias = npt.NDArray[np.int32]
@@ -470,13 +472,6 @@ def _heads(edges: Array, sizes: Array, kept: Array, values: Array) -> Array:
     return values[head]
 
 
-# What Arrow's cast accepts as a number, no more and no less.
-_NUMBER = (
-    r"^[+-]?((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
-    r"|[iI][nN][fF]([iI][nN][iI][tT][yY])?|[nN][aA][nN](\([A-Za-z0-9_]*\))?)$"
-)
-
-
 def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:
     """Read rows of numbers, separated by white space unless told, as lists of float32.
 
@@ -495,7 +490,7 @@ def _parse_odd_lists(text: pa.StringArray, separator: str | None) -> pa.ListArra
     lists = pc.utf8_split_whitespace(text) if separator is None else pc.split_pattern(text, separator)
     offsets, encoded = list_offsets(lists), pc.utf8_trim_whitespace(lists.flatten()).dictionary_encode()
     tokens = encoded.dictionary
-    numeric = pc.match_substring_regex(tokens, _NUMBER)
+    numeric = pc.match_substring_regex(tokens, f"^{FLOAT}$")
     numbers = pc.if_else(numeric, tokens, "nan").cast(pa.float32()).take(encoded.indices)
     junk = pc.invert(pc.or_(numeric, pc.equal(tokens, ""))).take(encoded.indices)
     unreadable = np.diff(offsets_of(junk).take(offsets)) > 0

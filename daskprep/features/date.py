@@ -26,10 +26,10 @@ from daskprep.features.date_numbers import (
 from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy, fills_all
+from daskprep.serving.dates import EPOCH
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Range
 
-EPOCH = "1970-01-01 00:00:00"
 PARTS = ("year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day")
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
 

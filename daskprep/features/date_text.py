@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from dateutil.parser import parser, parserinfo  # type: ignore[import-untyped]
 
 from daskprep.features.cells import as_numbers
 from daskprep.features.date_numbers import (
@@ -26,46 +25,17 @@ from daskprep.features.date_numbers import (
     missing_mask,
 )
 from daskprep.kernels import string_views
+from daskprep.serving.dates import COMPACT, INTEGER, MOST_CHARACTERS, forms, moment_in
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
 # Text is read in groups of one length and one shape (where its digits are). What is longer than a date, or in
 # a column of more shapes, is read cell by cell.
-_MOST_CHARACTERS, _MOST_SHAPES = 40, 32
-
-_ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]00(?::?00)?))?"
-_TIME = rf"(?:[T ](?P<h>00?)(?::(?P<m>00)(?::(?P<s>00)(?:[.,](?P<f>0+))?)?)?(?: ?(?P<p>[AP]M))?{_ZONE})?"
-_ISO = rf"(?P<Y>0000)-(?P<M>00)-(?P<D>00){_TIME}"
-# Dates with a 0 for every digit. What looks like one and is none (2021-02-30) is not read in another way.
-_FORMS = (
-    _ISO,
-    rf"(?P<Y>0000)(?P<sep>[-/.])(?P<M>00?)(?P=sep)(?P<D>00?){_TIME}",
-    rf"(?P<M>00?)(?P<sep>[-/.])(?P<D>00?)(?P=sep)(?P<Y>0000|00){_TIME}",
-    r"(?P<Y>0000)(?:[-/.](?P<M>00))?",
-    rf"(?P<Y>0000)(?P<M>00)(?P<D>00)T(?P<h>00)(?P<m>00)(?:(?P<s>00)(?:[.,](?P<f>0+))?)?{_ZONE}",
-)
-_DIRECTIVES = {
-    "Y": "(?P<Y>0000)",
-    "m": "(?P<M>00)",
-    "d": "(?P<D>00)",
-    "H": "(?P<h>00)",
-    "M": "(?P<m>00)",
-    "S": "(?P<s>00)",
-    "f": "(?P<f>0{1,6})",
-    "z": "(?:Z|[+-]00:?00)",
-}
+_MOST_SHAPES = 32
 
 
 @functools.cache
 def _forms(datetime_format: str | None) -> tuple[re.Pattern[str], ...]:
-    if datetime_format is None:
-        return tuple(re.compile(form, re.IGNORECASE) for form in _FORMS)
-    literals, directives = re.split("%.", datetime_format), re.findall("%(.)", datetime_format)
-    forms = [_ISO]
-    # What is left out here (names of months, digits between the fields) is read cell by cell.
-    if "Y" in directives and all(d in _DIRECTIVES for d in directives) and not re.search(r"\d", "".join(literals)):
-        fields = [*map(_DIRECTIVES.__getitem__, directives), ""]
-        forms.insert(0, "".join(re.escape(literal) + field for literal, field in zip(literals, fields, strict=True)))
-    return tuple(re.compile(form, re.IGNORECASE) for form in forms)
+    return tuple(re.compile(form, re.IGNORECASE) for form in forms(datetime_format))
 
 
 @functools.lru_cache(1024)
@@ -106,8 +76,8 @@ def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 def _by_length(edges: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield the rows of each length, and their characters as a matrix."""
     sizes = np.diff(edges)
-    counts = np.bincount(np.minimum(sizes, _MOST_CHARACTERS + 1), minlength=1)
-    for size in (np.flatnonzero(counts[1 : _MOST_CHARACTERS + 1]) + 1).tolist():
+    counts = np.bincount(np.minimum(sizes, MOST_CHARACTERS + 1), minlength=1)
+    for size in (np.flatnonzero(counts[1 : MOST_CHARACTERS + 1]) + 1).tolist():
         if counts[size] == len(sizes):
             yield np.arange(len(sizes)), data[edges[0] : edges[-1]].reshape(-1, size)
         else:
@@ -170,16 +140,6 @@ def _checked_days(year: Any, month: Any, day: Any) -> tuple[np.ndarray, np.ndarr
     return count_days(year, month, day), (year < 1) | (month < 1) | (month > 12) | (day < 1) | (day > last)
 
 
-class _FixedCentury(parserinfo):  # type: ignore[misc]
-    """Reads two-digit years as POSIX does; dateutil's own rule depends on today."""
-
-    def convertyear(self, year: int, century_specified: bool = False) -> int:
-        return year if year >= 100 or century_specified else year + (2000 if year < 69 else 1900)
-
-
-_DATEUTIL = parser(_FixedCentury())
-
-
 def _read_odd(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray]:
     """Read distinct, trimmed texts that have none of the common forms, or are numbers."""
     micros, bad, known = _read_forms(values, datetime_format)
@@ -187,7 +147,7 @@ def _read_odd(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
         numbers, no_number = _read_numbers(values)
         micros, known = np.where(known, micros, numbers), known | ~no_number
     for row in np.flatnonzero(~known).tolist():
-        moment = _moment(values[row].as_py(), datetime_format)
+        moment = moment_in(values[row].as_py(), datetime_format)
         bad[row] = moment is None
         if moment is not None:
             micros[row] = (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
@@ -196,11 +156,11 @@ def _read_odd(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 
 def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """Read numbers, and dates written in digits alone, as microseconds; return which cells are neither."""
-    whole = pc.match_substring_regex(values, r"^-?(\d{1,18}|[0-8]\d{18})$")
+    whole = pc.match_substring_regex(values, f"^{INTEGER}$")
     integers = from_numbers(pc.if_else(whole, values, None).cast(pa.int64()))
     fractions = from_numbers(as_numbers(pc.if_else(whole, None, values)))
     numbers = pc.coalesce(integers, fractions)
-    compact = pc.if_else(pc.match_substring_regex(values, r"^(19|20|21)\d{6}(\d{6})?$"), values, None)
+    compact = pc.if_else(pc.match_substring_regex(values, f"^{COMPACT}$"), values, None)
     digits = pc.fill_null(pc.utf8_rpad(compact, 14, "0").cast(pa.int64()), 0).to_numpy()
     day, clock = np.divmod(digits, 1_000_000)
     days, bad = _checked_days(day // 10_000, day // 100 % 100, day % 100)
@@ -208,14 +168,3 @@ def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     bad |= (hour > 23) | (minute > 59) | (second > 59)
     micros = (days * DAY + hour * 3600 + minute * 60 + second) * SECOND
     return np.where(bad, as_micros(numbers), micros), bad & missing_mask(numbers)
-
-
-def _moment(text: str, datetime_format: str | None) -> datetime | None:
-    try:
-        if datetime_format is not None:
-            return datetime.strptime(text, datetime_format).replace(tzinfo=None)
-        # A date without a year keeps this default, and is none.
-        moment: datetime = _DATEUTIL.parse(text, default=datetime(1, 1, 1), ignoretz=True)
-    except (ValueError, OverflowError):
-        return None
-    return moment if moment.year > 1 else None

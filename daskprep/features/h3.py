@@ -14,19 +14,14 @@ from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
+from daskprep.serving.places import BITS, CELL, DIGITS, EXACT_BELOW, LARGEST, NO_DIGIT, SHIFTS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Summary
 from daskprep.summaries.column_facts import ColumnFacts
 
 DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
-DIGITS = 15
 PARTS = ("mode", "edge", "resolution", "base_cell", *(f"digit_{i}" for i in range(1, DIGITS + 1)))
 
-_NO_DIGIT = 7
-_SHIFTS = (59, 56, 52, 45)
-_BITS = (4, 3, 4, 7)
-_LARGEST = 2**63 - 1  # the highest bit is reserved
-_LARGEST_FLOAT = 2.0**53
 _BLOCK_ROWS = 1 << 13
 _VALID_CELLS = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
 _BASE_CELLS = 122
@@ -87,7 +82,7 @@ class H3(Feature[Summary, Learned]):
         if pa.types.is_dictionary(kind):
             return self.parse(column.dictionary).take(column.indices)
         if pa.types.is_integer(kind):
-            readable = pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else _at_most(column, _LARGEST)
+            readable = pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else _at_most(column, LARGEST)
             return _where(readable, column).cast(pa.uint64())
         if pa.types.is_floating(kind):
             return _from_floats(column.cast(pa.float64()))
@@ -125,10 +120,10 @@ class H3(Feature[Summary, Learned]):
             return None
         feature = cls()
         parts = feature.encode(feature.parse(facts.distinct.texts).drop_null(), Learned())
-        resolution, digits = parts[:, 2], parts[:, len(_SHIFTS) :]
+        resolution, digits = parts[:, 2], parts[:, len(SHIFTS) :]
         beyond = np.arange(1, DIGITS + 1) > resolution[:, None]
         valid = (parts[:, 0] == 1) & (parts[:, 1] == 0) & (parts[:, 3] < _BASE_CELLS)
-        valid &= ((digits == _NO_DIGIT) == beyond).all(axis=1)
+        valid &= ((digits == NO_DIGIT) == beyond).all(axis=1)
         if valid.sum() < _MOST * len(facts.distinct.texts):
             return None
         return feature, f"H3 cells of resolution {resolution.min()} to {resolution.max()}"
@@ -144,12 +139,12 @@ class H3(Feature[Summary, Learned]):
         return batch.long()
 
     def limits(self, learned: Learned) -> Mapping[str, Bounds]:
-        return {"": (0, [(1 << bits) - 1 for bits in _BITS] + [_NO_DIGIT] * DIGITS)}
+        return {"": (0, [(1 << bits) - 1 for bits in BITS] + [NO_DIGIT] * DIGITS)}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:
         parts = np.asarray(encoded)
         cells = np.zeros(len(parts), np.uint64)
-        for column, shift in enumerate((*_SHIFTS, *(_digit_shift(i) for i in range(1, DIGITS + 1)))):
+        for column, shift in enumerate((*SHIFTS, *(_digit_shift(i) for i in range(1, DIGITS + 1)))):
             cells |= parts[:, column].astype(np.uint64) << np.uint64(shift)
         return pa.array(cells)
 
@@ -164,13 +159,13 @@ def _digit_shift(position: int) -> int:
 def _take_apart(cells: np.ndarray) -> np.ndarray:
     """Return one row for each part."""
     out = np.empty((len(PARTS), len(cells)), np.uint8)
-    for row, (shift, bits) in enumerate(zip(_SHIFTS, _BITS, strict=True)):
+    for row, (shift, bits) in enumerate(zip(SHIFTS, BITS, strict=True)):
         out[row] = cells >> np.uint64(shift) & np.uint64((1 << bits) - 1)
     resolution = out[2]
     for position in range(1, DIGITS + 1):
-        row = out[position + len(_SHIFTS) - 1]
-        row[:] = cells >> np.uint64(_digit_shift(position)) & np.uint64(_NO_DIGIT)
-        row |= (resolution < position) * np.uint8(_NO_DIGIT)
+        row = out[position + len(SHIFTS) - 1]
+        row[:] = cells >> np.uint64(_digit_shift(position)) & np.uint64(NO_DIGIT)
+        row |= (resolution < position) * np.uint8(NO_DIGIT)
     return out
 
 
@@ -184,22 +179,17 @@ def _at_most(column: pa.Array, largest: int) -> pa.Array:
 
 def _from_floats(column: pa.Array) -> pa.Array:
     whole = pc.equal(column, pc.floor(column))
-    exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, _LARGEST_FLOAT))
+    exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_BELOW))
     return _where(pc.and_(whole, exact), column).cast(pa.uint64())
 
 
 def _from_text(text: pa.Array) -> pa.Array:
+    text = pc.utf8_trim_whitespace(text)
     try:
         cells = _cast(text)
     except pa.ArrowInvalid:
-        text = pc.utf8_trim_whitespace(text)
-        cells = _cast(
-            _where(
-                pc.match_substring_regex(text, "^(0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16})$"),
-                text,
-            )
-        )
-    return _where(_at_most(cells, _LARGEST), cells)
+        cells = _cast(_where(pc.match_substring_regex(text, f"^({CELL})$"), text))
+    return _where(_at_most(cells, LARGEST), cells)
 
 
 def _cast(text: pa.Array) -> pa.Array:

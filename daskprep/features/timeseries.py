@@ -29,10 +29,9 @@ from daskprep.features.windows import (
     rows_by_group,
 )
 from daskprep.kernels import list_offsets, pad_values
+from daskprep.serving.series import SEPARATORS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Lengths
-
-_SEPARATORS = {"space": None, "comma": ",", "underscore": "_"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +145,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
 
     def parse(self, column: pa.Array, groups: pa.Array | None = None) -> pa.Array:
         if not self.windows:
-            return number_lists(column, _SEPARATORS[self.tokenizer])
+            return number_lists(column, SEPARATORS[self.tokenizer])
         numbers = as_numbers(column).cast(pa.float32(), safe=False)
         parsed = pc.if_else(pc.is_finite(numbers), numbers, pa.scalar(None, pa.float32()))
         if groups is None:
@@ -169,7 +168,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         return LearnedTimeseries(max_timeseries_length=self.window_size or self.horizon or longest)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
-        return pc.binary_join(parsed.cast(pa.list_(pa.string())), _SEPARATORS[self.tokenizer] or " ")
+        return pc.binary_join(parsed.cast(pa.list_(pa.string())), SEPARATORS[self.tokenizer] or " ")
 
     def encode(self, parsed: pa.Array, learned: LearnedTimeseries) -> np.ndarray:
         numbers = parsed.flatten().to_numpy(zero_copy_only=False)

@@ -25,6 +25,10 @@ _ENCODERS = {
     "bag": ("tokens", "BagRows"),
     "sequence": ("tokens", "SequenceRows"),
     "text": ("tokens", "TextRows"),
+    "date": ("dates", "DateRows"),
+    "h3": ("places", "H3Rows"),
+    "timeseries": ("series", "TimeseriesRows"),
+    "vector": ("series", "VectorRows"),
 }
 
 

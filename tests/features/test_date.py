@@ -125,6 +125,11 @@ def test_what_is_no_date_is_missing_and_never_now(text):
     assert read(text) == [None]
 
 
+def test_what_is_no_date_is_missing_beside_cells_of_many_shapes():
+    shapes = [f"{number:010b}".replace("1", "x") for number in range(200)]
+    assert read(*shapes, "13/05/2021", "05/13/2021")[-2:] == [None, datetime(2021, 5, 13)]
+
+
 FORMS = st.sampled_from(
     [
         "%Y-%m-%d",

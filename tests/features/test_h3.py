@@ -164,3 +164,9 @@ def test_a_fill_value_that_is_no_cell_is_refused():
 def test_cells_as_decimals_lose_no_digits(kind):
     cells = [0x8928308280FFFFF, 576495936675512319]
     assert H3().parse(pa.array(cells).cast(kind)).to_pylist() == cells
+
+
+def test_white_space_around_a_cell_does_not_matter_whatever_its_neighbours_are():
+    for cell in (" 123 ", "\u2003123\n", " 0x7b"):
+        assert H3().parse(pa.array([cell])).to_pylist() == [123]
+        assert H3().parse(pa.array([cell, "no cell at all"])).to_pylist() == [123, None]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -180,3 +181,11 @@ def test_a_fill_value_of_another_size_is_refused(as_frame):
 def test_arrays_in_cells_are_read(as_object_frame):
     frame = as_object_frame(pd.DataFrame({"x": [np.array([1.0, 2.0]), [3, 4], None]}))
     assert np.asarray(Vector().fit(frame).transform(frame)).tolist() == [[1, 2], [3, 4], [0, 0]]
+
+
+@given(st.lists(st.decimals(-(10**9), 10**9, places=4), min_size=1, max_size=5))
+def test_decimals_in_lists_become_the_nearest_singles(cells):
+    column = pa.array([cells], pa.list_(pa.decimal128(20, 4)))
+    written = pa.array([" ".join(map(str, cells))])
+    assert Vector().parse(column).to_pylist() == Vector().parse(written).to_pylist()
+    assert Vector().parse(pa.array([[Decimal("1.71")]])).flatten().to_numpy() == np.float32(1.71)

@@ -1,0 +1,218 @@
+"""Rows of `Date`, and how dates are written."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import functools
+import re
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from daskprep.errors import ColumnError, MissingPackageError
+from daskprep.serving.base import Arrays, RowEncoder
+from daskprep.serving.cells import is_missing, number_of, text_of
+
+EPOCH = "1970-01-01 00:00:00"
+MOST_CHARACTERS = 40  # of a date in a common form
+INTEGER = "-?([0-9]{1,18}|[0-8][0-9]{18})"
+COMPACT = "(19|20|21)[0-9]{6}([0-9]{6})?"
+
+BOOLEANS = (bool, np.bool_)
+DURATIONS = (dt.timedelta, np.timedelta64)
+TIMES = (dt.date, dt.time, np.datetime64, *DURATIONS)
+
+_ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]00(?::?00)?))?"
+_TIME = rf"(?:[T ](?P<h>00?)(?::(?P<m>00)(?::(?P<s>00)(?:[.,](?P<f>0+))?)?)?(?: ?(?P<p>[AP]M))?{_ZONE})?"
+_ISO = rf"(?P<Y>0000)-(?P<M>00)-(?P<D>00){_TIME}"
+# Dates with a 0 for every digit. What looks like one and is none (2021-02-30) is not read in another way.
+_FORMS = (
+    _ISO,
+    rf"(?P<Y>0000)(?P<sep>[-/.])(?P<M>00?)(?P=sep)(?P<D>00?){_TIME}",
+    rf"(?P<M>00?)(?P<sep>[-/.])(?P<D>00?)(?P=sep)(?P<Y>0000|00){_TIME}",
+    r"(?P<Y>0000)(?:[-/.](?P<M>00))?",
+    rf"(?P<Y>0000)(?P<M>00)(?P<D>00)T(?P<h>00)(?P<m>00)(?:(?P<s>00)(?:[.,](?P<f>0+))?)?{_ZONE}",
+)
+_DIRECTIVES = {
+    "Y": "(?P<Y>0000)",
+    "m": "(?P<M>00)",
+    "d": "(?P<D>00)",
+    "H": "(?P<h>00)",
+    "M": "(?P<m>00)",
+    "S": "(?P<s>00)",
+    "f": "(?P<f>0{1,6})",
+    "z": "(?:Z|[+-]00:?00)",
+}
+# The part of ISO 8601 that Python reads as `forms` say.
+_PLAIN = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})?")
+_INTEGER, _COMPACT = re.compile(INTEGER), re.compile(COMPACT)
+_START = dt.datetime(1970, 1, 1)
+_INTEGERS = (int, np.integer)
+_NUMBERS = (*_INTEGERS, float, Decimal, np.floating)
+_NO_DATES = (dt.time, *DURATIONS, *BOOLEANS)
+
+
+def forms(datetime_format: str | None) -> tuple[str, ...]:
+    """Return patterns of dates that have a 0 for every digit; their groups are the fields."""
+    if datetime_format is None:
+        return _FORMS
+    literals, directives = re.split("%.", datetime_format), re.findall("%(.)", datetime_format)
+    # What is left out here (names of months, digits between the fields) is read cell by cell.
+    if "Y" in directives and all(d in _DIRECTIVES for d in directives) and not re.search(r"\d", "".join(literals)):
+        fields = [*map(_DIRECTIVES.__getitem__, directives), ""]
+        return "".join(re.escape(literal) + field for literal, field in zip(literals, fields, strict=True)), _ISO
+    return (_ISO,)
+
+
+def moment_in(text: str, datetime_format: str | None) -> dt.datetime | None:
+    """Return the date that text states, in the format or as ISO 8601, or, without a format, in a common form."""
+    if datetime_format is None and _PLAIN.fullmatch(text):
+        try:
+            return dt.datetime.fromisoformat(text)
+        except ValueError:
+            return None
+    trimmed = text.strip()
+    match = _match(text, datetime_format) or _match(trimmed, datetime_format)
+    if match is not None:
+        return _of_fields(match.groupdict())
+    moment = _in_digits(trimmed) if datetime_format is None else None
+    return moment or _parsed(trimmed, datetime_format)
+
+
+def _match(text: str, datetime_format: str | None) -> re.Match[str] | None:
+    if len(text) > MOST_CHARACTERS:
+        return None
+    for form in _patterns(datetime_format):
+        if (match := form.fullmatch(text)) is not None:
+            return match
+    return None
+
+
+@functools.lru_cache(1024)
+def _patterns(datetime_format: str | None) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(form.replace("0", "[0-9]"), re.IGNORECASE | re.ASCII) for form in forms(datetime_format))
+
+
+def _of_fields(fields: dict[str, str | None]) -> dt.datetime | None:
+    get = fields.get
+    written = get("Y") or ""
+    year, hour = int(written), int(get("h") or 0)
+    if len(written) == 2:
+        year += 2000 if year < 69 else 1900
+    if half := get("p"):
+        if not 1 <= hour <= 12:
+            return None
+        hour = hour % 12 + (12 if half[0] in "Pp" else 0)
+    micros = (get("f") or "0")[:6].ljust(6, "0")
+    try:
+        return dt.datetime(
+            year, int(get("M") or 1), int(get("D") or 1), hour, int(get("m") or 0), int(get("s") or 0), int(micros)
+        )
+    except ValueError:
+        return None
+
+
+def _in_digits(text: str) -> dt.datetime | None:
+    if _COMPACT.fullmatch(text):
+        with contextlib.suppress(ValueError):
+            return dt.datetime.strptime(text.ljust(14, "0"), "%Y%m%d%H%M%S")
+    number = int(text) if _INTEGER.fullmatch(text) else number_of(text)
+    return None if number is None else moment_at(number)
+
+
+def moment_at(number: float) -> dt.datetime | None:
+    """Return the moment that a number counts since 1970, in a unit told by its size."""
+    if not -(2**63) - isinstance(number, int) < number < 2**63:
+        return None
+    size = abs(number)
+    if size < 10**13:
+        number *= 10**6 if size < 10**10 else 10**3
+    elif size >= 10**16:
+        number //= 1000
+    return _START + dt.timedelta(microseconds=round(number))
+
+
+def _parsed(text: str, datetime_format: str | None) -> dt.datetime | None:
+    try:
+        if datetime_format is not None:
+            return dt.datetime.strptime(text, datetime_format).replace(tzinfo=None)
+        # A date without a year keeps this default, and is none.
+        moment: dt.datetime = _dateutil().parse(text, default=dt.datetime(1, 1, 1), ignoretz=True)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{text!r} has none of the common forms of dates, and others are read by dateutil: "
+            "pip install python-dateutil, or give Date a datetime_format"
+        ) from error
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.year > 1 else None
+
+
+@functools.cache
+def _dateutil() -> Any:
+    from dateutil.parser import parser, parserinfo  # type: ignore[import-untyped] # noqa: PLC0415
+
+    class FixedCentury(parserinfo):  # type: ignore[misc]
+        """Reads two-digit years as POSIX does; dateutil's own rule depends on today."""
+
+        def convertyear(self, year: int, century_specified: bool = False) -> int:
+            return year if year >= 100 or century_specified else year + (2000 if year < 69 else 1900)
+
+    return parser(FixedCentury())
+
+
+def refuse(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
+    """Raise ColumnError for a cell of one of some types; a time of day with a zone is read as text."""
+    if isinstance(cell, kinds) and not (isinstance(cell, dt.time) and cell.tzinfo) and not is_missing(cell):
+        raise ColumnError(f"{cell!r} is of type {type(cell).__name__}, which is no {noun}")
+
+
+class DateRows(RowEncoder):
+    """Rows of `Date`."""
+
+    def prepare(self) -> None:
+        self.datetime_format = self.params["datetime_format"]
+
+    def read(self, cell: Any) -> dt.datetime | None:
+        if not isinstance(cell, str):
+            if is_missing(cell):
+                return None
+            if isinstance(cell, dt.datetime):
+                return _clock(cell)
+            if isinstance(cell, dt.date):
+                return dt.datetime(cell.year, cell.month, cell.day)
+            refuse(cell, _NO_DATES, "date")
+            if self.datetime_format is None and isinstance(cell, _NUMBERS):
+                return moment_at(int(cell) if isinstance(cell, _INTEGERS) else float(cell))
+        text = text_of(cell)
+        return None if text is None else moment_in(text, self.datetime_format)
+
+    def read_fill(self, fill: Any) -> dt.datetime | None:
+        return self.read(fill or EPOCH)
+
+    def arrays(self, values: Sequence[dt.datetime]) -> Arrays:
+        return {"": np.array([_take_apart(moment) for moment in values], np.int32).reshape(-1, 9)}
+
+
+def _clock(moment: dt.datetime) -> dt.datetime | None:
+    """Return what the clock shows; never an hour that summer time leaves out."""
+    zone = moment.tzinfo
+    if isinstance(zone, dt.timezone | ZoneInfo):
+        try:
+            moment = moment.astimezone(dt.UTC).astimezone(zone)
+        except OverflowError:
+            return None
+    return moment.replace(tzinfo=None)
+
+
+def _take_apart(moment: dt.datetime) -> tuple[int, ...]:
+    year, hour, minute, second = moment.year, moment.hour, moment.minute, moment.second
+    day_of_year = moment.toordinal() - dt.date(year, 1, 1).toordinal() + 1
+    return (
+        *(year, moment.month, moment.day, moment.weekday(), day_of_year, hour, minute, second),
+        hour * 3600 + minute * 60 + second,
+    )
