@@ -68,6 +68,10 @@ class RowEncoder(ABC):
     def arrays(self, values: Sequence[Any]) -> Arrays:
         """Return the arrays of values, none of which is missing, by the suffix of the output."""
 
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        """Return what a model reads of an array, as batches of a loader have it."""
+        return encoded if encoded.dtype.kind == "f" else encoded.astype(np.int64)
+
     def complete(self, values: list[Any]) -> list[Any]:
         """Return values with what the rows around make of them; None where they have none."""
         strategy = self.params["missing_value_strategy"]

@@ -63,6 +63,9 @@ class BinaryRows(RowEncoder):
     def arrays(self, values: Sequence[bool]) -> Arrays:
         return {"": np.array(values, np.uint8)}
 
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        return encoded.astype(np.bool_)
+
 
 def follow_convention(labels: Iterable[str]) -> bool:
     """Tell whether all labels are conventional, so that other conventional ones are understood beside them."""

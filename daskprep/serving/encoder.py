@@ -49,11 +49,13 @@ class Encoder:
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
 
-    def encode(self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    def encode(
+        self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, expand: bool = False
+    ) -> dict[str, np.ndarray]:
         """Return arrays by output, with a row for every row; a mapping alone is one row.
 
         Each row must have the columns of all inputs, None where a cell is missing. Targets are encoded only if every
-        row has their columns.
+        row has their columns. With `expand`, arrays are what a model reads, as batches of a loader have them.
         """
         listed = [rows] if isinstance(rows, Mapping) else rows
         encoders = self._inputs
@@ -68,7 +70,7 @@ class Encoder:
             except KeyError as error:
                 raise self._lacking(error.args[0], listed) from None
             for output, array in encoder.encode(*columns).items():
-                arrays[name + output] = array
+                arrays[name + output] = encoder.expand(array) if expand else array
         return arrays
 
     def _lacking(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:

@@ -79,6 +79,14 @@ class SetRows(TokenRows):
     def arrays(self, values: Sequence[Any]) -> Arrays:
         return {"": _padded(values, (len(values), self.size), self.dtype)}
 
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        if self.params["expand_to"] == "ids":
+            return super().expand(encoded)
+        hot = np.zeros((len(encoded), len(self.ids)), np.int8)
+        np.put_along_axis(hot, encoded.astype(np.intp), 1, axis=1)
+        hot[:, 0] = 0  # padding
+        return hot
+
 
 class BagRows(SetRows):
     """Rows of `Bag`."""
@@ -95,6 +103,12 @@ class BagRows(SetRows):
     def arrays(self, values: Sequence[Any]) -> Arrays:
         flat = [half for row in values for half in row]
         return {"": _padded(flat, (len(flat), self.size), self.dtype).reshape(len(values), 2, self.size)}
+
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        frequencies = np.zeros((len(encoded), len(self.ids)), np.float32)
+        np.add.at(frequencies, (np.arange(len(encoded))[:, None], encoded[:, 0]), encoded[:, 1])
+        frequencies[:, 0] = 0  # padding
+        return frequencies
 
 
 class SequenceRows(TokenRows):

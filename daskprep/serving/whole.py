@@ -46,6 +46,13 @@ class WholeRows:
         arrays = self._prep.encode(self._pandas.DataFrame(dict(zip(self.columns, series, strict=True))))
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
 
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        """Return what a model reads of an array, as batches of a loader have it."""
+        torch = importlib.import_module("torch")
+        [feature] = self._prep.features_.values()
+        expanded: np.ndarray = feature.expand(torch.from_numpy(encoded), self._prep.learned_[self.name]).numpy()
+        return expanded
+
 
 def _objects(cells: Sequence[Any]) -> np.ndarray:
     column = np.empty(len(cells), object)

@@ -19,12 +19,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import DaskprepError
 from daskprep.features.cells import as_numbers, one_array
+from daskprep.loader.batches import expansions
 from daskprep.serving import Encoder
 from daskprep.serving.cells import number_of, text_of
 from daskprep.serving.cutting import CUTS
@@ -251,6 +253,14 @@ def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any
     return {output: (array.dtype, array.shape, array.tobytes()) for output, array in arrays.items()}
 
 
+def batch_of(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any]:
+    """Return what a loader gives for the rows of a frame."""
+    arrays = prep.encode(frame)
+    changes = expansions(prep.features_, prep.learned_, arrays)
+    tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
+    return {name: changes.get(name, lambda one: one)(tensor).numpy() for name, tensor in tensors.items()}
+
+
 @st.composite
 def fits(draw: st.DrawFn, kind: str, most: int = 8) -> tuple[dp.Preprocessor, list[Any]]:
     """Give a fitted Preprocessor and cells of one Python type."""
@@ -270,6 +280,9 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
         expected = encoded(prep.encode, frame_of(some))
         event("refused" if expected is None else "encoded")
         assert encoded(encoder.encode, rows_of(some)) == expected, some
+        if expected is not None:
+            expanded = encoded(lambda rows: encoder.encode(rows, expand=True), rows_of(some))
+            assert expanded == encoded(lambda frame: batch_of(prep, frame), frame_of(some))
     if isinstance(
         next((cell for cell in cells if cell is not None), None), str | float | int | dt.datetime | dt.timedelta
     ):
