@@ -141,10 +141,10 @@ def _print_learned(prep: dp.Preprocessor) -> None:
 
 
 def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> None:
-    from daskprep.cli.planning import Estimate
+    from daskprep.cli.planning import plan_lines
     from daskprep.description import describe
+    from daskprep.sources import FileSource
 
-    estimate = Estimate.of(_features(prep), source)
-    click.echo("\n".join(estimate.lines(output)))
-    click.echo()
+    assert isinstance(source, FileSource)
+    click.echo("\n".join([*plan_lines(_features(prep), source, output), ""]))
     click.echo(describe(_features(prep), {}, prep.split, prep.balance, list(prep.targets or ())).text())

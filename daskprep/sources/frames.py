@@ -79,6 +79,21 @@ class PandasSource(Source):
         return f"<PandasSource: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
 
 
+class TableSource(Source):
+    """Tables in memory, each of which is a partition."""
+
+    in_memory = True
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        self.columns = tables[0].column_names
+        self.npartitions = len(tables)
+        self.row_counts = [table.num_rows for table in tables]
+        self._tables = tables
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        return self._tables[partition].select(list(columns))
+
+
 class DaskSource(Source):
     """A Dask frame; its partitions are converted where they are computed."""
 

@@ -26,7 +26,7 @@ from daskprep.features.parameters import check_fields
 from daskprep.features.surroundings import Rows, ask, survey
 from daskprep.features.table import read_column, summarize_columns
 from daskprep.loader.batches import expansions
-from daskprep.sources import Source, as_source
+from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
 from daskprep.testing.columns import made_up_columns
 
@@ -97,21 +97,6 @@ def _run(name: str, feature: Feature, check: Callable[[], None]) -> None:
         ) from error
 
 
-class _TablePartitions(Source):
-    """Tables in memory, each of which is a partition."""
-
-    in_memory = True
-
-    def __init__(self, tables: Sequence[pa.Table]) -> None:
-        self.columns = tables[0].column_names
-        self.npartitions = len(tables)
-        self.row_counts = [table.num_rows for table in tables]
-        self._tables = tables
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        return self._tables[partition].select(list(columns))
-
-
 @dataclass(frozen=True)
 class _Trial:
     """A feature, and a table of cells that it reads, of which none is missing."""
@@ -138,16 +123,16 @@ class _Trial:
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
     def learn(self, pieces: Sequence[pa.Table]) -> Learned:
-        return learn_source(self.features, _TablePartitions(pieces))[_NAME]
+        return learn_source(self.features, TableSource(pieces))[_NAME]
 
     def summarize(self, pieces: Sequence[pa.Table]) -> list[ColumnSummary]:
-        rows = Rows(_TablePartitions(pieces))
+        rows = Rows(TableSource(pieces))
         question = functools.partial(summarize_columns, self.features)
         summaries = ask(rows, "scan", question, self.features, told=survey(rows, self.features))
         return [one.columns[_NAME] for one in summaries]
 
     def encode(self, pieces: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
-        return encode_source(self.features, {_NAME: learned}, _TablePartitions(pieces))
+        return encode_source(self.features, {_NAME: learned}, TableSource(pieces))
 
     def decode(self, encoded: dict[str, np.ndarray], learned: Learned) -> pa.Array:
         outputs = {output: encoded[_NAME + output] for output in self.feature.outputs}
