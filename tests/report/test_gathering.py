@@ -128,8 +128,8 @@ def test_never_more_than_a_window_is_read(dataset, monkeypatch):
 def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
     monkeypatch.setattr(Split, "table", None)
     found = gather(list(dataset.splits.values()), columns(dataset, "photo", "noise", "thumb", "bands"))
-    assert [len(found[name]["train"].pictures) for name in ("photo", "thumb")] == [8, 8]
-    assert len(found["noise"]["train"].waves) == len(found["bands"]["train"].heats) == 4
+    assert [len(found[name]["train"][0].pictures) for name in ("photo", "thumb")] == [8, 8]
+    assert len(found["noise"]["train"][0].waves) == len(found["bands"]["train"][0].pictures) == 4
     assert all(list(one) == ["train"] for one in found.values())
 
 
