@@ -62,9 +62,9 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
 
 
 def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
-    if not facts.others.rows:
+    if not facts.others:
         return None
-    kinds = " and ".join(sorted(facts.others.rows))
+    kinds = " and ".join(sorted(facts.others))
     return skip(f"holds cells of type {kinds}, which no feature reads: convert the column first")
 
 
