@@ -37,10 +37,10 @@ from daskprep.storage.reading import (
     BlockReader,
     TablePiece,
     column_array,
-    in_threads,
     read_block,
     read_table,
 )
+from daskprep.storage.threads import in_threads
 
 if TYPE_CHECKING:
     import xarray
@@ -143,10 +143,11 @@ class Split:
             output, block, inside, at = part
             self.media(output.name).decode(self.block(output.name, block), inside, arrays[output.name][at])
 
+        local = folder.is_local
         if scalars:
-            in_threads(fill_scalars, self._table_pieces(rows), folder)
-        in_threads(fill_matrix, [(output, *one) for output in matrices for one in self._overlaps(rows)], folder)
-        in_threads(fill_media, [(output, *one) for output in media for one in self._overlaps(rows)], folder)
+            in_threads(fill_scalars, self._table_pieces(rows), local=local)
+        in_threads(fill_matrix, [(output, *one) for output in matrices for one in self._overlaps(rows)], local=local)
+        in_threads(fill_media, [(output, *one) for output in media for one in self._overlaps(rows)], local=local)
         return arrays
 
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
@@ -161,7 +162,9 @@ class Split:
                 )
         folder = self.dataset.files.folder
         pieces = [piece for piece, _, _ in self._table_pieces(range(len(self)))]
-        return pa.concat_tables(in_threads(lambda piece: read_table(folder, piece, outputs), pieces, folder))
+        return pa.concat_tables(
+            in_threads(lambda piece: read_table(folder, piece, outputs), pieces, local=folder.is_local)
+        )
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first rows as values a person reads."""
@@ -213,7 +216,7 @@ class Split:
             nbytes = math.prod(shape) * np.dtype(output.dtype).itemsize
             check_header(folder.read(where.file, 0, HEADER_BYTES), where.entry.bytes - CHECKSUM_BYTES, nbytes, output)
 
-        in_threads(check, chunks, folder)
+        in_threads(check, chunks, local=folder.is_local)
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
         """Return lazy Dask arrays by output, one chunk for each block; None: all outputs."""

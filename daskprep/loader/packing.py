@@ -18,7 +18,8 @@ from daskprep.features.base import noun_of
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
-from daskprep.storage.reading import in_threads, read_block
+from daskprep.storage.reading import read_block
+from daskprep.storage.threads import in_threads
 
 if TYPE_CHECKING:
     from daskprep.dataset import Split
@@ -107,7 +108,7 @@ class Packer:
         def count(block: int) -> np.ndarray:
             return self.padding.lengths(read_block(reader, self.split.block(self.column, block))).astype(smallest)
 
-        return np.concatenate(in_threads(count, range(layout.blocks(name)), reader.folder))
+        return np.concatenate(in_threads(count, range(layout.blocks(name)), local=reader.folder.is_local))
 
     def count(self, schedule: Schedule) -> int:
         """Return the batches of an epoch, the same for every rank: those of the rank that has the fewest."""

@@ -19,6 +19,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import os
 import uuid
 from collections.abc import Callable, Sequence
@@ -151,7 +152,7 @@ def cell_texts(cells: Sequence[Any]) -> list[str | None]:
     for i, cell in enumerate(cells):
         if isinstance(cell, str):
             texts[i] = str(cell)
-        elif (read := _reader(cell)) is not None:
+        elif (read := _reader(type(cell))) is not None:  # type: ignore[arg-type]
             left.setdefault(read, []).append(i)
         elif cell is not None:
             texts[i] = _plain_text(cell)
@@ -167,23 +168,10 @@ def _plain_text(cell: Any) -> str:
     return os.fsdecode(cell) if isinstance(cell, os.PathLike) else str(cell)
 
 
-def _reader(cell: Any) -> Callable[[Sequence[Any]], pa.Array] | None:
-    """Return what reads cells of this kind by way of Arrow, so that they have the text of such a column."""
-    if isinstance(cell, _FLOATS):
-        return _read_singles if isinstance(cell, np.float16 | np.float32) else _read_floats
-    if isinstance(cell, Decimal):
-        return _read_decimals
-    if isinstance(cell, _DURATIONS):
-        return _read_durations
-    return _read_times if isinstance(cell, _TIMES) else None
-
-
-def _read_floats(cells: Sequence[Any]) -> pa.Array:
-    return as_text(pa.array(map(float, cells), pa.float64()))
-
-
-def _read_singles(cells: Sequence[Any]) -> pa.Array:
-    return as_text(pa.array(map(np.float32, cells), pa.float32()))
+@functools.cache
+def _reader(kind: type) -> Callable[[Sequence[Any]], pa.Array] | None:
+    """Return what reads cells of a type by way of Arrow, so that they have the text of such a column."""
+    return next((read for kinds, read in _READERS.items() if issubclass(kind, kinds)), None)
 
 
 def _read_decimals(cells: Sequence[Decimal]) -> pa.Array:
@@ -193,10 +181,6 @@ def _read_decimals(cells: Sequence[Decimal]) -> pa.Array:
     return _plain_decimals(pa.array(texts, pa.string()))
 
 
-def _read_times(cells: Sequence[Any]) -> pa.Array:
-    return _plain_times(pa.array(map(_written, cells), pa.string()))
-
-
 def _written(time: dt.date | dt.time | np.datetime64) -> str:
     if isinstance(time, dt.datetime):
         return time.isoformat(" ")
@@ -204,10 +188,6 @@ def _written(time: dt.date | dt.time | np.datetime64) -> str:
         return time.isoformat()
     unit = _OTHER_UNITS.get(np.datetime_data(time.dtype)[0])
     return str(time if unit is None else time.astype(f"M8[{unit}]")).replace("T", " ")
-
-
-def _read_durations(cells: Sequence[Any]) -> pa.Array:
-    return _plain_times(pa.array(map(_duration, cells), pa.string()))
 
 
 def _duration(cell: dt.timedelta | np.timedelta64) -> str:
@@ -223,3 +203,13 @@ def _duration(cell: dt.timedelta | np.timedelta64) -> str:
     seconds, fraction = divmod(rest, 10**9)
     clock = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.{fraction:09}"
     return f"{days} days {'+' if days < 0 else ''}{clock}"
+
+
+# The narrower types first.
+_READERS: dict[tuple[type, ...], Callable[[Sequence[Any]], pa.Array]] = {
+    (np.float16, np.float32): lambda cells: as_text(pa.array(map(np.float32, cells), pa.float32())),
+    _FLOATS: lambda cells: as_text(pa.array(map(float, cells), pa.float64())),
+    (Decimal,): _read_decimals,
+    _DURATIONS: lambda cells: _plain_times(pa.array(map(_duration, cells), pa.string())),
+    _TIMES: lambda cells: _plain_times(pa.array(map(_written, cells), pa.string())),
+}

@@ -55,8 +55,7 @@ class FileSource(Source):
         self.files = tuple(files)
         self.settings = dict(settings)
         self.columns = list(types)
-        self._problems = {name: str(error) for name, error in schemas.problems.items()}
-        self._problems |= _incomplete(folders, files)
+        self._problems = schemas.problems | _incomplete(folders, files)
         self.require(types if columns is None else columns)
         self.columns = list(types) if columns is None else columns
         self.schema = pa.schema([(name, types[name]) for name in self.columns])

@@ -34,7 +34,7 @@ class PandasSource(Source):
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)
         self._slice_rows = _slice_rows(frame, self.columns)
-        self.row_counts = _slices(len(frame), self._slice_rows)
+        self.row_counts = slices(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
         self._frame = frame
         self._kinds: dict[str, str] = {}
@@ -229,7 +229,8 @@ def _slice_rows(frame: pd.DataFrame, columns: Sequence[str]) -> int:
     return _SLICE_ROWS
 
 
-def _slices(rows: int, slice_rows: int) -> list[int]:
+def slices(rows: int, slice_rows: int) -> list[int]:
+    """Return how many rows each slice has, of which there is at least one."""
     full, rest = divmod(rows, slice_rows)
     return [slice_rows] * full + ([rest] if rest or not full else [])
 

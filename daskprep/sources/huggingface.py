@@ -15,6 +15,7 @@ from daskprep.errors import ColumnError
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.base import Piece, Source, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
+from daskprep.sources.frames import slices
 
 _SLICE_ROWS = 131_072
 # Media may be stored as paths alone, of which the bytes say nothing about what decoding them takes.
@@ -67,8 +68,7 @@ class HuggingFaceSource(Source):
         self._row_bytes = stored.nbytes / max(len(stored), 1) if self.columns else 0.0
         most = _MEDIA_ROWS if any(map(_may_be_media, stored.schema.types)) else _SLICE_ROWS
         self._slice_rows = max(1, min(most, int(partition_bytes / max(self._row_bytes, 1))))
-        full, rest = divmod(rows, self._slice_rows)
-        self.row_counts: list[int] = [self._slice_rows] * full + ([rest] if rest or not full else [])
+        self.row_counts: list[int] = slices(rows, self._slice_rows)
         self.npartitions = len(self.row_counts)
 
     @cached_property

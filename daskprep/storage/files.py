@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -180,3 +181,16 @@ class Folder:
     def remove_all(self) -> None:
         """Remove the folder and all below it; a folder that is not there is fine."""
         self.files.remove_all(self.path, self.url)
+
+
+class Appended(io.RawIOBase):
+    """A file of what is given to a function."""
+
+    def __init__(self, append: Callable[[Any], int]) -> None:
+        self._append = append
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._append(data)
