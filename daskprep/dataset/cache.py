@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daskprep.dataset.mapped import MappedChunks, Stamp
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
+from daskprep.storage import Folder
 from daskprep.storage.arrays import (
     CHECKSUM_BYTES,
     Compression,
@@ -30,10 +30,7 @@ from daskprep.storage.arrays import (
     group_metadata,
 )
 from daskprep.storage.checksum import crc32c, flat
-
-if TYPE_CHECKING:
-    from daskprep.storage import Folder
-    from daskprep.storage.local_files import GrowingFile
+from daskprep.storage.local_files import GrowingFile
 
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
 _CACHED = re.compile(r"[0-9a-f]{32}/")

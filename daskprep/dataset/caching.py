@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from daskprep import partitions
+from daskprep.dataset.cache import BlockCache
 from daskprep.dataset.media import MediaBlocks
+from daskprep.dataset.split import Split
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.progress import Progress
 from daskprep.storage import Folder, Layout
-
-if TYPE_CHECKING:
-    from daskprep.dataset.cache import BlockCache
-    from daskprep.dataset.split import Split
-    from daskprep.storage.reading import Block
+from daskprep.storage.reading import Block
 
 _Key = tuple[str, str]
 

@@ -6,12 +6,13 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from daskprep.dataset import Split
 from daskprep.display.tables import settings_table
 from daskprep.display.words import count, printable
 from daskprep.errors import ConfigError, CorruptDatasetError
@@ -33,9 +34,6 @@ from daskprep.loader.shell import BatchIterator
 from daskprep.loader.source import BlockSource
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.loader.times import LoaderTimes
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
 
 FORMAT = 1
 AHEAD_BYTES = 256_000_000

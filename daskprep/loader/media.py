@@ -6,19 +6,17 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.dataset.media import MediaBlocks
+from daskprep.loader.groups import Group
 from daskprep.media.decoding import AudioDecoder, MediaDecoder
 from daskprep.media.failures import decode_cells
 from daskprep.permutation import Integers
-
-if TYPE_CHECKING:
-    from daskprep.dataset.media import MediaBlocks
-    from daskprep.loader.groups import Group
-    from daskprep.storage.reading import Block
+from daskprep.storage.reading import Block
 
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16

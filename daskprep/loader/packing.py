@@ -7,12 +7,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from daskprep import features
+from daskprep.dataset import Split
 from daskprep.errors import ConfigError
 from daskprep.features.base import noun_of
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
@@ -20,9 +21,6 @@ from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
 from daskprep.storage.reading import read_block
 from daskprep.storage.threads import in_threads
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
 
 _BESIDES = ("position_ids", "document_ids")
 _STREAMS = 16

@@ -7,16 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from daskprep.dataset import Dataset, Split
 from daskprep.report.kinds import KINDS, Kind
 from daskprep.report.measures import Column
 from daskprep.storage.arrays import ROW_ID
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Dataset, Split
 
 _WINDOW_BYTES = 4_000_000
 _MOST_THREADS = 4

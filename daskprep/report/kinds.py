@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.dataset import Split
 from daskprep.display.words import cut, number
 from daskprep.features.base import Holds
 from daskprep.report.axes import by_calendar, by_class, by_length, by_number
@@ -30,9 +31,6 @@ from daskprep.report.measures import (
     measure_tokens,
 )
 from daskprep.report.samples import sample_images, sample_sounds
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
 
 _MOST_BARS = 12
 _MOST_POSITIONS = 512

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 
+from daskprep.features import Feature, Learned
 from daskprep.features.date_numbers import count_days
+from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Summary
 from daskprep.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature, Learned
-    from daskprep.storage import Output
 
 _FAR_CENTER = 1e290  # to which the largest doubles can be added
 _FAR_POSITION = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that

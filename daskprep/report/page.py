@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from daskprep.dataset import Dataset
 from daskprep.description import facts, remedy
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.words import count, cut, number, share, size
+from daskprep.features import Learned
 from daskprep.features.base import rows_seen
 from daskprep.report.drawing import bar, draw, legend, table
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
@@ -18,10 +20,6 @@ from daskprep.report.measures import Column
 from daskprep.report.style import STYLE
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Dataset
-    from daskprep.features import Learned
 
 _MOST_FEATURES = 200  # of which each takes some 6 KB of the page
 _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskprep.dataset import Split
 from daskprep.display.words import count, cut, number
+from daskprep.media.decoding import Failure
 from daskprep.media.pixels import encode_png
 from daskprep.report.axes import by_class
 from daskprep.report.charts import Chart, ChartData, Heats, Pictures, Waves
 
 if TYPE_CHECKING:
-    from daskprep.dataset import Split
-    from daskprep.media.decoding import Failure
     from daskprep.report.measures import Column
 
 _IMAGES, _SOUNDS = 8, 4

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.assignment import Assignment
 from daskprep.errors import CorruptDatasetError
+from daskprep.features import Feature
+from daskprep.features.media import MediaFeature
 from daskprep.features.table import Surroundings, completed_columns, encoded_outputs, read_columns
 from daskprep.media.failures import decode_cells
 from daskprep.permutation import Integers, permute
 from daskprep.storage.arrays import ROW_ID
 from daskprep.writing.carried import Carried, take
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature
-    from daskprep.features.media import MediaFeature
 
 Rows: TypeAlias = Sequence[Carried]
 """One array for each group of outputs."""

@@ -6,24 +6,22 @@ import functools
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from daskprep import partitions
 from daskprep.assignment import Assignment
+from daskprep.balance import Balance
 from daskprep.display.words import count, listed
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.features import Feature
 from daskprep.features.surroundings import Rows
 from daskprep.features.table import Surroundings, source_columns
 from daskprep.permutation import Integers
+from daskprep.sources import Source
+from daskprep.split import Splitter
 from daskprep.writing.placement import SPLITS
-
-if TYPE_CHECKING:
-    from daskprep.balance import Balance
-    from daskprep.features import Feature
-    from daskprep.sources import Source
-    from daskprep.split import Splitter
 
 _MOST_NAMED = 5
 

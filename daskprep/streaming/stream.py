@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import get_worker_info
@@ -32,9 +32,7 @@ from daskprep.streaming.plan import plan_stream
 from daskprep.streaming.windows import WindowBlocks
 from daskprep.writing.memory import bytes_of
 from daskprep.writing.placement import SPLITS
-
-if TYPE_CHECKING:
-    from daskprep.writing.recipe import Recipe
+from daskprep.writing.recipe import Recipe
 
 FORMAT = 1
 _MOST_THREADS = 16

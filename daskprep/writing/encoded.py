@@ -12,20 +12,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.permutation import make_key, permute
 from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.storage.files import Folder
+from daskprep.storage.layout import Layout
 from daskprep.writing.carried import HEAPS, Carried, cells_of, concatenated, heaps_of, take
 from daskprep.writing.placement import SPLITS, Placement, Run
 from daskprep.writing.scratch import write_checked
-
-if TYPE_CHECKING:
-    from daskprep.storage.files import Folder
-    from daskprep.storage.layout import Layout
 
 ReadInto = Callable[[int, memoryview], None]
 Outputs = Iterable[tuple[str, Carried]]

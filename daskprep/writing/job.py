@@ -7,13 +7,14 @@ import functools
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
+from daskprep.features import Feature, Learned
 from daskprep.features.fitting import learn_rows
 from daskprep.features.surroundings import (
     Question,
@@ -52,9 +53,6 @@ from daskprep.writing.scratch import (
     write_checked,
 )
 from daskprep.writing.versions import commit, digest_of
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature, Learned
 
 # One waits for the disk while another saves what was learned.
 _SAVING_THREADS = 2

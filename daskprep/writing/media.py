@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
+import pyarrow as pa
 
+from daskprep.features import Feature
+from daskprep.features.media import MediaFeature
+from daskprep.media.decoding import Failure, MediaDecoder
 from daskprep.media.failures import check_failures, decode_cells
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from daskprep.features import Feature
-    from daskprep.features.media import MediaFeature
-    from daskprep.media.decoding import Failure, MediaDecoder
-    from daskprep.storage.arrays import Output
+from daskprep.storage.arrays import Output
 
 
 class Filled(NamedTuple):

@@ -6,18 +6,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import ROW_ID, chunk_name, encode_chunk
+from daskprep.storage.files import Folder
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.carried import Carried, concatenated
 from daskprep.writing.encoded import EncodedRows
 from daskprep.writing.media import Filled, MediaColumns
-
-if TYPE_CHECKING:
-    from daskprep.storage.files import Folder
 
 RECEIPTS = "receipts"
 

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.assignment import Assignment
+from daskprep.features import Feature
+from daskprep.features.base import Contract
 from daskprep.features.surroundings import unread
 from daskprep.features.table import (
     Parsed,
@@ -33,18 +35,13 @@ from daskprep.features.table import (
     summarize_columns,
     take_census,
 )
-from daskprep.split import DROPPED
+from daskprep.split import DROPPED, Splitter
+from daskprep.storage.files import Folder
 from daskprep.summaries import FrameSummary
 from daskprep.writing.carried import Carried
 from daskprep.writing.encoded import EncodedRows, Outputs, by_split, encoded_name, save_encoded
 from daskprep.writing.rejects import rejects_name, rejects_of
 from daskprep.writing.scratch import ScannedRows, intact, parsed_name, read_table, save_parsed, save_table
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature
-    from daskprep.features.base import Contract
-    from daskprep.split import Splitter
-    from daskprep.storage.files import Folder
 
 
 @dataclass(frozen=True)

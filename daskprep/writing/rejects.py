@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprep.features import Feature
 from daskprep.features.base import noun_of
 from daskprep.features.media import MediaFeature
 from daskprep.features.missing import dropped_rows
 from daskprep.features.table import Parsed, naming
+from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
 from daskprep.writing.scratch import read_table
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature
-    from daskprep.storage.files import Folder
 
 _GROUP_ROWS = 131_072
 _SHOWN_CHARACTERS = 80

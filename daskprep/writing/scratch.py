@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.features.base import Contract
 from daskprep.features.surroundings import Read, Rows
 from daskprep.features.table import Parsed, UnreadableCells
 from daskprep.sources.base import Piece, Source, rows_alone
 from daskprep.storage.checksum import crc32c
-from daskprep.storage.files import Appended
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Contract
-    from daskprep.storage.files import Folder
+from daskprep.storage.files import Appended, Folder
 
 # What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
 # the source that the split or the balance reads.

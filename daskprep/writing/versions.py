@@ -6,17 +6,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.state import METADATA
+from daskprep.storage.files import Folder
 from daskprep.storage.layout import CACHE, SPLITS
 from daskprep.storage.manifest import MANIFEST, Manifest, read_manifest
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.parts import RECEIPTS
-
-if TYPE_CHECKING:
-    from daskprep.storage.files import Folder
 
 SCRATCH = "scratch"
 

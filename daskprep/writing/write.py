@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping, Set
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features import Learned
 from daskprep.features.fitting import located
 from daskprep.progress import Progress
 from daskprep.sources import Source
@@ -19,9 +20,6 @@ from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
 from daskprep.writing.recipe import Options, Recipe, digest_of_write, fingerprint_of
 from daskprep.writing.versions import check_committed, choose_version, clean, tidy
-
-if TYPE_CHECKING:
-    from daskprep.features import Learned
 
 
 class Written(NamedTuple):
