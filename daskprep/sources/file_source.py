@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -179,33 +180,24 @@ def read_files(
 
 
 def _plan_delimited(
-    texts: Sequence[TextFile],
-    delimiter: str | None,
-    quote: str | None,
-    nulls: Sequence[str],
-    partition_bytes: int,
+    texts: Sequence[TextFile], delimiter: str | None, quote: str | None, nulls: Sequence[str], partition_bytes: int
 ) -> tuple[Schemas, list[Piece]]:
-    by_file = {text.file: text for text in texts}
-    files = [text.file for text in texts]
-
-    def plan(file: File) -> list[DelimitedPiece]:
-        return plan_delimited(by_file[file], delimiter, quote, nulls, partition_bytes)
-
-    planned = for_each_file(plan, files)
-    schemas = Schemas(files, [pa.schema([(name, pa.string()) for name in p[0].dialect.names]) for p in planned])
-    pieces = [piece for one in planned for piece in one]
-    return schemas, grouped(pieces, partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
+    planned = for_each_file(lambda text: plan_delimited(text, delimiter, quote, nulls, partition_bytes), texts)
+    schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
+    return Schemas([text.file for text in texts], schemas), _grouped(chain.from_iterable(planned), partition_bytes)
 
 
 def _plan_json(texts: Sequence[TextFile], partition_bytes: int) -> tuple[Schemas, list[Piece]]:
-    by_file = {text.file: text for text in texts}
-    planned = for_each_file(lambda file: plan_json(by_file[file], partition_bytes), [text.file for text in texts])
-    untyped = [piece for one in planned for piece in one]
+    planned = for_each_file(lambda text: plan_json(text, partition_bytes), texts)
+    untyped = list(chain.from_iterable(planned))
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
         pieces = typed(untyped, list(pool.map(JsonPiece.survey, untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.
-    schemas = Schemas([pieces[0].file], [pieces[0].schema])
-    return schemas, grouped(pieces, partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
+    return Schemas([pieces[0].file], [pieces[0].schema]), _grouped(pieces, partition_bytes)
+
+
+def _grouped(pieces: Iterable[DelimitedPiece | JsonPiece], partition_bytes: int) -> list[Piece]:
+    return grouped(list(pieces), partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
 
 
 def _check_options(format: str | None, delimiter: str | None, quote: str | None, partition_bytes: int) -> None:

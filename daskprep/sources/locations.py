@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -28,6 +28,14 @@ _STAMPS = (
 )  # fmt: skip
 
 T = TypeVar("T")
+
+
+class _Located(Protocol):
+    @property
+    def is_local(self) -> bool: ...
+
+
+AnyFile = TypeVar("AnyFile", bound=_Located)
 
 
 @dataclass(frozen=True)
@@ -121,7 +129,7 @@ def reading(file: File, kind: str) -> Iterator[None]:
         raise ConfigError(f"{file.name}: cannot be read as {kind} {explain(error)}") from error
 
 
-def for_each_file(function: Callable[[File], T], files: Sequence[File]) -> list[T]:
+def for_each_file(function: Callable[[AnyFile], T], files: Sequence[AnyFile]) -> list[T]:
     """Call a function that waits for storage on every file, on threads, and return the results in order."""
     return in_threads(function, files, local=all(file.is_local for file in files))
 

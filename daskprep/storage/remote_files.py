@@ -67,6 +67,15 @@ class RemoteFiles:
         with explained(url, what):
             return tried(ask, self.attempts)
 
+    def _fresh(self, url: str, what: str, ask: Callable[[Any], Any]) -> Any:
+        """Return what the file system answers without the listings that it keeps."""
+
+        def asked() -> Any:
+            self.filesystem.invalidate_cache()
+            return ask(self.filesystem)
+
+        return self._asked(url, what, asked)
+
     @contextmanager
     def writer(self, path: str, url: str, durable: bool) -> Iterator[Callable[[memoryview], None]]:
         """Give a function that appends to the file, which is put there once the block ends well."""
@@ -140,12 +149,8 @@ class RemoteFiles:
         return pa.py_buffer(self.read(path, url, 0, None))
 
     def size(self, path: str, url: str) -> int | None:
-        def ask() -> Any:
-            self.filesystem.invalidate_cache()
-            return self.filesystem.info(path)
-
         with suppress(FileNotFoundError):
-            info = self._asked(url, "looked up", ask)
+            info = self._fresh(url, "looked up", lambda files: files.info(path))
             return int(info["size"]) if info["type"] == "file" else None
         return None
 
@@ -154,12 +159,8 @@ class RemoteFiles:
             yield found[len(path) :].lstrip("/"), int(info["size"])
 
     def children(self, path: str, url: str) -> list[str]:
-        def ask() -> Any:
-            self.filesystem.invalidate_cache()
-            return self.filesystem.ls(path, detail=False)
-
         with suppress(FileNotFoundError):
-            found = self._asked(url, "listed", ask)
+            found = self._fresh(url, "listed", lambda files: files.ls(path, detail=False))
             # Of a path that is a file, `ls` gives the file.
             return [name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != path]
         return []
@@ -182,13 +183,8 @@ class RemoteFiles:
                 self.filesystem.rmdir(folder)
 
     def _find(self, path: str, url: str) -> dict[str, Any]:
-        def ask() -> dict[str, Any]:
-            self.filesystem.invalidate_cache()
-            found: dict[str, Any] = self.filesystem.find(path, detail=True)
-            return found
-
         with suppress(FileNotFoundError):
-            found = self._asked(url, "listed", ask)
+            found = self._fresh(url, "listed", lambda files: files.find(path, detail=True))
             # Of a path that is a file, `find` gives the file.
             return {name: info for name, info in found.items() if name != path}
         return {}

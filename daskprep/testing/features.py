@@ -61,39 +61,26 @@ def check_feature(feature: Feature, column: Any = None) -> None:
     validate(feature)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # advice on columns, which are made up
-        _run("parameters", feature, lambda: _check_parameters(feature))
+        expected = "__init__ to store each parameter untouched and to do nothing else"
+        _run("parameters", feature, expected, lambda: _check_parameters(feature))
         feature = clone(feature).set_params(column=None)
         trial = _Trial(feature, _readable(feature) if column is None else _table(feature, column))
-        for name, check in _CHECKS.items():
-            _run(name, feature, functools.partial(check, trial))
-
-
-_EXPECTED = {
-    "parameters": "__init__ to store each parameter untouched and to do nothing else",
-    "no cells": "every function to cope with a partition of no rows",
-    "encode": "an array with one row for each cell, of a type and shape that follow from what was learned alone",
-    "missing cells": "partitions of missing cells alone to be learned from and encoded, or refused by a DaskprepError",
-    "merge": "the same to be learned in whatever order summaries are merged",
-    "partitions": "the same to be learned and encoded however rows are cut into partitions",
-    "state": "what was learned to be the same after it was written and read as JSON",
-    "decode": "one value for each row, which encodes to the same row again",
-    "expand": "a tensor with one row for each row of a batch, which follows from this row alone",
-    "transformer": "fit to return the transformer and transform to give the columns that get_feature_names_out names",
-}
+        for name, (check, expected) in _CHECKS.items():
+            _run(name, feature, expected, functools.partial(check, trial))
 
 
 class _Found(Exception):  # noqa: N818
     """What was found in place of what was expected."""
 
 
-def _run(name: str, feature: Feature, check: Callable[[], None]) -> None:
+def _run(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
     """Call a check, and say of whatever goes wrong which type and which check it was."""
     try:
         check()
     except Exception as error:
         found = str(error) if isinstance(error, _Found) else f"{type(error).__name__}: {error}"
         raise ContractError(
-            f'{type(feature).__name__} fails the check "{name}", which expects {_EXPECTED[name]}. Found: {found}'
+            f'{type(feature).__name__} fails the check "{name}", which expects {expected}. Found: {found}'
         ) from error
 
 
@@ -282,16 +269,26 @@ def _check_transformer(trial: _Trial) -> None:
         raise _Found(f"an array of shape {shape} for {len(frame)} rows and {len(names)} names of columns")
 
 
-_CHECKS: dict[str, Callable[[_Trial], None]] = {
-    "no cells": _check_no_cells,
-    "encode": _check_encode,
-    "missing cells": _check_missing,
-    "merge": _check_merge,
-    "partitions": _check_partitions,
-    "state": _check_state,
-    "decode": _check_decode,
-    "expand": _check_expand,
-    "transformer": _check_transformer,
+# What each checks, and what it expects.
+_CHECKS: dict[str, tuple[Callable[[_Trial], None], str]] = {
+    "no cells": (_check_no_cells, "every function to cope with a partition of no rows"),
+    "encode": (
+        _check_encode,
+        "an array with one row for each cell, of a type and shape that follow from what was learned alone",
+    ),
+    "missing cells": (
+        _check_missing,
+        "partitions of missing cells alone to be learned from and encoded, or refused by a DaskprepError",
+    ),
+    "merge": (_check_merge, "the same to be learned in whatever order summaries are merged"),
+    "partitions": (_check_partitions, "the same to be learned and encoded however rows are cut into partitions"),
+    "state": (_check_state, "what was learned to be the same after it was written and read as JSON"),
+    "decode": (_check_decode, "one value for each row, which encodes to the same row again"),
+    "expand": (_check_expand, "a tensor with one row for each row of a batch, which follows from this row alone"),
+    "transformer": (
+        _check_transformer,
+        "fit to return the transformer and transform to give the columns that get_feature_names_out names",
+    ),
 }
 
 
