@@ -47,9 +47,6 @@ def preprocess(
     data: Sequence[str],
     output: str | None,
     *,
-    overwrite: bool,
-    shuffle: bool,
-    seed: int,
     memory: int | None,
     targets: Sequence[str],
     scheduler: str | None,
@@ -58,6 +55,7 @@ def preprocess(
     dry_run: bool,
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
+    **how: Any,
 ) -> None:
     """Learn from DATA what CONFIG says of its columns, and write a dataset.
 
@@ -87,15 +85,7 @@ def preprocess(
             _print_learned(prep)
         else:
             with resumable():
-                dataset = prep.fit_write(
-                    source,
-                    output,
-                    shuffle=shuffle,
-                    seed=seed,
-                    overwrite=overwrite,
-                    progress=progress,
-                    storage_options=storage_options,
-                )
+                dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
             if not quiet:
                 click.echo(repr(dataset))
 

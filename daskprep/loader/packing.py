@@ -16,6 +16,7 @@ from daskprep import features
 from daskprep.dataset import Split
 from daskprep.errors import ConfigError
 from daskprep.features.base import noun_of
+from daskprep.loader.device import to_device
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
@@ -87,12 +88,7 @@ class Packer:
 
     def tensors(self, arrays: Arrays, device: torch.device | None) -> dict[str, torch.Tensor]:
         """Return a batch as it is given."""
-        batch = {self.column if name == "tokens" else name: torch.from_numpy(one) for name, one in arrays.items()}
-        if device is None or device.type == "cpu":
-            return batch
-        if device.type != "cuda":
-            return {name: tensor.to(device) for name, tensor in batch.items()}
-        return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
+        return {self.column if name == "tokens" else name: to_device(one, device) for name, one in arrays.items()}
 
     # -- how much there is
 

@@ -66,7 +66,8 @@ class HuggingFaceSource(Source):
         self.in_memory = not _is_on_disk(self._dataset)
         stored = self._dataset.data
         self._row_bytes = stored.nbytes / max(len(stored), 1) if self.columns else 0.0
-        most = _MEDIA_ROWS if any(map(_may_be_media, stored.schema.types)) else _SLICE_ROWS
+        of_media = any(pt.is_struct(t) or pt.is_binary(t) or pt.is_large_binary(t) for t in stored.schema.types)
+        most = _MEDIA_ROWS if of_media else _SLICE_ROWS
         self._slice_rows = max(1, min(most, int(partition_bytes / max(self._row_bytes, 1))))
         self.row_counts: list[int] = slices(rows, self._slice_rows)
         self.npartitions = len(self.row_counts)
@@ -124,10 +125,6 @@ def _is_mapped(table: Any) -> bool:
     if blocks is not None:
         return all(_is_mapped(block) for row in blocks for block in row)
     return isinstance(table, MemoryMappedTable)
-
-
-def _may_be_media(kind: pa.DataType) -> bool:
-    return bool(pt.is_struct(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
 
 
 def _as_stored(table: pa.Table) -> pa.Table:

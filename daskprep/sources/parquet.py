@@ -122,13 +122,9 @@ def _footer(file: File) -> _Footer:
     with reading(file, "Parquet"), file.open(**_UNBUFFERED) as handle, _opened(file, handle) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        schema = _without_index(parquet.schema_arrow)
+        schema = pa.schema([field for field in parquet.schema_arrow if not _PANDAS_INDEX.fullmatch(field.name)])
         check_text(schema)
         return _Footer(schema, rows, _sizes(file, metadata, rows))
-
-
-def _without_index(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if not _PANDAS_INDEX.fullmatch(field.name)])
 
 
 def _sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.loader.standing import check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.callables import resolve
 from daskprep.training.manager import Manager
@@ -72,8 +73,7 @@ class DataModule:
         self._given_ranks: Ranks = rank, world_size
         if (rank is None) != (world_size is None):
             raise ConfigError("give both rank and world_size, or neither")
-        if overfit_batches is not None and (type(overfit_batches) is not int or overfit_batches < 1):
-            raise ConfigError(f"overfit_batches={overfit_batches!r}: expected a whole number from 1")
+        check_count("overfit_batches", overfit_batches, 1)
         for place, name, manager in self._all():
             with _naming(place, name):
                 _check_stages(place, manager)
