@@ -78,7 +78,8 @@ class Balance(Described, ABC):
         if (self.ratio is None) == (self.counts is None):
             given = "neither" if self.ratio is None else "both"
             raise ConfigError(f"{type(self).__name__} needs either ratio or counts, not {given}: say ratio=0.5.")
-        if self.ratio is not None and not (_is_number(self.ratio) and 0 < self.ratio <= 1):
+        is_number = isinstance(self.ratio, numbers.Real) and not isinstance(self.ratio, bool)
+        if self.ratio is not None and not (is_number and 0 < self.ratio <= 1):
             raise self._error("ratio", "above 0 and at most 1", "It is the smallest class over the largest.")
         self._wanted()
 
@@ -158,10 +159,6 @@ class Balance(Described, ABC):
             f'Column "{self.column}": counts name the class {_show(name)}, which no training row has.{hint} '
             f"The classes are {shown}."
         )
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _pairs(counts: Targets) -> list[tuple[Any, int]]:

@@ -183,14 +183,8 @@ class BlockCache:
         ConfigError
             The folder cannot be written to.
         """
-        files = self._missing_metadata()
-        with self.explained():
-            if files and self.limit is None:
-                self._put()
-            elif files:
-                with self.parent.locked():
-                    if self._make_room(sum(map(len, files.values()))):
-                        self._put()
+        if self._missing_metadata():
+            self._keep()
 
     def write(self, block: int, rows: np.ndarray) -> bool:
         """Keep the rows of a block; return whether there was room for them.
@@ -200,17 +194,20 @@ class BlockCache:
         ConfigError
             The folder cannot be written to.
         """
-        chunk = chunk_buffers(rows, self.block_rows, self.compression)
+        return self._keep(self._chunk(block), chunk_buffers(rows, self.block_rows, self.compression))
+
+    def _keep(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> bool:
+        """Write what metadata there are not yet, and a chunk, if there is room for them."""
         with self.explained():
             if self.limit is None:
-                self._put(self._chunk(block), chunk)
+                self._put(chunk_name, chunk)
                 return True
             # So that no other takes the room that was found.
             with self.parent.locked():
                 files = self._missing_metadata()
                 has_room = self._make_room(sum(map(len, [*files.values(), *chunk])))
                 if has_room:
-                    self._put(self._chunk(block), chunk)
+                    self._put(chunk_name, chunk)
                 return has_room
 
     def begin(self, block: int) -> GrowingBlock | None:

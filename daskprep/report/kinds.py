@@ -21,7 +21,6 @@ from daskprep.report.measures import (
     Positions,
     Spread,
     Tokens,
-    measure_bags,
     measure_classes,
     measure_dates,
     measure_numbers,
@@ -125,9 +124,9 @@ def _show_places(column: Column, found: Mapping[str, Places]) -> list[Chart]:
 def _show_positions(column: Column, found: Mapping[str, Positions]) -> list[Chart]:
     first = next(iter(found.values()))
     rows = [["", *found]]
-    rows.append(["smallest", *(number(one.low) for one in found.values())])
+    rows.append(["smallest", *(number(one.range.min) for one in found.values())])
     rows.append(["mean", *(number(float(one.means.mean())) if one.means.size else "" for one in found.values())])
-    rows.append(["largest", *(number(one.high) for one in found.values())])
+    rows.append(["largest", *(number(one.range.max) for one in found.values())])
     charts: list[Chart] = [ChartData(title="Summary", rows=rows)]
     if len(first.sums) > 1:
         band = Band(
@@ -159,7 +158,7 @@ KINDS: Mapping[Holds, Kind] = {
     "classes": Kind(_show_classes, measure_classes),
     "tokens": Kind(_show_tokens, measure_tokens),
     "sets": Kind(_show_sets, measure_tokens),
-    "bags": Kind(_show_bags, measure_bags),
+    "bags": Kind(_show_bags, measure_tokens),
     "series": Kind(_show_positions, measure_positions),
     "dates": Kind(_show_dates, measure_dates),
     "places": Kind(_show_places, measure_places),

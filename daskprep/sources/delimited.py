@@ -246,14 +246,8 @@ def _widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> 
 
 
 def _first_undecodable(column: pa.ChunkedArray) -> int | None:
-    row = 0
-    for chunk in column.chunks:
-        try:
-            chunk.cast(pa.string())
-        except pa.ArrowInvalid:
-            return row + next(i for i, cell in enumerate(chunk.to_pylist()) if cell is not None and not _decodes(cell))
-        row += len(chunk)
-    return None
+    cells = enumerate(column.to_pylist())
+    return next((row for row, cell in cells if cell is not None and not _decodes(cell)), None)
 
 
 def _decodes(cell: bytes) -> bool:

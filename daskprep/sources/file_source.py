@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.sources.arrow_types import TEXT_CODES
-from daskprep.sources.base import JoinedPiece, Piece, Source
+from daskprep.sources.base import JoinedPiece, Piece, PieceSource
 from daskprep.sources.columnar import Schemas
 from daskprep.sources.delimited import DEFAULT_NULLS, DELIMITERS, DelimitedPiece, plan_delimited
 from daskprep.sources.feather import plan_feather
@@ -32,7 +32,7 @@ _SHOWN_FILES = 3
 _SURVEY_THREADS = 8
 
 
-class FileSource(Source):
+class FileSource(PieceSource):
     """Files of one format, as partitions of about the same size.
 
     Made by `read_files`. `schema` gives the type in which each column arrives.
@@ -64,14 +64,6 @@ class FileSource(Source):
         self.npartitions = len(self._pieces)
         counts = [piece.rows for piece in self._pieces]
         self.row_counts = None if None in counts else [count or 0 for count in counts]
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        self.require(columns)
-        return self._pieces[partition].read(columns)
 
     def require(self, columns: Iterable[str]) -> None:
         columns = list(columns)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
 from daskprep.sources.arrow_types import narrow_table
-from daskprep.sources.base import Piece, Source, rows_alone
+from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.frames import slices
 
@@ -45,7 +44,7 @@ class DatasetPiece(Piece):
         return narrow_table(_as_stored(table).combine_chunks()).select(list(columns))
 
 
-class HuggingFaceSource(Source):
+class HuggingFaceSource(PieceSource):
     """A `datasets.Dataset`; only the slice of rows that is read is in memory, nothing is decoded.
 
     Images and sounds arrive as structs of bytes and path, classes as whole numbers. A dataset whose rows or order of
@@ -71,21 +70,10 @@ class HuggingFaceSource(Source):
         self._slice_rows = max(1, min(most, int(partition_bytes / max(self._row_bytes, 1))))
         self.row_counts: list[int] = slices(rows, self._slice_rows)
         self.npartitions = len(self.row_counts)
-
-    @cached_property
-    def _pieces(self) -> list[DatasetPiece]:
-        return [
-            DatasetPiece(self._dataset, i * self._slice_rows, rows, int(rows * self._row_bytes))
-            for i, rows in enumerate(self.row_counts)
+        self._pieces = [
+            DatasetPiece(self._dataset, i * self._slice_rows, count, int(count * self._row_bytes))
+            for i, count in enumerate(self.row_counts)
         ]
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        self.require(columns)
-        return self._pieces[partition].read(columns)
 
     def __repr__(self) -> str:
         return f"<HuggingFaceSource: {sum(self.row_counts):,} rows, {len(self.columns)} columns>"

@@ -134,14 +134,9 @@ class Folder:
         """Return the bytes of a file from `start` to `stop`, fewer where it ends before."""
         return self.files.read(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
-    def read_into(self, name: str, start: int, target: memoryview) -> None:
-        """Fill `target` with the bytes of a file from `start` on; EOFError if the file ends before."""
-        with self.opened(name) as read_into:
-            read_into(start, target)
-
     @contextmanager
     def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
-        """Give what `read_into` does for one file, to be called several times."""
+        """Give a function that fills a target with the bytes of a file from a start on; EOFError if it ends before."""
         with self.files.opened(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:

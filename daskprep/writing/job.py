@@ -154,29 +154,26 @@ class WriteJob:
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
         """Make damaged files of a committed version again, byte by byte as they were."""
         with _background() as background:
-            self._repair(committed, damaged, background)
+            planned = self._planned(background)
+            plan = planned.plan
+            if plan.layout != committed.layout:
+                raise CorruptDatasetError(
+                    f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
+                    f"{dict(committed.layout.rows)} by split): give the very source, or write anew with overwrite=True"
+                )
+            self._write_fixed(plan, damaged)
+            # What could not be decoded is only known once it was tried again.
+            every = REJECTS in damaged and bool(self.recipe.media)
+            parts = [
+                Part(split, number)
+                for split in plan.layout.rows
+                for number in range(plan.layout.parts(split))
+                if every or not damaged.isdisjoint(plan.layout.part_files(split, number))
+            ]
+            receipts = self._write_rows(planned, parts, background)
+            if REJECTS in damaged:
+                self._write_rejects(plan, receipts)
         self.all_scratch.remove_all()
-
-    def _repair(self, committed: Manifest, damaged: Set[str], background: Executor) -> None:
-        planned = self._planned(background)
-        plan = planned.plan
-        if plan.layout != committed.layout:
-            raise CorruptDatasetError(
-                f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
-                f"{dict(committed.layout.rows)} by split): give the very source, or write anew with overwrite=True"
-            )
-        self._write_fixed(plan, damaged)
-        # What could not be decoded is only known once it was tried again.
-        every = REJECTS in damaged and bool(self.recipe.media)
-        parts = [
-            Part(split, number)
-            for split in plan.layout.rows
-            for number in range(plan.layout.parts(split))
-            if every or not damaged.isdisjoint(plan.layout.part_files(split, number))
-        ]
-        receipts = self._write_rows(planned, parts, background)
-        if REJECTS in damaged:
-            self._write_rejects(plan, receipts)
 
     # -- until it is known what goes where
 

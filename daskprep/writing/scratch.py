@@ -13,7 +13,7 @@ import pyarrow as pa
 from daskprep.features.base import Contract
 from daskprep.features.surroundings import Read, Rows
 from daskprep.features.table import Parsed, UnreadableCells
-from daskprep.sources.base import Piece, Source, rows_alone
+from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.storage.checksum import crc32c
 from daskprep.storage.files import Appended, Folder
 
@@ -28,7 +28,7 @@ def scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
 
 
-class ScratchSource(Source):
+class ScratchSource(PieceSource):
     """Partitions that an earlier pass parsed."""
 
     def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
@@ -36,13 +36,6 @@ class ScratchSource(Source):
         self.npartitions = len(rows)
         self.row_counts = list(rows)
         self._pieces = [ScratchPiece(count, 0, folder, parsed_name(i)) for i, count in enumerate(rows)]
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        return self._pieces[partition].read(columns)
 
 
 @dataclass(frozen=True)

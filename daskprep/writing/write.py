@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features import Learned
@@ -40,8 +40,28 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
             )
     fingerprint = fingerprint_of(source, options)
     digest = digest_of_write(recipe, fingerprint, options)
+    repeatable = fingerprint is not None
     with _opened(root):
-        return _write_version(recipe, source, root, options, fingerprint, digest)
+        name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
+        if committed is not None:
+            tidy(root, committed)
+            return None
+        version = root / name
+        if not repeatable:
+            version.remove_all()
+        with scratch_folder(version, options.scratch) as scratch, Progress(options.progress) as progress:
+            check_folders(version, scratch)
+            if not repeatable:
+                scratch.remove_all()
+            try:
+                learned = WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
+            except (ColumnError, ConfigError, RejectedValueError):
+                # The same would happen again: nothing is worth keeping.
+                scratch.remove_all()
+                if not (version / RECEIPTS).children():
+                    version.remove_all()
+                raise
+        return Written(learned, progress.seconds)
 
 
 def _located(recipe: Recipe, source: Source) -> Recipe:
@@ -59,37 +79,6 @@ def _opened(root: Folder) -> Iterator[None]:
             reason = "it is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
             raise ConfigError(f"{root.url} cannot be a dataset's folder: {reason}; give another path") from error
         yield
-
-
-def _write_version(
-    recipe: Recipe,
-    source: Source,
-    root: Folder,
-    options: Options,
-    fingerprint: Mapping[str, Any] | None,
-    digest: str,
-) -> Written | None:
-    repeatable = fingerprint is not None
-    name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
-    if committed is not None:
-        tidy(root, committed)
-        return None
-    version = root / name
-    if not repeatable:
-        version.remove_all()
-    with scratch_folder(version, options.scratch) as scratch, Progress(options.progress) as progress:
-        check_folders(version, scratch)
-        if not repeatable:
-            scratch.remove_all()
-        try:
-            learned = WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
-        except (ColumnError, ConfigError, RejectedValueError):
-            # The same would happen again: nothing is worth keeping.
-            scratch.remove_all()
-            if not (version / RECEIPTS).children():
-                version.remove_all()
-            raise
-    return Written(learned, progress.seconds)
 
 
 def rewrite(
