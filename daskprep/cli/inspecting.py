@@ -57,15 +57,11 @@ def inspect(
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        click.echo(_as_text(opened))
+        from daskprep.description import describe
 
-
-def _as_text(dataset: dp.Dataset) -> str:
-    from daskprep.description import describe
-
-    prep = dp.Preprocessor.from_dataset(dataset)
-    learned = describe(dataset.features, dataset.learned, prep.split, prep.balance, dataset.targets).text()
-    return f"{dataset!r}\n\n{learned}"
+        prep = dp.Preprocessor.from_dataset(opened)
+        learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets)
+        click.echo(f"{opened!r}\n\n{learned.text()}")
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:

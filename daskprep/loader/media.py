@@ -135,7 +135,7 @@ class Medium:
         """Bring rows to `out`, of the blocks with some numbers and where they lie there: copied, or decoded."""
         missing = np.ones(len(at), bool)
         found = []
-        for number, places in _by_block(numbers):
+        for number, places in by_block(numbers):
             media = blocks[number]
             cells, ready = media.look(at[places])
             missing[places] = ~ready
@@ -187,7 +187,7 @@ class Medium:
         yield
 
 
-def _by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
+def by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
     """Give the blocks of some rows, each with the places of its rows among those given."""
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)

@@ -111,10 +111,6 @@ def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.Da
 
 def row_bytes(schema: pa.Schema) -> int:
     """Estimate the bytes that a row takes in memory by the types of its columns."""
-    return sum(_cell_bytes(field.type) for field in schema)
-
-
-def _cell_bytes(kind: pa.DataType) -> int:
-    if pt.is_primitive(kind) or pt.is_decimal(kind):
-        return max(1, int(kind.bit_width) // 8)
-    return _TEXT_BYTES
+    plain = [pt.is_primitive(kind) or pt.is_decimal(kind) for kind in schema.types]
+    widths = zip(schema.types, plain, strict=True)
+    return sum(max(1, int(kind.bit_width) // 8) if is_plain else _TEXT_BYTES for kind, is_plain in widths)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -98,11 +98,9 @@ class Folder:
         with self.writer(name, durable=durable) as append:
             return sum(map(append, buffers))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep others who ask for the same from the folder for a while, on local file systems; the folder is made."""
-        with self.files.locked(self.path, self.url):
-            yield
+        return self.files.locked(self.path, self.url)
 
     def sync(self, names: Iterable[str]) -> None:
         """Let files that were written with ``durable=False`` outlive a loss of power from now on."""

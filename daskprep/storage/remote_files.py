@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -14,8 +13,8 @@ import pyarrow as pa
 from daskprep.errors import StorageFullError
 from daskprep.storage.local_files import FULL
 from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
+from daskprep.storage.threads import in_threads
 
-_REMOVING_THREADS = 16
 # Names there hold no folders, and to make one could make a bucket.
 _WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"})
 
@@ -170,8 +169,8 @@ class RemoteFiles:
             with suppress(FileNotFoundError):
                 tried(lambda: self.filesystem.rm_file(path), self.attempts)
 
-        with explained(url, "removed"), ThreadPoolExecutor(_REMOVING_THREADS) as pool:
-            list(pool.map(remove_one, paths))
+        with explained(url, "removed"):
+            in_threads(remove_one, paths, local=False)
 
     def remove_all(self, path: str, url: str) -> None:
         self.remove(list(self._find(path, url)), url)
