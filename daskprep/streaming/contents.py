@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from daskprep import partitions
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import Feature
@@ -135,8 +137,8 @@ def digest_of_stream(recipe: Recipe, plan: StreamPlan) -> str:
     for name, data in sorted(state_files(recipe.describe(recipe.learned)).items()):
         digest.update(f"{name} {len(data)} ".encode())
         digest.update(data)
-    digest.update(plan.source_rows.tobytes())
-    digest.update(plan.counts.tobytes())
+    digest.update(np.array(plan.placement.source_rows, np.int64).tobytes())
+    digest.update(plan.placement.counts.tobytes())
     return digest.hexdigest()[:16]
 
 

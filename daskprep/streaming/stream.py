@@ -231,7 +231,7 @@ class Stream(BatchIterator):
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
         contents, mover, times = self._contents, Mover(self.device), StreamTimes()
-        told = list(zip(self._plan.told, self._plan.first_rows.tolist(), strict=True))
+        told = list(zip(self._plan.told, self._plan.placement.source_starts[:-1].tolist(), strict=True))
         threads = self.threads or max(2, min(_MOST_THREADS, os.cpu_count() or 1))
         feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
         pipeline = None
