@@ -6,12 +6,14 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import daskprep as dp
 from daskprep.cli.options import dataset_argument, storage_options, trusted_option
+from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskprep.features import Learned
@@ -123,13 +125,9 @@ def _plain(value: Any) -> Any:
 
 
 def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, Vocabulary]]:
-    from daskprep.vocabulary import Vocabulary
-
-    for name, feature in dataset.features.items():
-        for suffix in feature.outputs:
-            learned = dataset.learned[name].of_output(suffix)
-            if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
-                yield name + suffix, vocabulary
+    for output in dataset.layout.outputs:
+        with suppress(ConfigError):  # it has none
+            yield output.name, dataset.vocabulary(output.name)
 
 
 def _head(vocabulary: Vocabulary) -> list[dict[str, Any]]:

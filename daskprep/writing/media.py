@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,8 @@ from daskprep.media.decoding import Failure, MediaDecoder
 from daskprep.media.failures import check_failures, decode_cells
 from daskprep.storage.arrays import Output
 
-
-class Filled(NamedTuple):
-    """A row whose medium could not be decoded, so that a fill value stands for it."""
-
-    row_id: int
-    column: str
-    reason: str
+Filled = tuple[int, str, str]
+"""A row whose medium could not be decoded, so that a fill value stands for it: its number, column and reason."""
 
 
 @dataclass(frozen=True)
@@ -53,4 +48,4 @@ class MediaColumns:
 
 
 def _filled(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:
-    return [Filled(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]
+    return [(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]
