@@ -38,7 +38,7 @@ from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.media import MediaColumns
-from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
+from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.passes import Encode, Place, Scan, Scanned, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, WritePlan, choose_layout
@@ -311,12 +311,9 @@ class WriteJob:
     # -- state
 
     def _save_state(self, learned: Mapping[str, Learned]) -> _Files:
-        entries = {}
-        if self.expected is None:
-            for name, data in state_files(self.recipe.describe(learned)).items():
-                self.version.write(name, data)
-                entries[name] = FileEntry.of(name, data)
-        return entries
+        if self.expected is not None:
+            return {}
+        return {name: self._write_file(name, data) for name, data in state_files(self.recipe.describe(learned)).items()}
 
     def _is_kept(self, name: str, entry: FileEntry) -> bool:
         return self.version.size(name) == entry.bytes and entry.is_of(name, self.version.read(name))
@@ -367,27 +364,18 @@ class WriteJob:
 
     def _write_fixed(self, plan: WritePlan, wanted: Set[str] | None = None) -> _Files:
         """Write the metadata of the arrays, or some of these files."""
-        entries = {}
-        for split in plan.layout.rows:
-            for name, data in plan.layout.fixed_files(split).items():
-                entries[name] = FileEntry.of(name, data)
-                if wanted is None or name in wanted:
-                    self._write_file(name, data, entries[name])
-        return entries
+        fixed = [file for split in plan.layout.rows for file in plan.layout.fixed_files(split).items()]
+        return {name: self._write_file(name, data) for name, data in fixed if wanted is None or name in wanted}
 
     def _write_rejects(self, plan: WritePlan, receipts: Sequence[Receipt]) -> _Files:
         """Write the list of what could not be used: rows that were left out, and media that were filled."""
         filled = [one for receipt in receipts for one in receipt.filled]
         rejecting = [number for number, count in enumerate(plan.rejects) if count]
         [data] = partitions.run("rejects", _apply, RejectsWriter(self.scratch, filled), [rejecting])
-        entry = FileEntry.of(REJECTS, data, sum(plan.rejects) + len(set(filled)))
-        self._write_file(REJECTS, data, entry)
-        return {REJECTS: entry}
+        return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
-    def _write_file(self, name: str, data: Buffer, entry: FileEntry) -> None:
-        if self.expected is not None:
-            check_same(name, entry, self.expected)
-        self.version.write(name, data)
+    def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:
+        return write_file(self.version, name, data, rows, self.expected)
 
 
 def _background() -> Executor:
