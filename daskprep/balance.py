@@ -14,8 +14,6 @@ each partition in the client: about 50 bytes and the text of each of its classes
 
 from __future__ import annotations
 
-import inspect
-import json
 import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -27,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
 from daskprep.classes import ClassCounts, ClassShare, class_names, count_classes, share_classes, show_classes
+from daskprep.described import Described, from_described
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.permutation import make_key
 
@@ -54,14 +52,13 @@ class PartitionRepeats:
         return repeats
 
 
-class Balance(BaseEstimator, ABC):
+class Balance(Described, ABC):
     """What both ways to balance share. The module's docstring states the protocol.
 
     `counts` wants a number of rows for each class value that it names, and leaves others alone. It is a
     mapping, or pairs of value and number (as in JSON, where keys are strings).
     """
 
-    type: ClassVar[str]
     rule: ClassVar[str]
     other: ClassVar[str]
 
@@ -77,15 +74,12 @@ class Balance(BaseEstimator, ABC):
         return [self.column]
 
     def validate(self) -> None:
-        """Raise `ConfigError` if the parameters make no sense."""
-        if not isinstance(self.column, str) or not self.column:
-            raise self._error("column", "the name of a column", 'Give a string such as "label".')
-        if isinstance(self.seed, bool) or not isinstance(self.seed, numbers.Integral):
-            raise self._error("seed", "a whole number", "Give for instance seed=42.")
+        super().validate()
         if (self.ratio is None) == (self.counts is None):
             given = "neither" if self.ratio is None else "both"
             raise ConfigError(f"{type(self).__name__} needs either ratio or counts, not {given}: say ratio=0.5.")
-        if self.ratio is not None and not (_is_number(self.ratio) and 0 < self.ratio <= 1):
+        is_number = isinstance(self.ratio, numbers.Real) and not isinstance(self.ratio, bool)
+        if self.ratio is not None and not (is_number and 0 < self.ratio <= 1):
             raise self._error("ratio", "above 0 and at most 1", "It is the smallest class over the largest.")
         self._wanted()
 
@@ -110,13 +104,9 @@ class Balance(BaseEstimator, ABC):
         # 0.35 means 35 / 100, not the binary fraction next to it.
         return self._by_ratio(totals.counts, Fraction(str(float(self.ratio))))
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return type and parameters as JSON values; counts as pairs."""
-        self.validate()
-        parameters = {"column": self.column, "ratio": self.ratio, "seed": self.seed}
+    def _parameters(self) -> dict[str, Any]:
         pairs = None if self.counts is None else _pairs(self.counts)
-        described = {"type": self.type, "counts": pairs} | parameters
-        return dict(json.loads(json.dumps(described, default=lambda value: value.item())))
+        return {"counts": pairs, "column": self.column, "ratio": self.ratio, "seed": self.seed}
 
     @abstractmethod
     def _by_ratio(self, counts: Integers, ratio: Fraction) -> Integers:
@@ -169,14 +159,6 @@ class Balance(BaseEstimator, ABC):
             f'Column "{self.column}": counts name the class {_show(name)}, which no training row has.{hint} '
             f"The classes are {shown}."
         )
-
-    def _error(self, parameter: str, expected: str, remedy: str) -> ConfigError:
-        value = getattr(self, parameter)
-        return ConfigError(f"{type(self).__name__}: {parameter} must be {expected}, not {value!r}. {remedy}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _pairs(counts: Targets) -> list[tuple[Any, int]]:
@@ -259,18 +241,4 @@ BALANCES: dict[str, type[Balance]] = {"oversample": Oversample, "undersample": U
 
 def balance_from_dict(data: Mapping[str, Any] | None) -> Balance | None:
     """Make the balance that `to_dict` described, None of None; unknown names are errors with a suggestion."""
-    if data is None:
-        return None
-    parameters = dict(data)
-    name = parameters.pop("type", None)
-    if name not in BALANCES:
-        hint = did_you_mean(name, BALANCES)
-        raise ConfigError(f"There is no balance of type {name!r}.{hint} The types are {', '.join(BALANCES)}.")
-    known = inspect.signature(BALANCES[name]).parameters
-    for unknown in sorted(parameters.keys() - known.keys()):
-        hint = did_you_mean(unknown, known)
-        raise ConfigError(f'Balance "{name}" has no parameter "{unknown}".{hint} It has {", ".join(known)}.')
-    try:
-        return BALANCES[name](**parameters)
-    except TypeError as error:
-        raise ConfigError(f'Balance "{name}": {error}. Give this parameter.') from None
+    return from_described("balance", BALANCES, data)

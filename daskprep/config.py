@@ -215,15 +215,12 @@ def _is_neutral(value: Any) -> bool:
 
 
 def _load(config: Any) -> Any:
-    if isinstance(config, os.PathLike) or (isinstance(config, str) and _is_path(config)):
+    text = config if isinstance(config, str) else ""
+    if isinstance(config, os.PathLike) or (text.lower().endswith(_SUFFIXES) and "\n" not in text):
         return _load_file(os.fspath(config))
     if not isinstance(config, str):
         raise ConfigError(f"a configuration is a dict, YAML text or a path, not {config!r}")
     return _parse(config, "YAML", "the configuration")
-
-
-def _is_path(text: str) -> bool:
-    return text.lower().endswith(_SUFFIXES) and "\n" not in text
 
 
 def _load_file(path: str) -> Any:

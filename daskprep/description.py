@@ -124,15 +124,16 @@ def _learned_cells(feature: Feature, learned: Learned | None) -> Row:
     missing = unreadable = "0"
     if learned.missing:
         part = share(learned.missing, rows_seen(feature, learned))
-        missing = f"{learned.missing:,} ({part}), {_remedy(feature, learned)}"
+        missing = f"{learned.missing:,} ({part}), {remedy(feature, _value(learned.fill_value))}"
     if learned.invalid:
         unreadable = f"{learned.invalid:,}: {', '.join(map(_value, learned.invalid_samples))}"
     return f"{learned.rows:,}", missing, unreadable, "; ".join(facts(learned))
 
 
-def _remedy(feature: Feature, learned: Learned) -> str:
+def remedy(feature: Feature, shown: str) -> str:
+    """Say what becomes of missing cells; `shown` is what they are filled with, where all are with the same."""
     if fills_all(feature):
-        return f"filled with {_value(learned.fill_value)}"
+        return f"filled with {shown}"
     return "dropped" if drops_missing(feature) else f"filled by {feature.missing_value_strategy}"
 
 

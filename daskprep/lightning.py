@@ -8,7 +8,7 @@ from typing import Any
 
 from daskprep import training
 from daskprep.errors import ConfigError
-from daskprep.training.stages import ROLES, default_stages
+from daskprep.training.stages import ROLES, STAGES_OF
 
 try:
     from lightning.pytorch import LightningDataModule, Trainer
@@ -81,7 +81,7 @@ class DataModule(training.DataModule, LightningDataModule):
     ) -> None:
         super().__init__(managers, allowed=allowed, overfit_batches=overfit_batches, rank=rank, world_size=world_size)
         for role in ROLES:
-            if role != "train" and not any(self._in_stage(stage) for stage in default_stages(role)):
+            if role != "train" and not any(self._in_stage(stage) for stage in STAGES_OF[role]):
                 # Lightning asks whether the method is its own, and knows what to do then.
                 name = f"{role}_dataloader"
                 setattr(self, name, MethodType(getattr(LightningDataModule, name), self))

@@ -56,7 +56,7 @@ def hash_strings(strings: pa.Array, key: int) -> Words:
     for block in _word_blocks(lengths):
         sums[block] = _sum_words(cells, edges[block], lengths[block], np.uint64(key))
     lengths = np.where(present, lengths, -1)
-    return _mix((sums ^ np.uint64(key)) + lengths.view(np.uint64) * _ODD)
+    return mix((sums ^ np.uint64(key)) + lengths.view(np.uint64) * _ODD)
 
 
 def _word_blocks(lengths: Integers) -> Iterator[slice]:
@@ -86,12 +86,12 @@ def _sum_words(cells: NDArray[np.uint8], starts: Integers, lengths: Integers, ke
     left = np.minimum(lengths[string] - 8 * place, 8).astype(np.uint64)
     word &= np.uint64(2**64 - 1) >> (np.uint64(64) - (left << np.uint64(3)))
     word ^= (place + 1).astype(np.uint64) * _GOLDEN + key
-    running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(_mix(word))])
+    running = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(mix(word))])
     sums: Words = running[ends] - running[ends - words]
     return sums
 
 
-def _mix(words: Words) -> Words:
+def mix(words: Words) -> Words:
     """Scramble each word in place by a fixed bijection (the finalizer of splitmix64)."""
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
@@ -188,7 +188,7 @@ def _in_blocks(values: _AnyWords, domain: _Domain) -> None:
 
 def _round_keys(key: Words) -> Words:
     rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
-    return _mix(key[None, :] + rounds)
+    return mix(key[None, :] + rounds)
 
 
 def _permute(values: _AnyWords, domain: _Domain) -> None:

@@ -38,8 +38,6 @@ def cache(
     *,
     splits: Sequence[str],
     columns: Sequence[str],
-    cache_dir: str | None,
-    cache_limit: int | None,
     base_dir: str | None,
     trusted: bool,
     clear: bool,
@@ -47,6 +45,7 @@ def cache(
     workers: int | None,
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
+    **where: Any,
 ) -> None:
     """Decode the images and sounds of a DATASET and keep them, so that the first epoch is as quick as later ones.
 
@@ -67,12 +66,7 @@ def cache(
             f"{opened.url} has no images or sounds that are decoded when they are loaded: nothing to keep"
         )
     with on_workers(scheduler, workers), resumable():
-        opened.cache_media(
-            splits=splits or None,
-            columns=columns or None,
-            cache_dir=cache_dir,
-            cache_limit=cache_limit,
-            progress=False if quiet else None,
-        )
+        progress = False if quiet else None
+        opened.cache_media(splits=splits or None, columns=columns or None, progress=progress, **where)
     if not quiet:
         click.echo(f"{', '.join(columns or (one.name for one in opened.layout.cells))}: decoded and kept")

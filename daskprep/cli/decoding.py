@@ -55,16 +55,12 @@ def decode(
     from daskprep.cli.row_files import write_rows
 
     output = None if output == "-" else output
-    kind = kind or _kind_of(output)
+    endings: dict[str, Kind] = {".json": "json", ".parquet": "parquet"}
+    kind = kind or endings.get(Path(output or "").suffix.lower(), "csv")
     if kind == "parquet" and output is None:
         raise click.UsageError("Parquet is no text for a terminal: give -o FILE")
     opened = dp.open_dataset(dataset, storage_options=storage_options)
     write_rows(decoded_tables(opened[split], columns, rows), kind, output, storage_options)
-
-
-def _kind_of(output: str | None) -> Kind:
-    endings: dict[str, Kind] = {".json": "json", ".parquet": "parquet"}
-    return endings.get(Path(output or "").suffix.lower(), "csv")
 
 
 def decoded_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import daskprep as dp
 from daskprep.cli.options import dataset_argument, storage_options, trusted_option
+from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskprep.features import Learned
@@ -57,15 +59,11 @@ def inspect(
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        click.echo(_as_text(opened))
+        from daskprep.description import describe
 
-
-def _as_text(dataset: dp.Dataset) -> str:
-    from daskprep.description import describe
-
-    prep = dp.Preprocessor.from_dataset(dataset)
-    learned = describe(dataset.features, dataset.learned, prep.split, prep.balance, dataset.targets).text()
-    return f"{dataset!r}\n\n{learned}"
+        prep = dp.Preprocessor.from_dataset(opened)
+        learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets)
+        click.echo(f"{opened!r}\n\n{learned.text()}")
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
@@ -127,13 +125,9 @@ def _plain(value: Any) -> Any:
 
 
 def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, Vocabulary]]:
-    from daskprep.vocabulary import Vocabulary
-
-    for name, feature in dataset.features.items():
-        for suffix in feature.outputs:
-            learned = dataset.learned[name].of_output(suffix)
-            if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
-                yield name + suffix, vocabulary
+    for output in dataset.layout.outputs:
+        with suppress(ConfigError):  # it has none
+            yield output.name, dataset.vocabulary(output.name)
 
 
 def _head(vocabulary: Vocabulary) -> list[dict[str, Any]]:

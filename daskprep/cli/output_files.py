@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from daskprep.storage import Folder
+from daskprep.storage.files import Appended
 
 
 @contextmanager
@@ -20,29 +21,10 @@ def opened(output: str, storage_options: Mapping[str, Any] | None = None) -> Ite
         return
     folder, slash, name = output.rpartition("/")
     writer = Folder.open(folder or slash or ".", storage_options).writer(name)
-    with writer as append, io.BufferedWriter(_Appended(append)) as file:
+    with writer as append, io.BufferedWriter(Appended(append)) as file:
         yield file
 
 
 def _is_fixed(path: Path) -> bool:
     """Tell whether no other file may take its place: it is a pipe, a device, or a link such as /dev/stdout."""
     return path.is_symlink() or (path.exists() and not path.is_file())
-
-
-class _Appended(io.RawIOBase):
-    """A file of what is given to a function."""
-
-    def __init__(self, append: Callable[[Any], int]) -> None:
-        self._append = append
-        self._written = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        written = self._append(data)
-        self._written += written
-        return written
-
-    def tell(self) -> int:
-        return self._written

@@ -47,9 +47,6 @@ def preprocess(
     data: Sequence[str],
     output: str | None,
     *,
-    overwrite: bool,
-    shuffle: bool,
-    seed: int,
     memory: int | None,
     targets: Sequence[str],
     scheduler: str | None,
@@ -58,6 +55,7 @@ def preprocess(
     dry_run: bool,
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
+    **how: Any,
 ) -> None:
     """Learn from DATA what CONFIG says of its columns, and write a dataset.
 
@@ -76,26 +74,24 @@ def preprocess(
     """
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("say with -o DATASET where to write, or give --skip-save or --dry-run")
+    from daskprep.description import describe
+    from daskprep.features.surroundings import assigning_columns
+    from daskprep.features.table import source_columns
+    from daskprep.writing import plan_source
+
     with on_workers(scheduler, workers):
         progress = False if quiet else None
         prep = _preprocessor(config, data, targets, storage_options, progress)
-        source = _source(prep, data, memory, storage_options)
+        columns = source_columns(_features(prep), assigning_columns(prep.split, prep.balance))
+        source = plan_source(one_or_list(data), columns, memory, storage_options)
         if dry_run:
             _print_plan(prep, source, output)
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
-            _print_learned(prep)
+            click.echo(describe(prep.features_, prep.learned_, prep.split, prep.balance, prep.targets_).text())
         else:
             with resumable():
-                dataset = prep.fit_write(
-                    source,
-                    output,
-                    shuffle=shuffle,
-                    seed=seed,
-                    overwrite=overwrite,
-                    progress=progress,
-                    storage_options=storage_options,
-                )
+                dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
             if not quiet:
                 click.echo(repr(dataset))
 
@@ -118,33 +114,16 @@ def _preprocessor(
     return dp.Preprocessor.from_config(config if "://" in config else Path(config))
 
 
-def _source(
-    prep: dp.Preprocessor, data: Sequence[str], memory: int | None, storage_options: Mapping[str, Any] | None
-) -> Source:
-    from daskprep.features.surroundings import assigning_columns
-    from daskprep.features.table import source_columns
-    from daskprep.writing import plan_source
-
-    columns = source_columns(_features(prep), assigning_columns(prep.split, prep.balance))
-    return plan_source(one_or_list(data), columns, memory, storage_options)
-
-
 def _features(prep: dp.Preprocessor) -> Mapping[str, Feature]:
     assert not isinstance(prep.features, str)
     return prep.features
 
 
-def _print_learned(prep: dp.Preprocessor) -> None:
-    from daskprep.description import describe
-
-    click.echo(describe(prep.features_, prep.learned_, prep.split, prep.balance, prep.targets_).text())
-
-
 def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> None:
-    from daskprep.cli.planning import Estimate
+    from daskprep.cli.planning import plan_lines
     from daskprep.description import describe
+    from daskprep.sources import FileSource
 
-    estimate = Estimate.of(_features(prep), source)
-    click.echo("\n".join(estimate.lines(output)))
-    click.echo()
+    assert isinstance(source, FileSource)
+    click.echo("\n".join([*plan_lines(_features(prep), source, output), ""]))
     click.echo(describe(_features(prep), {}, prep.split, prep.balance, list(prep.targets or ())).text())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +19,7 @@ from daskprep.kernels import list_offsets
 from daskprep.media.audio import SIGNATURES
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import DistinctValues, Lengths
-from daskprep.summaries.column_facts import ColumnFacts, NameCounts
+from daskprep.summaries.column_facts import ColumnFacts
 
 _HEAD_BYTES = 16
 _SAMPLE = 1 << 11
@@ -78,7 +79,7 @@ def _counted(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
 
 
 def _other(cells: pa.Array) -> ColumnFacts:
-    return ColumnFacts(len(cells), others=NameCounts({str(cells.type): len(cells)} if len(cells) else {}))
+    return ColumnFacts(len(cells), others=+Counter({str(cells.type): len(cells)}))
 
 
 def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:

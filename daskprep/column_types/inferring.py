@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +17,10 @@ from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.errors import ColumnError
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
-from daskprep.summaries import Summary
 from daskprep.summaries.column_facts import ColumnFacts
 
 _SHOWN = 5
+_Facts = dict[str, ColumnFacts]
 
 
 def infer_features(
@@ -84,14 +83,6 @@ def infer_source(
     return InferredFeatures(features, reasons, {name: skipped[name] for name in ordered})
 
 
-@dataclass(frozen=True)
-class _FrameFacts(Summary):
-    columns: dict[str, ColumnFacts]
-
-    def __add__(self, other: _FrameFacts) -> _FrameFacts:
-        return _FrameFacts({name: facts + other.columns[name] for name, facts in self.columns.items()})
-
-
 def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:
     if not columns:
         return {}
@@ -113,21 +104,21 @@ def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[s
     return found
 
 
-def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> _FrameFacts:
+def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> _Facts:
     del number
-    return _FrameFacts({name: column_facts(table[name]) for name in columns})
+    return {name: column_facts(table[name]) for name in columns}
 
 
-def _rows(facts: _FrameFacts) -> int:
-    return max(column.rows for column in facts.columns.values())
+def _rows(facts: _Facts) -> int:
+    return max(column.rows for column in facts.values())
 
 
-def _merge(parts: Sequence[_FrameFacts]) -> _FrameFacts:
-    return functools.reduce(operator.add, parts)
+def _merge(parts: Sequence[_Facts]) -> _Facts:
+    return {name: _finish(name, parts) for name in parts[0]}
 
 
-def _finish(name: str, parts: Sequence[_FrameFacts]) -> ColumnFacts:
-    return functools.reduce(operator.add, [part.columns[name] for part in parts])
+def _finish(name: str, parts: Sequence[_Facts]) -> ColumnFacts:
+    return functools.reduce(operator.add, [part[name] for part in parts])
 
 
 def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:

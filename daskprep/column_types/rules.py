@@ -62,9 +62,9 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
 
 
 def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
-    if not facts.others.rows:
+    if not facts.others:
         return None
-    kinds = " and ".join(sorted(facts.others.rows))
+    kinds = " and ".join(sorted(facts.others))
     return skip(f"holds cells of type {kinds}, which no feature reads: convert the column first")
 
 
@@ -240,24 +240,16 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
     return Guess(Text() if is_text else Category(), why)
 
 
-def _guess_tokens(name: str, facts: ColumnFacts) -> Guess | None:
-    return guess_tokens(facts)
-
-
-def _guess_date(name: str, facts: ColumnFacts) -> Guess | None:
-    return guess_date(name, facts)
-
-
 _RULES: tuple[Callable[[str, ColumnFacts], Guess | None], ...] = (
     _guess_unread,
     _guess_media,
     _guess_lists,
     _guess_constant,
     _guess_asked,
-    _guess_date,
+    guess_date,
     _guess_odd_numbers,
     _guess_vector,
     _guess_boolean,
     _guess_number,
-    _guess_tokens,
+    lambda _, facts: guess_tokens(facts),
 )

@@ -79,20 +79,22 @@ def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
         numbers, counts = numbers.filter(finite), counts[_mask(finite)]
         return number_facts(numbers, counts) + ColumnFacts(missing, missing)
     values = doubles.to_numpy() + 0.0
-    rows = int(counts.sum())
     keys = values.view(np.int64)
     if pa.types.is_integer(numbers.type) and len(values) and np.abs(values).max() >= _ALL_DIGITS_EXACT:
         far = np.abs(values) >= _ALL_DIGITS_EXACT
         keys = np.where(far, ~numbers.to_numpy().astype(np.int64), keys)
+    distinct = DistinctValues.of(pa.array(keys), counts, numbers)
+    return ColumnFacts(int(counts.sum()), **_of_numbers(values, counts), distinct=distinct)
+
+
+def _of_numbers(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
     whole = values == np.floor(values)
-    return ColumnFacts(
-        rows,
-        numbers=rows,
-        whole=int(counts[whole].sum()),
-        calendar=int(counts[_is_day(values) & whole].sum()),
-        range=Range.of(values),
-        distinct=DistinctValues.of(pa.array(keys), counts, numbers),
-    )
+    return {
+        "numbers": int(counts.sum()),
+        "whole": int(counts[whole].sum()),
+        "calendar": int(counts[_is_day(values) & whole].sum()),
+        "range": Range.of(values),
+    }
 
 
 def _is_day(values: np.ndarray) -> np.ndarray:
@@ -150,8 +152,6 @@ def _paths(values: _Values) -> TextFacts:
     for behind in (4, 5):
         dots |= (data.take(ends - behind, mode="clip") == ord(".")) & (np.diff(offsets) > behind)
     near = values.where(dots)
-    if not len(near.counts):
-        return TextFacts()
     return TextFacts(images=near.rows(near.like(IMAGE_SUFFIXES)), sounds=near.rows(near.like(SOUND_SUFFIXES)))
 
 
@@ -166,21 +166,14 @@ def _led_by_digits(values: _Values) -> ColumnFacts:
     in_number, in_lists = (_occurrences(offsets, ~_BYTES[kind][data]) == 0 for kind in ("number", "lists"))
     near = led.where(in_number)
     numbers = as_numbers(near.texts)
-    found = _number_texts(near.where(numbers.is_valid()), numbers.drop_null().to_numpy())
+    read = near.where(numbers.is_valid())
+    found = ColumnFacts(
+        **_of_numbers(numbers.drop_null().to_numpy(), read.counts),
+        text=TextFacts(led_by_zero=read.rows(read.like(_LED_BY_ZERO))),
+    )
     rest = ~in_number
     rest[in_number] = np.array(numbers.is_null(), bool)
     return found + _lists(led.where(rest & in_lists & ~in_number)) + ColumnFacts(text=_shapes(led.where(rest)))
-
-
-def _number_texts(values: _Values, numbers: np.ndarray) -> ColumnFacts:
-    whole = numbers == np.floor(numbers)
-    return ColumnFacts(
-        numbers=int(values.counts.sum()),
-        whole=int(values.counts[whole].sum()),
-        calendar=int(values.counts[_is_day(numbers) & whole].sum()),
-        range=Range.of(numbers),
-        text=TextFacts(led_by_zero=values.rows(values.like(_LED_BY_ZERO))),
-    )
 
 
 def _lists(values: _Values) -> ColumnFacts:
@@ -191,8 +184,6 @@ def _lists(values: _Values) -> ColumnFacts:
     lengths = pc.fill_null(pc.list_value_length(parsed), 0).to_numpy().astype(np.int64)
     several = lengths > 1
     lists, gaps = values.where(several), any_in_row(parsed, np.isnan)
-    if not len(lists.counts):
-        return ColumnFacts()
     text = TextFacts(
         decimal_commas=lists.rows(lists.like(_DECIMAL_COMMA)), thousands=lists.rows(lists.like(_THOUSANDS))
     )
@@ -206,8 +197,6 @@ def _lists(values: _Values) -> ColumnFacts:
 
 def _shapes(values: _Values) -> TextFacts:
     short = values.where(pc.binary_length(values.texts).to_numpy() <= _DATE_BYTES)
-    if not len(short.counts):
-        return TextFacts()
     dates = short.where(short.like(_NUMERIC_DATE))
     return TextFacts(
         dates=int(dates.counts.sum()),
@@ -224,4 +213,4 @@ def _named_dates(values: _Values) -> TextFacts:
         return TextFacts()
     last = data.take(offsets[1:] - 1, mode="clip")
     short = values.where((last - np.uint8(48) < 10) & (np.diff(offsets) <= _DATE_BYTES))
-    return TextFacts(dates=short.rows(short.like(_NAMED_DATE))) if len(short.counts) else TextFacts()
+    return TextFacts(dates=short.rows(short.like(_NAMED_DATE)))

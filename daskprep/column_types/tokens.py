@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from daskprep.column_types.guess import Guess, rows
 from daskprep.display.words import share
 from daskprep.features import Feature, Sequence, Set
+from daskprep.features.tokens import TokenLists, without_repeats
 from daskprep.summaries.column_facts import ColumnFacts
 
 _JOINED = 0.05  # cells of several tokens, at least
@@ -39,10 +40,8 @@ class _DistinctCells(NamedTuple):
     @property
     def repeating(self) -> int:
         """Rows with a token twice."""
-        row = np.repeat(np.arange(len(self.sizes)), self.sizes)
-        keys = np.unique(row * max(len(self.dictionary), 1) + self.codes)
-        distinct = np.bincount(keys // max(len(self.dictionary), 1), minlength=len(self.sizes))
-        return int(self.counts[distinct < self.sizes].sum())
+        first, _ = without_repeats(TokenLists(self.offsets, self.codes, self.dictionary))
+        return int(self.counts[np.diff(first.offsets) < self.sizes].sum())
 
 
 def guess_tokens(facts: ColumnFacts) -> Guess | None:

@@ -13,12 +13,12 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from daskprep.dataset.mapped import MappedChunks, Stamp
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
+from daskprep.storage import Folder
 from daskprep.storage.arrays import (
     CHECKSUM_BYTES,
     Compression,
@@ -30,10 +30,7 @@ from daskprep.storage.arrays import (
     group_metadata,
 )
 from daskprep.storage.checksum import crc32c, flat
-
-if TYPE_CHECKING:
-    from daskprep.storage import Folder
-    from daskprep.storage.local_files import GrowingFile
+from daskprep.storage.local_files import GrowingFile
 
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
 _CACHED = re.compile(r"[0-9a-f]{32}/")
@@ -186,14 +183,8 @@ class BlockCache:
         ConfigError
             The folder cannot be written to.
         """
-        files = self._missing_metadata()
-        with self.explained():
-            if files and self.limit is None:
-                self._put()
-            elif files:
-                with self.parent.locked():
-                    if self._make_room(sum(map(len, files.values()))):
-                        self._put()
+        if self._missing_metadata():
+            self._keep()
 
     def write(self, block: int, rows: np.ndarray) -> bool:
         """Keep the rows of a block; return whether there was room for them.
@@ -203,17 +194,20 @@ class BlockCache:
         ConfigError
             The folder cannot be written to.
         """
-        chunk = chunk_buffers(rows, self.block_rows, self.compression)
+        return self._keep(self._chunk(block), chunk_buffers(rows, self.block_rows, self.compression))
+
+    def _keep(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> bool:
+        """Write what metadata there are not yet, and a chunk, if there is room for them."""
         with self.explained():
             if self.limit is None:
-                self._put(self._chunk(block), chunk)
+                self._put(chunk_name, chunk)
                 return True
             # So that no other takes the room that was found.
             with self.parent.locked():
                 files = self._missing_metadata()
                 has_room = self._make_room(sum(map(len, [*files.values(), *chunk])))
                 if has_room:
-                    self._put(self._chunk(block), chunk)
+                    self._put(chunk_name, chunk)
                 return has_room
 
     def begin(self, block: int) -> GrowingBlock | None:

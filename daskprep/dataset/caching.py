@@ -2,38 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
 
 from daskprep import partitions
+from daskprep.dataset.cache import BlockCache
 from daskprep.dataset.media import MediaBlocks
+from daskprep.dataset.split import Split
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.progress import Progress
 from daskprep.storage import Folder, Layout
-
-if TYPE_CHECKING:
-    from daskprep.dataset.cache import BlockCache
-    from daskprep.dataset.split import Split
-    from daskprep.storage.reading import Block
+from daskprep.storage.reading import Block
 
 _Key = tuple[str, str]
-
-
-class _Wanted(NamedTuple):
-    """A block that is to be decoded and kept."""
-
-    key: _Key
-    where: Block
-    block: int
-
-
-@dataclass(frozen=True)
-class _Media:
-    """What workers need of one output of one split."""
-
-    blocks: MediaBlocks
-    cache: BlockCache
+_Media = Mapping[_Key, tuple[MediaBlocks, BlockCache]]
+"""What workers need of each output of each split."""
 
 
 def cache_media(
@@ -46,34 +28,33 @@ def cache_media(
     """Decode the blocks of some splits and outputs that are not cached yet, one task each, and keep them."""
     chosen = columns if columns is None or isinstance(columns, str) else list(columns)
     media = {
-        (name, output): _Media(split.media(output), split.cache(output, folder, limit))
+        (name, output): (split.media(output), split.cache(output, folder, limit))
         for name, split in splits.items()
         for output in _outputs(split.layout, chosen)
     }
-    if partitions.is_distributed() and any(one.cache.parent.is_in_process for one in media.values()):
+    if partitions.is_distributed() and any(cache.parent.is_in_process for _, cache in media.values()):
         raise ConfigError("the workers of a cluster cannot cache in memory://, which one process sees: give cache_dir")
-    for one in media.values():
-        one.cache.prepare()
-    wanted = list(_missing(splits, media))
+    for _, cache in media.values():
+        cache.prepare()
+    wanted = [
+        (key, splits[key[0]].block(key[1], block), block)
+        for key, (_, cache) in media.items()
+        for block in sorted(set(range(cache.blocks)) - set(cache.present()))
+    ]
     advance = progress.stage("caching", total=len(wanted), unit="blocks")
     partitions.run("cache-media", _keep, media, wanted, advance=advance)
 
 
-def _missing(splits: Mapping[str, Split], media: Mapping[_Key, _Media]) -> Iterator[_Wanted]:
-    for (split, output), one in media.items():
-        for block in sorted(set(range(one.cache.blocks)) - set(one.cache.present())):
-            yield _Wanted((split, output), splits[split].block(output, block), block)
-
-
-def _keep(media: Mapping[_Key, _Media], wanted: _Wanted) -> int:
+def _keep(media: _Media, wanted: tuple[_Key, Block, int]) -> int:
     """Decode and keep a block; return its rows."""
-    blocks, cache = media[wanted.key].blocks, media[wanted.key].cache
-    if not cache.has(wanted.block):
-        rows = blocks.output.empty(wanted.where.rows)
+    key, where, block = wanted
+    blocks, cache = media[key]
+    if not cache.has(block):
+        rows = blocks.output.empty(where.rows)
         # What stands for a broken file is no data, and the file may be mended.
-        if not blocks.decode(wanted.where, slice(None), rows):
-            cache.write(wanted.block, rows)
-    return wanted.where.rows
+        if not blocks.decode(where, slice(None), rows):
+            cache.write(block, rows)
+    return where.rows
 
 
 def _outputs(layout: Layout, columns: Sequence[str] | None) -> list[str]:

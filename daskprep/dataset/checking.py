@@ -16,7 +16,7 @@ from daskprep.storage.checksum import crc32c
 from daskprep.storage.layout import CACHE
 from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import MANIFEST
-from daskprep.storage.reading import in_threads
+from daskprep.storage.threads import in_threads
 
 _PIECE_BYTES = 8_000_000
 _MOST_NAMED = 5
@@ -38,7 +38,7 @@ def find_damage(root: Folder, manifest: Manifest) -> list[Damage]:
     sizes = folder.sizes()
     check = functools.partial(_check_file, folder, sizes)
     names = sorted(manifest.files.items())
-    problems = zip(names, in_threads(check, names, folder), strict=True)
+    problems = zip(names, in_threads(check, names, local=folder.is_local), strict=True)
     damage = [Damage(f"{manifest.version}/{name}", problem) for (name, _), problem in problems if problem]
     strays = sorted(name for name in set(sizes) - set(manifest.files) if not _LEFT_OVER.match(name))
     damage += [Damage(f"{manifest.version}/{name}", "is not part of the dataset") for name in strays]

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.media.decoding import Failure, MediaDecoder
 from daskprep.media.failures import decode_cells
+from daskprep.permutation import Integers
+from daskprep.storage import Folder, Output
 from daskprep.storage.arrays import ROW_ID
-from daskprep.storage.reading import column_array, read_table_block
-
-if TYPE_CHECKING:
-    from daskprep.media.decoding import Failure, MediaDecoder
-    from daskprep.permutation import Integers
-    from daskprep.storage import Folder, Output
-    from daskprep.storage.reading import Block
+from daskprep.storage.reading import Block, column_array, read_table_block
 
 
 @dataclass(frozen=True)

@@ -37,10 +37,10 @@ from daskprep.storage.reading import (
     BlockReader,
     TablePiece,
     column_array,
-    in_threads,
     read_block,
     read_table,
 )
+from daskprep.storage.threads import in_threads
 
 if TYPE_CHECKING:
     import xarray
@@ -122,8 +122,6 @@ class Split:
         outputs, rows, folder = self._outputs(columns), range(len(self))[start:stop], self.dataset.files.folder
         arrays = {output.name: output.empty(len(rows)) for output in outputs}
         scalars = [output for output in outputs if output.is_scalar]
-        matrices = [output for output in outputs if not output.is_scalar and not output.is_cells]
-        media = [output for output in outputs if output.is_cells]
 
         def fill_scalars(part: tuple[TablePiece, slice, slice]) -> None:
             piece, inside, at = part
@@ -131,22 +129,22 @@ class Split:
             for output in scalars:
                 arrays[output.name][at] = column_array(table, output)[inside]
 
-        def fill_matrix(part: tuple[Output, int, slice, slice]) -> None:
+        def fill(part: tuple[Output, int, slice, slice]) -> None:
             output, block, inside, at = part
-            target = arrays[output.name][at]
-            found = read_block(self.block_reader(output.name), self.block(output.name, block), target)
+            where, target = self.block(output.name, block), arrays[output.name][at]
+            if output.is_cells:
+                self.media(output.name).decode(where, inside, target)
+                return
+            found = read_block(self.block_reader(output.name), where, target)
             # A whole block was decoded where it belongs.
             if not np.may_share_memory(found, target):
                 target[...] = found[inside]
 
-        def fill_media(part: tuple[Output, int, slice, slice]) -> None:
-            output, block, inside, at = part
-            self.media(output.name).decode(self.block(output.name, block), inside, arrays[output.name][at])
-
+        local = folder.is_local
         if scalars:
-            in_threads(fill_scalars, self._table_pieces(rows), folder)
-        in_threads(fill_matrix, [(output, *one) for output in matrices for one in self._overlaps(rows)], folder)
-        in_threads(fill_media, [(output, *one) for output in media for one in self._overlaps(rows)], folder)
+            in_threads(fill_scalars, self._table_pieces(rows), local=local)
+        others = [output for output in outputs if output.is_cells or not output.is_scalar]
+        in_threads(fill, [(output, *one) for output in others for one in self._overlaps(rows)], local=local)
         return arrays
 
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
@@ -161,7 +159,9 @@ class Split:
                 )
         folder = self.dataset.files.folder
         pieces = [piece for piece, _, _ in self._table_pieces(range(len(self)))]
-        return pa.concat_tables(in_threads(lambda piece: read_table(folder, piece, outputs), pieces, folder))
+        return pa.concat_tables(
+            in_threads(lambda piece: read_table(folder, piece, outputs), pieces, local=folder.is_local)
+        )
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first rows as values a person reads."""
@@ -213,7 +213,7 @@ class Split:
             nbytes = math.prod(shape) * np.dtype(output.dtype).itemsize
             check_header(folder.read(where.file, 0, HEADER_BYTES), where.entry.bytes - CHECKSUM_BYTES, nbytes, output)
 
-        in_threads(check, chunks, folder)
+        in_threads(check, chunks, local=folder.is_local)
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
         """Return lazy Dask arrays by output, one chunk for each block; None: all outputs."""

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.loader.device import to_device
 from daskprep.permutation import Integers, make_key, permute
 
 Shape = tuple[int, ...]
@@ -113,7 +114,7 @@ class RandomCrop(Augmentation):
             return torch.from_numpy(windows[np.arange(len(images)), :, places[0], places[1]])
         if padding:
             images = torch.nn.functional.pad(images, (padding,) * 4)
-        tops, lefts = _to_device(places, images.device)
+        tops, lefts = to_device(places, images.device)
         every = torch.arange(len(images), device=images.device)
         return images.unfold(2, self.height, 1).unfold(3, self.width, 1)[every, :, tops, lefts]
 
@@ -161,7 +162,7 @@ class Mirror(Augmentation):
             mirrored = array.copy()
             mirrored[chosen] = array[chosen][..., ::-1]
             return torch.from_numpy(mirrored)
-        return torch.where(_to_device(chosen, images.device)[:, None, None, None], images.flip(3), images)
+        return torch.where(to_device(chosen, images.device)[:, None, None, None], images.flip(3), images)
 
     def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
         if not _is_number(self.probability) or not 0 <= self.probability <= 1:
@@ -210,7 +211,7 @@ class MeanSubtraction(Augmentation):
             array *= constants[0]
             array += constants[1]
             return torch.from_numpy(array)
-        factors, shifts = _to_device(constants, images.device)
+        factors, shifts = to_device(constants, images.device)
         return images.to(torch.float32, copy=True).mul_(factors).add_(shifts)
 
     def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
@@ -360,11 +361,3 @@ def _is_number(value: object) -> bool:
 def _is_array(images: torch.Tensor) -> bool:
     """Return whether NumPy can read the images: it moves bytes around in a fifth of the time of torch on a CPU."""
     return images.device.type == "cpu" and images.dtype != torch.bfloat16 and not images.requires_grad
-
-
-def _to_device(array: NDArray[Any], device: torch.device) -> torch.Tensor:
-    tensor = torch.from_numpy(array)
-    if device.type != "cuda":
-        return tensor.to(device)
-    # From memory that is not pinned, a copy waits for all that the GPU has yet to do.
-    return tensor.pin_memory().to(device, non_blocking=True)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
 from daskprep.errors import ColumnError
-from daskprep.features import Feature
+from daskprep.features import Feature, Learned
 from daskprep.features.base import noun_of
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import Step, augmented
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 from daskprep.permutation import Integers
-
-if TYPE_CHECKING:
-    from daskprep.features import Learned
 
 Batch: TypeAlias = dict[str, torch.Tensor]
 Expand: TypeAlias = Callable[[torch.Tensor], torch.Tensor]

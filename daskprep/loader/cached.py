@@ -6,25 +6,22 @@ import os
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 import pyarrow.compute as pc
 
+from daskprep.dataset import Split
+from daskprep.dataset.cache import BlockCache, GrowingBlock
 from daskprep.dataset.mapped import MappedChunks
 from daskprep.errors import ConfigError, MediaError
+from daskprep.features.media import MediaFeature
 from daskprep.loader.groups import Buffers, Group, groups_of
 from daskprep.loader.media import CellArray, CellRows, Decoded, MediaRows, Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import BlockSource, Need, ResidentBlock
 from daskprep.permutation import Integers
-from daskprep.storage import Folder
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
-    from daskprep.dataset.cache import BlockCache, GrowingBlock
-    from daskprep.features.media import MediaFeature
-    from daskprep.storage import Output
+from daskprep.storage import Folder, Output
 
 _MOST_THREADS = 16
 _REMOTE_THREADS = 32

@@ -23,13 +23,12 @@ class Mover:
     def __init__(self, device: torch.device | None) -> None:
         self.device = device
         self._copies = device is not None and device.type != "cpu"
+        self._is_cuda = device is not None and device.type == "cuda"
 
     @property
     def make_array(self) -> Callable[[Group, int], np.ndarray] | None:
         """What makes the arrays that windows are gathered into; None for plain ones."""
-        if not self._copies or self.device is None or self.device.type != "cuda":
-            return None
-        return _pinned
+        return _pinned if self._is_cuda else None
 
     def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Give each window with its tensors on the device."""
@@ -49,9 +48,7 @@ class Mover:
             yield self._arrived(ahead)
 
     def _stream(self) -> torch.cuda.Stream | None:
-        if self.device is None or self.device.type != "cuda":
-            return None
-        return torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        return torch.cuda.Stream(self.device) if self._is_cuda else None  # type: ignore[no-untyped-call]
 
     def _copy(self, source: Tensors, stream: torch.cuda.Stream | None) -> tuple[Tensors, torch.Event | None]:
         if stream is None:
@@ -82,3 +79,12 @@ def _pinned(group: Group, rows: int) -> np.ndarray:
         (rows, *group.row_shape), dtype=torch.from_numpy(plain).dtype, pin_memory=True
     ).numpy()
     return array
+
+
+def to_device(array: np.ndarray, device: torch.device | None) -> torch.Tensor:
+    """Return an array as a tensor on a device; None for where it is."""
+    tensor = torch.from_numpy(array)
+    if device is None or device.type != "cuda":
+        return tensor if device is None else tensor.to(device)
+    # From memory that is not pinned, a copy waits for all that the GPU has yet to do.
+    return tensor.pin_memory().to(device, non_blocking=True)

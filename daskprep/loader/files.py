@@ -6,10 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskprep.dataset import Split
 from daskprep.loader.groups import Buffers, Group
 from daskprep.loader.media import StoredMedia
 from daskprep.loader.order import Schedule
@@ -17,9 +17,6 @@ from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import LoaderTimes
 from daskprep.permutation import Integers
 from daskprep.storage.reading import column_array, read_block, read_table_block
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
 
 _SMALL_BYTES = 1 << 22  # of all scalars of a split
 

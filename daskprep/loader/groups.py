@@ -55,14 +55,9 @@ class Group:
         return sum(output.row_bytes for output in self.outputs)
 
     @property
-    def stored_bytes(self) -> int:
-        """Bytes of a row as it is stored."""
-        return sum(output.stored_bytes for output in self.outputs)
-
-    @property
     def resident_bytes(self) -> int:
         """Bytes of a row of a block that is read ahead."""
-        cells = self.stored_bytes if self.is_cells else 0
+        cells = self.outputs[0].stored_bytes if self.is_cells else 0
         return cells + (0 if self.is_cells and not self.is_cached else self.row_bytes)
 
     def empty(self, rows: int) -> np.ndarray:

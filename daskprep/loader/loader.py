@@ -6,18 +6,19 @@ import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from daskprep.dataset import Split
 from daskprep.display.tables import settings_table
 from daskprep.display.words import count, printable
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Expand, Finish, Form, chosen_names, expansions, is_one, target_outputs
+from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs
 from daskprep.loader.cached import CachedBlocks, Caching, most_ahead, prefetch_of
 from daskprep.loader.device import Mover
 from daskprep.loader.files import FileBlocks
@@ -33,9 +34,6 @@ from daskprep.loader.shell import BatchIterator
 from daskprep.loader.source import BlockSource
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.loader.times import LoaderTimes
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
 
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
@@ -226,9 +224,12 @@ class Loader(BatchIterator):
     def _position(self) -> tuple[int, int]:
         _, world = self._ranks.position(self.batch_size)
         if self.shuffle and self.streams % world:
+            # The next number that the ranks divide and that divides the batch, which they divide too.
+            rows = self._read_rows
+            fitting = next(n for n in range(self.streams, rows + 1) if n % world == 0 and rows % n == 0)
             raise ConfigError(
                 f"world_size={world} does not divide streams={self.streams}, so that ranks would own unequal numbers "
-                f"of streams; give streams={_streams_for(world, self.streams, self._read_rows)}"
+                f"of streams; give streams={fitting}"
             )
         return super()._position()
 
@@ -292,11 +293,13 @@ class Loader(BatchIterator):
         return self._batches(schedule, batches)
 
     def _batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
-        outputs = [self.split.output(name) for name in dict.fromkeys([*self.names, *self._extra])]
+        outputs = [self.split.output(name) for name in dict.fromkeys([*self.names, *(["row_id"] * self.row_ids)])]
         groups = groups_of(outputs, self._caching.names(self.split, outputs))
         mover = Mover(self.device)
         pipeline = self._pipeline(groups, schedule, batches, mover)
-        finish = Finish([output.name for output in outputs], self.seed, self._augment, self._expansions(), self._form)
+        dataset, names = self.split.dataset, [output.name for output in outputs]
+        expand = expansions(dataset.features, dataset.learned, self.names if self.expand else ())
+        finish = Finish(names, self.seed, self._augment, expand, self._form)
         try:
             yield from self._iterate(pipeline, mover, finish, schedule)
         finally:
@@ -363,10 +366,6 @@ class Loader(BatchIterator):
         finally:
             pipeline.close()
 
-    @property
-    def _extra(self) -> list[str]:
-        return ["row_id"] if self.row_ids else []
-
     def _advance(self, schedule: Schedule, stop: int) -> None:
         if self.overfit_batches is not None:
             return
@@ -395,10 +394,6 @@ class Loader(BatchIterator):
         most = most_ahead(groups)
         blocks = max(1, ahead if most is None else min(ahead, most * lanes))
         return Settings(blocks, threads, decodes=bool(undecoded))
-
-    def _expansions(self) -> dict[str, Expand]:
-        dataset = self.split.dataset
-        return expansions(dataset.features, dataset.learned, self.names if self.expand else ())
 
     # -- state
 
@@ -472,8 +467,3 @@ class Loader(BatchIterator):
             settings["overfit_batches"] = f"{self.overfit_batches:,}"
         rows, url = count(len(self.split), "row"), printable(self.split.dataset.url)
         return settings_table(settings, f'Loader of split "{self.split.name}" of {url}: {rows}')
-
-
-def _streams_for(world: int, streams: int, batch_size: int) -> int:
-    """Return the next number of streams that the ranks divide and that divides the batch, which they divide too."""
-    return next(n for n in range(streams, batch_size + 1) if n % world == 0 and batch_size % n == 0)

@@ -6,19 +6,17 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.dataset.media import MediaBlocks
+from daskprep.loader.groups import Group
 from daskprep.media.decoding import AudioDecoder, MediaDecoder
 from daskprep.media.failures import decode_cells
 from daskprep.permutation import Integers
-
-if TYPE_CHECKING:
-    from daskprep.dataset.media import MediaBlocks
-    from daskprep.loader.groups import Group
-    from daskprep.storage.reading import Block
+from daskprep.storage.reading import Block
 
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
@@ -137,7 +135,7 @@ class Medium:
         """Bring rows to `out`, of the blocks with some numbers and where they lie there: copied, or decoded."""
         missing = np.ones(len(at), bool)
         found = []
-        for number, places in _by_block(numbers):
+        for number, places in by_block(numbers):
             media = blocks[number]
             cells, ready = media.look(at[places])
             missing[places] = ~ready
@@ -189,7 +187,7 @@ class Medium:
         yield
 
 
-def _by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
+def by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
     """Give the blocks of some rows, each with the places of its rows among those given."""
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)

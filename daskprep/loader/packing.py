@@ -7,21 +7,21 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from daskprep import features
+from daskprep.dataset import Split
 from daskprep.errors import ConfigError
 from daskprep.features.base import noun_of
+from daskprep.loader.device import to_device
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
-from daskprep.storage.reading import in_threads, read_block
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
+from daskprep.storage.reading import read_block
+from daskprep.storage.threads import in_threads
 
 _BESIDES = ("position_ids", "document_ids")
 _STREAMS = 16
@@ -88,12 +88,7 @@ class Packer:
 
     def tensors(self, arrays: Arrays, device: torch.device | None) -> dict[str, torch.Tensor]:
         """Return a batch as it is given."""
-        batch = {self.column if name == "tokens" else name: torch.from_numpy(one) for name, one in arrays.items()}
-        if device is None or device.type == "cpu":
-            return batch
-        if device.type != "cuda":
-            return {name: tensor.to(device) for name, tensor in batch.items()}
-        return {name: tensor.pin_memory().to(device, non_blocking=True) for name, tensor in batch.items()}
+        return {self.column if name == "tokens" else name: to_device(one, device) for name, one in arrays.items()}
 
     # -- how much there is
 
@@ -107,7 +102,7 @@ class Packer:
         def count(block: int) -> np.ndarray:
             return self.padding.lengths(read_block(reader, self.split.block(self.column, block))).astype(smallest)
 
-        return np.concatenate(in_threads(count, range(layout.blocks(name)), reader.folder))
+        return np.concatenate(in_threads(count, range(layout.blocks(name)), local=reader.folder.is_local))
 
     def count(self, schedule: Schedule) -> int:
         """Return the batches of an epoch, the same for every rank: those of the rank that has the fewest."""

@@ -261,7 +261,7 @@ class Pipeline:
                 return _PlannedWindow(epoch, schedule, given, left[:size], keys)
             if self._queue:
                 return None
-            if self._resident.is_leaving:
+            if self._resident.leaving:
                 self._resident.settle(wait=True)
                 continue
             if size == 1:

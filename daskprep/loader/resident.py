@@ -26,7 +26,7 @@ class ResidentBlocks:
         self._executor = executor
         self._finished = finished
         self._blocks: dict[Key, ResidentBlock] = {}
-        self._leaving: list[tuple[Future[list[Decoded]], ResidentBlock]] = []
+        self.leaving: list[tuple[Future[list[Decoded]], ResidentBlock]] = []
         self.has_evicted = False  # what was read ahead
 
     def __getitem__(self, key: Key) -> ResidentBlock:
@@ -35,11 +35,6 @@ class ResidentBlocks:
     def idle(self, busy: Collection[Key]) -> list[Key]:
         """Return the blocks that no window is made of."""
         return [key for key in self._blocks if key not in busy]
-
-    @property
-    def is_leaving(self) -> bool:
-        """Whether some room will be free once threads are done."""
-        return bool(self._leaving)
 
     def load(self, schedule: Schedule, key: Key, need: Need = Need.AHEAD) -> bool:
         """Have a block brought to memory; return whether there was room for it."""
@@ -70,20 +65,20 @@ class ResidentBlocks:
             block.stop()
             unfinished = [rows for rows in block.media.values() if rows.is_unfinished]
             if unfinished:
-                self._leaving.append((self._executor.submit(_finish, unfinished), block))
+                self.leaving.append((self._executor.submit(_finish, unfinished), block))
             else:
                 self._let_go(block)
 
     def settle(self, *, wait: bool = False) -> None:
         """Let the room of blocks be free that are finished."""
-        leaving, self._leaving = self._leaving, []
+        leaving, self.leaving = self.leaving, []
         for future, block in leaving:
             if wait or future.done():
                 for decoded in future.result():
                     self._finished(decoded)
                 self._let_go(block)
             else:
-                self._leaving.append((future, block))
+                self.leaving.append((future, block))
 
     def finish(self, *, whole: bool) -> None:
         """End with the last epoch: if it was a whole one, blocks are worth finishing."""
@@ -98,10 +93,10 @@ class ResidentBlocks:
 
     def close(self) -> None:
         """Let go of what is open; no thread works on any block."""
-        for block in [*self._blocks.values(), *(block for _, block in self._leaving)]:
+        for block in [*self._blocks.values(), *(block for _, block in self.leaving)]:
             _close(block)
         self._blocks.clear()
-        self._leaving.clear()
+        self.leaving.clear()
 
     def _let_go(self, block: ResidentBlock) -> None:
         _close(block)

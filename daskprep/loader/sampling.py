@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +13,11 @@ from sklearn.base import clone
 
 from daskprep.balance import Balance
 from daskprep.classes import ClassCounts, class_names
+from daskprep.dataset import Split
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.serving.base import smallest_uint
 from daskprep.storage.checksum import crc32c
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
 
 # Of 8 bytes each.
 _MOST_COUNTS = 2**26

@@ -6,16 +6,14 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 import numpy as np
 
+from daskprep.loader.groups import Group
+from daskprep.loader.media import MediaRows
 from daskprep.loader.order import Schedule
 from daskprep.permutation import Integers
-
-if TYPE_CHECKING:
-    from daskprep.loader.groups import Group
-    from daskprep.loader.media import MediaRows
 
 
 class Need(IntEnum):

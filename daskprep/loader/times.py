@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from daskprep.loader.media import Decoded
+from daskprep.loader.media import Decoded
 
 
 @dataclass

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from daskprep.dataset import Dataset
 from daskprep.display.markup import element
 from daskprep.display.words import size
 from daskprep.errors import ConfigError
 from daskprep.report.page import page
 from daskprep.storage import Folder
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Dataset
 
 _NOTEBOOK_HEIGHT = 640  # pixels
 

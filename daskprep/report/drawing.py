@@ -34,6 +34,16 @@ def legend(splits: Iterable[str]) -> Markup:
     return element("p", *(element("span", split, class_=f"key {split}") for split in splits), class_="legend")
 
 
+def table(rows: Sequence[Sequence[str]], kind: str) -> Markup:
+    """Return a table whose first row names the columns, if it names any."""
+    head, *body = rows
+    lines = [element("tr", *(element("th", cell, scope="col") for cell in head))] if any(head) else []
+    lines += [
+        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in body
+    ]
+    return element("table", element("tbody", *lines), class_=kind)
+
+
 @functools.singledispatch
 def _body(chart: Chart) -> Markup:
     raise NotImplementedError(type(chart).__name__)
@@ -126,18 +136,17 @@ def _(chart: Band) -> Markup:
 
 @_body.register
 def _(chart: ChartData) -> Markup:
-    head, *body = chart.rows
-    rows = [element("tr", *(element("th", cell, scope="col") for cell in head))] if any(head) else []
-    rows += [
-        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:])) for row in body
-    ]
-    return element("table", element("tbody", *rows), class_="facts")
+    return table(chart.rows, "facts")
 
 
 @_body.register
 def _(chart: Pictures) -> Markup:
     shown = [
-        element("figure", element("img", src=_uri(data), alt=caption, loading="lazy"), element("figcaption", caption))
+        element(
+            "figure",
+            element("img", src=f"data:image/png;base64,{base64.b64encode(data).decode()}", alt=caption, loading="lazy"),
+            element("figcaption", caption),
+        )
         for data, caption in chart.pictures
     ]
     return element("div", *shown, class_="heats" if isinstance(chart, Heats) else "pictures")
@@ -182,7 +191,3 @@ def _axis(ticks: Sequence[tuple[float, str]]) -> Markup:
 
 def _short(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
-
-
-def _uri(data: bytes) -> str:
-    return f"data:image/png;base64,{base64.b64encode(data).decode()}"

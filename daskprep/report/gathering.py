@@ -7,16 +7,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
+from daskprep.dataset import Dataset, Split
 from daskprep.report.kinds import KINDS, Kind
 from daskprep.report.measures import Column
 from daskprep.storage.arrays import ROW_ID
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Dataset, Split
 
 _WINDOW_BYTES = 4_000_000
 _MOST_THREADS = 4
@@ -51,19 +49,22 @@ def gather(splits: Sequence[Split], columns: Sequence[Column]) -> dict[str, dict
 
     def measure(task: _Task) -> dict[str, Any]:
         rows = task.split.read([column.output.name for column in task.columns], task.start, task.stop)
-        results = {}
-        for column in task.columns:
-            function = kind_of(column).measure
-            assert function is not None
-            results[column.output.name] = function(column, rows[column.output.name])
-        return results
+        return dict(_measured(task.columns, rows))
 
     tasks = [task for split in splits for task in _tasks(split, measured)]
     for task, results in zip(tasks, _ahead(measure, tasks), strict=True):
         for name, result in results.items():
-            before = found[name].get(task.split.name)
-            found[name][task.split.name] = result if before is None else before + result
+            of_split, split = found[name], task.split.name
+            of_split[split] = of_split[split] + result if split in of_split else result
     return found
+
+
+def _measured(columns: Sequence[Column], rows: Mapping[str, Any], at: Any = ...) -> Iterator[tuple[str, Any]]:
+    """Give what is counted of some rows of each column."""
+    for column in columns:
+        measure = kind_of(column).measure
+        assert measure is not None
+        yield column.output.name, measure(column, rows[column.output.name][at])
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,6 @@ def count_repeats(split: Split, columns: Sequence[Column]) -> Repeats:
         new = seen[places] & bits == 0
         np.bitwise_or.at(seen, places[new], bits[new])
         distinct += int(np.count_nonzero(new))
-        for column in columns:
-            function = kind_of(column).measure
-            assert function is not None
-            result = function(column, rows[column.output.name][first[new]])
-            known = before.get(column.output.name)
-            before[column.output.name] = result if known is None else known + result
+        for name, result in _measured(columns, rows, first[new]):
+            before[name] = before[name] + result if name in before else result
     return Repeats(len(split), distinct, before)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.dataset import Split
 from daskprep.display.words import cut, number
 from daskprep.features.base import Holds
 from daskprep.report.axes import by_calendar, by_class, by_length, by_number
-from daskprep.report.charts import Band, Bars, Chart, ChartData, Histogram
+from daskprep.report.charts import Band, Bars, Chart, ChartData
 from daskprep.report.measures import (
     ClassTally,
     Column,
@@ -20,7 +21,6 @@ from daskprep.report.measures import (
     Positions,
     Spread,
     Tokens,
-    measure_bags,
     measure_classes,
     measure_dates,
     measure_numbers,
@@ -29,10 +29,7 @@ from daskprep.report.measures import (
     measure_positions,
     measure_tokens,
 )
-from daskprep.report.samples import SampledImages, SampledSounds, sample_images, sample_sounds
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Split
+from daskprep.report.samples import sample_images, sample_sounds
 
 _MOST_BARS = 12
 _MOST_POSITIONS = 512
@@ -46,12 +43,12 @@ BySplit = Mapping[str, Any]
 class Kind(NamedTuple):
     """What is done for columns of a kind.
 
-    `measure` summarizes a block of rows, of all splits; or else `sample` looks at a few rows of the first split.
+    `measure` summarizes a block of rows, of all splits; or else `sample` makes the charts, of a few rows of the first.
     """
 
     charts: Callable[[Column, BySplit], list[Chart]]
     measure: Callable[[Column, np.ndarray], Any] | None = None
-    sample: Callable[[Split, Column], Any] | None = None
+    sample: Callable[[Split, Column], list[Chart]] | None = None
 
 
 def _show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
@@ -64,34 +61,42 @@ def _show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
 
 
 def _show_classes(column: Column, found: Mapping[str, ClassTally]) -> list[Chart]:
-    counts = {split: one.counts for split, one in found.items()}
-    return [_bars("Classes", counts, lambda ids: _class_names(column, ids), "classes")]
+    def names(ids: np.ndarray) -> list[str]:
+        return _shown(column.feature.decode(ids.astype(column.output.dtype), column.learned))
+
+    return [_bars("Classes", {split: one.counts for split, one in found.items()}, names, "classes")]
 
 
 def _show_tokens(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
     specials = column.vocabulary.specials
     silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
-    counts = {split: _without(one.counts, silent) for split, one in found.items()}
-    return [
-        _bars("Tokens", counts, lambda ids: _names(column, ids), "tokens", note="Shares are of all tokens."),
-        by_length("Tokens of a row", {split: one.lengths for split, one in found.items()}),
-    ]
+    counts = {split: one.counts.copy() for split, one in found.items()}
+    for one in counts.values():
+        one[silent] = 0
+    return _token_charts(column, found, counts, "Tokens of a row")
 
 
 def _show_sets(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
-    counts = {split: one.counts for split, one in found.items()}
     rows = {split: int(one.lengths.sum()) for split, one in found.items()}
-    return [
-        _bars("Tokens", counts, lambda ids: _names(column, ids), "tokens", rows, "Shares are of the rows."),
-        by_length("Distinct tokens of a row", {split: one.lengths for split, one in found.items()}),
-    ]
+    counts = {split: one.counts for split, one in found.items()}
+    return _token_charts(column, found, counts, "Distinct tokens of a row", rows, "Shares are of the rows.")
 
 
 def _show_bags(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
-    counts = {split: one.counts for split, one in found.items()}
+    return _token_charts(column, found, {split: one.counts for split, one in found.items()}, "Distinct tokens of a row")
+
+
+def _token_charts(
+    column: Column,
+    found: Mapping[str, Tokens],
+    counts: Mapping[str, np.ndarray],
+    title: str,
+    totals: Mapping[str, int] | None = None,
+    note: str = "Shares are of all tokens.",
+) -> list[Chart]:
     return [
-        _bars("Tokens", counts, lambda ids: _names(column, ids), "tokens", note="Shares are of all tokens."),
-        by_length("Distinct tokens of a row", {split: one.lengths for split, one in found.items()}),
+        _bars("Tokens", counts, lambda ids: _shown(column.vocabulary.decode(ids)), "tokens", totals, note),
+        by_length(title, {split: one.lengths for split, one in found.items()}),
     ]
 
 
@@ -119,9 +124,9 @@ def _show_places(column: Column, found: Mapping[str, Places]) -> list[Chart]:
 def _show_positions(column: Column, found: Mapping[str, Positions]) -> list[Chart]:
     first = next(iter(found.values()))
     rows = [["", *found]]
-    rows.append(["smallest", *(number(one.low) for one in found.values())])
+    rows.append(["smallest", *(number(one.range.min) for one in found.values())])
     rows.append(["mean", *(number(float(one.means.mean())) if one.means.size else "" for one in found.values())])
-    rows.append(["largest", *(number(one.high) for one in found.values())])
+    rows.append(["largest", *(number(one.range.max) for one in found.values())])
     charts: list[Chart] = [ChartData(title="Summary", rows=rows)]
     if len(first.sums) > 1:
         band = Band(
@@ -136,22 +141,16 @@ def _show_positions(column: Column, found: Mapping[str, Positions]) -> list[Char
     return charts
 
 
-def _show_images(column: Column, found: Mapping[str, SampledImages]) -> list[Chart]:
-    [sample] = found.values()
-    return sample.charts()
-
-
-def _show_sounds(column: Column, found: Mapping[str, SampledSounds]) -> list[Chart]:
-    [sample] = found.values()
-    return sample.charts()
+def _show_samples(column: Column, found: Mapping[str, list[Chart]]) -> list[Chart]:
+    [charts] = found.values()
+    return charts
 
 
 def _show_other(column: Column, found: BySplit) -> list[Chart]:
     if not isinstance(next(iter(found.values())), Spread):
         return _show_positions(column, found)
     spreads = {split: (one.values(), one.distances) for split, one in found.items() if len(one.distances.keys)}
-    charts: list[Histogram] = [by_number("Values", spreads, 0.0)] if spreads else []
-    return list(charts)
+    return [by_number("Values", spreads, 0.0)] if spreads else []
 
 
 KINDS: Mapping[Holds, Kind] = {
@@ -159,12 +158,12 @@ KINDS: Mapping[Holds, Kind] = {
     "classes": Kind(_show_classes, measure_classes),
     "tokens": Kind(_show_tokens, measure_tokens),
     "sets": Kind(_show_sets, measure_tokens),
-    "bags": Kind(_show_bags, measure_bags),
+    "bags": Kind(_show_bags, measure_tokens),
     "series": Kind(_show_positions, measure_positions),
     "dates": Kind(_show_dates, measure_dates),
     "places": Kind(_show_places, measure_places),
-    "images": Kind(_show_images, sample=sample_images),
-    "sounds": Kind(_show_sounds, sample=sample_sounds),
+    "images": Kind(_show_samples, sample=sample_images),
+    "sounds": Kind(_show_samples, sample=sample_sounds),
     "others": Kind(_show_other, measure_other),
 }
 
@@ -196,23 +195,9 @@ def _bars(
     return Bars(title=title, note=note, labels=labels, counts=shown, totals=sums)
 
 
-def _names(column: Column, ids: np.ndarray) -> list[str]:
-    return _shown(column.vocabulary.decode(ids))
-
-
-def _class_names(column: Column, ids: np.ndarray) -> list[str]:
-    return _shown(column.feature.decode(ids.astype(column.output.dtype), column.learned))
-
-
 def _shown(names: pa.Array) -> list[str]:
     # What is empty or has blanks around it would not be seen.
     return [name if name and name == name.strip() else repr(name) for name in map(str, names.to_pylist())]
-
-
-def _without(counts: np.ndarray, ids: list[int]) -> np.ndarray:
-    kept = counts.copy()
-    kept[ids] = 0
-    return kept
 
 
 def _pooled(numbers: np.ndarray) -> np.ndarray:

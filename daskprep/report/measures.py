@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from daskprep.features import Feature, Learned
 from daskprep.features.date_numbers import count_days
-from daskprep.summaries import Quantiles, Summary
+from daskprep.storage import Output
+from daskprep.summaries import Quantiles, Range, Summary
 from daskprep.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature, Learned
-    from daskprep.storage import Output
 
 _FAR_CENTER = 1e290  # to which the largest doubles can be added
 _FAR_POSITION = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that
@@ -98,17 +95,7 @@ class Positions(Summary):
     rows: int
     sums: np.ndarray
     squares: np.ndarray
-    low: float
-    high: float
-
-    def __add__(self, other: Self) -> Self:
-        return type(self)(
-            self.rows + other.rows,
-            self.sums + other.sums,
-            self.squares + other.squares,
-            min(self.low, other.low),
-            max(self.high, other.high),
-        )
+    range: Range
 
     @property
     def means(self) -> np.ndarray:
@@ -133,23 +120,11 @@ def measure_classes(column: Column, rows: np.ndarray) -> ClassTally:
 
 
 def measure_tokens(column: Column, rows: np.ndarray) -> Tokens:
-    """Count padded ids."""
-    return _tokens(column, rows, None)
-
-
-def measure_bags(column: Column, rows: np.ndarray) -> Tokens:
-    """Count padded ids as often as the numbers below them say."""
-    return _tokens(column, rows[:, 0], rows[:, 1])
-
-
-def _tokens(column: Column, ids: np.ndarray, repeats: np.ndarray | None) -> Tokens:
+    """Count padded ids, those of bags as often as the numbers below them say."""
+    ids, repeats = (rows[:, 0], rows[:, 1].ravel()) if rows.ndim == 3 else (rows, None)
     size, padding = len(column.vocabulary), column.vocabulary.specials.padding_id or 0
-    flat = np.ascontiguousarray(ids).ravel()
-    if repeats is None:
-        counts = np.bincount(flat, minlength=size)
-    else:
-        # Sums of whole numbers, which are exact in doubles.
-        counts = np.bincount(flat, np.ascontiguousarray(repeats).ravel(), minlength=size).astype(np.int64)
+    # Sums of whole numbers, which are exact in doubles.
+    counts = np.bincount(ids.ravel(), repeats, minlength=size).astype(np.int64)
     counts[padding] = 0
     lengths = np.count_nonzero(ids != padding, axis=1)
     return Tokens(counts, np.bincount(lengths, minlength=ids.shape[1] + 1))
@@ -174,7 +149,7 @@ def measure_positions(column: Column, rows: np.ndarray) -> Positions:
     if max(-low, high) > _FAR_POSITION:
         flat = np.clip(flat, -_FAR_POSITION, _FAR_POSITION)
     squares = np.einsum("ij,ij->j", flat, flat, dtype=np.float64)
-    return Positions(len(rows), flat.sum(axis=0, dtype=np.float64), squares, low, high)
+    return Positions(len(rows), flat.sum(axis=0, dtype=np.float64), squares, Range(low, high))
 
 
 def measure_other(column: Column, rows: np.ndarray) -> Summary:

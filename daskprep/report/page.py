@@ -6,23 +6,20 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-from daskprep.description import facts
+from daskprep.dataset import Dataset
+from daskprep.description import facts, remedy
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.words import count, cut, number, share, size
+from daskprep.features import Learned
 from daskprep.features.base import rows_seen
-from daskprep.features.missing import drops_missing, fills_all
-from daskprep.report.drawing import bar, draw, legend
+from daskprep.report.drawing import bar, draw, legend, table
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
 from daskprep.report.style import STYLE
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
-
-if TYPE_CHECKING:
-    from daskprep.dataset import Dataset
-    from daskprep.features import Learned
 
 _MOST_FEATURES = 200  # of which each takes some 6 KB of the page
 _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
@@ -90,15 +87,6 @@ def _tiles(dataset: Dataset) -> Markup:
     )
 
 
-def _table(rows: Sequence[Sequence[str]]) -> Markup:
-    head = element("tr", *(element("th", cell, scope="col") for cell in rows[0]))
-    body = [
-        element("tr", element("th", row[0], scope="row"), *(element("td", cell) for cell in row[1:]))
-        for row in rows[1:]
-    ]
-    return element("table", element("tbody", head, *body), class_="grid")
-
-
 def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
     layout, whole = dataset.layout, sum(dataset.layout.rows.values())
     stored = Counter[str]()
@@ -107,9 +95,8 @@ def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
     rows = [["split", "rows", "share", "blocks", "on disk"]]
     for split, held in layout.rows.items():
         rows.append([split, f"{held:,}", share(held, whole), f"{layout.blocks(split):,}", size(stored[split])])
-    notes = [f"A block has {count(layout.block_rows, 'row')}; files are compressed by {layout.compression}."]
-    if layout.compression == "none":
-        notes = [f"A block has {count(layout.block_rows, 'row')}; files are not compressed."]
+    how = "not compressed" if layout.compression == "none" else f"compressed by {layout.compression}"
+    notes = [f"A block has {count(layout.block_rows, 'row')}; files are {how}."]
     if REJECTS in dataset.manifest.files:
         rejected = dataset.manifest.files[REJECTS].rows
         if rejected is None:
@@ -118,7 +105,7 @@ def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
             notes.append(f"{count(rejected, 'row')} of the source could not be used: rejects() tells which, and why.")
     if repeats is not None and repeats.distinct < repeats.rows:
         notes.append(f"The {repeats.rows:,} training rows are {repeats.distinct:,} rows of the source, some repeated.")
-    return element("div", _table(rows), element("p", " ".join(notes), class_="note"), class_="card")
+    return element("div", table(rows, "grid"), element("p", " ".join(notes), class_="note"), class_="card")
 
 
 def _contents(dataset: Dataset) -> Markup:
@@ -160,7 +147,9 @@ def _about(column: Column, learned: Learned) -> Markup:
     if learned.missing:
         whole = rows_seen(column.feature, learned)
         amount = join([element("b", share(learned.missing, whole)), " missing"])
-        parts.append(join([amount, f": {learned.missing:,} of {count(whole, 'row')}, {_remedy(column, learned)}"]))
+        value = learned.fill_value
+        shown = number(value) if isinstance(value, float) else cut(repr(value), _SAMPLE_CHARACTERS)
+        parts.append(join([amount, f": {learned.missing:,} of {count(whole, 'row')}, {remedy(column.feature, shown)}"]))
     else:
         parts.append(join([f"none of {count(learned.rows, 'row')} missing"]))
     if learned.invalid:
@@ -171,13 +160,6 @@ def _about(column: Column, learned: Learned) -> Markup:
     if said := "; ".join(facts(column.learned)):
         lines.append(element("p", f"Learned: {cut(said, _FACT_CHARACTERS)}", class_="soft"))
     return join(lines)
-
-
-def _remedy(column: Column, learned: Learned) -> str:
-    if fills_all(column.feature):
-        value = learned.fill_value
-        return f"filled with {number(value) if isinstance(value, float) else cut(repr(value), _SAMPLE_CHARACTERS)}"
-    return "dropped" if drops_missing(column.feature) else f"filled by {column.feature.missing_value_strategy}"
 
 
 # -- what balancing did
@@ -238,27 +220,27 @@ def _sizes(dataset: Dataset) -> Markup:
     for name, held in stored.most_common():
         raw = next((output.row_bytes for output in dataset.layout.matrices if output.name == name), 0)
         whole = raw * sum(dataset.layout.rows.values())
-        rows.append((cut(name), held, f"{whole / held:,.1f} times smaller than in memory" if whole > held else ""))
-    table = element("table", element("tbody", *(_size_row(*row, most) for row in rows)), class_="bars of1 sizes")
+        said = f"{whole / held:,.1f} times smaller than in memory" if whole > held else ""
+        rows.append(_bar_row(cut(name), size(held), said, held / most))
     shown = ", ".join(cut(name) for name in [*tables[:_MOST_NAMED], *(["..."] if len(tables) > _MOST_NAMED else [])])
     note = f"The tables hold row_id{', ' if shown else ''}{shown}."
-    return element("div", table, element("p", note, class_="note"), class_="card")
+    return element("div", _bar_table(rows), element("p", note, class_="note"), class_="card")
 
 
-def _size_row(name: str, held: int, said: str, most: int) -> Markup:
-    figure = element("td", element("b", size(held)), element("span", said))
-    return element("tr", element("th", name, scope="row"), element("td", bar(held / most), class_="bar"), figure)
+def _bar_row(name: str, figure: str, said: str, length: float) -> Markup:
+    figures = element("td", element("b", figure), element("span", said))
+    return element("tr", element("th", name, scope="row"), element("td", bar(length), class_="bar"), figures)
+
+
+def _bar_table(rows: Sequence[Markup]) -> Markup:
+    return element("table", element("tbody", *rows), class_="bars of1 sizes")
 
 
 def _times(timings: Mapping[str, float]) -> Markup:
     """Return how long each stage of the write took."""
     most = max([*timings.values(), 1e-9])
-    rows = []
-    for stage, seconds in timings.items():
-        figure = element("td", element("b", f"{seconds:,.2f} s"), element("span", ""))
-        length = element("td", bar(seconds / most), class_="bar")
-        rows.append(element("tr", element("th", stage, scope="row"), length, figure))
-    return element("div", element("table", element("tbody", *rows), class_="bars of1 sizes"), class_="card")
+    rows = [_bar_row(stage, f"{seconds:,.2f} s", "", seconds / most) for stage, seconds in timings.items()]
+    return element("div", _bar_table(rows), class_="card")
 
 
 def _footer(columns: Sequence[Column]) -> Markup:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from daskprep.dataset import Dataset
 from daskprep.display.words import cut, share
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.report.axes import nice_ticks
@@ -18,8 +19,6 @@ from daskprep.report.gathering import columns_of, gather, kind_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-    from daskprep.dataset import Dataset
 
 _WIDTH, _HEIGHT = 7.0, 3.0  # inches
 _COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from daskprep.dataset import Split
 from daskprep.display.words import count, cut, number
+from daskprep.media.decoding import Failure
 from daskprep.media.pixels import encode_png
 from daskprep.report.axes import by_class
 from daskprep.report.charts import Chart, ChartData, Heats, Pictures, Waves
 
 if TYPE_CHECKING:
-    from daskprep.dataset import Split
-    from daskprep.media.decoding import Failure
     from daskprep.report.measures import Column
 
 _IMAGES, _SOUNDS = 8, 4
@@ -28,98 +28,50 @@ _CHANNELS = {1: ("grey",), 2: ("grey", "alpha"), 3: ("red", "green", "blue"), 4:
 _HEAT_COLOURS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64)
 
 
-@dataclass(frozen=True)
-class SampledImages:
-    """Some images of a split.
-
-    Attributes
-    ----------
-    means : tuple of float
-        Of each channel, over the pixels of the images.
-    shades : array
-        How many numbers of all channels are in each sixteenth of the range from 0 to 255; of masks, how many pixels
-        are of each class.
-    """
-
-    split: str
-    shape: tuple[int, ...]
-    pictures: list[tuple[bytes, str]]
-    means: tuple[float, ...]
-    shades: np.ndarray
-    failures: list[str] = field(default_factory=list)
-
-    def charts(self) -> list[Chart]:
-        note = " ".join([f"{_from(len(self.pictures), self.split, 'image')}.", *self.failures])
-        charts: list[Chart] = [Pictures(title="Samples", note=note, pictures=self.pictures)]
-        if not self.pictures:
-            return charts
-        if len(self.shape) == 2:
-            return [*charts, self._shades("Classes of the pixels of the samples", "class ", 1, "pixel")]
-        names = _CHANNELS.get(self.shape[0], tuple(map(str, range(self.shape[0]))))
-        rows = [["channel", "mean"], *([name, number(mean)] for name, mean in zip(names, self.means, strict=True))]
-        return [
-            *charts,
-            self._shades("Brightness of the samples", "", _SHADES, "value"),
-            ChartData(title="Mean colour of the samples", note="From 0 to 255.", rows=rows),
-        ]
-
-    def _shades(self, title: str, prefix: str, step: int, of: str) -> Chart:
-        names = [f"{prefix}{place * step}" for place in range(len(self.shades))]
-        return by_class(title, {self.split: self.shades}, names, -(-len(names) // 4), of)
-
-
-@dataclass(frozen=True)
-class SampledSounds:
-    """Some sounds of a split: waves as pieces, or spectra as pictures."""
-
-    split: str
-    waves: list[tuple[np.ndarray, np.ndarray, str]]
-    heats: list[tuple[bytes, str]]
-    failures: list[str]
-
-    def charts(self) -> list[Chart]:
-        note = " ".join([f"{_from(len(self.waves or self.heats), self.split, 'sound')}.", *self.failures])
-        if self.waves:
-            return [Waves(title="Samples", note=note, waves=self.waves)]
-        below = f"{note} Time goes from left to right, the first feature is at the bottom."
-        return [Heats(title="Samples", note=below, pictures=self.heats)]
-
-
-def sample_images(split: Split, column: Column) -> SampledImages:
-    """Decode some images of a split."""
+def sample_images(split: Split, column: Column) -> list[Chart]:
+    """Decode some images of a split; return them, and how bright they are or what classes their pixels are of."""
     ids, images, failures = _rows(split, column, _IMAGES)
     is_mask = images.ndim == 3
-    small = [_shrunk(image, is_mask=is_mask) for image in images]
     pictures = [
-        (column.feature.decode(image[None], column.learned)[0].as_py(), f"row {row:,}")
-        for row, image in zip(ids, small, strict=True)
+        (column.feature.decode(_shrunk(image, is_mask=is_mask)[None], column.learned)[0].as_py(), f"row {row:,}")
+        for row, image in zip(ids, images, strict=True)
     ]
-    shades = np.bincount(images.ravel() if is_mask else images.ravel() // (256 // _SHADES), minlength=_SHADES)
-    return SampledImages(
-        split.name,
-        column.output.shape,
-        pictures,
-        () if is_mask or not len(images) else tuple(images.mean(axis=(0, 2, 3)).tolist()),
-        np.trim_zeros(shades, "b") if is_mask else shades,
-        failures,
-    )
+    shown = Pictures(title="Samples", note=_note(split, "image", pictures, failures), pictures=pictures)
+    if not pictures:
+        return [shown]
+    if is_mask:
+        shades = np.bincount(images.ravel())
+        return [shown, _shades(split, "Classes of the pixels of the samples", "class ", shades, 1, "pixel")]
+    shades = np.bincount(images.ravel() // (256 // _SHADES), minlength=_SHADES)
+    means = images.mean(axis=(0, 2, 3)).tolist()
+    names = _CHANNELS.get(len(means), tuple(map(str, range(len(means)))))
+    rows = [["channel", "mean"], *([name, number(mean)] for name, mean in zip(names, means, strict=True))]
+    return [
+        shown,
+        _shades(split, "Brightness of the samples", "", shades, _SHADES, "value"),
+        ChartData(title="Mean colour of the samples", note="From 0 to 255.", rows=rows),
+    ]
 
 
-def sample_sounds(split: Split, column: Column) -> SampledSounds:
-    """Decode some sounds of a split."""
+def _shades(split: Split, title: str, prefix: str, shades: np.ndarray, step: int, of: str) -> Chart:
+    names = [f"{prefix}{place * step}" for place in range(len(shades))]
+    return by_class(title, {split.name: shades}, names, -(-len(names) // 4), of)
+
+
+def sample_sounds(split: Split, column: Column) -> list[Chart]:
+    """Decode some sounds of a split; return their waves as pieces, or their spectra as pictures."""
     ids, sounds, failures = _rows(split, column, _SOUNDS)
-    captions = [f"row {row:,}" for row in ids]
-    waves, heats = [], []
-    for sound, caption in zip(sounds, captions, strict=True):
-        if column.output.shape[-1] == 1:
-            waves.append((*_pieces(sound[:, 0]), caption))
-        else:
-            heats.append((_heat(sound), caption))
-    return SampledSounds(split.name, waves, heats, failures)
+    note = _note(split, "sound", ids, failures)
+    if ids and column.output.shape[-1] == 1:
+        waves = [(*_pieces(sound[:, 0]), f"row {row:,}") for row, sound in zip(ids, sounds, strict=True)]
+        return [Waves(title="Samples", note=note, waves=waves)]
+    heats = [(_heat(sound), f"row {row:,}") for row, sound in zip(ids, sounds, strict=True)]
+    below = f"{note} Time goes from left to right, the first feature is at the bottom."
+    return [Heats(title="Samples", note=below, pictures=heats)]
 
 
-def _from(amount: int, split: str, noun: str) -> str:
-    return f"{count(amount, noun)} of {split}, evenly spaced"
+def _note(split: Split, noun: str, shown: Sequence[object], failures: list[str]) -> str:
+    return " ".join([f"{count(len(shown), noun)} of {split.name}, evenly spaced.", *failures])
 
 
 def _rows(split: Split, column: Column, wanted: int) -> tuple[list[int], np.ndarray, list[str]]:

@@ -2,7 +2,7 @@
 
 from daskprep.sources.base import Piece, Source
 from daskprep.sources.file_source import FileSource, read_files
-from daskprep.sources.frames import DaskSource, PandasSource, is_frame, table_from_pandas
+from daskprep.sources.frames import DaskSource, PandasSource, TableSource, is_frame, table_from_pandas
 from daskprep.sources.huggingface import HuggingFaceSource
 from daskprep.sources.opening import as_source
 
@@ -13,6 +13,7 @@ __all__ = [
     "PandasSource",
     "Piece",
     "Source",
+    "TableSource",
     "as_source",
     "is_frame",
     "read_files",

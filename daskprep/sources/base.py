@@ -125,6 +125,20 @@ class Source(ABC):
         require_columns(columns, self.columns)
 
 
+class PieceSource(Source):
+    """A source that is read piece by piece."""
+
+    _pieces: Sequence[Piece]
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        return self._pieces
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        self.require(columns)
+        return self._pieces[partition].read(columns)
+
+
 def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
     """Raise ColumnError for the first wanted column that is not present."""
     known = set(present)

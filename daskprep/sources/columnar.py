@@ -22,13 +22,13 @@ class Schemas:
     ----------
     types : dict
         The type of each column, in the order of the files.
-    problems : dict of str to ColumnError
+    problems : dict of str to str
         Columns that a file lacks, or has in a type that the other files' does not fit.
     """
 
     def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
         self.types: dict[str, pa.DataType] = {}
-        self.problems: dict[str, ColumnError] = {}
+        self.problems: dict[str, str] = {}
         distinct: list[pa.Schema] = []
         for file, schema in zip(files, schemas, strict=True):
             # Almost always all are equal, and there may be thousands.
@@ -42,17 +42,15 @@ class Schemas:
             try:
                 check_names(schema.names, file.name, "write the file anew with other names")
             except ColumnError as error:
-                self.problems.setdefault(name, error)
+                self.problems.setdefault(name, str(error))
         for field in schema:
             kind, known = narrow_type(field.type), self.types.get(field.name, pa.null())
             common = common_type(known, kind)
             if common is None:
                 self.problems.setdefault(
                     field.name,
-                    ColumnError(
-                        f'column "{field.name}" is of type {kind} in {file.name}, but of type {known} in '
-                        f"files before it ({first.name}); write it in one type in all files"
-                    ),
+                    f'column "{field.name}" is of type {kind} in {file.name}, but of type {known} in '
+                    f"files before it ({first.name}); write it in one type in all files",
                 )
             else:
                 self.types[field.name] = common
@@ -65,10 +63,8 @@ class Schemas:
                 having = next(other for other, one in zip(files, schemas, strict=True) if name in one.names)
                 self.problems.setdefault(
                     name,
-                    ColumnError(
-                        f'column "{name}" is missing in {file.name}, but present in {having.name}; leave out '
-                        "the column or the file"
-                    ),
+                    f'column "{name}" is missing in {file.name}, but present in {having.name}; leave out '
+                    "the column or the file",
                 )
 
     def casts(self, schema: pa.Schema) -> tuple[tuple[str, pa.DataType], ...]:
@@ -115,10 +111,6 @@ def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.Da
 
 def row_bytes(schema: pa.Schema) -> int:
     """Estimate the bytes that a row takes in memory by the types of its columns."""
-    return sum(_cell_bytes(field.type) for field in schema)
-
-
-def _cell_bytes(kind: pa.DataType) -> int:
-    if pt.is_primitive(kind) or pt.is_decimal(kind):
-        return max(1, int(kind.bit_width) // 8)
-    return _TEXT_BYTES
+    plain = [pt.is_primitive(kind) or pt.is_decimal(kind) for kind in schema.types]
+    widths = zip(schema.types, plain, strict=True)
+    return sum(max(1, int(kind.bit_width) // 8) if is_plain else _TEXT_BYTES for kind, is_plain in widths)

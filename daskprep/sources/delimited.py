@@ -81,49 +81,42 @@ class DelimitedPiece(FilePiece):
     def _parse(self, data: pa.Buffer, columns: list[str], *, quoted: bool) -> pa.Table:
         ragged: list[Any] = []
         try:
-            return in_blocks(
-                lambda block_bytes: self._parsed(data, columns, pa.string(), block_bytes, ragged, quoted=quoted),
-                _PARSED_BYTES,
-                data.size,
-            )
+            return self._parsed(data, columns, pa.string(), ragged, quoted=quoted)
         except pa.ArrowInvalid as error:
             raise self._explained(data, columns, ragged, error, quoted=quoted) from error
 
     def _parsed(
-        self,
-        data: pa.Buffer,
-        columns: list[str],
-        kind: pa.DataType,
-        block_bytes: int,
-        ragged: list[Any],
-        *,
-        quoted: bool,
+        self, data: pa.Buffer, columns: list[str], kind: pa.DataType, ragged: list[Any], *, quoted: bool
     ) -> pa.Table:
+        dialect = self.dialect
+
         def keep(row: Any) -> str:
             ragged.append(row)
             return "error"
 
-        dialect = self.dialect
-        if quoted:
-            block_bytes = _harmless_blocks(byte_view(data), block_bytes)
-        return pa_csv.read_csv(
-            pa.BufferReader(data),
-            read_options=pa_csv.ReadOptions(
-                use_threads=False, block_size=block_bytes, column_names=list(dialect.names)
-            ),
-            parse_options=pa_csv.ParseOptions(
-                delimiter=dialect.delimiter,
-                quote_char=dialect.quote if quoted else False,
-                newlines_in_values=quoted,
-                invalid_row_handler=keep,
-            ),
-            convert_options=pa_csv.ConvertOptions(
-                column_types=dict.fromkeys(columns, kind),
-                include_columns=columns,
-                strings_can_be_null=True,
-                null_values=list(dialect.null_values),
-            ),
-        )
+        def parse(block_bytes: int) -> pa.Table:
+            if quoted:
+                block_bytes = _harmless_blocks(byte_view(data), block_bytes)
+            return pa_csv.read_csv(
+                pa.BufferReader(data),
+                read_options=pa_csv.ReadOptions(
+                    use_threads=False, block_size=block_bytes, column_names=list(dialect.names)
+                ),
+                parse_options=pa_csv.ParseOptions(
+                    delimiter=dialect.delimiter,
+                    quote_char=dialect.quote if quoted else False,
+                    newlines_in_values=quoted,
+                    invalid_row_handler=keep,
+                ),
+                convert_options=pa_csv.ConvertOptions(
+                    column_types=dict.fromkeys(columns, kind),
+                    include_columns=columns,
+                    strings_can_be_null=True,
+                    null_values=list(dialect.null_values),
+                ),
+            )
+
+        return in_blocks(parse, _PARSED_BYTES, data.size)
 
     def _explained(
         self, data: pa.Buffer, columns: list[str], ragged: list[Any], error: pa.ArrowInvalid, *, quoted: bool
@@ -138,11 +131,7 @@ class DelimitedPiece(FilePiece):
             )
         unread = ConfigError(f"{name}: cannot be read as {self.kind}: {error}")
         try:
-            table = in_blocks(
-                lambda block_bytes: self._parsed(data, columns, pa.binary(), block_bytes, [], quoted=quoted),
-                _PARSED_BYTES,
-                data.size,
-            )
+            table = self._parsed(data, columns, pa.binary(), [], quoted=quoted)
         except pa.ArrowInvalid:
             return unread
         for column in columns:
@@ -257,14 +246,8 @@ def _widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> 
 
 
 def _first_undecodable(column: pa.ChunkedArray) -> int | None:
-    row = 0
-    for chunk in column.chunks:
-        try:
-            chunk.cast(pa.string())
-        except pa.ArrowInvalid:
-            return row + next(i for i, cell in enumerate(chunk.to_pylist()) if cell is not None and not _decodes(cell))
-        row += len(chunk)
-    return None
+    cells = enumerate(column.to_pylist())
+    return next((row for row, cell in cells if cell is not None and not _decodes(cell)), None)
 
 
 def _decodes(cell: bytes) -> bool:

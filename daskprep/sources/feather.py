@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
-from daskprep.sources.base import FilePiece, JoinedPiece, Piece
+from daskprep.sources.base import FilePiece, Piece
 from daskprep.sources.columnar import Schemas, check_text, fitted, row_bytes
-from daskprep.sources.joining import grouped
+from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
 _FILE_MAGIC = b"ARROW1"
@@ -59,12 +59,7 @@ def plan_feather(
 
 
 def _join(pieces: list[FeatherPiece]) -> Piece:
-    parts: list[Piece] = []
-    for _, group in groupby(pieces, key=lambda piece: piece.file):
-        same = list(group)
-        rows, nbytes = sum(piece.rows or 0 for piece in same), sum(piece.nbytes for piece in same)
-        parts.append(replace(same[0], rows=rows, nbytes=nbytes, last=same[-1].last))
-    return parts[0] if len(parts) == 1 else JoinedPiece.of(parts)
+    return join_files(pieces, lambda same: {"last": same[-1].last})
 
 
 def _layout(file: File) -> tuple[pa.Schema, list[int]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, get_args
 
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.sources.arrow_types import TEXT_CODES
-from daskprep.sources.base import JoinedPiece, Piece, Source
+from daskprep.sources.base import JoinedPiece, Piece, PieceSource
 from daskprep.sources.columnar import Schemas
 from daskprep.sources.delimited import DEFAULT_NULLS, DELIMITERS, DelimitedPiece, plan_delimited
 from daskprep.sources.feather import plan_feather
@@ -31,7 +32,7 @@ _SHOWN_FILES = 3
 _SURVEY_THREADS = 8
 
 
-class FileSource(Source):
+class FileSource(PieceSource):
     """Files of one format, as partitions of about the same size.
 
     Made by `read_files`. `schema` gives the type in which each column arrives.
@@ -55,8 +56,7 @@ class FileSource(Source):
         self.files = tuple(files)
         self.settings = dict(settings)
         self.columns = list(types)
-        self._problems = {name: str(error) for name, error in schemas.problems.items()}
-        self._problems |= _incomplete(folders, files)
+        self._problems = schemas.problems | _incomplete(folders, files)
         self.require(types if columns is None else columns)
         self.columns = list(types) if columns is None else columns
         self.schema = pa.schema([(name, types[name]) for name in self.columns])
@@ -64,14 +64,6 @@ class FileSource(Source):
         self.npartitions = len(self._pieces)
         counts = [piece.rows for piece in self._pieces]
         self.row_counts = None if None in counts else [count or 0 for count in counts]
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        self.require(columns)
-        return self._pieces[partition].read(columns)
 
     def require(self, columns: Iterable[str]) -> None:
         columns = list(columns)
@@ -180,33 +172,24 @@ def read_files(
 
 
 def _plan_delimited(
-    texts: Sequence[TextFile],
-    delimiter: str | None,
-    quote: str | None,
-    nulls: Sequence[str],
-    partition_bytes: int,
+    texts: Sequence[TextFile], delimiter: str | None, quote: str | None, nulls: Sequence[str], partition_bytes: int
 ) -> tuple[Schemas, list[Piece]]:
-    by_file = {text.file: text for text in texts}
-    files = [text.file for text in texts]
-
-    def plan(file: File) -> list[DelimitedPiece]:
-        return plan_delimited(by_file[file], delimiter, quote, nulls, partition_bytes)
-
-    planned = for_each_file(plan, files)
-    schemas = Schemas(files, [pa.schema([(name, pa.string()) for name in p[0].dialect.names]) for p in planned])
-    pieces = [piece for one in planned for piece in one]
-    return schemas, grouped(pieces, partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
+    planned = for_each_file(lambda text: plan_delimited(text, delimiter, quote, nulls, partition_bytes), texts)
+    schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
+    return Schemas([text.file for text in texts], schemas), _grouped(chain.from_iterable(planned), partition_bytes)
 
 
 def _plan_json(texts: Sequence[TextFile], partition_bytes: int) -> tuple[Schemas, list[Piece]]:
-    by_file = {text.file: text for text in texts}
-    planned = for_each_file(lambda file: plan_json(by_file[file], partition_bytes), [text.file for text in texts])
-    untyped = [piece for one in planned for piece in one]
+    planned = for_each_file(lambda text: plan_json(text, partition_bytes), texts)
+    untyped = list(chain.from_iterable(planned))
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
         pieces = typed(untyped, list(pool.map(JsonPiece.survey, untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.
-    schemas = Schemas([pieces[0].file], [pieces[0].schema])
-    return schemas, grouped(pieces, partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
+    return Schemas([pieces[0].file], [pieces[0].schema]), _grouped(pieces, partition_bytes)
+
+
+def _grouped(pieces: Iterable[DelimitedPiece | JsonPiece], partition_bytes: int) -> list[Piece]:
+    return grouped(list(pieces), partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
 
 
 def _check_options(format: str | None, delimiter: str | None, quote: str | None, partition_bytes: int) -> None:

@@ -34,7 +34,7 @@ class PandasSource(Source):
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)
         self._slice_rows = _slice_rows(frame, self.columns)
-        self.row_counts = _slices(len(frame), self._slice_rows)
+        self.row_counts = slices(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
         self._frame = frame
         self._kinds: dict[str, str] = {}
@@ -77,6 +77,21 @@ class PandasSource(Source):
 
     def __repr__(self) -> str:
         return f"<PandasSource: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
+
+
+class TableSource(Source):
+    """Tables in memory, each of which is a partition."""
+
+    in_memory = True
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        self.columns = tables[0].column_names
+        self.npartitions = len(tables)
+        self.row_counts = [table.num_rows for table in tables]
+        self._tables = tables
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        return self._tables[partition].select(list(columns))
 
 
 class DaskSource(Source):
@@ -214,7 +229,8 @@ def _slice_rows(frame: pd.DataFrame, columns: Sequence[str]) -> int:
     return _SLICE_ROWS
 
 
-def _slices(rows: int, slice_rows: int) -> list[int]:
+def slices(rows: int, slice_rows: int) -> list[int]:
+    """Return how many rows each slice has, of which there is at least one."""
     full, rest = divmod(rows, slice_rows)
     return [slice_rows] * full + ([rest] if rest or not full else [])
 

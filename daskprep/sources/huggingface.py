@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +12,9 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
 from daskprep.sources.arrow_types import narrow_table
-from daskprep.sources.base import Piece, Source, rows_alone
+from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
+from daskprep.sources.frames import slices
 
 _SLICE_ROWS = 131_072
 # Media may be stored as paths alone, of which the bytes say nothing about what decoding them takes.
@@ -44,7 +44,7 @@ class DatasetPiece(Piece):
         return narrow_table(_as_stored(table).combine_chunks()).select(list(columns))
 
 
-class HuggingFaceSource(Source):
+class HuggingFaceSource(PieceSource):
     """A `datasets.Dataset`; only the slice of rows that is read is in memory, nothing is decoded.
 
     Images and sounds arrive as structs of bytes and path, classes as whole numbers. A dataset whose rows or order of
@@ -65,26 +65,15 @@ class HuggingFaceSource(Source):
         self.in_memory = not _is_on_disk(self._dataset)
         stored = self._dataset.data
         self._row_bytes = stored.nbytes / max(len(stored), 1) if self.columns else 0.0
-        most = _MEDIA_ROWS if any(map(_may_be_media, stored.schema.types)) else _SLICE_ROWS
+        of_media = any(pt.is_struct(t) or pt.is_binary(t) or pt.is_large_binary(t) for t in stored.schema.types)
+        most = _MEDIA_ROWS if of_media else _SLICE_ROWS
         self._slice_rows = max(1, min(most, int(partition_bytes / max(self._row_bytes, 1))))
-        full, rest = divmod(rows, self._slice_rows)
-        self.row_counts: list[int] = [self._slice_rows] * full + ([rest] if rest or not full else [])
+        self.row_counts: list[int] = slices(rows, self._slice_rows)
         self.npartitions = len(self.row_counts)
-
-    @cached_property
-    def _pieces(self) -> list[DatasetPiece]:
-        return [
-            DatasetPiece(self._dataset, i * self._slice_rows, rows, int(rows * self._row_bytes))
-            for i, rows in enumerate(self.row_counts)
+        self._pieces = [
+            DatasetPiece(self._dataset, i * self._slice_rows, count, int(count * self._row_bytes))
+            for i, count in enumerate(self.row_counts)
         ]
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        self.require(columns)
-        return self._pieces[partition].read(columns)
 
     def __repr__(self) -> str:
         return f"<HuggingFaceSource: {sum(self.row_counts):,} rows, {len(self.columns)} columns>"
@@ -124,10 +113,6 @@ def _is_mapped(table: Any) -> bool:
     if blocks is not None:
         return all(_is_mapped(block) for row in blocks for block in row)
     return isinstance(table, MemoryMappedTable)
-
-
-def _may_be_media(kind: pa.DataType) -> bool:
-    return bool(pt.is_struct(kind) or pt.is_binary(kind) or pt.is_large_binary(kind))
 
 
 def _as_stored(table: pa.Table) -> pa.Table:

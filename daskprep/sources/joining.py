@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from dataclasses import replace
+from itertools import groupby
+from typing import Any, TypeVar
 
-from daskprep.sources.base import Piece
+from daskprep.sources.base import FilePiece, JoinedPiece, Piece
 
 # Rows of few narrow columns take little memory as they are, but parsing gives each row more.
 _MOST_ROWS = 1 << 20
 
 P = TypeVar("P", bound=Piece)
+F = TypeVar("F", bound=FilePiece)
 
 
 def grouped(
@@ -37,3 +40,13 @@ def evenly(start: int, stop: int, partition_bytes: int) -> list[int]:
     """Return the positions that cut a range into equal parts of at most `partition_bytes`."""
     parts = max(1, -(-(stop - start) // partition_bytes))
     return [start + (stop - start) * i // parts for i in range(1, parts)]
+
+
+def join_files(pieces: list[F], more: Callable[[list[F]], dict[str, Any]]) -> Piece:
+    """Join pieces of files, those of one file to one piece; `more` says what it has besides rows and bytes."""
+    parts: list[Piece] = []
+    for _, group in groupby(pieces, key=lambda piece: piece.file):
+        same = list(group)
+        rows, nbytes = sum(piece.rows or 0 for piece in same), sum(piece.nbytes for piece in same)
+        parts.append(replace(same[0], rows=rows, nbytes=nbytes, **more(same)))
+    return parts[0] if len(parts) == 1 else JoinedPiece.of(parts)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -18,11 +16,11 @@ from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.retries import ATTEMPTS, attempts_of, explain, patient, tried
+from daskprep.storage.threads import in_threads
 from daskprep.storage.urls import filesystem_of, public_name
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MAGIC = re.compile(r"[*?\[]")
-_REMOTE_THREADS = 16
 # What file systems call the mark of a version of a file, most telling first.
 _STAMPS = (
     "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
@@ -30,6 +28,14 @@ _STAMPS = (
 )  # fmt: skip
 
 T = TypeVar("T")
+
+
+class _Located(Protocol):
+    @property
+    def is_local(self) -> bool: ...
+
+
+AnyFile = TypeVar("AnyFile", bound=_Located)
 
 
 @dataclass(frozen=True)
@@ -79,19 +85,10 @@ class File:
                 "machines need one time of change, as cp -p and rsync -t give them)"
             )
 
-    def open(self) -> Any:
-        """Open for reading anywhere in the file."""
+    def open(self, **options: Any) -> Any:
+        """Open for reading anywhere in the file; `options` are those of fsspec for remote ones."""
         if self.is_local:
             return pa.memory_map(self.path)
-        return self._open_remote()
-
-    def open_unbuffered(self) -> Any:
-        """Open for a reader that asks for exactly the ranges it needs."""
-        if self.is_local:
-            return pa.memory_map(self.path)
-        return self._open_remote(cache_type="none")
-
-    def _open_remote(self, **options: Any) -> Any:
         opened = tried(lambda: self.filesystem.open(self.path, "rb", **options), self.attempts)
         return patient(opened, self.attempts)
 
@@ -132,13 +129,9 @@ def reading(file: File, kind: str) -> Iterator[None]:
         raise ConfigError(f"{file.name}: cannot be read as {kind} {explain(error)}") from error
 
 
-def for_each_file(function: Callable[[File], T], files: Sequence[File]) -> list[T]:
+def for_each_file(function: Callable[[AnyFile], T], files: Sequence[AnyFile]) -> list[T]:
     """Call a function that waits for storage on every file, on threads, and return the results in order."""
-    if len(files) == 1:
-        return [function(files[0])]
-    most = (os.cpu_count() or 1) if all(file.is_local for file in files) else _REMOTE_THREADS
-    with ThreadPoolExecutor(min(most, len(files)), thread_name_prefix="daskprep-files") as pool:
-        return list(pool.map(function, files))
+    return in_threads(function, files, local=all(file.is_local for file in files))
 
 
 def find_files(

@@ -62,13 +62,10 @@ def as_source(
         return DaskSource(frame, wanted)
     if is_dataset(frame):
         return HuggingFaceSource(frame, wanted, partition_bytes)
-    if isinstance(frame, str | os.PathLike) or _are_paths(frame):
+    listed = frame if isinstance(frame, list | tuple | set) else [frame]
+    if all(isinstance(item, str | os.PathLike) for item in listed):
         return read_files(frame, columns=wanted, partition_bytes=partition_bytes, storage_options=storage_options)
     raise ConfigError(f"{_described(frame)} is no source of rows; accepted are {_ACCEPTED}{_remedy(frame)}")
-
-
-def _are_paths(frame: Any) -> bool:
-    return isinstance(frame, list | tuple | set) and all(isinstance(item, str | os.PathLike) for item in frame)
 
 
 def _described(frame: Any) -> str:

@@ -9,7 +9,6 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -18,14 +17,16 @@ import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import TEXT_CODES, narrow_type
-from daskprep.sources.base import FilePiece, JoinedPiece, Piece
+from daskprep.sources.base import FilePiece, Piece
 from daskprep.sources.columnar import Schemas, check_text, fitted
-from daskprep.sources.joining import grouped
+from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
 # Milliseconds to read 125,000 cells as codes and as strings, by distinct values (bytes of a cell in a file):
 # 10 (0.5): 1.0, 4.9; 1,000 (1.4): 1.8, 5.2; 27,000 (4.8): 4.2, 6.5; 81,000 (9.8): 16.5, 8.2; texts: 69, 39.
 _CODES_BELOW_BYTES = 6.0
+# The reader asks for exactly the ranges that it needs.
+_UNBUFFERED = {"cache_type": "none"}
 _LARGEST_FILE = 2**63 - 1
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
@@ -61,7 +62,7 @@ class ParquetPiece(FilePiece):
     def read_stored(self, columns: list[str]) -> pa.Table:
         metadata = _metadata(self.file)
         with (
-            self.file.open_unbuffered() as handle,
+            self.file.open(**_UNBUFFERED) as handle,
             _opened(self.file, handle, self.coded, metadata) as parquet,
         ):
             if self.row_groups and self.row_groups[-1] >= parquet.num_row_groups:
@@ -96,17 +97,7 @@ def plan_parquet(
 
 
 def _join(pieces: list[ParquetPiece]) -> Piece:
-    parts = [_same_file(list(group)) for _, group in groupby(pieces, key=lambda piece: piece.file)]
-    return parts[0] if len(parts) == 1 else JoinedPiece.of(parts)
-
-
-def _same_file(pieces: list[ParquetPiece]) -> ParquetPiece:
-    return replace(
-        pieces[0],
-        rows=sum(piece.rows or 0 for piece in pieces),
-        nbytes=sum(piece.nbytes for piece in pieces),
-        row_groups=tuple(i for piece in pieces for i in piece.row_groups),
-    )
+    return join_files(pieces, lambda same: {"row_groups": tuple(i for piece in same for i in piece.row_groups)})
 
 
 def _opened(file: File, handle: Any, coded: Sequence[str] = (), metadata: Any = None) -> pq.ParquetFile:
@@ -123,21 +114,17 @@ def _opened(file: File, handle: Any, coded: Sequence[str] = (), metadata: Any = 
 
 @functools.lru_cache(maxsize=32)
 def _metadata(file: File) -> pq.FileMetaData:
-    with file.open_unbuffered() as handle, _opened(file, handle) as parquet:
+    with file.open(**_UNBUFFERED) as handle, _opened(file, handle) as parquet:
         return parquet.metadata
 
 
 def _footer(file: File) -> _Footer:
-    with reading(file, "Parquet"), file.open_unbuffered() as handle, _opened(file, handle) as parquet:
+    with reading(file, "Parquet"), file.open(**_UNBUFFERED) as handle, _opened(file, handle) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
-        schema = _without_index(parquet.schema_arrow)
+        schema = pa.schema([field for field in parquet.schema_arrow if not _PANDAS_INDEX.fullmatch(field.name)])
         check_text(schema)
         return _Footer(schema, rows, _sizes(file, metadata, rows))
-
-
-def _without_index(schema: pa.Schema) -> pa.Schema:
-    return pa.schema([field for field in schema if not _PANDAS_INDEX.fullmatch(field.name)])
 
 
 def _sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[_ColumnSize, ...]:

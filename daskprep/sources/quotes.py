@@ -23,13 +23,8 @@ class _Quotes:
         self._delimiter = ord(delimiter)
         self._quote = None if quote is None else ord(quote)
         self._before = _NEWLINE
-        self._inside = False
+        self.inside = False  # whether the text so far ends in quotes, which opened at `opened_at`
         self.opened_at = 0
-
-    @property
-    def inside(self) -> bool:
-        """Whether the text so far ends in quotes, which opened at `opened_at`."""
-        return self._inside
 
     def follow(self, block: np.ndarray, position: int) -> tuple[np.ndarray, np.ndarray]:
         """Return where in the block the state may change, and whether text is quoted from there on.
@@ -37,14 +32,14 @@ class _Quotes:
         A first entry at -1 holds the state at the beginning. A block must not end amid a run of quotes.
         """
         at, opens = self._odd_runs(block)
-        toggles = np.cumsum(opens) + self._inside
+        toggles = np.cumsum(opens) + self.inside
         restarts = np.maximum.accumulate(np.where(opens, -1, np.arange(len(at))))
         inside = ((toggles - np.where(restarts >= 0, toggles[restarts], 0)) & 1).astype(bool)
-        at, inside = np.concatenate([[-1], at]), np.concatenate([[self._inside], inside])
+        at, inside = np.concatenate([[-1], at]), np.concatenate([[self.inside], inside])
         began = np.flatnonzero(inside[1:] & ~inside[:-1])
         if len(began):
             self.opened_at = position + int(at[began[-1] + 1])
-        self._inside = bool(inside[-1])
+        self.inside = bool(inside[-1])
         if len(block):
             self._before = int(block[-1])
         return at, inside

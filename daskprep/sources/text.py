@@ -60,6 +60,10 @@ class TextFile:
     compression: str | None
 
     @property
+    def is_local(self) -> bool:
+        return self.file.is_local
+
+    @property
     def can_cut(self) -> bool:
         return self.compression is None and self.file.size is not None and _keeps_ascii(self.encoding)
 

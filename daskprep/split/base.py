@@ -26,10 +26,7 @@ of its classes (stratify), 256 KiB at most (datetime). No step holds anything th
 
 from __future__ import annotations
 
-import inspect
-import json
 import math
-import numbers
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
@@ -37,10 +34,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 
 from daskprep.classes import Mask, RowCounts, largest_remainder
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.described import Described
+from daskprep.errors import ColumnError
 from daskprep.permutation import Integers
 
 Assigned = NDArray[np.uint8]
@@ -59,14 +56,13 @@ class PartitionAssignment(Protocol):
         """Return `TRAIN`, `VALIDATION`, `TEST` or `DROPPED` (where `keep` is False) for every row."""
 
 
-class Splitter(BaseEstimator, ABC):
+class Splitter(Described, ABC):
     """What every split shares: parameters, checks, JSON. The module's docstring states the protocol.
 
     `probabilities` are the shares of train, validation and test, or of train and test. Another `seed`, a
     whole number, gives another choice.
     """
 
-    type: ClassVar[str]
     counts_rows: ClassVar[bool] = True
     counts_column: ClassVar[bool] = False
     column: str
@@ -84,14 +80,8 @@ class Splitter(BaseEstimator, ABC):
         return [self.column] if hasattr(self, "column") else []
 
     def validate(self) -> None:
-        """Raise `ConfigError` if the parameters make no sense."""
-        parameters = self._parameters()
-        if not isinstance(parameters.get("column", "x"), str) or not parameters.get("column", "x"):
-            raise self._error("column", "the name of a column", 'Give a string such as "label".')
-        seed = parameters.get("seed", 0)
-        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
-            raise self._error("seed", "a whole number", "Give for instance seed=42.")
-        if "probabilities" in parameters:
+        super().validate()
+        if hasattr(self, "probabilities"):
             self._shares()
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
@@ -102,19 +92,6 @@ class Splitter(BaseEstimator, ABC):
     @abstractmethod
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
         """Return the assignment of each partition; `censuses` are in partition order."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return type and parameters as JSON values."""
-        self.validate()
-        described = {"type": self.type} | self._parameters()
-        return dict(json.loads(json.dumps(described, default=lambda value: value.tolist())))
-
-    def _parameters(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def _error(self, parameter: str, expected: str, remedy: str) -> ConfigError:
-        value = getattr(self, parameter)
-        return ConfigError(f"{type(self).__name__}: {parameter} must be {expected}, not {value!r}. {remedy}")
 
     def _shares(self) -> tuple[float, float, float]:
         try:

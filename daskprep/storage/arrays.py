@@ -168,16 +168,12 @@ def decode_chunk(
         _check_size(output, len(inner), block.nbytes)
         flat(block)[:] = inner
     else:
-        _decompress(inner, block, output)
+        check_header(inner[:HEADER_BYTES], len(inner), block.nbytes, output)
+        try:
+            blosc.decompress(inner, block)
+        except (RuntimeError, ValueError) as error:
+            raise CorruptDatasetError(f'output "{output.name}": a chunk cannot be decompressed: {error}') from error
     return block[(slice(None), *map(slice, output.shape))]
-
-
-def _decompress(inner: memoryview, block: np.ndarray, output: Output) -> None:
-    check_header(inner[:HEADER_BYTES], len(inner), block.nbytes, output)
-    try:
-        blosc.decompress(inner, block)
-    except (RuntimeError, ValueError) as error:
-        raise CorruptDatasetError(f'output "{output.name}": a chunk cannot be decompressed: {error}') from error
 
 
 def check_header(header: Buffer, stored_bytes: int, block_bytes: int, output: Output) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,11 +98,9 @@ class Folder:
         with self.writer(name, durable=durable) as append:
             return sum(map(append, buffers))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Keep others who ask for the same from the folder for a while, on local file systems; the folder is made."""
-        with self.files.locked(self.path, self.url):
-            yield
+        return self.files.locked(self.path, self.url)
 
     def sync(self, names: Iterable[str]) -> None:
         """Let files that were written with ``durable=False`` outlive a loss of power from now on."""
@@ -133,14 +132,9 @@ class Folder:
         """Return the bytes of a file from `start` to `stop`, fewer where it ends before."""
         return self.files.read(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
-    def read_into(self, name: str, start: int, target: memoryview) -> None:
-        """Fill `target` with the bytes of a file from `start` on; EOFError if the file ends before."""
-        with self.opened(name) as read_into:
-            read_into(start, target)
-
     @contextmanager
     def opened(self, name: str) -> Iterator[Callable[[int, memoryview], None]]:
-        """Give what `read_into` does for one file, to be called several times."""
+        """Give a function that fills a target with the bytes of a file from a start on; EOFError if it ends before."""
         with self.files.opened(f"{self.path}/{name}", f"{self.url}/{name}") as fill:
 
             def read_into(start: int, target: memoryview) -> None:
@@ -180,3 +174,16 @@ class Folder:
     def remove_all(self) -> None:
         """Remove the folder and all below it; a folder that is not there is fine."""
         self.files.remove_all(self.path, self.url)
+
+
+class Appended(io.RawIOBase):
+    """A file of what is given to a function."""
+
+    def __init__(self, append: Callable[[Any], int]) -> None:
+        self._append = append
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        return self._append(data)

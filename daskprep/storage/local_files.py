@@ -104,7 +104,9 @@ class LocalFiles:
         def write(view: memoryview) -> None:
             nonlocal written
             written += len(view)
-            _write_all(descriptor, view)
+            # One call writes at most 2 GiB, and less when the disk fills up.
+            while view:
+                view = view[os.write(descriptor, view) :]
 
         with _telling_of_room(target, lambda: written):
             descriptor = _create(temporary)
@@ -429,12 +431,6 @@ def _make_folder(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
     # What is written there later may be durable.
     _sync(folder.parent)
-
-
-def _write_all(descriptor: int, view: memoryview) -> None:
-    # One call writes at most 2 GiB, and less when the disk fills up.
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _sync(path: str | Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -90,7 +91,7 @@ class Manifest:
     def from_bytes(cls, data: Buffer, where: str) -> Manifest:
         """Return what `to_bytes` wrote; of text that differs from it in a byte, CorruptDatasetError naming `where`."""
         body = _unsealed("manifest", data, where)
-        try:
+        with _naming(where):
             manifest = cls(
                 body["version"],
                 Layout.from_dict(body["layout"]),
@@ -102,8 +103,6 @@ class Manifest:
                 raise ValueError(f"the version {manifest.version!r} is no name of a folder")
             _check_rows(manifest.layout, manifest.files)
             _check_origin(manifest.source, manifest.settings)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise _damaged(where, f"{type(error).__name__}: {error}") from error
         return manifest
 
 
@@ -142,22 +141,20 @@ class Receipt:
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
         """Return the receipt that `to_bytes` was called on; CorruptDatasetError if a byte differs."""
         body = _unsealed("receipt", data, where)
-        try:
+        with _naming(where):
             filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
             return cls(_files_from_json(body["files"]), filled)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise _damaged(where, f"{type(error).__name__}: {error}") from error
 
 
 def _sealed(kind: str, body: Mapping[str, Any]) -> bytes:
-    text = _canonical(body)
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
     return b'{"checksum":"%08x","%s":%s}\n' % (crc32c(text), kind.encode(), text)
 
 
 def _unsealed(kind: str, data: Buffer, where: str) -> dict[str, Any]:
     """Return the JSON that `_sealed` was given; an error if it is not the very text that it returns."""
     text = bytes(flat(data))
-    try:
+    with _naming(where):
         body = json.loads(text)[kind]
         written_in = body["format"]
         if type(written_in) is not int or written_in < 1:
@@ -167,15 +164,18 @@ def _unsealed(kind: str, data: Buffer, where: str) -> dict[str, Any]:
                 f"{where} was written in format {written_in}, and this daskprep reads up to {FORMAT}: upgrade it"
             )
         again = _sealed(kind, body)
-    except (KeyError, RecursionError, TypeError, ValueError) as error:
-        raise _damaged(where, f"{type(error).__name__}: {error}") from error
     if again != text:
         raise _damaged(where, "its text does not match its checksum")
     return dict(body)
 
 
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+@contextmanager
+def _naming(where: str) -> Iterator[None]:
+    """Say of what cannot be read which file it is."""
+    try:
+        yield
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise _damaged(where, f"{type(error).__name__}: {error}") from error
 
 
 def _damaged(where: str, problem: str) -> CorruptDatasetError:

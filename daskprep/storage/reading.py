@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,21 +21,7 @@ from daskprep.storage.tables import CELL_TYPE, column_types, decode_table, group
 
 REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
 
-_REMOTE_THREADS = 16
 _FOOTER_BYTES = 1_000_000  # as stored; in memory they take eight times as much
-
-T = TypeVar("T")
-R = TypeVar("R")
-
-
-def in_threads(function: Callable[[T], R], items: Iterable[T], folder: Folder) -> list[R]:
-    """Call a function that reads from `folder` on every item, on threads, and return the results in order."""
-    items = list(items)
-    threads = min((os.cpu_count() or 1) if folder.is_local else _REMOTE_THREADS, len(items))
-    if threads <= 1:
-        return [function(item) for item in items]
-    with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-read") as pool:
-        return list(pool.map(function, items))
 
 
 @dataclass(frozen=True)

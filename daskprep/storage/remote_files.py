@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -14,8 +13,8 @@ import pyarrow as pa
 from daskprep.errors import StorageFullError
 from daskprep.storage.local_files import FULL
 from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
+from daskprep.storage.threads import in_threads
 
-_REMOVING_THREADS = 16
 # Names there hold no folders, and to make one could make a bucket.
 _WITHOUT_FOLDERS = frozenset({"memory", "s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci"})
 
@@ -66,6 +65,15 @@ class RemoteFiles:
         """Return what the file system answers, at the last attempt at the latest."""
         with explained(url, what):
             return tried(ask, self.attempts)
+
+    def _fresh(self, url: str, what: str, ask: Callable[[Any], Any]) -> Any:
+        """Return what the file system answers without the listings that it keeps."""
+
+        def asked() -> Any:
+            self.filesystem.invalidate_cache()
+            return ask(self.filesystem)
+
+        return self._asked(url, what, asked)
 
     @contextmanager
     def writer(self, path: str, url: str, durable: bool) -> Iterator[Callable[[memoryview], None]]:
@@ -140,12 +148,8 @@ class RemoteFiles:
         return pa.py_buffer(self.read(path, url, 0, None))
 
     def size(self, path: str, url: str) -> int | None:
-        def ask() -> Any:
-            self.filesystem.invalidate_cache()
-            return self.filesystem.info(path)
-
         with suppress(FileNotFoundError):
-            info = self._asked(url, "looked up", ask)
+            info = self._fresh(url, "looked up", lambda files: files.info(path))
             return int(info["size"]) if info["type"] == "file" else None
         return None
 
@@ -154,12 +158,8 @@ class RemoteFiles:
             yield found[len(path) :].lstrip("/"), int(info["size"])
 
     def children(self, path: str, url: str) -> list[str]:
-        def ask() -> Any:
-            self.filesystem.invalidate_cache()
-            return self.filesystem.ls(path, detail=False)
-
         with suppress(FileNotFoundError):
-            found = self._asked(url, "listed", ask)
+            found = self._fresh(url, "listed", lambda files: files.ls(path, detail=False))
             # Of a path that is a file, `ls` gives the file.
             return [name.rstrip("/").rpartition("/")[2] for name in found if name.rstrip("/") != path]
         return []
@@ -169,8 +169,8 @@ class RemoteFiles:
             with suppress(FileNotFoundError):
                 tried(lambda: self.filesystem.rm_file(path), self.attempts)
 
-        with explained(url, "removed"), ThreadPoolExecutor(_REMOVING_THREADS) as pool:
-            list(pool.map(remove_one, paths))
+        with explained(url, "removed"):
+            in_threads(remove_one, paths, local=False)
 
     def remove_all(self, path: str, url: str) -> None:
         self.remove(list(self._find(path, url)), url)
@@ -182,13 +182,8 @@ class RemoteFiles:
                 self.filesystem.rmdir(folder)
 
     def _find(self, path: str, url: str) -> dict[str, Any]:
-        def ask() -> dict[str, Any]:
-            self.filesystem.invalidate_cache()
-            found: dict[str, Any] = self.filesystem.find(path, detail=True)
-            return found
-
         with suppress(FileNotFoundError):
-            found = self._asked(url, "listed", ask)
+            found = self._fresh(url, "listed", lambda files: files.find(path, detail=True))
             # Of a path that is a file, `find` gives the file.
             return {name: info for name, info in found.items() if name != path}
         return {}

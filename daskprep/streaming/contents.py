@@ -8,27 +8,27 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
+
+import numpy as np
 
 from daskprep import partitions
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.features import Feature
 from daskprep.features.checking import empty_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
 from daskprep.loader.groups import Group, groups_of
+from daskprep.media.decoding import MediaDecoder
 from daskprep.sources import FileSource, Source
 from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.streaming.encoding import Encoding, encode_partition, own_rows
+from daskprep.streaming.plan import StreamPlan
 from daskprep.writing.placement import SPLITS
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature
-    from daskprep.media.decoding import MediaDecoder
-    from daskprep.streaming.plan import StreamPlan
-    from daskprep.writing.recipe import Recipe
+from daskprep.writing.recipe import Recipe
 
 # Of each row, besides its outputs: its numbers in the split and in the source, and its place in the window.
 _ROW_BYTES = 24
@@ -137,8 +137,8 @@ def digest_of_stream(recipe: Recipe, plan: StreamPlan) -> str:
     for name, data in sorted(state_files(recipe.describe(recipe.learned)).items()):
         digest.update(f"{name} {len(data)} ".encode())
         digest.update(data)
-    digest.update(plan.source_rows.tobytes())
-    digest.update(plan.counts.tobytes())
+    digest.update(np.array(plan.placement.source_rows, np.int64).tobytes())
+    digest.update(plan.placement.counts.tobytes())
     return digest.hexdigest()[:16]
 
 

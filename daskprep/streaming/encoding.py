@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.assignment import Assignment
 from daskprep.errors import CorruptDatasetError
+from daskprep.features import Feature
+from daskprep.features.media import MediaFeature
 from daskprep.features.table import Surroundings, completed_columns, encoded_outputs, read_columns
 from daskprep.media.failures import decode_cells
 from daskprep.permutation import Integers, permute
 from daskprep.storage.arrays import ROW_ID
 from daskprep.writing.carried import Carried, take
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature
-    from daskprep.features.media import MediaFeature
 
 Rows: TypeAlias = Sequence[Carried]
 """One array for each group of outputs."""
@@ -50,39 +48,37 @@ class Encoding:
     groups: Sequence[tuple[str, ...]]
     decodes: bool
 
-    def __call__(self, told: Surroundings, first_row: int, table: pa.Table) -> Rows:
-        """Return the rows of the split; `first_row` is the number that the first row has in the source."""
-        parsed = read_columns({**self.dropping, **self.features}, table)
-        splits, repeats = Assignment(self.dropping, learned=self.learned).assign(told, parsed, table)
-        keep = splits == self.code
-        row_ids = first_row + np.flatnonzero(keep)
-        columns = completed_columns(self.features, self.learned, told, parsed, table)
-        rows: dict[str, Carried] = {ROW_ID.name: row_ids}
-        for name, column in encoded_outputs(self.features, self.learned, columns, keep, carried=True):
-            is_cells = not isinstance(column, np.ndarray)
-            rows[name] = self._decoded(name, column, row_ids) if is_cells and self.decodes else column
-        order = np.repeat(np.arange(len(row_ids)), repeats[keep])
-        as_is = np.array_equal(order, np.arange(len(row_ids)))
-        joined = [_side_by_side([rows.pop(name) for name in names]) for names in self.groups]
-        return joined if as_is else [take(column, order) for column in joined]
 
-    def _decoded(self, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
-        feature = cast("MediaFeature", self.features[name])
-        decoder = feature.decoder(self.learned[name])
-        rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
-        decode_cells(decoder, cells, rows, name, lambda: row_ids)
-        return rows
+def encode_partition(encoding: Encoding, given: tuple[Surroundings, int], table: pa.Table) -> Rows:
+    """Encode the rows of the split, given what a partition must know and the number of its first row."""
+    told, first_row = given
+    parsed = read_columns({**encoding.dropping, **encoding.features}, table)
+    splits, repeats = Assignment(encoding.dropping, learned=encoding.learned).assign(told, parsed, table)
+    keep = splits == encoding.code
+    row_ids = first_row + np.flatnonzero(keep)
+    columns = completed_columns(encoding.features, encoding.learned, told, parsed, table)
+    rows: dict[str, Carried] = {ROW_ID.name: row_ids}
+    for name, column in encoded_outputs(encoding.features, encoding.learned, columns, keep, carried=True):
+        is_cells = not isinstance(column, np.ndarray)
+        rows[name] = _decoded(encoding, name, column, row_ids) if is_cells and encoding.decodes else column
+    order = np.repeat(np.arange(len(row_ids)), repeats[keep])
+    as_is = np.array_equal(order, np.arange(len(row_ids)))
+    joined = [_side_by_side([rows.pop(name) for name in names]) for names in encoding.groups]
+    return joined if as_is else [take(column, order) for column in joined]
+
+
+def _decoded(encoding: Encoding, name: str, cells: pa.StructArray, row_ids: np.ndarray) -> np.ndarray:
+    feature = cast("MediaFeature", encoding.features[name])
+    decoder = feature.decoder(encoding.learned[name])
+    rows = np.empty((len(cells), *decoder.shape), decoder.dtype)
+    decode_cells(decoder, cells, rows, name, lambda: row_ids)
+    return rows
 
 
 def _side_by_side(columns: list[Carried]) -> Carried:
     if len(columns) > 1 or (isinstance(columns[0], np.ndarray) and columns[0].ndim == 1):
         return np.stack(columns, axis=1)
     return columns[0]
-
-
-def encode_partition(encoding: Encoding, told: tuple[Surroundings, int], table: pa.Table) -> Rows:
-    """Encode a partition, given what it must know and the number of its first row."""
-    return encoding(*told, table)
 
 
 @dataclass(frozen=True)

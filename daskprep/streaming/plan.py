@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from daskprep import partitions
 from daskprep.assignment import Assignment
+from daskprep.balance import Balance
 from daskprep.display.words import count, listed
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.features import Feature
 from daskprep.features.surroundings import Rows
 from daskprep.features.table import Surroundings, source_columns
 from daskprep.permutation import Integers
-from daskprep.writing.placement import SPLITS
-
-if TYPE_CHECKING:
-    from daskprep.balance import Balance
-    from daskprep.features import Feature
-    from daskprep.sources import Source
-    from daskprep.split import Splitter
+from daskprep.sources import Source
+from daskprep.split import Splitter
+from daskprep.writing.placement import SPLITS, Placement
 
 _MOST_NAMED = 5
 
@@ -40,29 +35,20 @@ class StreamPlan:
         What must be read to tell which rows these are.
     told : list of Surroundings
         What each partition must know of the others.
-    source_rows : ndarray
-        Rows of each partition in the source.
-    counts : ndarray
-        Rows that each partition gives to each split, repeated ones as often as they are given.
+    placement : Placement
+        Rows of each partition in the source, and those that it gives to each split, repeated ones as often as given.
     """
 
     dropping: Mapping[str, Feature]
     columns: list[str]
     told: list[Surroundings]
-    source_rows: Integers
-    counts: Integers
-
-    @functools.cached_property
-    def first_rows(self) -> Integers:
-        """The number in the source of the first row of each partition."""
-        return np.cumsum(self.source_rows) - self.source_rows
+    placement: Placement
 
     def sizes(self, split: str) -> Integers:
         """Return the rows that each partition gives to a split; ConfigError if no partition gives any."""
-        sizes: Integers = self.counts[:, SPLITS[split]]
+        sizes: Integers = self.placement.counts[:, SPLITS[split]]
         if not sizes.any():
-            totals = dict(zip(SPLITS, self.counts.sum(axis=0).tolist(), strict=True))
-            known = ", ".join(f"{name} ({rows:,})" for name, rows in totals.items() if rows)
+            known = ", ".join(f"{name} ({rows:,})" for name, rows in self.placement.rows.items())
             raise ConfigError(f'split="{split}" has no rows; those with rows are: {known or "none"}')
         return sizes
 
@@ -90,10 +76,9 @@ def plan_stream(
         assignment.dropping,
         source_columns(assignment.dropping, assignment.columns),
         told,
-        np.array([one.rows for one in counted], np.int64),
-        np.array([one.counts for one in counted], np.int64).reshape(-1, len(SPLITS)),
+        Placement.of([one.rows for one in counted], [one.counts for one in counted]),
     )
-    if not (whole := int(plan.source_rows.sum())):
+    if not (whole := sum(plan.placement.source_rows)):
         raise ColumnError("the data has no rows: there is nothing to stream")
     if left_out := sum(one.left_out for one in counted):
         names = listed([f'"{name}"' for name in plan.dropping], _MOST_NAMED)

@@ -6,7 +6,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch.utils.data import get_worker_info
@@ -32,9 +32,7 @@ from daskprep.streaming.plan import plan_stream
 from daskprep.streaming.windows import WindowBlocks
 from daskprep.writing.memory import bytes_of
 from daskprep.writing.placement import SPLITS
-
-if TYPE_CHECKING:
-    from daskprep.writing.recipe import Recipe
+from daskprep.writing.recipe import Recipe
 
 FORMAT = 1
 _MOST_THREADS = 16
@@ -233,7 +231,7 @@ class Stream(BatchIterator):
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
         contents, mover, times = self._contents, Mover(self.device), StreamTimes()
-        told = list(zip(self._plan.told, self._plan.first_rows.tolist(), strict=True))
+        told = list(zip(self._plan.told, self._plan.placement.source_starts[:-1].tolist(), strict=True))
         threads = self.threads or max(2, min(_MOST_THREADS, os.cpu_count() or 1))
         feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
         pipeline = None

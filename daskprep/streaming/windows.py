@@ -16,7 +16,7 @@ import pyarrow as pa
 from daskprep.errors import ConfigError
 from daskprep.features.table import Surroundings
 from daskprep.loader.groups import Group
-from daskprep.loader.media import CellArray, MediaRows
+from daskprep.loader.media import CellArray, MediaRows, by_block
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import StreamTimes
@@ -53,14 +53,9 @@ class _WindowCells:
     def take(self, at: Integers) -> pa.StructArray:
         """Return the cells of some slots, in their order."""
         starts = np.array(sorted(self._pieces), np.int64)
-        pieces = np.searchsorted(starts, at, side="right") - 1
-        order = np.argsort(pieces, kind="stable")
-        found, borders = np.unique(pieces[order], return_index=True)
-        taken = [
-            self._pieces[int(starts[piece])].take(at[chosen] - starts[piece])
-            for piece, chosen in zip(found.tolist(), np.split(order, borders[1:]), strict=True)
-        ]
-        return pa.concat_arrays(taken).take(np.argsort(order))
+        groups = list(by_block(np.searchsorted(starts, at, side="right") - 1))
+        taken = [self._pieces[int(starts[piece])].take(at[chosen] - starts[piece]) for piece, chosen in groups]
+        return pa.concat_arrays(taken).take(np.argsort(np.concatenate([chosen for _, chosen in groups])))
 
 
 class _WindowMedia(MediaRows):

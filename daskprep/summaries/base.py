@@ -77,3 +77,9 @@ def finite_doubles(values: np.ndarray) -> np.ndarray:
         odd = doubles[int(np.argmin(finite))]
         raise ValueError(f"Summaries take finite numbers, not {odd}: make such cells null when parsing.")
     return doubles
+
+
+def same_fields(one: Any, other: object) -> bool:
+    """Tell whether two summaries are of one class and hold the same numbers and texts, in arrays or not."""
+    names = [field.name for field in fields(one)]
+    return type(one) is type(other) and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 from daskprep.summaries.base import Summary
 from daskprep.summaries.distinct_values import DistinctValues
 from daskprep.summaries.lengths import Lengths
 from daskprep.summaries.quantiles import Range
-
-
-@dataclass(frozen=True)
-class NameCounts(Summary):
-    """How many rows there are of each name."""
-
-    rows: dict[str, int] = field(default_factory=dict)
-
-    def __add__(self, other: NameCounts) -> NameCounts:
-        names = sorted(self.rows.keys() | other.rows.keys())
-        return NameCounts({name: self.rows.get(name, 0) + other.rows.get(name, 0) for name in names})
-
-    def __mul__(self, times: int) -> NameCounts:
-        return NameCounts({name: rows * times for name, rows in self.rows.items()} if times else {})
 
 
 @dataclass(frozen=True)
@@ -89,7 +76,7 @@ class ColumnFacts(Summary):
         What lists of text hold.
     images, sounds : int
         Cells that are bytes of a medium, or structs of its bytes or path.
-    others : NameCounts
+    others : Counter
         Cells that no feature reads, by the name of their type.
     """
 
@@ -110,7 +97,7 @@ class ColumnFacts(Summary):
     items: DistinctValues = field(default_factory=DistinctValues)
     images: int = 0
     sounds: int = 0
-    others: NameCounts = field(default_factory=NameCounts)
+    others: Counter[str] = field(default_factory=Counter)
     text: TextFacts = field(default_factory=TextFacts)
     spelled: DistinctValues = field(default_factory=DistinctValues)
     distinct: DistinctValues = field(default_factory=DistinctValues)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.summaries.base import Summary
+from daskprep.summaries.base import Summary, same_fields
 from daskprep.summaries.token_hash import token_hashes
 
 # Of more distinct values those with the smallest hashes are kept: their share of all hashes tells how many there are,
@@ -91,14 +91,7 @@ class DistinctValues(Summary):
             return DistinctValues()
         return DistinctValues(self.hashes, self.counts * times, self.texts, self.total * times)
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, DistinctValues)
-            and np.array_equal(self.hashes, other.hashes)
-            and np.array_equal(self.counts, other.counts)
-            and self.texts.equals(other.texts)
-            and self.total == other.total
-        )
+    __eq__ = same_fields
 
     __hash__ = None  # type: ignore[assignment]
 

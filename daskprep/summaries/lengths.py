@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskprep.summaries.base import Summary
+from daskprep.summaries.base import Summary, same_fields
 from daskprep.summaries.multiset import between, kth, merged, no_integers, tallied
 
 
@@ -63,11 +63,6 @@ class Lengths(Summary):
     def __mul__(self, times: int) -> Lengths:
         return Lengths(self.lengths, self.counts * times) if times else Lengths()
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Lengths)
-            and np.array_equal(self.lengths, other.lengths)
-            and np.array_equal(self.counts, other.counts)
-        )
+    __eq__ = same_fields
 
     __hash__ = None  # type: ignore[assignment]

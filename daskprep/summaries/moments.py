@@ -58,10 +58,6 @@ class Moments(Summary):
             squares += block_squares
         return cls(len(doubles), total, squares)
 
-    def add(self, value: float, times: int) -> Moments:
-        """Return these moments with `value` seen `times` times more."""
-        return self + Moments.of(np.array([value])) * times
-
     def mean(self) -> float:
         """Return the double closest to the mean, or NaN of no values."""
         # Dividing two ints rounds once, to the nearest.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskprep.summaries.base import Summary, finite_doubles
+from daskprep.summaries.base import Summary, finite_doubles, same_fields
 from daskprep.summaries.multiset import between, distinct, kth, merged, no_integers, tallied
 
 DISTINCT_LIMIT = 65_536
@@ -42,10 +42,6 @@ class Range(Summary):
     def empty(self) -> bool:
         """Whether no value was seen."""
         return self.min > self.max
-
-    def add(self, value: float, times: int) -> Range:
-        """Return this range with `value` seen `times` times more."""
-        return self + Range.of(np.array([value])) * times
 
     def __add__(self, other: Range) -> Range:
         return Range(min(self.min, other.min), max(self.max, other.max))
@@ -93,10 +89,6 @@ class Quantiles(Summary):
         """How many values were seen."""
         return int(self.counts.sum())
 
-    def add(self, value: float, times: int) -> Quantiles:
-        """Return these quantiles with `value` seen `times` times more."""
-        return self + Quantiles.of(np.array([value])) * times
-
     def quantile(self, fraction: float) -> float:
         """Return a quantile, linearly interpolated between two values, or NaN of no values."""
         if not len(self.keys):
@@ -118,13 +110,7 @@ class Quantiles(Summary):
         # No values are exact: they would let any other values be.
         return Quantiles(self.keys, self.counts * times, self.exact) if times else Quantiles()
 
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Quantiles)
-            and self.exact == other.exact
-            and np.array_equal(self.keys, other.keys)
-            and np.array_equal(self.counts, other.counts)
-        )
+    __eq__ = same_fields
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import StorageFullError
+from daskprep.storage.local_files import FULL
 from daskprep.summaries.token_hash import token_hashes
 
 # 256 shards of a billion distinct tokens are 4 million tokens each, which fit in memory again.
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 SHARDS = 256
 
 Entries = tuple[pa.Array, np.ndarray]
@@ -68,7 +67,7 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
                 columns = [tokens.slice(start, stop - start), pa.array(counts[start:stop])]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         path.unlink(missing_ok=True)
         raise StorageFullError(

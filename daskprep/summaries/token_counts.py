@@ -72,10 +72,6 @@ class TokenCounts(Summary):
         """How many tokens are in memory, those in several chunks counted several times."""
         return sum(len(counts) for _, counts in self.chunks)
 
-    def add(self, token: str | float, times: int) -> TokenCounts:
-        """Return these counts with `token` seen `times` times more."""
-        return self + TokenCounts.of(pa.array([token], self.token_type), np.array([times]))
-
     def __mul__(self, times: int) -> TokenCounts:
         if not times:
             return TokenCounts(self.token_type)

@@ -7,9 +7,9 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 
-# The multipliers and the increment of the SplitMix64 generator.
-FIRST = np.uint64(0xBF58476D1CE4E5B9)
-SECOND = np.uint64(0x94D049BB133111EB)
+from daskprep.permutation import mix
+
+# The increment of the SplitMix64 generator.
 STEP = np.uint64(0x9E3779B97F4A7C15)
 
 # Tokens of one piece and what is computed from them stay in cache.
@@ -26,7 +26,7 @@ def token_hashes(tokens: pa.Array) -> np.ndarray:
     The array holds strings or values of 64 bits, and no nulls. Different tokens may share a hash.
     """
     if not pa.types.is_string(tokens.type):
-        return _mixed(tokens.to_numpy(zero_copy_only=False).view(np.uint64) + STEP)
+        return mix(tokens.to_numpy(zero_copy_only=False).view(np.uint64) + STEP)
     hashes = np.empty(len(tokens), np.uint64)
     for start in range(0, len(tokens), PIECE_TOKENS):
         piece = tokens.slice(start, PIECE_TOKENS)
@@ -38,7 +38,7 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
     _, offset_buffer, data = tokens.buffers()
     offsets = np.frombuffer(offset_buffer, np.int32, len(tokens) + 1, 4 * tokens.offset).astype(np.int64)
     lengths = np.diff(offsets)
-    hashes = _mixed(lengths.astype(np.uint64) * STEP)
+    hashes = mix(lengths.astype(np.uint64) * STEP)
     if offsets[-1] == offsets[0]:
         return hashes
     text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
@@ -64,17 +64,8 @@ def _fold_words(hashes: np.ndarray, words: np.ndarray, starts: np.ndarray, lengt
     left = lengths - done
     if int(left.min()) > 0:
         word = words[starts + done] & HEADS[np.minimum(left, 8)]
-        hashes[:] = _mixed(hashes ^ word)
+        hashes[:] = mix(hashes ^ word)
         return
     some = np.flatnonzero(left > 0)
     word = words[starts[some] + done] & HEADS[np.minimum(left[some], 8)]
-    hashes[some] = _mixed(hashes[some] ^ word)
-
-
-def _mixed(words: np.ndarray) -> np.ndarray:
-    """Spread every bit of each word over all 64 (a bijection)."""
-    words = (words ^ (words >> np.uint64(30))) * FIRST
-    words ^= words >> np.uint64(27)
-    words *= SECOND
-    words ^= words >> np.uint64(31)
-    return words
+    hashes[some] = mix(hashes[some] ^ word)

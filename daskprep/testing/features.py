@@ -26,7 +26,7 @@ from daskprep.features.parameters import check_fields
 from daskprep.features.surroundings import Rows, ask, survey
 from daskprep.features.table import read_column, summarize_columns
 from daskprep.loader.batches import expansions
-from daskprep.sources import Source, as_source
+from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
 from daskprep.testing.columns import made_up_columns
 
@@ -61,55 +61,27 @@ def check_feature(feature: Feature, column: Any = None) -> None:
     validate(feature)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # advice on columns, which are made up
-        _run("parameters", feature, lambda: _check_parameters(feature))
+        expected = "__init__ to store each parameter untouched and to do nothing else"
+        _run("parameters", feature, expected, lambda: _check_parameters(feature))
         feature = clone(feature).set_params(column=None)
         trial = _Trial(feature, _readable(feature) if column is None else _table(feature, column))
-        for name, check in _CHECKS.items():
-            _run(name, feature, functools.partial(check, trial))
-
-
-_EXPECTED = {
-    "parameters": "__init__ to store each parameter untouched and to do nothing else",
-    "no cells": "every function to cope with a partition of no rows",
-    "encode": "an array with one row for each cell, of a type and shape that follow from what was learned alone",
-    "missing cells": "partitions of missing cells alone to be learned from and encoded, or refused by a DaskprepError",
-    "merge": "the same to be learned in whatever order summaries are merged",
-    "partitions": "the same to be learned and encoded however rows are cut into partitions",
-    "state": "what was learned to be the same after it was written and read as JSON",
-    "decode": "one value for each row, which encodes to the same row again",
-    "expand": "a tensor with one row for each row of a batch, which follows from this row alone",
-    "transformer": "fit to return the transformer and transform to give the columns that get_feature_names_out names",
-}
+        for name, (check, expected) in _CHECKS.items():
+            _run(name, feature, expected, functools.partial(check, trial))
 
 
 class _Found(Exception):  # noqa: N818
     """What was found in place of what was expected."""
 
 
-def _run(name: str, feature: Feature, check: Callable[[], None]) -> None:
+def _run(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
     """Call a check, and say of whatever goes wrong which type and which check it was."""
     try:
         check()
     except Exception as error:
         found = str(error) if isinstance(error, _Found) else f"{type(error).__name__}: {error}"
         raise ContractError(
-            f'{type(feature).__name__} fails the check "{name}", which expects {_EXPECTED[name]}. Found: {found}'
+            f'{type(feature).__name__} fails the check "{name}", which expects {expected}. Found: {found}'
         ) from error
-
-
-class _TablePartitions(Source):
-    """Tables in memory, each of which is a partition."""
-
-    in_memory = True
-
-    def __init__(self, tables: Sequence[pa.Table]) -> None:
-        self.columns = tables[0].column_names
-        self.npartitions = len(tables)
-        self.row_counts = [table.num_rows for table in tables]
-        self._tables = tables
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        return self._tables[partition].select(list(columns))
 
 
 @dataclass(frozen=True)
@@ -138,16 +110,16 @@ class _Trial:
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
     def learn(self, pieces: Sequence[pa.Table]) -> Learned:
-        return learn_source(self.features, _TablePartitions(pieces))[_NAME]
+        return learn_source(self.features, TableSource(pieces))[_NAME]
 
     def summarize(self, pieces: Sequence[pa.Table]) -> list[ColumnSummary]:
-        rows = Rows(_TablePartitions(pieces))
+        rows = Rows(TableSource(pieces))
         question = functools.partial(summarize_columns, self.features)
         summaries = ask(rows, "scan", question, self.features, told=survey(rows, self.features))
         return [one.columns[_NAME] for one in summaries]
 
     def encode(self, pieces: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
-        return encode_source(self.features, {_NAME: learned}, _TablePartitions(pieces))
+        return encode_source(self.features, {_NAME: learned}, TableSource(pieces))
 
     def decode(self, encoded: dict[str, np.ndarray], learned: Learned) -> pa.Array:
         outputs = {output: encoded[_NAME + output] for output in self.feature.outputs}
@@ -297,16 +269,26 @@ def _check_transformer(trial: _Trial) -> None:
         raise _Found(f"an array of shape {shape} for {len(frame)} rows and {len(names)} names of columns")
 
 
-_CHECKS: dict[str, Callable[[_Trial], None]] = {
-    "no cells": _check_no_cells,
-    "encode": _check_encode,
-    "missing cells": _check_missing,
-    "merge": _check_merge,
-    "partitions": _check_partitions,
-    "state": _check_state,
-    "decode": _check_decode,
-    "expand": _check_expand,
-    "transformer": _check_transformer,
+# What each checks, and what it expects.
+_CHECKS: dict[str, tuple[Callable[[_Trial], None], str]] = {
+    "no cells": (_check_no_cells, "every function to cope with a partition of no rows"),
+    "encode": (
+        _check_encode,
+        "an array with one row for each cell, of a type and shape that follow from what was learned alone",
+    ),
+    "missing cells": (
+        _check_missing,
+        "partitions of missing cells alone to be learned from and encoded, or refused by a DaskprepError",
+    ),
+    "merge": (_check_merge, "the same to be learned in whatever order summaries are merged"),
+    "partitions": (_check_partitions, "the same to be learned and encoded however rows are cut into partitions"),
+    "state": (_check_state, "what was learned to be the same after it was written and read as JSON"),
+    "decode": (_check_decode, "one value for each row, which encodes to the same row again"),
+    "expand": (_check_expand, "a tensor with one row for each row of a batch, which follows from this row alone"),
+    "transformer": (
+        _check_transformer,
+        "fit to return the transformer and transform to give the columns that get_feature_names_out names",
+    ),
 }
 
 

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.loader.standing import check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.callables import resolve
 from daskprep.training.manager import Manager
 from daskprep.training.prepared import Prepared, from_first_rank
-from daskprep.training.stages import ROLES, STAGES, Names, default_stages, role_of, roles_in, stage_of
+from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, role_of, stage_of
 
 Ranks = tuple[int | None, int | None]
 
@@ -72,8 +73,7 @@ class DataModule:
         self._given_ranks: Ranks = rank, world_size
         if (rank is None) != (world_size is None):
             raise ConfigError("give both rank and world_size, or neither")
-        if overfit_batches is not None and (type(overfit_batches) is not int or overfit_batches < 1):
-            raise ConfigError(f"overfit_batches={overfit_batches!r}: expected a whole number from 1")
+        check_count("overfit_batches", overfit_batches, 1)
         for place, name, manager in self._all():
             with _naming(place, name):
                 _check_stages(place, manager)
@@ -107,16 +107,14 @@ class DataModule:
     def _by_name(self, role: str) -> dict[str, Manager]:
         """Return what the loaders of a role are made of, in the stage that it was set up for."""
         return (
-            self.managers["train"]
-            if role == "train"
-            else self._in_stage(self._stage_of.get(role, default_stages(role)[0]))
+            self.managers["train"] if role == "train" else self._in_stage(self._stage_of.get(role, STAGES_OF[role][0]))
         )
 
     def _in_stage(self, stage: str) -> dict[str, Manager]:
         """Return what is not for training, and opened in a stage, wherever it stands."""
         found: dict[str, Manager] = {}
         for place, name, manager in self._all():
-            if place == "train" or stage not in (manager.stages or default_stages(place)):
+            if place == "train" or stage not in (manager.stages or STAGES_OF[place]):
                 continue
             if name in found:
                 raise ConfigError(
@@ -149,12 +147,12 @@ class DataModule:
             "fit", "validate", "test" or "predict".
         """
         stage = stage_of(stage)
-        for role in roles_in(stage):
+        for role in ROLES_IN[stage]:
             self._stage_of[role] = stage
             self._opened[role] = {
                 name: self._open(role, name, manager) for name, manager in self._by_name(role).items()
             }
-        if "train" in roles_in(stage) and self._state is not None:
+        if "train" in ROLES_IN[stage] and self._state is not None:
             self._train.load_state_dict(self._state)
             self._state = None
 
@@ -209,7 +207,7 @@ class DataModule:
 
     def _of(self, role: str) -> dict[str, Batches]:
         if role not in self._opened:
-            stages = " or ".join(f'setup("{stage}")' for stage in default_stages(role))
+            stages = " or ".join(f'setup("{stage}")' for stage in STAGES_OF[role])
             raise ConfigError(f'the loaders of "{role}" are not open: call {stages} first')
         return self._opened[role]
 

@@ -5,17 +5,15 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
 from daskprep.training.batches import BatchSource
 from daskprep.training.callables import check_callables
+from daskprep.training.prepared import Prepared
 from daskprep.training.stages import stages_of
-
-if TYPE_CHECKING:
-    from daskprep.training.prepared import Prepared
 
 # Where rows for a role are, if nothing is said; rows to predict are in no split by nature.
 _SPLIT = {"train": "train", "val": "validation", "test": "test"}

@@ -11,6 +11,7 @@ import torch.distributed
 
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError, DaskprepError
+from daskprep.loader.standing import is_distributed
 from daskprep.training.batches import BatchSource
 
 Ranks = tuple[int | None, int | None]
@@ -60,19 +61,18 @@ class Prepared:
 
 def from_first_rank(make: Callable[[], Any]) -> Any:
     """Return what the first rank makes, on all of them if torch.distributed runs; an error there is one everywhere."""
-    distributed = torch.distributed
-    if not (distributed.is_available() and distributed.is_initialized()):
+    if not is_distributed():
         return make()
     sent: list[Any] = [None, None]
     try:
-        if distributed.get_rank() == 0:
+        if torch.distributed.get_rank() == 0:
             sent[0] = make()
     except BaseException as error:
         sent[1] = f"{type(error).__name__}: {error}"
         raise
     finally:
         # Those who wait are told, rather than left waiting.
-        distributed.broadcast_object_list(sent, src=0)
+        torch.distributed.broadcast_object_list(sent, src=0)
     if sent[1] is not None:
         raise DaskprepError(f"the first rank could not prepare the data, as it says, too: {sent[1]}")
     return sent[0]

@@ -12,8 +12,10 @@ STAGES = ("fit", "validate", "test", "predict")
 # Lightning calls a hook `val_dataloader`, its stage "validate", and the look at it before training "sanity_check".
 _ROLE = {"fit": "train", "validate": "val", "validation": "val", "sanity_check": "val"}
 _STAGE = {"train": "fit", "val": "validate", "validation": "validate", "sanity_check": "validate"}
-_ROLES_IN = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
-_STAGES_OF = {"train": ("fit",), "val": ("fit", "validate"), "test": ("test",), "predict": ("predict",)}
+# The roles of the loaders that a stage needs.
+ROLES_IN = {"fit": ("train", "val"), "validate": ("val",), "test": ("test",), "predict": ("predict",)}
+# The stages that a manager is opened for, by where it stands.
+STAGES_OF = {"train": ("fit",), "val": ("fit", "validate"), "test": ("test",), "predict": ("predict",)}
 
 
 def role_of(name: str) -> str:
@@ -29,16 +31,6 @@ def stage_of(name: str) -> str:
 def stages_of(names: str | Iterable[str]) -> tuple[str, ...]:
     """Return the stages that some names stand for."""
     return tuple(dict.fromkeys(stage_of(name) for name in ([names] if isinstance(names, str) else names)))
-
-
-def roles_in(stage: str) -> tuple[str, ...]:
-    """Return the roles of the loaders that a stage needs."""
-    return _ROLES_IN[stage]
-
-
-def default_stages(place: str) -> tuple[str, ...]:
-    """Return the stages that a manager is opened for, by where it stands."""
-    return _STAGES_OF[place]
 
 
 class Names(dict[str, list[str]]):

@@ -12,20 +12,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.permutation import make_key, permute
 from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.storage.files import Folder
+from daskprep.storage.layout import Layout
 from daskprep.writing.carried import HEAPS, Carried, cells_of, concatenated, heaps_of, take
 from daskprep.writing.placement import SPLITS, Placement, Run
 from daskprep.writing.scratch import write_checked
-
-if TYPE_CHECKING:
-    from daskprep.storage.files import Folder
-    from daskprep.storage.layout import Layout
 
 ReadInto = Callable[[int, memoryview], None]
 Outputs = Iterable[tuple[str, Carried]]
@@ -105,7 +102,7 @@ class EncodedRows:
         cells: dict[str, list[Carried]] = {column.name: [] for column in self._cells}
         places = np.empty(len(rows) if self.seed is not None else 0, np.int64)
         at = 0
-        for partition in self._partitions(split, rows):
+        for partition in self.partitions_of(split, part):
             with folder.opened(encoded_name(partition)) as read_into:
                 run = self._run(read_into, split, part, rows, partition)
                 total = int(self.placement.counts[partition].sum())
@@ -155,12 +152,9 @@ class EncodedRows:
 
     def partitions_of(self, split: str, part: int) -> Iterable[int]:
         """Return the partitions that rows of a part come from."""
-        return self._partitions(split, self.layout.part_range(split, part))
-
-    def _partitions(self, split: str, rows: range) -> Iterable[int]:
         if self.seed is not None:
             return np.flatnonzero(self.placement.counts[:, SPLITS[split]]).tolist()
-        return [run.partition for run in self.placement.runs(split, rows)]
+        return [run.partition for run in self.placement.runs(split, self.layout.part_range(split, part))]
 
     def _run(self, read_into: ReadInto, split: str, part: int, rows: range, partition: int) -> Run:
         """Return which rows of a partition's file belong to a part."""

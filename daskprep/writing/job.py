@@ -7,13 +7,14 @@ import functools
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
+from daskprep.features import Feature, Learned
 from daskprep.features.fitting import learn_rows
 from daskprep.features.surroundings import (
     Question,
@@ -37,7 +38,7 @@ from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.media import MediaColumns
-from daskprep.writing.parts import Part, PartWriter, check_same, read_receipts
+from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.passes import Encode, Place, Scan, Scanned, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, WritePlan, choose_layout
@@ -52,9 +53,6 @@ from daskprep.writing.scratch import (
     write_checked,
 )
 from daskprep.writing.versions import commit, digest_of
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature, Learned
 
 # One waits for the disk while another saves what was learned.
 _SAVING_THREADS = 2
@@ -156,29 +154,26 @@ class WriteJob:
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
         """Make damaged files of a committed version again, byte by byte as they were."""
         with _background() as background:
-            self._repair(committed, damaged, background)
+            planned = self._planned(background)
+            plan = planned.plan
+            if plan.layout != committed.layout:
+                raise CorruptDatasetError(
+                    f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
+                    f"{dict(committed.layout.rows)} by split): give the very source, or write anew with overwrite=True"
+                )
+            self._write_fixed(plan, damaged)
+            # What could not be decoded is only known once it was tried again.
+            every = REJECTS in damaged and bool(self.recipe.media)
+            parts = [
+                Part(split, number)
+                for split in plan.layout.rows
+                for number in range(plan.layout.parts(split))
+                if every or not damaged.isdisjoint(plan.layout.part_files(split, number))
+            ]
+            receipts = self._write_rows(planned, parts, background)
+            if REJECTS in damaged:
+                self._write_rejects(plan, receipts)
         self.all_scratch.remove_all()
-
-    def _repair(self, committed: Manifest, damaged: Set[str], background: Executor) -> None:
-        planned = self._planned(background)
-        plan = planned.plan
-        if plan.layout != committed.layout:
-            raise CorruptDatasetError(
-                f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
-                f"{dict(committed.layout.rows)} by split): give the very source, or write anew with overwrite=True"
-            )
-        self._write_fixed(plan, damaged)
-        # What could not be decoded is only known once it was tried again.
-        every = REJECTS in damaged and bool(self.recipe.media)
-        parts = [
-            Part(split, number)
-            for split in plan.layout.rows
-            for number in range(plan.layout.parts(split))
-            if every or not damaged.isdisjoint(plan.layout.part_files(split, number))
-        ]
-        receipts = self._write_rows(planned, parts, background)
-        if REJECTS in damaged:
-            self._write_rejects(plan, receipts)
 
     # -- until it is known what goes where
 
@@ -316,12 +311,9 @@ class WriteJob:
     # -- state
 
     def _save_state(self, learned: Mapping[str, Learned]) -> _Files:
-        entries = {}
-        if self.expected is None:
-            for name, data in state_files(self.recipe.describe(learned)).items():
-                self.version.write(name, data)
-                entries[name] = FileEntry.of(name, data)
-        return entries
+        if self.expected is not None:
+            return {}
+        return {name: self._write_file(name, data) for name, data in state_files(self.recipe.describe(learned)).items()}
 
     def _is_kept(self, name: str, entry: FileEntry) -> bool:
         return self.version.size(name) == entry.bytes and entry.is_of(name, self.version.read(name))
@@ -372,27 +364,18 @@ class WriteJob:
 
     def _write_fixed(self, plan: WritePlan, wanted: Set[str] | None = None) -> _Files:
         """Write the metadata of the arrays, or some of these files."""
-        entries = {}
-        for split in plan.layout.rows:
-            for name, data in plan.layout.fixed_files(split).items():
-                entries[name] = FileEntry.of(name, data)
-                if wanted is None or name in wanted:
-                    self._write_file(name, data, entries[name])
-        return entries
+        fixed = [file for split in plan.layout.rows for file in plan.layout.fixed_files(split).items()]
+        return {name: self._write_file(name, data) for name, data in fixed if wanted is None or name in wanted}
 
     def _write_rejects(self, plan: WritePlan, receipts: Sequence[Receipt]) -> _Files:
         """Write the list of what could not be used: rows that were left out, and media that were filled."""
         filled = [one for receipt in receipts for one in receipt.filled]
         rejecting = [number for number, count in enumerate(plan.rejects) if count]
         [data] = partitions.run("rejects", _apply, RejectsWriter(self.scratch, filled), [rejecting])
-        entry = FileEntry.of(REJECTS, data, sum(plan.rejects) + len(set(filled)))
-        self._write_file(REJECTS, data, entry)
-        return {REJECTS: entry}
+        return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
-    def _write_file(self, name: str, data: Buffer, entry: FileEntry) -> None:
-        if self.expected is not None:
-            check_same(name, entry, self.expected)
-        self.version.write(name, data)
+    def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:
+        return write_file(self.version, name, data, rows, self.expected)
 
 
 def _background() -> Executor:

@@ -8,13 +8,11 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from daskprep.features import Learned
 from daskprep.state import state_from_files
-
-if TYPE_CHECKING:
-    from daskprep.features import Learned
-    from daskprep.storage.files import Folder
+from daskprep.storage.files import Folder
 
 # Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
 # them, so that the lock is held while they are read: those that come meanwhile wait, and need not read them again.

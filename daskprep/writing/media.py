@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
+import pyarrow as pa
 
+from daskprep.features import Feature
+from daskprep.features.media import MediaFeature
+from daskprep.media.decoding import Failure, MediaDecoder
 from daskprep.media.failures import check_failures, decode_cells
+from daskprep.storage.arrays import Output
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from daskprep.features import Feature
-    from daskprep.features.media import MediaFeature
-    from daskprep.media.decoding import Failure, MediaDecoder
-    from daskprep.storage.arrays import Output
-
-
-class Filled(NamedTuple):
-    """A row whose medium could not be decoded, so that a fill value stands for it."""
-
-    row_id: int
-    column: str
-    reason: str
+Filled = tuple[int, str, str]
+"""A row whose medium could not be decoded, so that a fill value stands for it: its number, column and reason."""
 
 
 @dataclass(frozen=True)
@@ -56,4 +48,4 @@ class MediaColumns:
 
 
 def _filled(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:
-    return [Filled(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]
+    return [(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]

@@ -82,7 +82,11 @@ def plan_source(
             "memory= cannot be kept for a Dask frame: how large its partitions are is not known before they are "
             "computed; give the paths of the files, or leave memory out"
         )
-    largest = _largest_partition(source)
+    # As far as can be told before reading.
+    if isinstance(source, PandasSource):
+        largest = source.partition_bytes
+    else:
+        largest = max((piece.nbytes for piece in source.pieces), default=0)
     if largest > allowed:
         remedy = "write it to files"
         if isinstance(source, FileSource):
@@ -90,13 +94,6 @@ def plan_source(
             remedy = f"{cut if source is frame else ''}write the files with smaller row groups"
         raise ceiling.refusal(largest, f"the largest partition has {size(largest)}", remedy)
     return source
-
-
-def _largest_partition(source: Source) -> int:
-    """Return the bytes in memory of the largest partition, as far as can be told before reading."""
-    if isinstance(source, PandasSource):
-        return source.partition_bytes
-    return max((piece.nbytes for piece in source.pieces), default=0)
 
 
 def bytes_of(memory: str | int, option: str = "memory") -> int:

@@ -6,18 +6,17 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage.arrays import ROW_ID, chunk_name, encode_chunk
+from daskprep.storage.checksum import Buffer
+from daskprep.storage.files import Folder
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.carried import Carried, concatenated
 from daskprep.writing.encoded import EncodedRows
 from daskprep.writing.media import Filled, MediaColumns
-
-if TYPE_CHECKING:
-    from daskprep.storage.files import Folder
 
 RECEIPTS = "receipts"
 
@@ -75,14 +74,11 @@ class PartWriter:
         read from scratch.
         """
         pieces = self._read(part) if made is None else self._cut(part, made)
-        files = {}
         filled: list[Filled] = []
-        for name, data, rows in self._files(part, pieces, filled):
-            entry = FileEntry.of(name, data, rows)
-            if self.expected is not None:
-                check_same(name, entry, self.expected)
-            self.version.write(name, data, durable=False)
-            files[name] = entry
+        files = {
+            name: write_file(self.version, name, data, rows, self.expected, durable=False)
+            for name, data, rows in self._files(part, pieces, filled)
+        }
         if self.syncs:
             self.version.sync(files)
         receipt = Receipt(files, filled)
@@ -143,13 +139,24 @@ class PartWriter:
             yield columns
 
 
-def check_same(name: str, entry: FileEntry, expected: Mapping[str, FileEntry]) -> None:
-    """Raise CorruptDatasetError if a file that was made again is not the one that the manifest lists."""
-    if expected.get(name) != entry:
+def write_file(
+    version: Folder,
+    name: str,
+    data: Buffer,
+    rows: int | None,
+    expected: Mapping[str, FileEntry] | None,
+    *,
+    durable: bool = True,
+) -> FileEntry:
+    """Write a file and return its entry; CorruptDatasetError if it is made again and not the one that is expected."""
+    entry = FileEntry.of(name, data, rows)
+    if expected is not None and expected.get(name) != entry:
         raise CorruptDatasetError(
             f"{name} cannot be made again: the source, or other versions of pyarrow and zarr, give other bytes than "
             "those that were written; repair from the very source of the dataset, or write it anew with overwrite=True"
         )
+    version.write(name, data, durable=durable)
+    return entry
 
 
 def read_receipts(version: Folder) -> dict[str, Receipt]:

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.assignment import Assignment
+from daskprep.features import Feature
+from daskprep.features.base import Contract
 from daskprep.features.surroundings import unread
 from daskprep.features.table import (
     Parsed,
@@ -33,18 +35,13 @@ from daskprep.features.table import (
     summarize_columns,
     take_census,
 )
-from daskprep.split import DROPPED
+from daskprep.split import DROPPED, Splitter
+from daskprep.storage.files import Folder
 from daskprep.summaries import FrameSummary
 from daskprep.writing.carried import Carried
 from daskprep.writing.encoded import EncodedRows, Outputs, by_split, encoded_name, save_encoded
-from daskprep.writing.rejects import rejects_of, save_rejects
-from daskprep.writing.scratch import ScannedRows, intact, parsed_name, save_parsed, write_checked
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature
-    from daskprep.features.base import Contract
-    from daskprep.split import Splitter
-    from daskprep.storage.files import Folder
+from daskprep.writing.rejects import rejects_name, rejects_of
+from daskprep.writing.scratch import ScannedRows, intact, parsed_name, read_table, save_parsed, save_table
 
 
 @dataclass(frozen=True)
@@ -99,10 +96,11 @@ class Place:
         rejects = 0
         if (splits == DROPPED).any():
             first = int(self.starts[told.number])
-            rejects = save_rejects(self.scratch, told.number, rejects_of(self.dropping, self.learned, parsed, first))
+            found = rejects_of(self.dropping, self.learned, parsed, first)
+            save_table(self.scratch, rejects_name(told.number), found)
+            rejects = len(found)
         columns = {"split": splits} if told.repeats is None else {"split": splits, "repeats": repeats}
-        with write_checked(self.scratch, placed_name(told.number)) as write:
-            write(_ipc_bytes(pa.table(columns)))
+        save_table(self.scratch, placed_name(told.number), pa.table(columns))
         return rejects
 
 
@@ -150,8 +148,7 @@ class Encode:
         """Return split and repeats of each row."""
         if not self.placed:
             return Assignment({}).assign(told, *unread(self.rows.placement.source_rows[told.number]))
-        data = self.scratch.mapped(placed_name(told.number))
-        table = pa.ipc.open_stream(pa.BufferReader(data)).read_all()
+        table = read_table(self.scratch, placed_name(told.number))
         splits = table["split"].to_numpy()
         repeats = table["repeats"].to_numpy() if "repeats" in table.column_names else np.ones(len(splits), np.int64)
         return splits, repeats
@@ -160,10 +157,3 @@ class Encode:
 def placed_name(partition: int) -> str:
     """Return the name of the file of splits and repeats of a partition."""
     return f"placed-{partition:06d}.arrows"
-
-
-def _ipc_bytes(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return sink.getvalue()

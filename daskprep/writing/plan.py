@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from daskprep.features import Feature, Learned
 from daskprep.features.checking import empty_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.storage.arrays import Compression, Output
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry
 from daskprep.writing.placement import Placement
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature, Learned
 
 CHECKPOINT = "checkpoint.json"
 

@@ -7,23 +7,21 @@ import json
 import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskprep.assignment import Assignment
+from daskprep.balance import Balance
 from daskprep.errors import ConfigError
+from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
 from daskprep.features.surroundings import assigning_columns
 from daskprep.progress import Progress
 from daskprep.sources import FileSource, Source
+from daskprep.split import Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import Compression
 from daskprep.storage.layout import Layout
 from daskprep.writing.versions import digest_of
-
-if TYPE_CHECKING:
-    from daskprep.balance import Balance
-    from daskprep.features import Feature, Learned
-    from daskprep.split import Splitter
 
 # Counts up when the same features and rows give other bytes than before, so that no version is taken for another.
 ENCODING = 1

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from daskprep.features import Feature
 from daskprep.features.base import noun_of
 from daskprep.features.media import MediaFeature
 from daskprep.features.missing import dropped_rows
 from daskprep.features.table import Parsed, naming
+from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
-from daskprep.writing.scratch import write_checked
-
-if TYPE_CHECKING:
-    from daskprep.features import Feature
-    from daskprep.storage.files import Folder
+from daskprep.writing.scratch import read_table
 
 _GROUP_ROWS = 131_072
 _SHOWN_CHARACTERS = 80
@@ -42,8 +40,12 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
             reasons[where] = [f"{_shown(text)} cannot be read as {noun_of(feature)}" for text in texts]
         odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
         values = column.take(pa.array(rows[odd])).to_pylist()
-        why = feature.why_dropped if isinstance(feature, MediaFeature) else _learned_away
-        reasons[odd] = [why(value) for value in values]
+        reasons[odd] = [
+            feature.why_dropped(value)
+            if isinstance(feature, MediaFeature)
+            else f"{_shown(value)} is left out by what was learned"
+            for value in values
+        ]
         found.append((rows, np.full(len(rows), place), name, reasons))
     if not found:
         return REJECTS_SCHEMA.empty_table()
@@ -54,23 +56,9 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
     return pa.table([rows[order] + first_row, names[order], reasons[order]], schema=REJECTS_SCHEMA)
 
 
-def _learned_away(cell: object) -> str:
-    return f"{_shown(cell)} is left out by what was learned"
-
-
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
-
-
-def save_rejects(folder: Folder, partition: int, rejects: pa.Table) -> int:
-    """Keep the rejects of a partition as scratch; return how many there are."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rejects.schema) as stream:
-        stream.write_table(rejects)
-    with write_checked(folder, rejects_name(partition)) as write:
-        write(sink.getvalue())
-    return len(rejects)
 
 
 @dataclass(frozen=True)
@@ -102,8 +90,7 @@ class RejectsWriter:
 
     def _tables(self, partitions: Sequence[int]) -> Iterator[pa.Table]:
         for partition in partitions:
-            data = pa.BufferReader(self.scratch.mapped(rejects_name(partition)))
-            yield pa.ipc.open_stream(data).read_all()
+            yield read_table(self.scratch, rejects_name(partition))
         # A row that is written several times is listed once.
         columns = list(zip(*sorted(set(self.filled)), strict=True)) or [(), (), ()]
         yield pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)

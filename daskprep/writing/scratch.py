@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.features.base import Contract
 from daskprep.features.surroundings import Read, Rows
 from daskprep.features.table import Parsed, UnreadableCells
-from daskprep.sources.base import Piece, Source
+from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.storage.checksum import crc32c
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Contract
-    from daskprep.storage.files import Folder
+from daskprep.storage.files import Appended, Folder
 
 # What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
 # the source that the split or the balance reads.
@@ -30,7 +28,7 @@ def scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
     return [*(_PARSED + name for name in names), *(_SOURCE + column for column in columns)]
 
 
-class ScratchSource(Source):
+class ScratchSource(PieceSource):
     """Partitions that an earlier pass parsed."""
 
     def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
@@ -38,13 +36,6 @@ class ScratchSource(Source):
         self.npartitions = len(rows)
         self.row_counts = list(rows)
         self._pieces = [ScratchPiece(count, 0, folder, parsed_name(i)) for i, count in enumerate(rows)]
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        return self._pieces
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        return self._pieces[partition].read(columns)
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class ScratchPiece(Piece):
         present = [*columns, *(text for text in texts if text in schema.names)]
         options = pa.ipc.IpcReadOptions(included_fields=[schema.get_field_index(name) for name in present])
         table = pa.ipc.open_file(content, options=options).read_all()
-        return table if present else pa.table({"": pa.nulls(self.rows)}).select([])
+        return table if present else rows_alone(self.rows)
 
 
 def parsed_name(partition: int) -> str:
@@ -82,8 +73,7 @@ def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table
         columns[_UNREADABLE + name] = cells.texts.take(pa.array(places, mask=places < 0))
     columns |= {_SOURCE + name: source[name].combine_chunks() for name in source.column_names}
     table = pa.table(columns) if columns else pa.table({"": pa.nulls(parsed.rows)})
-    with write_checked(folder, parsed_name(partition)) as write, pa.ipc.new_file(_Sink(write), table.schema) as file:
-        file.write_table(table)
+    save_table(folder, parsed_name(partition), table, pa.ipc.new_file)
 
 
 def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
@@ -113,16 +103,15 @@ class ScannedRows(Rows):
         return scratch_columns(features, columns)
 
 
-class _Sink:
-    """What pyarrow needs of a file that is only written."""
+def save_table(folder: Folder, name: str, table: pa.Table, new: Any = pa.ipc.new_stream) -> None:
+    """Keep a table as a stream of Arrow, or in the form that `new` begins."""
+    with write_checked(folder, name) as write, new(Appended(write), table.schema) as file:
+        file.write_table(table)
 
-    closed = False
 
-    def __init__(self, write: Any) -> None:
-        self.write = write
-
-    def flush(self) -> None:
-        """Nothing is held back."""
+def read_table(folder: Folder, name: str) -> pa.Table:
+    """Return a table that was kept as a stream."""
+    return pa.ipc.open_stream(pa.BufferReader(folder.mapped(name))).read_all()
 
 
 @contextmanager

@@ -6,17 +6,15 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.state import METADATA
+from daskprep.storage.files import Folder
 from daskprep.storage.layout import CACHE, SPLITS
 from daskprep.storage.manifest import MANIFEST, Manifest, read_manifest
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.parts import RECEIPTS
-
-if TYPE_CHECKING:
-    from daskprep.storage.files import Folder
 
 SCRATCH = "scratch"
 
@@ -50,7 +48,11 @@ def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bo
             raise type(error)(f"{error}; overwrite=True writes the dataset anew") from error
         committed = None
     if committed is None:
-        _check_empty(root)
+        if others := sorted(name for name in root.children() if not _is_ours(root, name)):
+            shown = ", ".join(f'"{name}"' for name in others[:3])
+            raise ConfigError(
+                f"{root.url} is no dataset and holds other files, such as {shown}: give a folder of its own"
+            )
         return digest, None
     name, _, number = committed.version.partition("-")
     if name != digest:
@@ -58,13 +60,6 @@ def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bo
     if repeatable and not overwrite:
         return committed.version, committed
     return f"{digest}-{int(number or 0) + 1}", None
-
-
-def _check_empty(root: Folder) -> None:
-    others = [name for name in root.children() if not _is_ours(root, name)]
-    if others:
-        shown = ", ".join(f'"{name}"' for name in sorted(others)[:3])
-        raise ConfigError(f"{root.url} is no dataset and holds other files, such as {shown}: give a folder of its own")
 
 
 def _is_ours(root: Folder, name: str) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.features import Learned
 from daskprep.features.fitting import located
 from daskprep.progress import Progress
 from daskprep.sources import Source
@@ -19,9 +20,6 @@ from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
 from daskprep.writing.recipe import Options, Recipe, digest_of_write, fingerprint_of
 from daskprep.writing.versions import check_committed, choose_version, clean, tidy
-
-if TYPE_CHECKING:
-    from daskprep.features import Learned
 
 
 class Written(NamedTuple):
@@ -42,8 +40,28 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
             )
     fingerprint = fingerprint_of(source, options)
     digest = digest_of_write(recipe, fingerprint, options)
+    repeatable = fingerprint is not None
     with _opened(root):
-        return _write_version(recipe, source, root, options, fingerprint, digest)
+        name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
+        if committed is not None:
+            tidy(root, committed)
+            return None
+        version = root / name
+        if not repeatable:
+            version.remove_all()
+        with scratch_folder(version, options.scratch) as scratch, Progress(options.progress) as progress:
+            check_folders(version, scratch)
+            if not repeatable:
+                scratch.remove_all()
+            try:
+                learned = WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
+            except (ColumnError, ConfigError, RejectedValueError):
+                # The same would happen again: nothing is worth keeping.
+                scratch.remove_all()
+                if not (version / RECEIPTS).children():
+                    version.remove_all()
+                raise
+        return Written(learned, progress.seconds)
 
 
 def _located(recipe: Recipe, source: Source) -> Recipe:
@@ -61,37 +79,6 @@ def _opened(root: Folder) -> Iterator[None]:
             reason = "it is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
             raise ConfigError(f"{root.url} cannot be a dataset's folder: {reason}; give another path") from error
         yield
-
-
-def _write_version(
-    recipe: Recipe,
-    source: Source,
-    root: Folder,
-    options: Options,
-    fingerprint: Mapping[str, Any] | None,
-    digest: str,
-) -> Written | None:
-    repeatable = fingerprint is not None
-    name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
-    if committed is not None:
-        tidy(root, committed)
-        return None
-    version = root / name
-    if not repeatable:
-        version.remove_all()
-    with scratch_folder(version, options.scratch) as scratch, Progress(options.progress) as progress:
-        check_folders(version, scratch)
-        if not repeatable:
-            scratch.remove_all()
-        try:
-            learned = WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
-        except (ColumnError, ConfigError, RejectedValueError):
-            # The same would happen again: nothing is worth keeping.
-            scratch.remove_all()
-            if not (version / RECEIPTS).children():
-                version.remove_all()
-            raise
-    return Written(learned, progress.seconds)
 
 
 def rewrite(

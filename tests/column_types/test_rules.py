@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess
 from daskprep.column_types.rules import guess_feature
 from daskprep.media.pixels import encode_png
-from daskprep.summaries.column_facts import ColumnFacts, NameCounts, TextFacts
+from daskprep.summaries.column_facts import ColumnFacts, TextFacts
 
 SKIPPED = "skipped"
 
@@ -87,7 +88,7 @@ def test_reasons_say_what_the_column_holds(cells, reason):
 
 
 def test_cells_that_no_feature_reads_are_named_by_their_types():
-    facts = ColumnFacts(5, others=NameCounts({"map": 2, "duration": 3}))
+    facts = ColumnFacts(5, others=Counter({"map": 2, "duration": 3}))
     reason = "holds cells of type duration and map, which no feature reads: convert the column first"
     assert guess_feature("column", facts) == (None, reason)
 

@@ -49,7 +49,7 @@ def test_positions_of_two_pieces_are_those_of_all_rows():
     rows = np.array([[1.0, -5.0], [2.0, 7.0], [9.0, 0.5]])
     for cut in (1, 2):
         both = measure_positions(None, rows[:cut]) + measure_positions(None, rows[cut:])
-        assert (both.rows, both.low, both.high) == (3, -5.0, 9.0)
+        assert (both.rows, both.range.min, both.range.max) == (3, -5.0, 9.0)
         np.testing.assert_allclose(both.means, rows.mean(axis=0))
         np.testing.assert_allclose(both.deviations, rows.std(axis=0))
 
@@ -85,7 +85,7 @@ def test_means_by_position_are_those_of_the_rows(dataset):
     rows = dataset["train"].read("curve")["curve"]
     np.testing.assert_allclose(found.means, rows.mean(axis=0), atol=1e-6)
     np.testing.assert_allclose(found.deviations, rows.std(axis=0), atol=1e-6)
-    assert (found.low, found.high) == (rows.min(), rows.max())
+    assert (found.range.min, found.range.max) == (rows.min(), rows.max())
 
 
 def test_results_do_not_depend_on_how_much_is_read_at_a_time(dataset, monkeypatch):
@@ -128,8 +128,8 @@ def test_never_more_than_a_window_is_read(dataset, monkeypatch):
 def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
     monkeypatch.setattr(Split, "table", None)
     found = gather(list(dataset.splits.values()), columns(dataset, "photo", "noise", "thumb", "bands"))
-    assert [len(found[name]["train"].pictures) for name in ("photo", "thumb")] == [8, 8]
-    assert len(found["noise"]["train"].waves) == len(found["bands"]["train"].heats) == 4
+    assert [len(found[name]["train"][0].pictures) for name in ("photo", "thumb")] == [8, 8]
+    assert len(found["noise"]["train"][0].waves) == len(found["bands"]["train"][0].pictures) == 4
     assert all(list(one) == ["train"] for one in found.values())
 
 

@@ -82,7 +82,7 @@ def test_moments_agree_with_numpy() -> None:
 @given(finite, st.integers(0, 5))
 def test_adding_a_value_is_summarizing_it(value: float, times: int) -> None:
     start = Moments.of(np.array([1.5, -2.0]))
-    assert start.add(value, times) == Moments.of(np.array([1.5, -2.0, *[value] * times]))
+    assert start + Moments.of(np.array([value])) * times == Moments.of(np.array([1.5, -2.0, *[value] * times]))
 
 
 def test_too_few_values_have_no_statistics() -> None:

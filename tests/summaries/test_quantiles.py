@@ -107,8 +107,8 @@ def test_the_limit_of_distinct_values_is_met_by_parts_and_whole_alike() -> None:
 @given(st.lists(finite), finite, st.integers(0, 3))
 def test_adding_a_value_is_summarizing_it(values: list[float], value: float, times: int) -> None:
     together = np.array(values + [value] * times)
-    assert Quantiles.of(np.array(values)).add(value, times) == Quantiles.of(together)
-    assert Range.of(np.array(values)).add(value, times) == Range.of(together)
+    assert Quantiles.of(np.array(values)) + Quantiles.of(np.array([value])) * times == Quantiles.of(together)
+    assert Range.of(np.array(values)) + Range.of(np.array([value])) * times == Range.of(together)
 
 
 def test_range_of_no_values_is_empty_and_changes_nothing() -> None:

@@ -147,7 +147,7 @@ def test_numbers_and_times_rank_by_value(tmp_path: Path, values: pa.Array, first
     summary = TokenCounts.of(values, np.array([1, 1, 1]))
     assert summary.top() == first
     spilled = (summary + summary + TokenCounts.of(values[:1], np.array([5])).bounded(None)).bounded(str(tmp_path))
-    assert spilled.add(values[0].as_py(), 4).ranked(1)[1].tolist() == [11]
+    assert (spilled + TokenCounts.of(values[:1], np.array([4]))).ranked(1)[1].tolist() == [11]
     assert spilled.ranked()[0].to_pylist() == [values[0].as_py(), *sorted(values[1:].to_pylist())]
 
 
@@ -160,12 +160,6 @@ def test_tokens_that_never_occur_are_dropped() -> None:
     summary = TokenCounts.of(pa.array(["a", "b", "c"]), np.array([0, 2, 0]))
     assert summary.entries == 1
     assert as_pairs(summary.ranked()) == [("b", 2)]
-
-
-def test_adding_a_token_counts_it() -> None:
-    summary = counted(["a"]).add("b", 3).add("c", 0)
-    assert as_pairs(summary.ranked()) == [("b", 3), ("a", 1)]
-    assert summary.total == 4
 
 
 def test_merging_compacts_when_there_is_much_to_gain(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,62 @@
+"""Things that are what their parameters say: checked, kept as JSON, and made from it again."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import numbers
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
+
+from sklearn.base import BaseEstimator
+
+from daskprep.errors import ConfigError, did_you_mean
+
+
+class Described(BaseEstimator):
+    """Parameters stored untouched; a `column` is a name, and a `seed` a whole number."""
+
+    type: ClassVar[str]
+
+    def validate(self) -> None:
+        """Raise `ConfigError` if the parameters make no sense."""
+        column, seed = getattr(self, "column", "x"), getattr(self, "seed", 0)
+        if not isinstance(column, str) or not column:
+            raise self._error("column", "the name of a column", 'Give a string such as "label".')
+        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+            raise self._error("seed", "a whole number", "Give for instance seed=42.")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return type and parameters as JSON values."""
+        self.validate()
+        described = {"type": self.type} | self._parameters()
+        return dict(json.loads(json.dumps(described, default=lambda value: value.tolist())))
+
+    def _parameters(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def _error(self, parameter: str, expected: str, remedy: str) -> ConfigError:
+        value = getattr(self, parameter)
+        return ConfigError(f"{type(self).__name__}: {parameter} must be {expected}, not {value!r}. {remedy}")
+
+
+T = TypeVar("T", bound=Described)
+
+
+def from_described(noun: str, types: Mapping[str, type[T]], data: Mapping[str, Any] | None) -> T | None:
+    """Make what `to_dict` described, None of None; unknown names are errors with a suggestion."""
+    if data is None:
+        return None
+    parameters = dict(data)
+    name = parameters.pop("type", None)
+    if name not in types:
+        hint = did_you_mean(name, types)
+        raise ConfigError(f"There is no {noun} of type {name!r}.{hint} The types are {', '.join(types)}.")
+    what, known = f'{noun.capitalize()} "{name}"', inspect.signature(types[name]).parameters
+    for unknown in sorted(parameters.keys() - known.keys()):
+        hint = did_you_mean(unknown, known)
+        raise ConfigError(f'{what} has no parameter "{unknown}".{hint} It has {", ".join(known)}.')
+    try:
+        return types[name](**parameters)
+    except TypeError as error:
+        raise ConfigError(f"{what}: {error}. Give this parameter.") from None
