@@ -228,13 +228,14 @@ def _apply(
     return partitions.arrays(
         source,
         *rows.asked(question, features),
-        _neighbourhood(features, learned, rows),
+        neighbourhood(features, learned, rows),
         like=empty(features, learned),
         rows=source.row_counts,
     )
 
 
-def _neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], rows: Rows) -> partitions.Arguments:
+def neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], rows: Rows) -> partitions.Arguments:
+    """Return what the task of each partition must know of the others to encode its rows."""
     around = {name: feature for name, feature in features.items() if feature.around is not None}
     told = untold(rows.source.npartitions)
     if not around:

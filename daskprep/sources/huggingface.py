@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.sources.arrow_types import narrow_table
+from daskprep.sources.arrow_types import narrow_table, narrow_type
 from daskprep.sources.base import Piece, Source, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
 
@@ -77,6 +77,11 @@ class HuggingFaceSource(Source):
             DatasetPiece(self._dataset, i * self._slice_rows, rows, int(rows * self._row_bytes))
             for i, rows in enumerate(self.row_counts)
         ]
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [(field.name, narrow_type(_stored_type(field.type))) for field in self._dataset.data.schema]
+        return pa.schema(fields)
 
     @property
     def pieces(self) -> Sequence[Piece]:
