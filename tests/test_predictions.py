@@ -454,6 +454,16 @@ def test_multi_hot_rows_as_wide_as_rows_of_ids_are_not_decoded_as_ids():
         prep.decode({"y": hot})
 
 
+def test_batches_with_targets_are_decoded_each_by_itself(sort):
+    rows = frame_of(["red", "blue"])
+    inputs, targets = next(iter(sort.stream(rows, 2, shuffle=False)))
+    assert sort.decode(inputs | {"y": targets})["y"].tolist() == ["red", "blue"]
+    with pytest.raises(ConfigError, match="as a mapping, not tuple: of a batch of inputs and targets, each by itself"):
+        sort.decode((inputs, targets))
+    with pytest.raises(ColumnError, match=r"shape \(rows, 4\), .*; encoded rows are for `decode`"):
+        sort.predictions(targets)
+
+
 def test_decoding_scores_points_to_predictions(sort):
     with pytest.raises(ColumnError, match="`predictions` of a Preprocessor"):
         sort.decode({"y": np.zeros((2, 4), np.float32)})

@@ -197,7 +197,10 @@ def decode_arrays(
 ) -> pd.DataFrame:
     """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
     if not isinstance(arrays, Mapping):
-        raise ConfigError(f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}")
+        raise ConfigError(
+            f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}: of a batch of "
+            "inputs and targets, each by itself"
+        )
     known = {name + output for name, feature in features.items() for output in feature.outputs}
     for key in arrays:
         if key not in known:

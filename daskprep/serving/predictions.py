@@ -71,6 +71,9 @@ class Outcome(ABC):
         Its parameters and what it learned, as the saved JSON has them.
     """
 
+    size: int  # of a row of outputs, where only one is right
+    meaning = ""
+
     def __init__(self, name: str, kind: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         self.name = name
         self.noun = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
@@ -94,15 +97,15 @@ class Outcome(ABC):
         if (shapes := self.expected(array)) is not None:
             raise ColumnError(
                 f'target "{self.name}": outputs of {array.dtype} and shape {array.shape}, and those for {self.noun} '
-                f"are of shape {shapes}"
+                f"are of shape {shapes}" + "; encoded rows are for `decode`" * (array.dtype.kind in "iu")
             )
         step = max(1, _AT_ONCE // max(1, math.prod(array.shape[1:])))
         starts = range(0, max(len(array), 1), step)
         return joined([self.part(array[start : start + step], how, start) for start in starts])
 
-    @abstractmethod
     def expected(self, given: np.ndarray) -> str | None:
         """Return which shapes outputs must have; None if they have one of these."""
+        return None if given.shape[1:] == (self.size,) else f"(rows, {self.size}){self.meaning}"
 
     @abstractmethod
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
@@ -209,12 +212,11 @@ class TrueOrFalse(Labelled):
 class OneOfMany(Labelled):
     """Classes of `Category`."""
 
+    meaning = ", a score for each class of the vocabulary"
+
     def prepare(self) -> None:
         self.labels = np.array(self.learned["idx2str"], object)
-
-    def expected(self, given: np.ndarray) -> str | None:
-        count = len(self.labels)
-        return None if given.shape[1:] == (count,) else f"(rows, {count}), a score for each class of the vocabulary"
+        self.size = len(self.labels)
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
         scores = self.distribution(given, how, first)
@@ -242,23 +244,19 @@ class Numbers(Outcome):
     def prepare(self) -> None:
         self.size = self.learned["vector_size" if "vector_size" in self.learned else "max_timeseries_length"]
 
-    def expected(self, given: np.ndarray) -> str | None:
-        return None if given.shape[1:] == (self.size,) else f"(rows, {self.size})"
-
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        return {"_predictions": given.astype(np.float32).tolist()}
+        return {"_predictions": given.astype(np.float64).tolist()}
 
 
 class SetOfTokens(Outcome):
     """Tokens of `Set`."""
 
+    meaning = ", a score for each token of the vocabulary"
+
     def prepare(self) -> None:
         self.tokens = np.array(self.learned["idx2str"], object)
+        self.size = len(self.tokens)
         self.padding = self.learned["idx2str"].index(self.learned["special_symbols"]["padding"])
-
-    def expected(self, given: np.ndarray) -> str | None:
-        count = len(self.tokens)
-        return None if given.shape[1:] == (count,) else f"(rows, {count}), a score for each token of the vocabulary"
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
         scores = self.chances(given, how, first)
@@ -345,8 +343,8 @@ class Mask(Outcome):
 class Unpredictable(Outcome):
     """What cannot be told of outputs."""
 
-    def expected(self, given: np.ndarray) -> str | None:
-        raise _unpredictable(self)
+    def expected(self, given: np.ndarray) -> None:
+        return None
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
         raise _unpredictable(self)
