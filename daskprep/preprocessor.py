@@ -26,6 +26,7 @@ from daskprep.features.fitting import decode_arrays, encode_source, learn_source
 from daskprep.features.matrix import column_names
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
+from daskprep.predictions import Predicting
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.split import FixedSplit, Splitter, split_from_dict
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 _AUTO: Final = "auto"
 
 
-class Preprocessor(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     """Learn and apply one feature for each column of a frame larger than memory.
 
     Parameters

@@ -25,6 +25,7 @@ DOCUMENTED = {
     "dask",
     "dask.array",
     "dask.callbacks",
+    "dask.dataframe",
     "dask.highlevelgraph",
     "dask.multiprocessing",
     "dask.optimization",

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
+from daskprep.serving.predictions import as_array
 
 
 def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
@@ -55,7 +56,7 @@ def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned)
     """
     limits = {output: Limits(*given) for output, given in feature.limits(learned).items()}
     arrays = {
-        output: _decodable(feature, _as_array(encoded[output]), empty, limits.get(output))
+        output: _decodable(feature, _array_of(encoded[output]), empty, limits.get(output))
         for output, empty in empty_arrays(feature, learned).items()
     }
     rows = {output: len(array) for output, array in arrays.items()}
@@ -81,11 +82,11 @@ def _decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: 
     any_length = limits is not None and limits.any_length
     same_shape = array.ndim == empty.ndim and (any_length or array.shape[1:] == empty.shape[1:])
     if not same_shape or array.dtype.kind not in ("iuf" if empty.dtype.kind == "f" else "iu"):
-        scores = array.dtype.kind == "f" and empty.dtype.kind != "f"
+        scores = array.dtype.kind == "f"
         raise ColumnError(
             f"cannot decode {described(array)}, since rows of {noun_of(feature)} are {_rows_like(empty)}: give rows "
             "as encode and Split.read return them, or batches of a loader with expand=False"
-            + "; of scores, the argmax"
+            + "; of scores, the argmax, or to `predictions` of a Preprocessor what a model gives of its targets"
             * scores
         )
     if empty.dtype.kind == "f" or not array.size or (limits is None and array.dtype == empty.dtype):
@@ -102,12 +103,9 @@ def _decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: 
     return array.astype(empty.dtype, copy=False)
 
 
-def _as_array(given: Any) -> np.ndarray:
-    if hasattr(given, "detach"):  # a tensor, without an import of torch
-        given = given.detach().cpu()
-        given = given.float() if given.is_floating_point() and given.itemsize < 4 else given
+def _array_of(given: Any) -> np.ndarray:
     try:
-        return np.asarray(given)
+        return as_array(given)
     except ValueError as error:  # a ragged list
         raise ColumnError(f"cannot decode {type(given).__name__}: {error}") from error
 

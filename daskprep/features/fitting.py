@@ -197,7 +197,10 @@ def decode_arrays(
 ) -> pd.DataFrame:
     """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
     if not isinstance(arrays, Mapping):
-        raise ConfigError(f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}")
+        raise ConfigError(
+            f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}: of a batch of "
+            "inputs and targets, each by itself"
+        )
     known = {name + output for name, feature in features.items() for output in feature.outputs}
     for key in arrays:
         if key not in known:
@@ -228,13 +231,14 @@ def _apply(
     return partitions.arrays(
         source,
         *rows.asked(question, features),
-        _neighbourhood(features, learned, rows),
+        neighbourhood(features, learned, rows),
         like=empty(features, learned),
         rows=source.row_counts,
     )
 
 
-def _neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], rows: Rows) -> partitions.Arguments:
+def neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], rows: Rows) -> partitions.Arguments:
+    """Return what the task of each partition must know of the others to encode its rows."""
     around = {name: feature for name, feature in features.items() if feature.around is not None}
     told = untold(rows.source.npartitions)
     if not around:

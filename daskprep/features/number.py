@@ -17,6 +17,7 @@ from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Edge, Neighbours, carries, fill_from_neighbours, neighbour_strategy
 from daskprep.features.parameters import NonNegative
+from daskprep.serving.numbers import center_and_scale, original_units
 from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts
 
 Normalization = Literal["zscore", "minmax", "log1p", "iq"]
@@ -167,7 +168,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             values = np.where(outliers, learned.outlier_fill_value, values)
         if self.normalization == "log1p":
             return _to_float32(_log1p(values))
-        center, scale = self._affine(learned)
+        center, scale = center_and_scale(self.normalization, vars(learned))
         if center == 0.0 and scale == 1.0:
             return _to_float32(values)
         if scale == 0.0:
@@ -178,35 +179,10 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return _to_float32(out)
 
     def decode(self, encoded: np.ndarray, learned: LearnedNumber) -> pa.Array:
-        values = np.asarray(encoded, np.float64)
-        if self.normalization == "log1p":
-            return pa.array(np.expm1(values))
-        center, scale = self._affine(learned)
-        if not scale:
-            return pa.array(np.full(len(values), center))
-        # float32 rounds: what was the largest double may come out as a little more.
-        with np.errstate(over="ignore"):
-            decoded = values / scale + center
-        return pa.array(np.clip(decoded, -_LARGEST, _LARGEST, out=decoded, where=np.isfinite(values)))
-
-    def _affine(self, learned: LearnedNumber) -> tuple[float, float]:
-        """Return center and factor; factor 0 for a constant column."""
-        if self.normalization is None or learned.mean is None:
-            return 0.0, 1.0
-        low, center, high = {
-            "zscore": (0.0, learned.mean, learned.std),
-            "minmax": (learned.min, learned.min, learned.max),
-            "iq": (learned.q1, learned.q2, learned.q3),
-        }[self.normalization]
-        assert low is not None
-        assert center is not None
-        assert high is not None
-        spread = high - low
-        # A spread whose inverse is no number, as of 1.7e308 and -1.7e308, is as good as none.
-        return center, 1.0 / spread if np.finfo(np.float64).tiny <= spread < np.inf else 0.0
+        return pa.array(original_units(encoded, self.normalization, vars(learned)))
 
     def advice(self, learned: LearnedNumber) -> str | None:
-        if self.normalization not in (None, "log1p") and learned.mean is not None and not self._affine(learned)[1]:
+        if not center_and_scale(self.normalization, vars(learned))[1]:
             return f'has no spread for normalization "{self.normalization}", so it becomes 0 everywhere'
         return None
 

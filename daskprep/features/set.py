@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep import kernels
-from daskprep.errors import CorruptDatasetError
+from daskprep.errors import ColumnError, CorruptDatasetError
 from daskprep.features.base import Bounds, Invalid, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.missing import Strategy
@@ -203,7 +203,14 @@ class Set(_Tokens):
         return {"": (0, len(learned.vocabulary) - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedSet) -> pa.Array:
-        return decode_lists(np.asarray(encoded), learned)
+        ids = np.asarray(encoded)
+        # What a loader has expanded may be as wide as rows of ids; none of these begins with padding and goes on.
+        if ids.shape[1] == len(learned.vocabulary) and not ids[:, :1].any() and ids.any() and ids.max() == 1:
+            raise ColumnError(
+                "cannot decode multi-hot vectors, which a loader makes of the ids of a set: give batches of one with "
+                "expand=False"
+            )
+        return decode_lists(ids, learned)
 
 
 class Bag(_Tokens):

@@ -2,8 +2,8 @@
 
 from daskprep.partitions.block_arrays import blocks
 from daskprep.partitions.feeding import Asked, Feed, Job, check_apart, open_feed
-from daskprep.partitions.graphs import GraphArgument
-from daskprep.partitions.passes import Arguments, Function, arrays, chained, each, exchanged, fold, run
+from daskprep.partitions.graphs import GraphArgument, labelled
+from daskprep.partitions.passes import Arguments, Function, arrays, chained, each, exchanged, fold, frames, run
 from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, scheduled_on, worker_threads
 
 __all__ = [
@@ -20,8 +20,10 @@ __all__ = [
     "each",
     "exchanged",
     "fold",
+    "frames",
     "is_distributed",
     "is_in_process",
+    "labelled",
     "on_every_worker",
     "open_feed",
     "run",

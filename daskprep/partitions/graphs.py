@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from daskprep.errors import ConfigError
 from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Layer = dict[Any, Any]
 
@@ -30,19 +35,21 @@ def partition_layer(
     arguments: Sequence[Any] | GraphArgument,
     *,
     apart: bool = False,
+    labels: Sequence[str] | None = None,
 ) -> tuple[Layer, list[tuple[str, int]]]:
     """Return the graph of one task for each partition, and the keys of these tasks in order.
 
     With `apart` a Dask frame is read by tasks of its own: shared with later ones, Dask would keep every partition from
-    the first use to the last.
+    the first use to the last. With `labels`, which columns may be, results are frames that take these columns of a Dask
+    frame and its index.
     """
     prefix, state, wanted = unique(name), unique(f"state-{name}"), list(columns)
     layer: Layer = {state: DataNode(state, shared)}
     if source.is_dask:
-        frame = source.frame[wanted]
+        frame = source.frame[list(dict.fromkeys([*wanted, *(labels or ())]))]
         frame = (frame.map_partitions(_same) if apart else frame).optimize()
         layer.update(frame.__dask_graph__())
-        run: Callable[..., Any] = on_frame
+        run: Callable[..., Any] = on_frame if labels is None else functools.partial(_on_labelled, list(labels))
         parts: Sequence[Any] = [TaskRef(key) for key in frame.__dask_keys__()]
     else:
         run, parts = on_piece, source.pieces
@@ -76,6 +83,21 @@ def _same(frame: Any) -> Any:
 def on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
     """Run a function on a partition of a Dask frame."""
     return function(shared, argument, table_from_pandas(frame, columns))
+
+
+def _on_labelled(labels: list[str], *task: Any) -> pd.DataFrame:
+    frame = task[3]
+    return labelled(frame, labels, on_frame(*task))
+
+
+def labelled(frame: pd.DataFrame, labels: Sequence[str], results: pd.DataFrame) -> pd.DataFrame:
+    """Return results, a row for each row of a frame, with the index of the frame and some of its columns in front."""
+    found = results.set_axis(frame.index)
+    for place, name in enumerate(labels):
+        if name in found.columns:
+            raise ConfigError(f'two columns would be named "{name}": rename that of the data')
+        found.insert(place, name, frame[name].array)
+    return found
 
 
 def on_piece(function: Callable[..., Any], shared: Any, argument: Any, piece: Any, columns: list[str]) -> Any:

@@ -8,9 +8,10 @@ on where they are.
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import getitem
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
@@ -18,9 +19,12 @@ import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
 from daskprep.partitions.dask_internals import DataNode, Task, TaskRef
-from daskprep.partitions.graphs import GraphArgument, Layer, partition_layer, references, unique
+from daskprep.partitions.graphs import GraphArgument, Layer, labelled, partition_layer, references, unique
 from daskprep.partitions.schedulers import Advance, compute, on_threads
 from daskprep.sources import Source
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Function = Callable[[Any, Any, pa.Table], Any]
 Arguments = Sequence[Any] | GraphArgument
@@ -191,6 +195,40 @@ def arrays(
         chunks = (counts, *((size,) for size in empty.shape[1:]))
         picked[output] = da.Array(graph, prefix, chunks, meta=empty)
     return picked
+
+
+def frames(
+    source: Source,
+    function: Function,
+    columns: Sequence[str],
+    shared: Any,
+    arguments: Arguments,
+    *,
+    meta: pd.DataFrame,
+    labels: Sequence[str],
+) -> Any:
+    """Return the pandas frames that a function gives as a lazy Dask frame, a partition for each.
+
+    `meta` is such a frame without rows. Those of a Dask frame take its index, and the columns `labels` in front.
+    """
+    import dask.dataframe as dd  # noqa: PLC0415 it takes a second to import
+
+    layer, keys = partition_layer(source, "predict", function, columns, shared, arguments, labels=labels)
+    divisions: Sequence[Any] = (None,) * (source.npartitions + 1)
+    if source.is_dask:
+        divisions, meta = source.frame.divisions, labelled(source.frame._meta, labels, meta)
+    return dd.from_graph(_Unread(layer, keys), meta, divisions, keys, "predict")
+
+
+class _Unread(UserDict[Any, Any]):
+    """A layer that Dask names without a look at its values, which takes long for large models, and fails for some."""
+
+    def __init__(self, layer: Layer, keys: Sequence[Any]) -> None:
+        super().__init__(layer)
+        self._name = keys[0][0]
+
+    def __dask_tokenize__(self) -> str:
+        return str(self._name)
 
 
 def _each_in_memory(

@@ -13,6 +13,7 @@ import numpy as np
 
 from daskprep.errors import ColumnError, CorruptDatasetError, did_you_mean
 from daskprep.serving.base import RowEncoder
+from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
 from daskprep.serving.whole import WholeRows
 
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
@@ -48,6 +49,7 @@ class Encoder:
         targets = state.get("targets", [])
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
+        self._outcomes = {name: outcome(name, state["features"][name]) for name in targets}
 
     def encode(
         self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, expand: bool = False
@@ -72,6 +74,33 @@ class Encoder:
             for output, array in encoder.encode(*columns).items():
                 arrays[name + output] = encoder.expand(array) if expand else array
         return arrays
+
+    def predictions(
+        self,
+        outputs: Any,
+        *,
+        logits: bool = True,
+        threshold: float | Mapping[str, float] = 0.5,
+        top_k: int | None = None,
+        probabilities: bool = False,
+    ) -> dict[str, Column]:
+        """Turn the outputs of a model into labels, tokens and numbers in their own units, by column.
+
+        The columns are those of `Preprocessor.predictions`, and so are the parameters: arrays, or lists where each
+        value is a list.
+
+        Examples
+        --------
+        >>> import json
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> from daskprep.serving import Encoder
+        >>> frame = pd.DataFrame({"size": [1, 2, 3], "sort": ["a", "b", "a"]})
+        >>> prep = dp.Preprocessor({"size": "number", "sort": "category"}, targets="sort").fit(frame)
+        >>> Encoder(prep.to_dict()).predictions([[0, 1, 3]])["sort_predictions"].tolist()
+        ['b']
+        """
+        return predictions_of_all(self._outcomes, outputs, How(logits, threshold, top_k, probabilities))
 
     def _lacking(self, column: str, rows: Sequence[Mapping[str, Any]]) -> ColumnError:
         number, row = next((i, row) for i, row in enumerate(rows) if column not in row)

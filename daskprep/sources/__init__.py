@@ -2,7 +2,14 @@
 
 from daskprep.sources.base import Piece, Source
 from daskprep.sources.file_source import FileSource, read_files
-from daskprep.sources.frames import DaskSource, PandasSource, TableSource, is_frame, table_from_pandas
+from daskprep.sources.frames import (
+    DaskSource,
+    PandasSource,
+    TableSource,
+    is_frame,
+    table_from_pandas,
+    table_to_pandas,
+)
 from daskprep.sources.huggingface import HuggingFaceSource
 from daskprep.sources.opening import as_source
 
@@ -18,4 +25,5 @@ __all__ = [
     "is_frame",
     "read_files",
     "table_from_pandas",
+    "table_to_pandas",
 ]

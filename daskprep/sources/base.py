@@ -93,6 +93,8 @@ class Source(ABC):
         The rows are in this process: partitions are read here and never enter a graph.
     is_dask : bool
         The rows are a Dask frame, `frame`.
+    schema : pyarrow.Schema
+        Of other sources than frames: the type in which each column arrives.
     """
 
     columns: list[str]
@@ -100,6 +102,7 @@ class Source(ABC):
     row_counts: list[int] | None
     in_memory: bool = False
     is_dask: bool = False
+    schema: pa.Schema
 
     @abstractmethod
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
@@ -117,8 +120,8 @@ class Source(ABC):
 
     @property
     def frame(self) -> Any:
-        """Return the Dask frame; only Dask sources have one."""
-        raise TypeError(f"a {type(self).__name__} has no Dask frame; only Dask sources do")
+        """Return the pandas or Dask frame; only sources of frames have one."""
+        raise TypeError(f"a {type(self).__name__} has no frame; only sources of frames do")
 
     def require(self, columns: Iterable[str]) -> None:
         """Raise ColumnError for the first of these columns that cannot be read."""

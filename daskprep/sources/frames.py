@@ -51,6 +51,10 @@ class PandasSource(Source):
             arrays[name] = series_column(part, name, self._kind(series, name), start)
         return _table(arrays, rows)
 
+    @property
+    def frame(self) -> pd.DataFrame:
+        return self._frame
+
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
         """Return some rows, evenly spread."""
         self.require(columns)
@@ -158,6 +162,14 @@ def _no_text(name: Hashable, labels: pd.Index[Any]) -> ColumnError:
 def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
     """Return columns of a pandas frame as an Arrow table; the index is left out."""
     return _table({name: series_column(frame[name], name, first_row=None) for name in columns}, len(frame))
+
+
+def table_to_pandas(table: pa.Table) -> pd.DataFrame:
+    """Return an Arrow table as a frame; its types do not depend on the rows, and numbers stay exact."""
+    plain = [pa.string() if pt.is_dictionary(kind) else kind for kind in table.schema.types]
+    flat = table.cast(pa.schema(zip(table.column_names, plain, strict=True)))
+    frame: pd.DataFrame = flat.to_pandas(types_mapper=lambda kind: None if pt.is_string(kind) else pd.ArrowDtype(kind))
+    return frame
 
 
 def series_column(

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.sources.arrow_types import narrow_table
+from daskprep.sources.arrow_types import narrow_table, narrow_type
 from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.frames import slices
@@ -74,6 +74,11 @@ class HuggingFaceSource(PieceSource):
             DatasetPiece(self._dataset, i * self._slice_rows, count, int(count * self._row_bytes))
             for i, count in enumerate(self.row_counts)
         ]
+
+    @property
+    def schema(self) -> pa.Schema:
+        fields = [(field.name, narrow_type(_stored_type(field.type))) for field in self._dataset.data.schema]
+        return pa.schema(fields)
 
     def __repr__(self) -> str:
         return f"<HuggingFaceSource: {sum(self.row_counts):,} rows, {len(self.columns)} columns>"

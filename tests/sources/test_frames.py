@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import dask
@@ -199,7 +200,7 @@ def test_columns_that_are_not_asked_for_may_have_any_name() -> None:
         as_source(frame, columns=["aa"])
 
 
-def test_dask_frames_are_taken_as_they_are() -> None:
+def test_dask_frames_are_taken_as_they_are(tmp_path: Path) -> None:
     frame = dd.from_pandas(pd.DataFrame({"a": range(10), "b": list("abcdefghij")}), npartitions=3)
     source = as_source(frame)
     assert isinstance(source, DaskSource)
@@ -210,8 +211,11 @@ def test_dask_frames_are_taken_as_they_are() -> None:
     assert [cell for i in range(3) for cell in source.read(i, ["b"])["b"].to_pylist()] == list("abcdefghij")
     with pytest.raises(TypeError, match="no pieces"):
         _ = source.pieces
-    with pytest.raises(TypeError, match="no Dask frame"):
-        _ = as_source(pd.DataFrame({"a": [1]})).frame
+    pandas = pd.DataFrame({"a": [1]})
+    assert as_source(pandas).frame is pandas
+    pandas.to_csv(tmp_path / "a.csv")
+    with pytest.raises(TypeError, match="a FileSource has no frame"):
+        _ = as_source(tmp_path / "a.csv").frame
 
 
 def test_row_of_an_error_in_a_partition_is_said_to_be_one() -> None:

@@ -1,0 +1,313 @@
+"""What models say of the targets of a Preprocessor: outputs to predictions, and frames through a model to both."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from sklearn.utils.validation import check_is_fitted
+
+from daskprep import partitions
+from daskprep.errors import ConfigError
+from daskprep.features.fitting import located, neighbourhood
+from daskprep.features.surroundings import Rows, untold
+from daskprep.features.table import (
+    Parsed,
+    Surroundings,
+    completed_columns,
+    encoded_outputs,
+    read_columns,
+    source_columns,
+)
+from daskprep.media.failures import check_failures
+from daskprep.partitions import labelled
+from daskprep.serving.predictions import Column, How, Outcome, joined, outcome, predictions_of, predictions_of_all
+from daskprep.sources import PandasSource, as_source, table_to_pandas
+
+if TYPE_CHECKING:
+    import torch
+
+    from daskprep.features import Feature, Learned
+    from daskprep.features.media import MediaFeature
+
+Model = Callable[[dict[str, Any]], Any]
+
+# Partitions are encoded on several threads; a model runs on one at a time, since it has one mode for all of them.
+_TURNS = threading.RLock()
+
+
+class Predicting:
+    """The part of a Preprocessor that knows what a model says of its targets."""
+
+    if TYPE_CHECKING:
+        features_: dict[str, Feature]
+        learned_: dict[str, Learned]
+        targets_: tuple[str, ...]
+
+        @property
+        def _inputs(self) -> dict[str, Feature]: ...
+
+    def predictions(
+        self,
+        outputs: Any,
+        *,
+        logits: bool = True,
+        threshold: float | Mapping[str, float] = 0.5,
+        top_k: int | None = None,
+        probabilities: bool = False,
+    ) -> pd.DataFrame:
+        """Turn the outputs of a model into labels, tokens and numbers in their own units, with a row for each row.
+
+        Parameters
+        ----------
+        outputs : array, tensor, list, mapping of these by target, or iterable of batches of them
+            What the model gave for its targets; an array alone where there is one target. An iterator, or a list of
+            arrays or mappings, holds batches, such as those of an epoch.
+        logits : bool
+            Whether outputs for classes are raw scores; False: they are probabilities already.
+        threshold : float, or mapping of target to float
+            The probability from which on a Binary is True, and a token in a Set.
+        top_k : int or None
+            How many classes of a Category are listed, the most probable first.
+        probabilities : bool
+            Whether the probabilities of all classes are given too.
+
+        Returns
+        -------
+        DataFrame
+            For each target ``<target>_predictions``; of classes and tokens also ``<target>_probability``. The page
+            "From outputs to predictions" lists all columns, and the shapes that outputs may have.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> frame = pd.DataFrame({"size": [1, 2, 3], "sort": ["a", "b", "a"]})
+        >>> prep = dp.Preprocessor({"size": "number", "sort": "category"}, targets="sort").fit(frame)
+        >>> prep.predictions([[0, 1, 3], [0, 2, 2]], top_k=2)["sort_predictions_top_k"].tolist()
+        [['b', 'a'], ['a', 'b']]
+        """
+        check_is_fitted(self)
+        how = How(logits, threshold, top_k, probabilities)
+        return _as_frame(predictions_of_all(self._outcomes, outputs, how))
+
+    def predict(
+        self,
+        frame: Any,
+        model: Model,
+        *,
+        batch_size: int = 1024,
+        ids: str | Sequence[str] | None = None,
+        device: Any = None,
+        logits: bool = True,
+        threshold: float | Mapping[str, float] = 0.5,
+        top_k: int | None = None,
+        probabilities: bool = False,
+    ) -> Any:
+        """Encode the rows of a frame, run a model on them batch by batch, and return its predictions.
+
+        Parameters
+        ----------
+        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+            Rows with the columns of the inputs.
+        model : callable
+            Takes a dict of tensors by output, as batches of a loader hold them, and returns a tensor for the one target
+            or a mapping of tensors by target. A torch module runs in evaluation mode and is put back as it was.
+        batch_size : int
+            The most rows that the model is given at a time.
+        ids : str, sequence of str or None
+            Columns that are put in front of the predictions as they are.
+        device : str, torch.device or None
+            Where batches are put; None: where the parameters of the model are.
+        logits, threshold, top_k, probabilities
+            As for `predictions`.
+
+        Returns
+        -------
+        DataFrame
+            The columns of `predictions` with a row for each row, in order. Of a pandas frame it is one of pandas, of
+            Dask frames and files a lazy Dask DataFrame with as many partitions; both have the frame's index.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> frame = pd.DataFrame({"size": [1.0, 2.0, 3.0], "price": [10.0, 20.0, 30.0]})
+        >>> prep = dp.Preprocessor({"size": "number", "price": "number"}, targets="price").fit(frame)
+        >>> prep.predict(pd.DataFrame({"size": [2.0, 4.0]}, index=["a", "b"]), lambda batch: batch["size"])
+           price_predictions
+        a               20.0
+        b               40.0
+        """
+        check_is_fitted(self)
+        how, outcomes = How(logits, threshold, top_k, probabilities), self._outcomes
+        how.check(outcomes)
+        _check_run(self._inputs, model, batch_size)
+        names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
+        source = as_source(frame, columns=source_columns(self._inputs, names))
+        features, rows = located(self._inputs, source, names), Rows(source)
+        learned = {name: self.learned_[name] for name in features}
+        is_frame = source.is_dask or isinstance(source, PandasSource)
+        own = () if is_frame else tuple(names)
+        run = ModelRun(features, learned, model, _device(model, device), outcomes, how, batch_size, own)
+        if not (source.in_memory and any(source.row_counts or ())):
+            run = dataclasses.replace(run, nothing=run.on_missing_cells(source))
+        function, columns, shared = rows.asked(run, features, own)
+        told = neighbourhood(features, learned, rows)
+        if not source.in_memory:
+            assert run.nothing is not None
+            labels = names if is_frame else ()
+            return partitions.frames(source, function, columns, shared, told, meta=run.nothing, labels=labels)
+        found = pd.concat(partitions.each(source, "predict", function, columns, shared, told), ignore_index=True)
+        return labelled(source.frame, names, found) if is_frame else found
+
+    @property
+    def _outcomes(self) -> dict[str, Outcome]:
+        """What turns outputs into predictions, made once for what was learned."""
+        made: tuple[Any, dict[str, Outcome]] | None = self.__dict__.get("_made_outcomes")
+        if made is None or made[0] is not self.learned_:
+            states = {
+                name: {
+                    "type": self.features_[name].kind,
+                    "params": vars(self.features_[name]),
+                    "learned": self.learned_[name].to_dict(),
+                }
+                for name in self.targets_
+            }
+            made = self._made_outcomes = self.learned_, {name: outcome(name, state) for name, state in states.items()}
+        return made[1]
+
+
+@dataclass(frozen=True)
+class ModelRun:
+    """Runs a model on the rows of a partition: a question that `Rows` can ask.
+
+    Attributes
+    ----------
+    features, learned : mapping
+        Those of the inputs.
+    ids : tuple of str
+        Columns of the partition to put in front.
+    nothing : DataFrame or None
+        What a partition without rows gives.
+    """
+
+    features: Mapping[str, Feature]
+    learned: Mapping[str, Any]
+    model: Model
+    device: torch.device
+    outcomes: Mapping[str, Outcome]
+    how: How
+    batch_size: int
+    ids: tuple[str, ...] = ()
+    nothing: pd.DataFrame | None = None
+
+    def __call__(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> pd.DataFrame:
+        """Return the predictions for a partition."""
+        rows = parsed.rows
+        if not rows and self.nothing is not None:
+            return self.nothing
+        columns = completed_columns(self.features, self.learned, told, parsed, table)
+        arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), carried=True))
+        found = _as_frame(joined([self._predicted(arrays, start) for start in range(0, rows, self.batch_size)]))
+        return labelled(table_to_pandas(table.select(self.ids)), self.ids, found) if self.ids else found
+
+    def on_missing_cells(self, source: Any) -> pd.DataFrame:
+        """Return the columns of the predictions, without rows: those for one row of missing cells."""
+        kinds = {name: source.schema.field(name).type for name in self.ids}
+        columns = source_columns(self.features, self.ids)
+        table = pa.table({name: pa.nulls(1, kinds.get(name)) for name in columns})
+        (told,) = untold(1)
+        found: pd.DataFrame = self(told, read_columns(self.features, table), table).iloc[:0]
+        return found
+
+    def _predicted(self, arrays: Mapping[str, Any], start: int) -> dict[str, Column]:
+        """Return the predictions for a batch, of arrays and of cells of media, which are decoded now."""
+        import torch  # noqa: PLC0415 it takes seconds to import
+
+        from daskprep.loader.batches import expansions  # noqa: PLC0415 as above
+
+        expand = expansions(self.features, self.learned, arrays)
+        batch = {}
+        for name, array in arrays.items():
+            part = array[start : start + self.batch_size]
+            rows = len(part)
+            part = part if isinstance(part, np.ndarray) else self._decoded(name, part, start)
+            compact = torch.from_numpy(np.require(part, requirements=["C", "W"])).to(self.device)
+            batch[name] = expand[name](compact) if name in expand else compact
+        with _turn_of(self.model):
+            outputs = self.model(batch)
+        columns = predictions_of(self.outcomes, outputs, self.how)
+        for name, column in columns.items():
+            if len(column) != rows:
+                raise ConfigError(
+                    f'the model gave {len(column):,} rows for "{name}" of a batch of {rows:,}: give one each'
+                )
+        return columns
+
+    def _decoded(self, name: str, cells: pa.StructArray, start: int) -> np.ndarray:
+        feature = cast("MediaFeature", self.features[name])
+        decoder = feature.decoder(self.learned[name])
+        out = np.empty((len(cells), *decoder.shape), decoder.dtype)
+        failures = decoder.decode(cells, out)
+        on_error = "raise" if feature.on_error == "raise" else "fill"  # no row is dropped
+        check_failures(failures, on_error, name, start + np.arange(len(cells)))
+        return out
+
+
+def _check_run(inputs: Mapping[str, Feature], model: object, batch_size: object) -> None:
+    if not inputs:
+        raise ConfigError("Preprocessor: all features are targets, so that there is nothing to predict from")
+    if not callable(model):
+        raise ConfigError(f"model must be a torch module or another callable, not a {type(model).__name__}")
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
+        raise ConfigError(f"batch_size must be a whole number of rows from 1 on, not {batch_size!r}")
+
+
+def _device(model: Model, device: Any) -> torch.device:
+    """Return where batches are put."""
+    import torch  # noqa: PLC0415 it takes seconds to import
+
+    if device is None and isinstance(model, torch.nn.Module):
+        held = next((one for own in (model.parameters(), model.buffers()) for one in own), None)
+        device = None if held is None else held.device
+    try:
+        return torch.device("cpu" if device is None else device)
+    except (RuntimeError, TypeError) as error:
+        raise ConfigError(f"device={device!r} is none of torch: {error}") from error
+
+
+@contextlib.contextmanager
+def _turn_of(model: Model) -> Iterator[None]:
+    """Let a model run alone, to evaluate; its modules are put back in the modes that they had."""
+    import torch  # noqa: PLC0415 as above
+
+    with _TURNS, torch.inference_mode():
+        if not isinstance(model, torch.nn.Module):
+            yield
+            return
+        modes = [(module, module.training) for module in model.modules()]
+        try:
+            model.eval()
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+
+
+def _as_frame(columns: Mapping[str, Column]) -> pd.DataFrame:
+    """Return columns as a frame; the types do not depend on the rows."""
+    return pd.DataFrame({name: _series(column) for name, column in columns.items()})
+
+
+def _series(column: Column) -> pd.Series[Any]:
+    if isinstance(column, list):
+        return pd.Series(column, dtype=object)
+    return pd.Series(column, dtype="str" if column.dtype == object else None)

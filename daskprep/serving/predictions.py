@@ -1,0 +1,475 @@
+"""What the outputs of a model say of its targets: labels, tokens, numbers in their own units, and how sure it is."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
+from daskprep.serving.numbers import original_units
+
+Column: TypeAlias = np.ndarray | list[Any]
+"""One value for each row: an array, or a list where the values are lists or arrays themselves."""
+
+_AT_ONCE = 1 << 22  # numbers that are made probabilities at a time, 32 MiB
+_OUTSIDE = 1e-5  # by which a probability may miss 0 and 1
+_SUM = 0.01  # by which those of a row may miss 1 in all, as sums of 16-bit floats do
+
+
+@dataclass(frozen=True)
+class How:
+    """How outputs become predictions; `Preprocessor.predictions` says what the options do."""
+
+    logits: bool = True
+    threshold: float | Mapping[str, float] = 0.5
+    top_k: int | None = None
+    probabilities: bool = False
+
+    def check(self, outcomes: Mapping[str, Outcome]) -> None:
+        """Raise ConfigError if there are no targets, or an option makes no sense for these."""
+        if not outcomes:
+            raise ConfigError("no feature is a target, so that nothing is predicted: give targets= to Preprocessor")
+        for option in ("logits", "probabilities"):
+            if not isinstance(getattr(self, option), bool):
+                raise ConfigError(f"{option} must be True or False, not {getattr(self, option)!r}")
+        whole = isinstance(self.top_k, int | np.integer) and not isinstance(self.top_k, bool)
+        if self.top_k is not None and not (whole and self.top_k > 0):
+            raise ConfigError(f"top_k must be a whole number of classes from 1 on, or None, not {self.top_k!r}")
+        of_targets = self.threshold if isinstance(self.threshold, Mapping) else {}
+        for name in of_targets:
+            if name not in outcomes:
+                raise _no_target(name, outcomes)
+            if not isinstance(outcomes[name], TrueOrFalse | SetOfTokens):
+                raise ConfigError(
+                    f'threshold: target "{name}" is {outcomes[name].noun}, and thresholds are for binary and set'
+                )
+        for given in of_targets.values() if isinstance(self.threshold, Mapping) else [self.threshold]:
+            if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not 0 <= given <= 1:
+                raise ConfigError(f"threshold must be a probability from 0 to 1, not {given!r}")
+
+    def least(self, target: str) -> float:
+        """Return the probability from which on something is predicted."""
+        return self.threshold.get(target, 0.5) if isinstance(self.threshold, Mapping) else self.threshold
+
+
+class Outcome(ABC):
+    """Turns the outputs for one target into predictions.
+
+    It holds nothing that changes once it is made, so that threads may share it.
+
+    Parameters
+    ----------
+    name, kind : str
+        The target's name and type.
+    params, learned : mapping
+        Its parameters and what it learned, as the saved JSON has them.
+    """
+
+    size: int  # of a row of outputs, where only one is right
+    meaning = ""
+
+    def __init__(self, name: str, kind: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
+        self.name = name
+        self.noun = f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+        self.params = params
+        self.learned = learned
+        self.prepare()
+
+    def prepare(self) -> None:  # noqa: B027 some need nothing
+        """Make of parameters and learned values what `part` uses."""
+
+    def predictions(self, given: Any, how: How) -> dict[str, Column]:
+        """Return columns by their suffix, with a value for each row of the outputs."""
+        try:
+            array = as_array(given)
+        except (ValueError, TypeError, RuntimeError) as error:  # a ragged list
+            raise ColumnError(
+                f'target "{self.name}": no array can be made of a {type(given).__name__}: {error}'
+            ) from error
+        if array.dtype.kind not in "biuf":
+            raise ColumnError(f'target "{self.name}": outputs are {array.dtype}: give numbers')
+        if (shapes := self.expected(array)) is not None:
+            raise ColumnError(
+                f'target "{self.name}": outputs of {array.dtype} and shape {array.shape}, and those for {self.noun} '
+                f"are of shape {shapes}" + "; encoded rows are for `decode`" * (array.dtype.kind in "iu")
+            )
+        step = max(1, _AT_ONCE // max(1, math.prod(array.shape[1:])))
+        starts = range(0, max(len(array), 1), step)
+        return joined([self.part(array[start : start + step], how, start) for start in starts])
+
+    def expected(self, given: np.ndarray) -> str | None:
+        """Return which shapes outputs must have; None if they have one of these."""
+        return None if given.shape[1:] == (self.size,) else f"(rows, {self.size}){self.meaning}"
+
+    @abstractmethod
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        """Return columns by suffix for some rows of the outputs, from the row `first` on."""
+
+    def distribution(self, given: np.ndarray, how: How, first: int) -> np.ndarray:
+        """Return the probabilities of classes, of which one is right, along the last axis."""
+        values = given.astype(np.float64)
+        if how.logits:
+            with np.errstate(invalid="ignore", over="ignore"):  # of infinite scores, which are refused
+                values -= values.max(axis=-1, keepdims=True)
+                np.exp(values, out=values)
+                values /= values.sum(axis=-1, keepdims=True)
+        values = self._sound(values, given, how, first)
+        off = np.abs(values.sum(axis=-1) - 1) > _SUM
+        if not how.logits and off.any():
+            at = tuple(np.argwhere(off)[0])
+            raise ConfigError(
+                f'target "{self.name}": the probabilities of row {first + at[0]:,} add up to {values[at].sum():g}, not '
+                "1: give logits=True for raw scores, or the probabilities of all classes"
+            )
+        return values
+
+    def chances(self, given: np.ndarray, how: How, first: int) -> np.ndarray:
+        """Return the probabilities of things that may each be there or not."""
+        values = given.astype(np.float64)
+        if how.logits:
+            with np.errstate(over="ignore"):
+                values = 1 / (1 + np.exp(-values))
+        return self._sound(values, given, how, first)
+
+    def _sound(self, values: np.ndarray, given: np.ndarray, how: How, first: int) -> np.ndarray:
+        if np.isnan(values).any():
+            row = int(np.argwhere(np.isnan(values))[0][0])
+            odd = given[row][~np.isfinite(given[row])].ravel()[0]
+            raise RejectedValueError(
+                f'target "{self.name}": the outputs of row {first + row:,} hold {odd}, of which no class can be told: '
+                "look for what is not finite in the model or its inputs"
+            )
+        outside = (values < -_OUTSIDE) | (values > 1 + _OUTSIDE)
+        if not how.logits and outside.any():
+            at = tuple(np.argwhere(outside)[0])
+            raise ConfigError(
+                f'target "{self.name}": row {first + at[0]:,} holds {values[at]:g}, which is no probability: give '
+                "logits=True for raw scores"
+            )
+        return np.clip(values, 0, 1, out=values)
+
+    def checked_ids(self, given: np.ndarray, count: int, first: int) -> np.ndarray:
+        """Return ids as they can be indices, or raise RejectedValueError for one that is none of so many."""
+        outside = np.argwhere((given < 0) | (given >= count))
+        if len(outside):
+            at = tuple(outside[0])
+            raise RejectedValueError(
+                f'target "{self.name}": row {first + at[0]:,} holds the id {given[at]}, and there are 0 to {count - 1}'
+            )
+        return given.astype(np.int64)
+
+
+class Labelled(Outcome):
+    """Classes, of which one is right.
+
+    Attributes
+    ----------
+    labels : ndarray
+        Their labels, in the order of their ids.
+    """
+
+    labels: np.ndarray
+
+    def columns(self, scores: np.ndarray, ids: np.ndarray, how: How) -> dict[str, Column]:
+        """Return what is predicted and, if asked for, the probabilities of all: in lists, and in a column for each."""
+        found: dict[str, Column] = {"_predictions": self.labels[ids], "_probability": scores[np.arange(len(ids)), ids]}
+        if not how.probabilities:
+            return found
+        found["_probabilities"] = scores.tolist()
+        for number, label in enumerate(self.labels):
+            if (column := f"_probabilities_{label}") in (*found, "_probabilities_top_k"):
+                raise ConfigError(f'target "{self.name}": a column for class {label!r} would hide another: rename it')
+            found[column] = scores[:, number].copy()
+        return found
+
+
+class TrueOrFalse(Labelled):
+    """Labels of `Binary`."""
+
+    def prepare(self) -> None:
+        self.labels = np.array(self.learned["bool2str"], object)
+
+    def expected(self, given: np.ndarray) -> str | None:
+        right = given.shape[1:] in ((), (1,), (2,)) and given.ndim > 0
+        return None if right else "(rows,) or (rows, 1), the score of True, or (rows, 2), those of False and True"
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        if given.shape[1:] == (2,):
+            both = self.distribution(given, how, first)
+        else:
+            true = self.chances(given.reshape(-1), how, first)
+            both = np.stack([1 - true, true], axis=1)
+        found = (both[:, 1] >= how.least(self.name)).astype(np.intp)
+        return self.columns(both, found, how)
+
+
+class OneOfMany(Labelled):
+    """Classes of `Category`."""
+
+    meaning = ", a score for each class of the vocabulary"
+
+    def prepare(self) -> None:
+        self.labels = np.array(self.learned["idx2str"], object)
+        self.size = len(self.labels)
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        scores = self.distribution(given, how, first)
+        columns = self.columns(scores, scores.argmax(axis=1), how)
+        if how.top_k is not None:
+            best = _best(scores, min(how.top_k, len(self.labels)))
+            columns["_predictions_top_k"] = self.labels[best].tolist()
+            columns["_probabilities_top_k"] = np.take_along_axis(scores, best, axis=1).tolist()
+        return columns
+
+
+class NumberInUnits(Outcome):
+    """Numbers of `Number`."""
+
+    def expected(self, given: np.ndarray) -> str | None:
+        return None if given.ndim == 1 or given.shape[1:] == (1,) else "(rows,) or (rows, 1)"
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        return {"_predictions": original_units(given.reshape(-1), self.params["normalization"], self.learned)}
+
+
+class Numbers(Outcome):
+    """Lists of numbers of `Vector` and `Timeseries`."""
+
+    def prepare(self) -> None:
+        self.size = self.learned["vector_size" if "vector_size" in self.learned else "max_timeseries_length"]
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        return {"_predictions": given.astype(np.float64).tolist()}
+
+
+class SetOfTokens(Outcome):
+    """Tokens of `Set`."""
+
+    meaning = ", a score for each token of the vocabulary"
+
+    def prepare(self) -> None:
+        self.tokens = np.array(self.learned["idx2str"], object)
+        self.size = len(self.tokens)
+        self.padding = self.learned["idx2str"].index(self.learned["special_symbols"]["padding"])
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        scores = self.chances(given, how, first)
+        chosen = scores >= how.least(self.name)
+        chosen[:, self.padding] = False
+        ends = np.cumsum(chosen.sum(axis=1))
+        columns: dict[str, Column] = {
+            "_predictions": _cut(self.tokens[np.nonzero(chosen)[1]], ends),
+            "_probability": _cut(scores[chosen], ends),
+        }
+        return columns | ({"_probabilities": scores.tolist()} if how.probabilities else {})
+
+
+class TextOfTokens(Outcome):
+    """Rows of tokens of `Sequence` and `Text`."""
+
+    def prepare(self) -> None:
+        self.is_both = "word" in self.learned
+        if self.is_both:
+            return
+        tokens = self.learned["idx2str"]
+        ids = {role: tokens.index(symbol) for role, symbol in self.learned["special_symbols"].items()}
+        self.tokens = np.array(tokens, object)
+        self.padding, self.stop = ids.get("padding"), ids.get("stop")
+        self.silent = [ids[role] for role in ("padding", "start", "stop") if role in ids]
+        characters = self.params["tokenizer"] == "characters" or self.params.get("level") == "char"
+        self.joint = "" if characters else " "
+
+    def expected(self, given: np.ndarray) -> str | None:
+        if self.is_both:
+            raise ConfigError(
+                f'target "{self.name}": a text of level "both" has two outputs: make two features of it, one of level '
+                f'"word" and one of level "char", with column="{self.params.get("column") or self.name}"'
+            )
+        are_ids, count = given.ndim == 2 and given.dtype.kind in "iu", len(self.tokens)
+        if are_ids or (given.ndim == 3 and given.shape[2] == count):
+            return None
+        return f"(rows, length), whole numbers that are ids, or (rows, length, {count}), a score for each token"
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        if given.ndim == 2:
+            ids, scores = self.checked_ids(given, len(self.tokens), first), None
+        else:
+            chances = self.distribution(given, how, first)
+            ids, scores = chances.argmax(axis=2), chances.max(axis=2)
+        stops = np.zeros(ids.shape, bool) if self.stop is None else ids == self.stop
+        if self.stop == self.padding:  # on the left it is padding, and stops nothing
+            stops &= np.logical_or.accumulate(ids != self.padding, axis=1)
+        counted = np.cumsum(stops, axis=1) - stops == 0  # up to the first stop, and that too
+        inside = counted & ~np.isin(ids, self.silent)
+        words = _cut(self.tokens[ids[inside]], np.cumsum(inside.sum(axis=1)))
+        columns: dict[str, Column] = {"_predictions": np.array([self.joint.join(row) for row in words], object)}
+        if scores is not None:
+            columns["_probability"] = np.where(counted, scores, 1.0).prod(axis=1)
+            if how.probabilities:
+                columns["_probabilities"] = _cut(scores[counted], np.cumsum(counted.sum(axis=1)))
+        return columns
+
+
+class Mask(Outcome):
+    """Classes of the pixels of masks, which are of `Image`."""
+
+    def prepare(self) -> None:
+        self.classes = len(self.learned.get("class_map") or ())
+
+    def expected(self, given: np.ndarray) -> str | None:
+        if not self.classes:
+            raise _unpredictable(self, ", unless num_classes or infer_image_num_classes says that they are masks")
+        size = (self.learned["height"], self.learned["width"])
+        are_ids = given.dtype.kind in "iu" and given.ndim == 3
+        if (are_ids and given.shape[1:] == size) or given.shape[1:] == (self.classes, *size):
+            return None
+        area = "{}, {}".format(*size)
+        return f"(rows, {self.classes}, {area}), a score for each class, or (rows, {area}), whole numbers of classes"
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        if given.ndim == 3:
+            ids = self.checked_ids(given, self.classes, first)
+        else:
+            ids = self.distribution(np.moveaxis(given, 1, -1), how, first).argmax(axis=-1)
+        return {"_predictions": list(ids.astype(np.uint8))}
+
+
+class Unpredictable(Outcome):
+    """What cannot be told of outputs."""
+
+    def expected(self, given: np.ndarray) -> None:
+        return None
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        raise _unpredictable(self)
+
+
+_OUTCOMES: dict[str, type[Outcome]] = {
+    "binary": TrueOrFalse,
+    "category": OneOfMany,
+    "image": Mask,
+    "number": NumberInUnits,
+    "sequence": TextOfTokens,
+    "set": SetOfTokens,
+    "text": TextOfTokens,
+    "timeseries": Numbers,
+    "vector": Numbers,
+}
+
+
+def outcome(name: str, feature: Mapping[str, Any]) -> Outcome:
+    """Return what turns outputs for a target into predictions, of its type, parameters and learned values."""
+    kind = feature["type"]
+    return _OUTCOMES.get(kind, Unpredictable)(name, kind, feature["params"], feature["learned"])
+
+
+def predictions_of(outcomes: Mapping[str, Outcome], outputs: Any, how: How) -> dict[str, Column]:
+    """Return the columns of predictions, by name, for the outputs of one batch."""
+    how.check(outcomes)
+    given = _by_target(outcomes, outputs)
+    columns: dict[str, Column] = {}
+    rows = {}
+    for name in filter(given.__contains__, outcomes):
+        for suffix, column in outcomes[name].predictions(given[name], how).items():
+            if name + suffix in columns:
+                raise ConfigError(f'two columns of predictions are named "{name}{suffix}": rename a target')
+            columns[name + suffix] = column
+            rows[name] = len(column)
+    if len(set(rows.values())) > 1:
+        raise ConfigError(f"outputs have different numbers of rows: {rows}")
+    return columns
+
+
+def _by_target(outcomes: Mapping[str, Outcome], outputs: Any) -> Mapping[str, Any]:
+    if not isinstance(outputs, Mapping):
+        if len(outcomes) > 1:
+            raise ConfigError(f"give outputs by target, as a mapping, of {len(outcomes)}: {', '.join(outcomes)}")
+        return dict.fromkeys(outcomes, outputs)
+    for name in outputs:
+        if name not in outcomes:
+            raise _no_target(name, outcomes)
+    if not outputs:
+        raise ConfigError(f"outputs are empty: give those of a target, which are {', '.join(outcomes)}")
+    return outputs
+
+
+def predictions_of_all(outcomes: Mapping[str, Outcome], outputs: Any, how: How) -> dict[str, Column]:
+    """Return the columns of predictions for one batch of outputs, or for all that an iterable of them gives."""
+    parts = []
+    for number, batch in enumerate(_batches(outputs)):
+        try:
+            parts.append(predictions_of(outcomes, batch, how))
+        except DaskprepError as error:
+            error.add_note(f"in batch {number:,} of the outputs")
+            raise
+    if not parts:
+        raise ConfigError("there is no batch of outputs: give at least one, which may have no rows")
+    return joined(parts)
+
+
+def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
+    if isinstance(outputs, Mapping) or hasattr(outputs, "detach") or hasattr(outputs, "__array__"):
+        return [outputs]
+    if isinstance(outputs, list | tuple):
+        are_batches = outputs and (isinstance(outputs[0], Mapping) or getattr(outputs[0], "shape", ()))
+        return list(outputs) if are_batches else [outputs]
+    return iter(outputs) if isinstance(outputs, Iterable) else [outputs]
+
+
+def joined(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column]:
+    """Put the columns of several batches one below the other."""
+    for number, part in enumerate(parts):
+        if part.keys() != parts[0].keys():
+            raise ConfigError(
+                f"batch {number:,} of the outputs gives the columns {list(part)}, and the first one {list(parts[0])}: "
+                "give outputs for the same targets, of the same kind, each time"
+            )
+    if len(parts) == 1:
+        return dict(parts[0])
+    return {
+        name: np.concatenate([part[name] for part in parts])
+        if isinstance(column, np.ndarray)
+        else list(itertools.chain.from_iterable(part[name] for part in parts))
+        for name, column in parts[0].items()
+    }
+
+
+def as_array(given: Any) -> np.ndarray:
+    """Return a list or an array as NumPy has it, or a tensor on any device, whatever its precision."""
+    if hasattr(given, "detach"):  # a tensor, without an import of torch
+        given = given.detach().cpu()
+        given = given.float() if given.is_floating_point() and given.itemsize < 4 else given
+    return np.asarray(given)
+
+
+def _best(scores: np.ndarray, count: int) -> np.ndarray:
+    """Return the classes of the largest scores of each row, the first of equal ones first."""
+    left, rows = scores.copy(), np.arange(len(scores))
+    best = np.empty((len(scores), count), np.intp)
+    for place in range(count):  # a sort of thousands of classes takes longer than to look for a few
+        best[:, place] = left.argmax(axis=1)
+        left[rows, best[:, place]] = -1
+    return best
+
+
+def _cut(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
+    """Return a list for each row, of the values of all rows and where each row ends."""
+    values = flat.tolist()
+    return [values[start:end] for start, end in itertools.pairwise([0, *ends.tolist()])]
+
+
+def _no_target(name: object, outcomes: Mapping[str, Outcome]) -> ConfigError:
+    return ConfigError(f'there is no target "{name}".{did_you_mean(name, outcomes)} Targets are: {", ".join(outcomes)}')
+
+
+def _unpredictable(one: Outcome, unless: str = "") -> ConfigError:
+    return ConfigError(
+        f'target "{one.name}": outputs for {one.noun} cannot be turned into predictions{unless}; give those of the '
+        "other targets, as a mapping, and use these as the model gives them"
+    )

@@ -1,0 +1,366 @@
+"""Frames through a model: the same predictions for any source, in order, with a row for every row."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from typing import Any
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueError
+from daskprep.media.pixels import encode_png
+
+ROWS = 90
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "price": rng.lognormal(size=ROWS).round(3),
+            "city": rng.choice(["Rome", "Oslo", "Lima"], ROWS),
+            "review": rng.choice(["Nice one!", "bad", "so so"], ROWS),
+            "tags": rng.choice(["a b", "b", "c"], ROWS),
+            "sold": rng.choice(["yes", "no"], ROWS),
+            "days": rng.integers(1, 60, ROWS),
+            "group": rng.choice(["g", "h"], ROWS),
+            "number": np.arange(ROWS) + 1_000,
+        }
+    )
+    frame.loc[frame.index[::7], ["price", "city"]] = None
+    return frame
+
+
+@pytest.fixture(scope="module")
+def prep(table) -> dp.Preprocessor:
+    features = {
+        "price": dp.Number(missing_value_strategy="ffill"),
+        "city": dp.Category(missing_value_strategy="bfill"),
+        "review": dp.Text(max_sequence_length=4),
+        "tags": "set",
+        "window": dp.Timeseries(column="price", window_size=5, group_by="group", missing_value_strategy="ffill"),
+        "sold": "binary",
+        "days": "number",
+    }
+    return dp.Preprocessor(features, targets=["sold", "days"]).fit(table)
+
+
+class Net(torch.nn.Module):
+    """Weighs all that it is given; in training it would drop half of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = torch.nn.Dropout()
+        self.frozen = torch.nn.BatchNorm1d(1).eval()
+        self.last = torch.nn.LazyLinear(2)
+        self.batches: list[dict[str, torch.Tensor]] = []
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> Any:
+        self.batches.append(batch)
+        parts = [rows.float().reshape(len(rows), -1) for rows in batch.values()]
+        out = self.last(self.drop(torch.cat(parts, 1)))
+        return {"sold": out[:, 0], "days": self.frozen(out[:, 1:])}
+
+
+@pytest.fixture
+def net(table, prep) -> Net:
+    torch.manual_seed(0)
+    model = Net()
+    with torch.no_grad():
+        model(next(iter(prep.stream(table, 8, shuffle=False)))[0])
+    model.batches.clear()
+    model.train()
+    model.frozen.eval()
+    return model
+
+
+@pytest.fixture
+def expected(table, prep, net) -> pd.DataFrame:
+    """Return what a loop over batches of a stream gives."""
+    net.eval()
+    with torch.no_grad():
+        found = prep.predictions(net(inputs) for inputs, _ in prep.stream(table, 16, shuffle=False))
+    net.train()
+    net.frozen.eval()
+    net.batches.clear()
+    return found
+
+
+def check_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+    # Matrix products of other shapes round differently.
+    pd.testing.assert_frame_equal(found.reset_index(drop=True), expected, check_exact=False, rtol=1e-4)
+
+
+def test_a_frame_on_any_backend_is_predicted_as_by_a_stream(as_frame, table, prep, net, expected):
+    frame = as_frame(table.set_index(2 * table["number"].to_numpy()))
+    for batch_size in (7, 1024):
+        found = prep.predict(frame, net, batch_size=batch_size)
+        if isinstance(frame, dd.DataFrame):
+            assert isinstance(found, dd.DataFrame)
+            assert (found.npartitions, found.divisions) == (frame.npartitions, frame.divisions)
+            meta, found = found._meta, found.compute()
+            assert meta.dtypes.to_dict() == found.dtypes.to_dict()
+        assert found.index.tolist() == (2 * table["number"]).tolist()
+        check_same(found, expected)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_files_are_predicted_lazily_partition_by_partition(tmp_path, table, prep, net, expected, suffix):
+    path = tmp_path / f"rows.{suffix}"
+    if suffix == "parquet":
+        table.to_parquet(path, row_group_size=20)
+    elif suffix == "csv":
+        table.to_csv(path, index=False)
+    else:
+        table.to_json(path, orient="records", lines=True)
+    source = dp.read_files(path, partition_bytes=2_000)
+    found = prep.predict(source, net, batch_size=8, ids=["number", "group"])
+    assert len(net.batches) == 1  # for the columns
+    assert found.npartitions == source.npartitions > 1
+    whole = found.compute()
+    assert whole.dtypes.to_dict() == found._meta.dtypes.to_dict()
+    assert whole["number"].astype(int).tolist() == table["number"].tolist()
+    assert whole["group"].tolist() == table["group"].tolist()
+    check_same(whole.drop(columns=["number", "group"]), expected)
+    check_same(prep.predict(str(path), net).compute(), expected)
+
+
+def test_columns_that_name_rows_come_first_as_they_are(as_frame, table, prep, net):
+    frame = table.astype({"group": "category"})
+    frame["time"] = pd.Timestamp("2020-01-01", tz="Europe/Rome") + pd.to_timedelta(frame["number"], unit="h")
+    found = prep.predict(as_frame(frame), net, ids=["time", "group", "city"])
+    found = found.compute() if isinstance(found, dd.DataFrame) else found
+    assert found.columns.tolist()[:4] == ["time", "group", "city", "sold_predictions"]
+    for name in ("time", "group", "city"):
+        assert found[name].tolist()[1:6] == frame[name].tolist()[1:6]
+    assert found["time"].dtype == frame["time"].dtype
+    assert prep.predict(frame, net, ids="number")["number"].tolist() == frame["number"].tolist()
+
+
+def test_ids_of_files_stay_exact_where_cells_are_missing(tmp_path, table, prep, net):
+    large = 2**60 + 1
+    numbers = pd.array([large, None] * (ROWS // 2), "Int64")
+    table.assign(number=numbers).to_parquet(tmp_path / "rows.parquet", row_group_size=10)
+    found = prep.predict(dp.read_files(tmp_path / "rows.parquet", partition_bytes=2_000), net, ids="number").compute()
+    assert found["number"].dropna().tolist() == [large] * (ROWS // 2)
+
+
+def test_datasets_of_hugging_face_are_predicted(tmp_path, table, prep, net, expected):
+    datasets = pytest.importorskip("datasets")
+    datasets.Dataset.from_pandas(table).save_to_disk(tmp_path / "rows")
+    for rows in (datasets.Dataset.from_pandas(table), datasets.load_from_disk(tmp_path / "rows")):
+        found = prep.predict(rows, net, ids="number")
+        found = found.compute() if isinstance(found, dd.DataFrame) else found
+        assert found.pop("number").tolist() == table["number"].tolist()
+        check_same(found, expected)
+
+
+def test_a_frame_without_rows_gives_the_columns(as_frame, table, prep, net):
+    none = prep.predict(as_frame(table.iloc[:0]), net, ids="group", probabilities=True)
+    none = none.compute() if isinstance(none, dd.DataFrame) else none
+    some = prep.predict(table, net, ids="group", probabilities=True)
+    assert len(none) == 0
+    assert none.columns.tolist() == some.columns.tolist()
+    assert none.drop(columns="group").dtypes.to_dict() == some.drop(columns="group").dtypes.to_dict()
+
+
+def test_options_are_those_of_predictions(table, prep, net):
+    found = prep.predict(table, net, threshold={"sold": 0}, probabilities=True)
+    assert (found["sold_predictions"] == "yes").all()
+    np.testing.assert_allclose(found["sold_probabilities_yes"], found["sold_probability"])
+    sure = prep.predict(table, lambda batch: {"sold": torch.ones(len(batch["price"]))}, logits=False)
+    assert (sure["sold_probability"] == 1).all()
+
+
+# -- the model
+
+
+def test_batches_are_those_of_a_loader(table, prep, net):
+    prep.predict(table, net, batch_size=32)
+    batches = [inputs for inputs, _ in prep.stream(table, 32, shuffle=False)]
+    assert len(net.batches) == len(batches) == 3
+    for batch, other in zip(net.batches, batches, strict=True):
+        assert batch.keys() == other.keys()
+        for name, rows in batch.items():
+            assert rows.dtype == other[name].dtype
+            torch.testing.assert_close(rows, other[name])
+
+
+def test_modules_evaluate_and_are_put_back_in_their_modes(table, prep, net):
+    seen = []
+
+    def look(module: torch.nn.Module, _: Any) -> None:
+        seen.append((module.training, torch.is_inference_mode_enabled()))
+
+    net.drop.register_forward_pre_hook(look)
+    modes = {name: module.training for name, module in net.named_modules()}
+    assert set(modes.values()) == {True, False}
+    prep.predict(table, net)
+    prep.predict(dd.from_pandas(table, npartitions=3), net).compute()
+    assert set(seen) == {(False, True)}
+    assert {name: module.training for name, module in net.named_modules()} == modes
+    with pytest.raises(RuntimeError, match="broken"):
+        prep.predict(table, Broken())
+    assert Broken.last.training
+
+
+class Broken(torch.nn.Module):
+    last: Any = None
+
+    def forward(self, batch: Any) -> Any:
+        Broken.last = self
+        raise RuntimeError("broken")
+
+
+def test_a_model_runs_on_one_thread_at_a_time(table, prep):
+    inside = threading.Semaphore(1)
+
+    def model(batch: dict[str, torch.Tensor]) -> Any:
+        assert inside.acquire(blocking=False)
+        try:
+            return {"days": torch.cat([batch["price"]] * 50).reshape(50, -1).T.sum(1)}
+        finally:
+            inside.release()
+
+    with dask.config.set(scheduler="threads", num_workers=4):
+        assert len(prep.predict(dd.from_pandas(table, npartitions=20), model).compute()) == ROWS
+
+
+@pytest.mark.parametrize("buffers", [False, True])
+def test_batches_go_where_the_model_is_or_where_they_are_asked_for(table, prep, buffers):
+    seen = set()
+
+    class Far(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            if buffers:
+                self.register_buffer("mean", torch.zeros(1, device="meta"))
+            else:
+                self.weight = torch.nn.Parameter(torch.zeros(1, device="meta"))
+
+        def forward(self, batch: dict[str, torch.Tensor]) -> Any:
+            seen.update(rows.device.type for rows in batch.values())
+            return {"days": torch.zeros(len(batch["price"]))}
+
+    prep.predict(table, Far())
+    assert seen == {"meta"}
+    prep.predict(table, Far(), device="cpu")
+    assert seen == {"meta", "cpu"}
+    prep.predict(table, lambda batch: {"days": torch.zeros(len(batch["price"]))})
+
+
+def test_one_target_needs_no_mapping_and_outputs_may_be_arrays(table):
+    prep = dp.Preprocessor({"number": dp.Number(normalization=None), "days": "number"}, targets="days").fit(table)
+    learned = prep.learned_["days"]
+    for wrap in (lambda rows: rows[:, None], torch.Tensor.numpy, torch.Tensor.tolist, lambda rows: {"days": rows}):
+        found = prep.predict(table, lambda batch, wrap=wrap: wrap((batch["number"] - learned.mean) / learned.std))
+        np.testing.assert_allclose(found["days_predictions"], table["number"], rtol=1e-6)
+
+
+def test_models_that_dask_cannot_name_need_not_be_named(table, prep):
+    lock = threading.Lock()  # which cannot be pickled, and so not be hashed
+
+    def model(batch: dict[str, torch.Tensor]) -> Any:
+        with lock:
+            return {"days": batch["price"]}
+
+    first, second = (prep.predict(dd.from_pandas(table, npartitions=2), model) for _ in range(2))
+    assert len(first.compute()) == len(second.compute()) == ROWS
+
+
+# -- images
+
+
+def test_images_are_decoded_batch_by_batch(tmp_path, monkeypatch):
+    levels = np.arange(0, 200, 10, np.uint8)
+    names = []
+    for level in levels:
+        names.append(str(tmp_path / f"{level}.png"))
+        (tmp_path / f"{level}.png").write_bytes(encode_png(np.full((2, 2), level, np.uint8)))
+    frame = pd.DataFrame({"photo": [*names, None], "level": [*levels.tolist(), 190]})
+    image = dp.Image(height=2, width=2, num_channels=1, missing_value_strategy="ffill")
+    number = dp.Number(normalization=None)
+    prep = dp.Preprocessor({"photo": image, "level": number}, targets="level").fit(frame)
+    rows = []
+
+    def model(batch: dict[str, torch.Tensor]) -> Any:
+        rows.append(len(batch["photo"]))
+        return 255 * batch["photo"].mean(dim=(1, 2, 3))
+
+    monkeypatch.setattr(type(image), "encode", None)
+    found = prep.predict(frame, model, batch_size=8)
+    np.testing.assert_allclose(found["level_predictions"], frame["level"], rtol=1e-5)
+    assert rows == [8, 8, 5]
+    (tmp_path / "100.png").write_bytes(b"no image")
+    with pytest.raises(MediaError, match='column "photo", row 10: .*100.png'):
+        prep.predict(frame, model, batch_size=8)
+    filling = prep.set_params(photo__on_error="drop")
+    filling.features_["photo"].on_error = "drop"
+    assert len(filling.predict(frame, model, batch_size=8)) == len(frame)
+
+
+# -- what is refused
+
+
+def test_what_cannot_be_run_is_refused(table, prep, net):
+    for options, words in (
+        ({"batch_size": 0}, "batch_size must be a whole number of rows from 1 on, not 0"),
+        ({"batch_size": True}, "batch_size must be"),
+        ({"device": "nowhere"}, "device='nowhere' is none of torch"),
+        ({"threshold": 2}, "threshold must be a probability"),
+        ({"ids": "sold_predictions"}, "two columns would be named"),
+    ):
+        with pytest.raises(ConfigError, match=words):
+            prep.predict(table.assign(sold_predictions=1), net, **options)
+    with pytest.raises(ConfigError, match="model must be a torch module or another callable, not a str"):
+        prep.predict(table, "net.pt")
+    with pytest.raises(ColumnError, match='column "nummer" is not in the data. Did you mean "number"'):
+        prep.predict(table, net, ids="nummer")
+    with pytest.raises(ColumnError, match='"price"'):
+        prep.predict(table.drop(columns="price"), net)
+    with pytest.raises(ConfigError, match="no feature is a target"):
+        dp.Preprocessor({"price": "number"}).fit(table).predict(table, net)
+    with pytest.raises(ConfigError, match="there is nothing to predict from"):
+        dp.Preprocessor({"days": "number"}, targets="days").fit(table).predict(table, net)
+
+
+def test_outputs_of_the_model_that_are_none_are_refused(table, prep):
+    with pytest.raises(
+        ConfigError, match='the model gave 3 rows for "days_predictions" of a batch of 90: give one each'
+    ):
+        prep.predict(table, lambda _: {"days": torch.zeros(3)})
+    with pytest.raises(RejectedValueError, match='target "sold": the outputs of row 0 hold nan'):
+        prep.predict(table, lambda batch: {"sold": torch.full((len(batch["price"]),), torch.nan)})
+    with pytest.raises(ConfigError, match='there is no target "sale"'):
+        prep.predict(dd.from_pandas(table, npartitions=2), lambda _: {"sale": torch.zeros(1)})
+
+
+def test_predictions_need_no_torch_and_importing_daskprep_none():
+    code = (
+        "import sys, daskprep as dp, pandas as pd\n"
+        "prep = dp.Preprocessor({'x': 'number', 'y': 'binary'}, targets='y')\n"
+        "prep.fit(pd.DataFrame({'x': [1, 2], 'y': [True, False]})).predictions([1.0])\n"
+        "assert 'torch' not in sys.modules and 'dask.dataframe' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+# -- last, since the cluster stays until the end
+
+
+@pytest.mark.cluster
+@pytest.mark.filterwarnings("ignore:Sending large graph")
+def test_a_cluster_predicts_the_same(cluster, table, prep, net, expected):
+    del cluster
+    found = prep.predict(dd.from_pandas(table, npartitions=4), net, ids="number").compute()
+    assert found.pop("number").tolist() == table["number"].tolist()
+    check_same(found, expected)
