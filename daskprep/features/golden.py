@@ -30,7 +30,8 @@ def golden_rows(features: Mapping[str, Contract], learned: Mapping[str, Any]) ->
 
 def check_rows(name: str, feature: Contract, learned: Learned, golden: Any) -> None:
     """Raise CorruptDatasetError unless the golden rows of a feature are what it encodes."""
-    check_golden(name, golden, learned.to_state(), lambda cells: _encode(name, feature, learned, cells))
+    saved = {"type": feature.kind, "learned": learned.to_state(), "golden": golden}
+    check_golden(name, saved, lambda cells: _encode(name, feature, learned, cells))
 
 
 def _golden(name: str, feature: Contract, learned: Learned) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy as np
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.serving.base import RowEncoder
 from daskprep.serving.large import with_large
-from daskprep.serving.saved import LIMIT_BYTES, check_golden, parse_state, telling, verified
+from daskprep.serving.saved import LIMIT_BYTES, check_golden, check_learned, parse_state, telling, verified
 
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
 _ENCODERS = {
@@ -39,9 +39,11 @@ class Encoder:
         features = {}
         for name, feature in state["features"].items():
             with telling(f'feature "{name}"'):
+                if feature["type"] in _ENCODERS:
+                    check_learned(feature["learned"])
                 features[name] = _row_encoder(name, feature)
             if "golden" in feature:
-                check_golden(name, feature["golden"], feature["learned"], features[name].encode)
+                check_golden(name, feature, features[name].encode)
         targets = state.get("targets", [])
         if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
             raise CorruptDatasetError(f"targets: {str(targets)[:80]} are no features: the file was altered")

@@ -21,8 +21,20 @@ _SHOWN = 80
 _EXACT = 1 << 53
 # A place is no part of what was learned: whoever moves a folder may name it anew.
 _PLACES = frozenset({"base_dir"})
-# Lengths of rows, by which a file of a few bytes could ask for any amount of memory.
-_LENGTHS = frozenset({"max_sequence_length", "size", "vector_size", "max_timeseries_length"})
+# Lengths of rows, by which a file of a few bytes could ask for any amount of memory, and the types that have them.
+_LENGTHS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
+_LONGEST = 1 << 31
+_SIZED = frozenset({"set", "bag", "sequence", "text", "vector", "timeseries"})
+_LEVELS = ("word", "char")
+_TYPES: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
+    **dict.fromkeys(_LENGTHS, (int,)),
+    **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
+    "idx2str": (list,),
+    "above_zero": (bool,),
+    "fallback_true_label": (str, type(None)),
+}
+_WITHIN = {"str2bool": bool, "special_symbols": str, "idx2str": str}
 _ULPS = 4
 _SPOILT = "it was altered since it was saved: restore the file, or save it again"
 
@@ -72,6 +84,18 @@ def check_format(state: Any) -> None:
             f"this Preprocessor was saved in format {state['format']}, and this daskprep reads up to {FORMAT}: "
             "upgrade it"
         )
+
+
+def check_learned(learned: Mapping[str, Any]) -> None:
+    """Raise TypeError where what rows depend on is of another type than any that is saved."""
+    for key, value in learned.items():
+        fits = key not in _TYPES or type(value) in _TYPES[key]
+        if fits and key in _WITHIN:
+            fits = set(map(type, value if isinstance(value, list) else value.values())) <= {_WITHIN[key]}
+        if not fits or (key in _LENGTHS and not 0 <= value < _LONGEST):
+            raise TypeError(f"{key} is {str(value)[:_SHOWN]}")
+        if key in _LEVELS:
+            check_learned(value)
 
 
 # -- digests
@@ -164,15 +188,15 @@ def _number(value: float) -> str:
 
 
 def check_golden(
-    name: str, golden: Any, learned: Mapping[str, Any], encode: Callable[[Sequence[Any]], Mapping[str, np.ndarray]]
+    name: str, feature: Mapping[str, Any], encode: Callable[[Sequence[Any]], Mapping[str, np.ndarray]]
 ) -> None:
     """Raise CorruptDatasetError unless cells become the rows that they became when they were saved."""
     with telling(f'the golden rows of feature "{name}"'):
-        cells, arrays = golden["cells"], golden["arrays"]
+        cells, arrays = feature["golden"]["cells"], feature["golden"]["arrays"]
         if not cells:
             return
         longest = max(max(_width(row) for row in one["rows"]) for one in arrays.values())
-        if any(length > longest for length in _lengths(learned)):
+        if feature["type"] in _SIZED and any(length > longest for length in _lengths(feature["learned"])):
             raise CorruptDatasetError(f'feature "{name}": its rows are longer than those it was saved with; {_SPOILT}')
         try:
             found = encode([None if cell is None else str(cell) for cell in cells])
@@ -192,7 +216,7 @@ def _width(row: Any) -> int:
 
 def _lengths(learned: Mapping[str, Any]) -> Iterator[int]:
     for key, value in learned.items():
-        if isinstance(value, Mapping) and key in ("word", "char"):
+        if isinstance(value, Mapping) and key in _LEVELS:
             yield from _lengths(value)
         elif key in _LENGTHS:
             yield value
