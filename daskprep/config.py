@@ -17,8 +17,8 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
+from daskprep.serving.json_text import parse_json
 from daskprep.split import RandomSplit, Splitter, split_from_dict
-from daskprep.storage.json_text import parse_json
 from daskprep.storage.urls import filesystem_of, public_name
 
 _SUFFIXES = (".yaml", ".yml", ".json")

@@ -23,14 +23,16 @@ from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.base import validate
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
+from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
+from daskprep.serving.saved import PLAIN_FORMAT, telling
 from daskprep.sources import Source, as_source
 from daskprep.split import FixedSplit, Splitter, split_from_dict
-from daskprep.state import FORMAT, feature_params, read_state, restore, restored_targets, telling, write_state
+from daskprep.state import feature_params, read_state, restore, restored_targets, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
 from daskprep.writing import Options, Recipe, plan_source, write_source
@@ -499,13 +501,16 @@ class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output
     # -- JSON
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and learned state as JSON; vocabularies too large for JSON go to Parquet beside it."""
+        """Write parameters and learned state as JSON; vocabularies too large for JSON go to Parquet beside it.
+
+        With them go digests of what was learned, and rows that some cells become, which `load` holds against its own.
+        """
         check_is_fitted(self)
-        write_state(os.fspath(path), self.to_state())
+        write_state(os.fspath(path), self.to_state(), golden_rows(self.features_, self.learned_))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote. Nothing is unpickled or evaluated."""
+        """Read what `save` wrote; CorruptDatasetError for what was altered since. Nothing is unpickled or evaluated."""
         return cls.from_dict(read_state(os.fspath(path)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -529,7 +534,7 @@ class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output
                 described[name]["learned"] = learned[name].to_state()
         targets = self._targets_among(features)
         return {
-            "format": FORMAT,
+            "format": PLAIN_FORMAT,
             "features": described,
             **({"targets": list(targets)} if targets else {}),
             "split": None if self.split is None else self.split.to_dict(),
@@ -539,7 +544,7 @@ class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild from what `to_dict` or `to_state` gave."""
+        """Rebuild from what `to_dict` or `to_state` gave, or from the JSON that `save` wrote."""
         features, learned = restore(state)
         with telling("the split, the balance or a feature"):
             prep = cls(

@@ -8,23 +8,22 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, FormatVersionError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
+from daskprep.features.golden import check_rows
 from daskprep.features.parameters import check_fields, check_parameters
+from daskprep.serving.large import FILE_KEY, checked_file
+from daskprep.serving.saved import FORMAT, LIMIT_BYTES, digests_of, parse_state, telling, verified
 from daskprep.storage import Folder
-from daskprep.storage.json_text import parse_json
 from daskprep.storage.urls import ReceivedPath, check_own
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
-FORMAT = 1
 METADATA = "metadata.json"
-_LIMIT_BYTES = 1 << 30
-_FILE_KEY = "vocabulary_file"
 _SHOWN = 80
 # File systems allow 255 bytes: a letter takes up to 4, and digest, suffix and a temporary name's rest about 70.
 _COLUMN_CHARACTERS = 40
@@ -48,27 +47,9 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     return {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
 
 
-def check_format(state: Any) -> None:
-    """Raise unless the state is one that this version can read."""
-    if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
-        raise CorruptDatasetError("this JSON is no saved Preprocessor: it has no format and features")
-    features = state["features"]
-    if not (isinstance(features, Mapping) and all(isinstance(one, Mapping) for one in features.values())):
-        raise CorruptDatasetError(
-            f"this JSON is no saved Preprocessor: {str(features)[:_SHOWN]} are no features by name"
-        )
-    if type(state["format"]) is not int or state["format"] < 1:
-        raise CorruptDatasetError(f"this JSON is no saved Preprocessor: its format is {str(state['format'])[:_SHOWN]}")
-    if state["format"] > FORMAT:
-        raise FormatVersionError(
-            f"this Preprocessor was saved in format {state['format']}, and this daskprep reads up to {FORMAT}: "
-            "upgrade it"
-        )
-
-
 def received(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state with marks on the files, folders and URLs that it names: who uses one must refuse to."""
-    check_format(state)
+    state = verified(state)
     return {**state, "features": {name: _marked(one) for name, one in state["features"].items()}}
 
 
@@ -86,7 +67,7 @@ def _marked(feature: Mapping[str, Any]) -> dict[str, Any]:
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
     """Return the features of a state and what each learned, which is nothing if it was saved before the fit."""
-    check_format(state)
+    state = verified(state)
     is_fitted = all("learned" in one for one in state["features"].values())
     features, learned = {}, {}
     for name, one in state["features"].items():
@@ -94,6 +75,8 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
             features[name] = _restored(name, one)
             if is_fitted:
                 learned[name] = _learned(name, features[name], one["learned"])
+        if is_fitted and "golden" in one:
+            check_rows(name, features[name], learned[name], one["golden"])
     return features, learned
 
 
@@ -105,19 +88,6 @@ def restored_targets(state: Mapping[str, Any], features: Mapping[str, Feature]) 
             f"targets: {str(targets)[:_SHOWN]} are no features: it was altered since it was saved"
         )
     return tuple(dict.fromkeys(targets))
-
-
-@contextmanager
-def telling(what: str) -> Iterator[None]:
-    """Turn whatever goes wrong with a part of a state that nobody saved into an error that names it."""
-    try:
-        yield
-    except DaskprepError:
-        raise
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise CorruptDatasetError(
-            f"{what} cannot be restored ({type(error).__name__}: {error}): it was altered since it was saved"
-        ) from error
 
 
 def _restored(name: str, state: Mapping[str, Any]) -> Feature:
@@ -149,10 +119,18 @@ def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
 # -- one JSON file, and a folder of large vocabularies beside it
 
 
-def write_state(path: str, state: Mapping[str, Any]) -> None:
-    """Write JSON at `path`, whole or not at all, and its large vocabularies in a folder beside it."""
+def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) -> None:
+    """Write JSON at `path`, whole or not at all, and its large vocabularies in a folder beside it.
+
+    `golden` are rows that some cells of each feature become: who reads the file can tell that they still do.
+    """
     folder, name = _located(path)
-    slim, vocabularies = _without_vocabularies(state, f"{name}.vocab")
+    slim, vocabularies = _without_vocabularies(state, f"{name}.vocab", Vocabulary.to_lists)
+    features = {
+        key: {**one, "digests": digests_of(one["learned"]), "golden": golden[key]}
+        for key, one in slim["features"].items()
+    }
+    slim = {**slim, "format": FORMAT, "features": features}
     for file, content in vocabularies.items():
         folder.write(file, content)
     folder.write(name, _to_bytes(slim))
@@ -168,8 +146,8 @@ def read_state(path: str) -> dict[str, Any]:
     size = folder.size(name)
     if size is None:
         raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}")
-    if size > _LIMIT_BYTES:
-        raise CorruptDatasetError(f"{path} is larger than {_LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
+    if size > LIMIT_BYTES:
+        raise CorruptDatasetError(f"{path} is larger than {LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
     return _read(name, lambda file: (folder if file == name else beside).read(file))
 
 
@@ -183,8 +161,11 @@ def _located(path: str, *, follows: bool = False) -> tuple[Folder, str]:
 
 
 def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
-    """Return the files, by name, that hold a state: metadata.json, and vocabularies too large for it."""
-    slim, vocabularies = _without_vocabularies(state, "vocab")
+    """Return the files, by name, that hold a state: metadata.json, and vocabularies too large for it.
+
+    They are in the format of `to_dict`: the manifest has their checksums, which stand in for digests and golden rows.
+    """
+    slim, vocabularies = _without_vocabularies(state, "vocab", Vocabulary.to_dict)
     return {METADATA: _to_bytes(slim), **vocabularies}
 
 
@@ -193,19 +174,9 @@ def state_from_files(read: Callable[[str], bytes]) -> dict[str, Any]:
     return _read(METADATA, read)
 
 
-def parse_state(data: bytes, name: str) -> dict[str, Any]:
-    """Return the JSON of a state as it lies in the file, where it names large vocabularies in place of holding them."""
-    try:
-        state = parse_json(data)
-    except ValueError as error:
-        raise CorruptDatasetError(f"{name} is no JSON: {error}") from error
-    if not isinstance(state, dict):
-        raise CorruptDatasetError(f"{name} holds {type(state).__name__} in place of what a Preprocessor learned")
-    return state
-
-
 def _read(name: str, read: Callable[[str], bytes]) -> dict[str, Any]:
-    restored: dict[str, Any] = _with_vocabularies(parse_state(read(name), name), name, read)
+    state = parse_state(read(name), name)
+    restored: dict[str, Any] = _with_vocabularies(verified(state), name, read)
     return restored
 
 
@@ -231,14 +202,16 @@ def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
-def _without_vocabularies(state: Mapping[str, Any], folder: str) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """Return the state with large vocabularies replaced by the names of their files, and these files."""
+def _without_vocabularies(
+    state: Mapping[str, Any], folder: str, as_json: Callable[[Vocabulary], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return the state with vocabularies as JSON, large ones replaced by the names of their files, and these files."""
     found = list(_vocabularies(state))
     large = [(place, one) for place, one in found if len(one) > LARGE_VOCABULARY]
     with ThreadPoolExecutor() as pool:
         files = list(pool.map(lambda one: _vocabulary_file(one[0], one[1], folder), large))
-    named: dict[Place, dict[str, Any]] = {place: one.to_dict() for place, one in found if len(one) <= LARGE_VOCABULARY}
-    named |= {place: {_FILE_KEY: name} for (place, _), (name, _) in zip(large, files, strict=True)}
+    named: dict[Place, dict[str, Any]] = {place: as_json(one) for place, one in found if len(one) <= LARGE_VOCABULARY}
+    named |= {place: {FILE_KEY: name} for (place, _), (name, _) in zip(large, files, strict=True)}
     slim: dict[str, Any] = _replaced(state, named)
     return slim, dict(files)
 
@@ -276,13 +249,7 @@ def _replaced(value: Any, named: Mapping[Place, dict[str, Any]], place: Place = 
 def _with_vocabularies(value: Any, where: str, read: Callable[[str], bytes]) -> Any:
     if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
         return value
-    if not isinstance(value.get(_FILE_KEY), str):
+    if not isinstance(value.get(FILE_KEY), str):
         return {key: _with_vocabularies(one, where, read) for key, one in value.items()}
-    name = value[_FILE_KEY]
-    if not re.fullmatch(r"([^/\\]+\.)?vocab/[^/\\]+\.parquet", name):
-        raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
-    try:
-        vocabulary = Vocabulary.read_parquet(io.BytesIO(read(name)))
-    except FileNotFoundError as error:
-        raise CorruptDatasetError(f"{where} names the vocabulary file {name}, which is not there") from error
-    return {**{key: one for key, one in value.items() if key != _FILE_KEY}, "vocabulary": vocabulary}
+    vocabulary = Vocabulary.read_parquet(io.BytesIO(checked_file(value[FILE_KEY], where, read)))
+    return {**{key: one for key, one in value.items() if key != FILE_KEY}, "vocabulary": vocabulary}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dask
@@ -12,8 +14,11 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 from hypothesis import settings
+from jsonschema import Draft202012Validator
 
+from daskprep import state
 from daskprep.partitions import block_arrays, feeding, graphs, passes, schedulers, tuple_tasks
+from daskprep.serving.saved import FORMAT
 from daskprep.storage import retries
 
 # Examples are timed on machines that others share: a deadline would fail at random.
@@ -88,6 +93,23 @@ def _without_pauses() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(retries, "_FIRST_PAUSE", 0.001)
         patch.setattr(retries, "_LONGEST_PAUSE", 0.01)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _saved_files_keep_to_the_schema() -> Iterator[None]:
+    """Hold every Preprocessor that a test saves to the schema that docs/saved-format.md links to."""
+    schema = Path(__file__).parents[1] / "docs" / "saved-format.schema.json"
+    validator, to_bytes = Draft202012Validator(json.loads(schema.read_text(encoding="utf-8"))), state._to_bytes
+
+    def checked(saved: Mapping[str, Any]) -> bytes:
+        data = to_bytes(saved)
+        if saved["format"] == FORMAT:
+            validator.validate(json.loads(data))
+        return data
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(state, "_to_bytes", checked)
         yield
 
 

@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, RejectedValueError
+from daskprep.serving.saved import digests_of
 
 
 @pytest.fixture
@@ -94,7 +95,8 @@ def test_large_vocabularies_are_saved_as_parquet(table, tmp_path, monkeypatch):
 def test_a_vocabulary_file_elsewhere_is_not_read(prep, tmp_path, name):
     prep.save(tmp_path / "prep.json")
     state = json.loads((tmp_path / "prep.json").read_text())
-    state["features"]["city"]["learned"] = {"vocabulary_file": name}
+    learned = {"vocabulary_file": name}
+    state["features"]["city"] |= {"learned": learned, "digests": digests_of(learned)}
     (tmp_path / "prep.json").write_text(json.dumps(state))
     with pytest.raises(CorruptDatasetError, match="outside"):
         dp.Preprocessor.load(tmp_path / "prep.json")

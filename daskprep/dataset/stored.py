@@ -19,7 +19,8 @@ from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.decoding import MediaDecoder
 from daskprep.media.reader import MediaReader
-from daskprep.state import METADATA, parse_state, received, restore, restored_targets, state_from_files
+from daskprep.serving.saved import parse_state
+from daskprep.state import METADATA, received, restore, restored_targets, state_from_files
 from daskprep.storage import Folder, Layout, Manifest
 from daskprep.storage.reading import REMEDY, Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts

@@ -84,6 +84,12 @@ class Learned:
             del state["seen"]
         return state
 
+    def _sample_texts(self) -> list[str]:
+        """Return some cells that what was learned knows, as text."""
+        own = [field.name for field in dataclasses.fields(self) if field.name not in Learned.__dataclass_fields__]
+        values = [getattr(self, name) for name in own]
+        return [str(value) for value in values if isinstance(value, str | int | float)]
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Rebuild from what `to_dict` or `to_state` gave."""
@@ -121,6 +127,8 @@ class Contract(Generic[SummaryT, LearnedT]):
     fill_value: Any
     invalid: Invalid
     column: str | None
+    # Cells that tell readers of text apart: odd forms, and what cannot be read.
+    _odd_cells: ClassVar[tuple[str, ...]] = ("", "no such cell")
 
     # -- from cells to rows, and back
 
@@ -184,6 +192,10 @@ class Contract(Generic[SummaryT, LearnedT]):
         """What completes a column with the rows around, of other partitions too; None where each row stands alone."""
         strategy = neighbour_strategy(self.missing_value_strategy)
         return None if strategy is None else Neighbours(strategy)
+
+    def _sample_cells(self, learned: LearnedT) -> list[str | None]:
+        """Return some cells, by which who reads a saved file sees whether it encodes alike; none opens a file."""
+        return [None, *learned._sample_texts()[:5], *self._odd_cells]
 
     # -- what fills gaps
 

@@ -45,6 +45,10 @@ class LearnedBinary(Learned):
     fallback_true_label: str | None = None
     above_zero: bool = False
 
+    def _sample_texts(self) -> list[str]:
+        labels = list(self.str2bool)[:2]
+        return [*labels, *(label.upper() for label in labels)]
+
     def recognize(self, parsed: pa.Array) -> pa.Array:
         unknown = np.flatnonzero(_truth(parsed.dictionary, self) == _UNKNOWN)
         return _without(parsed, unknown) if len(unknown) else parsed
@@ -87,6 +91,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     kind = "binary"
     holds = "classes"
+    _odd_cells = ("", " 1", "no label")
 
     def __init__(
         self,

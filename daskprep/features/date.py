@@ -83,6 +83,8 @@ class Date(Feature[Range, LearnedDate]):
 
     kind = "date"
     holds = "dates"
+    # None that only dateutil reads: a service may have none.
+    _odd_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     def __init__(
         self,

@@ -59,6 +59,7 @@ class H3(Feature[Summary, Learned]):
 
     kind = "h3"
     holds = "places"
+    _odd_cells = ("8928308280fffff", "0x8928308280FFFFF", "622236750694711295", "0", "no cell")
 
     def __init__(
         self,

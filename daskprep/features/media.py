@@ -79,6 +79,9 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     formats: Sequence[str] | None
     _folders: tuple[str, ...] = ()
 
+    def _sample_cells(self, learned: MediaT) -> list[str | None]:
+        return []
+
     # -- what a type defines
 
     @abstractmethod

@@ -93,6 +93,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     kind = "number"
     holds = "numbers"
+    _odd_cells = (" -1.5e-1\n", "no number")
 
     def __init__(
         self,

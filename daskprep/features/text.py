@@ -37,6 +37,9 @@ class LearnedText(Learned):
     def of_output(self, output: str) -> LearnedSequence:
         return {"_word": self.word, "_char": self.char}[output]
 
+    def _sample_texts(self) -> list[str]:
+        return self.word._sample_texts()
+
     def to_dict(self) -> dict[str, Any]:
         return {**super().to_state(), "word": self.word.to_dict(), "char": self.char.to_dict()}
 

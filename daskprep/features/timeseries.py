@@ -94,6 +94,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
 
     kind = "timeseries"
     holds = "series"
+    _odd_cells = ("0.1 2.5 nan", "1_-2e3", "[1, 2.25, 3]", "", "no series")
 
     def __init__(
         self,

@@ -24,6 +24,7 @@ from daskprep.vocabulary import SpecialSymbols, Vocabulary
 UNKNOWN = "<UNK>"  # as a fill value: the unknown symbol, however it is spelled
 
 _CELL_SEPARATOR = "\x1f"
+_LONGEST_SAMPLED = 200  # characters of a token that a saved file shows again
 _SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
 
 
@@ -164,6 +165,11 @@ class LearnedTokens(Learned):
             {**data, "vocabulary": kept if isinstance(kept, Vocabulary) else Vocabulary.from_dict(data)}
         )
 
+    def _sample_texts(self) -> list[str]:
+        places = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]
+        first, middle, last = (self.vocabulary.tokens[at].as_py()[:_LONGEST_SAMPLED] for at in places)
+        return [first, middle, last, f"{last} {first} {last}", f" {middle.upper()}! "]
+
     @property
     def num_embeddings(self) -> int:
         """Rows that an embedding of these ids needs."""
@@ -211,6 +217,11 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
 
     def fingerprint(self) -> str:
         return self.make_tokenizer().digest()
+
+    def _sample_cells(self, learned: LearnedT) -> list[str | None]:
+        # Those of other packages take seconds to import, and open what they name.
+        foreign = isinstance(self.tokenizer, str) and self.tokenizer.startswith(("hf_", "sentencepiece", "english_"))
+        return [] if foreign else super()._sample_cells(learned)
 
     def parse(self, column: pa.Array) -> pa.Array:
         if pa.types.is_dictionary(column.type):

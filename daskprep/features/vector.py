@@ -20,6 +20,8 @@ from daskprep.kernels import list_of, list_offsets, parse_float_lists, string_vi
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths
 
+_MOST_SAMPLED = 1000  # of longer vectors only missing cells are looked at
+
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedVector(Learned):
@@ -62,6 +64,7 @@ class Vector(Feature[Lengths, LearnedVector]):
 
     kind = "vector"
     holds = "series"
+    _odd_cells = ("", "no vector")
 
     def __init__(
         self,
@@ -149,6 +152,10 @@ class Vector(Feature[Lengths, LearnedVector]):
         out = np.zeros((len(parsed), size), np.float32)
         out[present] = numbers
         return out
+
+    def _sample_cells(self, learned: LearnedVector) -> list[str | None]:
+        numbers = [str(place - 0.3) for place in range(min(learned.vector_size, _MOST_SAMPLED))]
+        return [*super()._sample_cells(learned), " ".join(numbers), f"[{', '.join(numbers)}]"]
 
     def decode(self, encoded: np.ndarray, learned: LearnedVector) -> pa.Array:
         return rows_as_lists(encoded)

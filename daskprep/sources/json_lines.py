@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.json as pa_json
 
 from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.serving.json_text import unique_keys
 from daskprep.sources.base import FilePiece
 from daskprep.sources.joining import evenly
 from daskprep.sources.json_types import NOTHING, JsonType, array_type, json_array, merged, settled, values_type
 from daskprep.sources.text import TextFile, in_blocks
-from daskprep.storage.json_text import unique_keys
 
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20

@@ -159,14 +159,32 @@ class Vocabulary:
             "special_symbols": dict(zip(self.specials.roles, self.specials.symbols, strict=True)),
         }
 
+    def to_lists(self) -> dict[str, Any]:
+        """Return the same with each token once; frequencies as values, and how many tokens in a row have each."""
+        starts = np.flatnonzero(np.diff(self.frequencies, prepend=self.frequencies[:1] - 1))
+        return {
+            "idx2str": self.tokens.to_pylist(),
+            "frequencies": {
+                "values": self.frequencies[starts].tolist(),
+                "tokens": np.diff(starts, append=len(self)).tolist(),
+            },
+            "special_symbols": dict(zip(self.specials.roles, self.specials.symbols, strict=True)),
+        }
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Vocabulary:
-        """Restore what `to_dict` gave; other keys are ignored."""
+        """Restore what `to_dict` or `to_lists` gave; other keys are ignored."""
         try:
             tokens = pa.array(data["idx2str"], pa.string())
-            frequencies = np.array([data["str2freq"][token] for token in data["idx2str"]], np.int64)
+            if "frequencies" in data:
+                values, runs = (np.array(data["frequencies"][part], np.int64) for part in ("values", "tokens"))
+                if runs.min(initial=0) < 0 or runs.sum() != len(tokens):
+                    raise ValueError(f"{len(tokens)} tokens, and {runs.sum()} frequencies")
+                frequencies = np.repeat(values, runs)
+            else:
+                frequencies = np.array([data["str2freq"][token] for token in data["idx2str"]], np.int64)
             specials = SpecialSymbols.found_in(tokens, dict(data["special_symbols"]))
-        except (KeyError, TypeError, pa.ArrowException, ConfigError) as error:
+        except (KeyError, TypeError, ValueError, pa.ArrowException, ConfigError) as error:
             raise CorruptDatasetError(
                 f"This is no vocabulary as daskprep writes it ({error!r}): restore the file, or fit again."
             ) from error

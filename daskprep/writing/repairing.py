@@ -10,9 +10,9 @@ from daskprep.balance import balance_from_dict
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features.table import source_columns
+from daskprep.serving.saved import telling
 from daskprep.sources import Source, as_source, read_files
 from daskprep.split import split_from_dict
-from daskprep.state import telling
 from daskprep.storage import Folder
 from daskprep.storage.manifest import Manifest
 from daskprep.storage.urls import check_own, check_protocol

@@ -1,0 +1,75 @@
+"""Vocabularies too large for JSON, which lie in Parquet files beside it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from daskprep.errors import ConfigError, CorruptDatasetError
+
+FILE_KEY = "vocabulary_file"
+_NAME = re.compile(r"(?:[^/\\]+\.)?vocab/[^/\\]+\.parquet")
+_TIMES_THE_FILE = 100
+
+
+def checked_file(name: Any, where: str, read: Callable[[str], bytes]) -> bytes:
+    """Return the content of a vocabulary's file, whose name ends in the digest of it."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
+    try:
+        content = read(name)
+    except FileNotFoundError as error:
+        raise CorruptDatasetError(f"{where} names the vocabulary file {name}, which is not there") from error
+    if not name.endswith(f"-{hashlib.sha256(content).hexdigest()[:16]}.parquet"):
+        raise CorruptDatasetError(f"the vocabulary file {name} is not the one that {where} was saved with: restore it")
+    return content
+
+
+def with_large(learned: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return what was learned with the vocabularies that it names, of the folder beside a saved Preprocessor."""
+    if FILE_KEY not in learned:
+        return {
+            key: with_large(value, path) if key in ("word", "char") and isinstance(value, Mapping) else value
+            for key, value in learned.items()
+        }
+    content = checked_file(learned[FILE_KEY], str(path), lambda name: _content(path.parent / name))
+    kept = {key: value for key, value in learned.items() if key != FILE_KEY}
+    return {**kept, **_tokens(content, str(learned[FILE_KEY]))}
+
+
+def _content(path: Path) -> bytes:
+    if path.is_symlink() or path.parent.is_symlink():
+        raise CorruptDatasetError(f"{path} is a link, and a vocabulary is none: put the file in its place")
+    return path.read_bytes()
+
+
+def _tokens(content: bytes, name: str) -> dict[str, Any]:
+    """Return tokens by id, and special symbols by role, of a file of daskprep."""
+    try:
+        import pyarrow as pa  # noqa: PLC0415 large vocabularies alone need it
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ImportError as error:
+        raise ConfigError(
+            f"the vocabulary {name} lies in Parquet, as do those of more than 100,000 tokens: pip install pyarrow to "
+            "serve it, or fit with a smaller most_common"
+        ) from error
+    try:
+        with pq.ParquetFile(io.BytesIO(content), page_checksum_verification=True) as file:
+            footer = file.metadata
+            groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+            # Written plainly, tokens take in memory what the footer says: a dictionary could make any amount of them.
+            plain = not any(group.column(0).has_dictionary_page for group in groups)
+            size = max(footer.num_rows * 8, sum(group.total_byte_size for group in groups))
+            if not plain or size > _TIMES_THE_FILE * len(content):
+                raise CorruptDatasetError(f"the vocabulary {name} is not as daskprep writes it: restore it")
+            tokens, roles = (file.read([column])[column].to_pylist() for column in ("token", "roles"))
+    except (pa.ArrowException, KeyError, OSError) as error:
+        raise CorruptDatasetError(f"{name} holds no vocabulary ({error}): restore it, or fit again") from error
+    symbols = {role: token for token, named in zip(tokens, roles, strict=True) for role in (named or "").split(",")}
+    symbols.pop("", None)
+    # No row depends on frequencies.
+    return {"idx2str": tokens, "special_symbols": symbols, "frequencies": {"values": [0], "tokens": [len(tokens)]}}

@@ -1,0 +1,487 @@
+"""A saved Preprocessor is read as it was written, or refused with the feature and the part that was altered."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import itertools
+import json
+import math
+import random
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import daskprep as dp
+from daskprep import serving
+from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError
+from daskprep.features import FEATURES
+from daskprep.features.base import Learned
+from daskprep.features.number import LearnedNumber
+from daskprep.serving.encoder import _ENCODERS
+from daskprep.serving.saved import canonical, digests_of
+
+CELLS = {
+    "binary": ["yes", "no", "yes", "no"],
+    "number": ["1.5", "2", "-3e2", "x"],
+    "category": ["Rome", "Oslo", "Rome", "Ærø"],
+    "set": ["a b", "c a", "b", "é"],
+    "bag": ["a a b", "c a", "b", ""],
+    "sequence": ["x y z", "y", "z z", "x"],
+    "text": ["Good, really good!", "bad", "so-so.", "GOOD"],
+    "timeseries": ["1 2.5 nan", "4 5", "6", ""],
+    "vector": ["1 2", "[3, 4.5]", "5 6", "0.1 1e-3"],
+    "date": ["2020-02-29", "2021-01-01 10:11:12", "3/5/2021", "no"],
+    "h3": ["8928308280fffff", "622236750694711295", "8928308280fffff", "no"],
+}
+FEATURE = {
+    "number": dp.Number(normalization="iq", outlier_strategy="fill_with_mean", missing_value_strategy="fill_with_mode"),
+    "binary": dp.Binary(missing_value_strategy="fill_with_mode"),
+    "text": dp.Text(level="both", compute_idf=True, add_start_stop=True),
+    "sequence": dp.Sequence(special_symbols="ludwig", padding="left"),
+}
+WHOLE = importlib.util.find_spec("daskprep.serving.whole") is not None
+READERS: dict[str, Callable[[Path], Any]] = {"preprocessor": dp.Preprocessor.load, "serving": serving.load}
+BOTH = [(kind, one) for kind in CELLS for one in READERS if one == "preprocessor" or WHOLE or kind in _ENCODERS]
+ODD = [
+    None, True, -1, 1.5, 1e308, 10**400, 2**63, 10**12, "", "x", "\ud800", [], [1], ["a"], [None], [[[]]], {}, {"a": 1},
+]  # fmt: skip
+
+
+def fitted(*kinds: str) -> dp.Preprocessor:
+    frame = pd.DataFrame({kind: [*CELLS[kind], None] for kind in kinds})
+    return dp.Preprocessor({kind: FEATURE.get(kind, kind) for kind in kinds}).fit(frame)
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Return the JSON of a saved Preprocessor of one feature, for each type."""
+    folder, found = tmp_path_factory.mktemp("saved"), {}
+    for kind in CELLS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # some cells cannot be read
+            fitted(kind).save(folder / kind)
+        found[kind] = json.loads((folder / kind).read_text(encoding="utf-8"))
+    return found
+
+
+def leaves(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Give the place of every value that holds no others, empty lists and objects among them."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    yield from (found for key, one in inner for found in leaves(one, (*place, key))) if inner and value else [place]
+
+
+def another(value: Any) -> Any:
+    """Return a value of the same type that is as near as can be."""
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int | float):
+        return value + 1 if isinstance(value, int) and abs(value) < 2**53 else math.nextafter(value, math.inf)
+    return f"{value} " if isinstance(value, str) else [0] if isinstance(value, list) else {"a": 0} if value == {} else 0
+
+
+def put(state: dict[str, Any], place: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    state = copy.deepcopy(state)
+    holder: Any = state
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    return state
+
+
+def write(path: Path, state: dict[str, Any]) -> Path:
+    path.write_text(json.dumps(state), encoding="utf-8")
+    return path
+
+
+def signed(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the state with digests of what it holds: as another implementation would save it."""
+    for feature in state["features"].values():
+        feature["digests"] = digests_of(feature["learned"])
+    return state
+
+
+def vocabularies(state: dict[str, Any], kind: str) -> Iterator[tuple[Any, ...]]:
+    learned = state["features"][kind]["learned"]
+    for place in [(), ("word",), ("char",)]:
+        inner = learned.get(place[0], {}) if place else learned
+        if "idx2str" in inner:
+            yield ("features", kind, "learned", *place, "idx2str")
+
+
+def at(state: Any, place: tuple[Any, ...]) -> Any:
+    for key in place:
+        state = state[key]
+    return state
+
+
+@pytest.mark.parametrize(("kind", "reader"), BOTH)
+def test_any_altered_value_is_refused_by_name(states, tmp_path, kind, reader):
+    state = states[kind]
+    for place in leaves(state["features"][kind]["learned"], ("features", kind, "learned")):
+        file = write(tmp_path / "altered.json", put(state, place, another(at(state, place))))
+        # More digits than a double has are seen in the rows alone.
+        with pytest.raises(CorruptDatasetError, match=f'"{kind}"(: its learned "{place[3]}" is not| encodes None to)'):
+            READERS[reader](file)
+
+
+@pytest.mark.parametrize(("kind", "reader"), [pair for pair in BOTH if pair[0] in ("category", "set", "bag", "text")])
+def test_any_token_swapped_removed_or_added_is_refused(states, tmp_path, kind, reader):
+    for place in vocabularies(states[kind], kind):
+        tokens = at(states[kind], place)
+        numbers = range(len(tokens))
+        swapped = [[*tokens[:i], tokens[i + 1], tokens[i], *tokens[i + 2 :]] for i in numbers[:-1]]
+        removed = [[*tokens[:i], *tokens[i + 1 :]] for i in numbers]
+        added = [[*tokens[:i], "new", *tokens[i:]] for i in numbers]
+        for one in (*swapped, *removed, *added):
+            with pytest.raises(CorruptDatasetError, match=f'feature "{kind}": its learned "({place[3]})"'):
+                READERS[reader](write(tmp_path / "altered.json", put(states[kind], place, one)))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("kind", "place", "value", "message"),
+    [
+        ("category", ("learned", "idx2str"), ["<UNK>", "Oslo", "Rome", "Ærø"], "'Rome' to 2, and did to 1"),
+        ("number", ("learned", "q2"), 1.5, 'feature "number" encodes'),
+        ("number", ("params", "normalization"), "minmax", 'feature "number" encodes'),
+        ("binary", ("learned", "str2bool"), {"yes": False, "no": True}, "'no' to 1, and did to 0"),
+        ("category", ("params", "lowercase"), True, "feature \"category\" encodes 'Rome' to 0"),
+        ("category", ("golden", "arrays", "", "dtype"), "uint16", "encodes to uint8, and did to uint16"),
+    ],
+)
+def test_rows_that_come_out_otherwise_are_refused_by_their_cell(states, tmp_path, reader, kind, place, value, message):
+    state = signed(put(states[kind], ("features", kind, *place), value))
+    with pytest.raises(CorruptDatasetError, match=message):
+        READERS[reader](write(tmp_path / "altered.json", state))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_row_longer_than_those_that_were_saved_takes_no_memory(states, tmp_path, reader):
+    if reader == "serving" and not WHOLE:
+        pytest.skip("has no such type yet")
+    for kind, key in {"sequence": "max_sequence_length", "vector": "vector_size", "set": "size"}.items():
+        state = signed(put(states[kind], ("features", kind, "learned", key), 2 * 10**9))
+        with pytest.raises(CorruptDatasetError, match="longer than those"):
+            READERS[reader](write(tmp_path / "altered.json", state))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_file_without_digests_is_refused(states, tmp_path, reader):
+    state = copy.deepcopy(states["category"])
+    del state["features"]["category"]["digests"]
+    with pytest.raises(CorruptDatasetError, match="has no digests"):
+        READERS[reader](write(tmp_path / "altered.json", state))
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_order_of_keys_and_white_space_make_no_difference(states, tmp_path, reader):
+    (tmp_path / "a.json").write_text(json.dumps(states["category"], indent=3, sort_keys=True))
+    READERS[reader](tmp_path / "a.json")
+
+
+# As it was written before there were digests.
+OLD = """{"format": 1,
+"split": null,
+"balance": null,
+"fit_on": "train",
+"features": {
+ "city": {"type": "category", "params": {"most_common": 10000, "min_frequency": null, "lowercase": false,
+ "missing_value_strategy": "fill_with_const", "fill_value": "<UNK>", "invalid": "missing", "column": null},
+ "learned": {"rows": 3, "missing": 0, "invalid": 0, "invalid_samples": [], "fill_value": "<UNK>",
+ "idx2str": ["<UNK>", "Rome", "Oslo"], "str2idx": {"<UNK>": 0, "Rome": 1, "Oslo": 2},
+ "str2freq": {"<UNK>": 0, "Rome": 2, "Oslo": 1}, "vocab_size": 3, "special_symbols": {"unknown": "<UNK>"}}},
+ "price": {"type": "number", "params": {"normalization": "minmax", "outlier_strategy": null, "outlier_threshold": 3.0,
+ "missing_value_strategy": "fill_with_const", "fill_value": 0.0, "invalid": "missing", "column": null},
+ "learned": {"rows": 3, "missing": 0, "invalid": 0, "invalid_samples": [], "fill_value": 0.0, "mean": 3.0, "std": 2.0,
+ "min": 1.0, "max": 5.0, "q1": null, "q2": null, "q3": null, "outlier_fill_value": null}}
+}}
+"""
+
+
+def test_what_was_saved_before_loads_as_it_did(tmp_path):
+    (tmp_path / "old.json").write_text(OLD)
+    prep, encoder = (load(tmp_path / "old.json") for load in READERS.values())
+    rows = [{"city": "Oslo", "price": 5}, {"city": "Bern", "price": 3}]
+    for encoded in (prep.encode(pd.DataFrame(rows)), encoder.encode(rows)):
+        assert encoded["city"].tolist() == [2, 0]
+        assert encoded["price"].tolist() == [1.0, 0.5]
+    assert prep.learned_["city"].vocabulary.frequencies.tolist() == [0, 2, 1]
+    prep.save(tmp_path / "new.json")
+    assert dp.Preprocessor.load(tmp_path / "new.json").to_dict() == prep.to_dict() == json.loads(OLD)
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_what_is_saved_is_the_same_each_time_and_again(states, tmp_path, kind):
+    (tmp_path / "a.json").write_text(json.dumps(states[kind]))
+    dp.Preprocessor.load(tmp_path / "a.json").save(tmp_path / "b.json")
+    assert json.loads((tmp_path / "b.json").read_text(encoding="utf-8")) == states[kind]
+    golden = states[kind]["features"][kind]["golden"]
+    assert 5 <= len(golden["cells"]) <= 8
+    assert golden["cells"][0] is None
+
+
+texts = st.lists(
+    st.none() | st.text(max_size=8) | st.sampled_from([*itertools.chain(*CELLS.values())]), min_size=1, max_size=8
+)
+
+
+@settings(max_examples=60)
+@given(st.sampled_from([kind for kind in CELLS if kind not in ("binary", "vector")]), texts, st.booleans())
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_whatever_was_learned_encodes_the_same_once_it_is_loaded(tmp_path_factory, kind, cells, lowercase):
+    file = tmp_path_factory.mktemp("any") / "prep.json"
+    frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
+    words = {"lowercase": lowercase} if kind in ("category", "set", "bag", "sequence", "text") else {}
+    prep = dp.Preprocessor({"x": FEATURES[kind](**words)}).fit(frame)
+    prep.save(file)
+    again = dp.Preprocessor.load(file)
+    assert again.to_dict() == prep.to_dict()
+    expected = prep.encode(frame)["x"]
+    np.testing.assert_array_equal(again.encode(frame)["x"], expected, strict=True)
+    if WHOLE or kind in _ENCODERS:
+        np.testing.assert_array_equal(serving.load(file).encode([{"x": cell} for cell in cells])["x"], expected)
+
+
+def altered(state: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    """Put something odd at a place, or take it away; half of the time the digests are those of what came out."""
+    places = list(every(state))
+    *outer, last = chance.choice(places)
+    state = copy.deepcopy(state)
+    holder = at(state, tuple(outer))
+    if chance.random() < 0.2:
+        del holder[last]
+    else:
+        holder[last] = chance.choice(ODD)
+    try:
+        return signed(state) if chance.random() < 0.5 else state
+    except (AttributeError, KeyError, OverflowError, TypeError, UnicodeEncodeError):
+        return state
+
+
+def every(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    if place:
+        yield place
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    for key, one in inner:
+        yield from every(one, (*place, key))
+
+
+@pytest.mark.parametrize(("kind", "reader"), BOTH)
+@pytest.mark.parametrize("plain", [False, True])
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
+def test_an_altered_file_is_read_or_refused_with_a_reason(states, tmp_path, kind, reader, plain):
+    state = dp.Preprocessor.from_dict(states[kind]).to_dict() if plain else states[kind]
+    found: Counter[str] = Counter()
+    for seed in range(150):
+        file = write(tmp_path / "altered.json", altered(state, random.Random(seed)))
+        try:
+            READERS[reader](file)
+        except DaskprepError as error:
+            found[type(error).__name__] += 1
+        else:
+            found["loaded"] += 1
+    assert found["loaded"] > 5
+    assert found["CorruptDatasetError"] > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "no JSON"),
+        ("[]", "holds list in place of"),
+        ('{"format": 1, "format": 1}', 'the key "format" stands twice'),
+        ('{"format": NaN, "features": {}}', "NaN is no number"),
+        ("[" * 1_000_000, "nested too deeply"),
+        ('{"format": true, "features": {}}', "its format is True"),
+        ('{"format": 1, "features": [1]}', "are no features by name"),
+        ('{"format": 2, "features": {"a": {"type": "number"}}}', "has no digests"),
+        ('{"format": 1, "features": {"a": {"type": "number"}}}', 'feature "a" cannot be restored'),
+        ('{"format": 1, "features": {}, "targets": ["a"]}', "are no features"),
+    ],
+)
+def test_json_that_no_preprocessor_saved_is_refused(tmp_path, text, message):
+    (tmp_path / "saved.json").write_text(text)
+    with pytest.raises(CorruptDatasetError, match=message):
+        serving.load(tmp_path / "saved.json")
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"gone\.json"):
+        serving.load(tmp_path / "gone.json")
+
+
+@pytest.fixture
+def large(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 3)
+    fitted("category").save(tmp_path / "prep.json")
+    return tmp_path / "prep.json"
+
+
+def test_a_large_vocabulary_is_served_from_its_file(large):
+    [file] = (large.parent / "prep.json.vocab").iterdir()
+    assert serving.load(large).encode([{"category": "Ærø"}])["category"].tolist() == [3]
+    moved = file.rename(large.parent / "elsewhere")
+    for load in READERS.values():
+        with pytest.raises(CorruptDatasetError, match="not there"):
+            load(large)
+    file.write_bytes(moved.read_bytes()[:-1])
+    for load in READERS.values():
+        with pytest.raises(CorruptDatasetError, match="is not the one that"):
+            load(large)
+    file.unlink()
+    file.symlink_to(moved)
+    for load in READERS.values():
+        with pytest.raises(DaskprepError, match="link"):
+            load(large)
+
+
+def test_without_pyarrow_a_large_vocabulary_says_what_it_needs(large, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ConfigError, match="pip install pyarrow"):
+        serving.load(large)
+
+
+def test_types_of_ones_own_have_golden_rows_and_are_refused_once_they_encode_otherwise(tmp_path, monkeypatch):
+    class Doubled(dp.Number):
+        kind = "doubled"
+        factor = 2
+
+        def encode(self, parsed, learned):
+            return super().encode(parsed, learned) * self.factor
+
+    monkeypatch.setitem(FEATURES, "doubled", Doubled)
+    dp.Preprocessor({"x": Doubled()}).fit(pd.DataFrame({"x": [1.0, 2.0]})).save(tmp_path / "prep.json")
+    assert dp.Preprocessor.load(tmp_path / "prep.json").features["x"].kind == "doubled"
+    monkeypatch.setattr(Doubled, "factor", np.float32(2 + 1e-6))
+    with pytest.raises(CorruptDatasetError, match=r'feature "x" encodes .* or this version encodes otherwise'):
+        dp.Preprocessor.load(tmp_path / "prep.json")
+
+
+def test_what_cannot_read_text_or_refuses_cells_is_saved_with_those_that_it_takes(tmp_path, monkeypatch):
+    class Brittle(dp.Category):
+        kind = "brittle"
+
+        def parse(self, column):
+            return {"b": super().parse(column)}[column[0].as_py()]
+
+    monkeypatch.setitem(FEATURES, "brittle", Brittle)
+    frame = pd.DataFrame({"x": ["b", "a"], "y": ["1", "2"]})
+    prep = dp.Preprocessor({"x": Brittle(missing_value_strategy="drop_row"), "y": dp.Number(invalid="raise")})
+    prep.fit(frame).save(tmp_path / "prep.json")
+    saved = json.loads((tmp_path / "prep.json").read_text())["features"]
+    assert saved["x"]["golden"] == {"cells": [], "arrays": {}}
+    assert "no number" not in saved["y"]["golden"]["cells"]
+    assert len(saved["y"]["golden"]["cells"]) == 6
+
+
+def test_wide_rows_are_few(tmp_path):
+    for length, cells in ((10_000, 6), (70_000, 0)):
+        prep = dp.Preprocessor({"x": dp.Sequence(sequence_length=length)}).fit(pd.DataFrame({"x": ["a b"]}))
+        prep.save(tmp_path / "prep.json")
+        saved = json.loads((tmp_path / "prep.json").read_text())["features"]["x"]
+        assert len(saved["golden"]["cells"]) == cells
+        dp.Preprocessor.load(tmp_path / "prep.json")
+
+
+def test_what_a_type_of_ones_own_learns_may_have_any_name(tmp_path, monkeypatch):
+    @dataclass(frozen=True, kw_only=True)
+    class LearnedSizes(LearnedNumber):
+        size: int = 10**9
+        char: str = "a"
+
+    class Sized(dp.Number):
+        kind = "sized"
+        learned_type = LearnedSizes
+
+        def learn(self, summary):
+            return LearnedSizes(**vars(super().learn(summary)))
+
+    monkeypatch.setitem(FEATURES, "sized", Sized)
+    dp.Preprocessor({"x": Sized()}).fit(pd.DataFrame({"x": [1.0, 2.0]})).save(tmp_path / "prep.json")
+    assert dp.Preprocessor.load(tmp_path / "prep.json").learned_["x"].size == 10**9
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("number", "mean", "high"),
+        ("number", "q1", True),
+        ("binary", "str2bool", {"yes": 1}),
+        ("binary", "above_zero", 1),
+        ("category", "idx2str", ["<UNK>", None]),
+        ("category", "idx2str", {"<UNK>": 0}),
+        ("set", "size", -1),
+        ("set", "size", 10**12),
+        ("set", "special_symbols", {"unknown": 1}),
+        ("text", "word", []),
+        ("text", "char", {"idx2str": 1}),
+    ],
+)
+def test_what_was_learned_must_be_of_its_type_without_digests_too(states, kind, key, value):
+    if not WHOLE and kind not in _ENCODERS:
+        pytest.skip("has no such type yet")
+    state = dp.Preprocessor.from_dict(states[kind]).to_dict()
+    serving.Encoder(state)
+    with pytest.raises(CorruptDatasetError, match=f'feature "{kind}" cannot be restored'):
+        serving.Encoder(put(state, ("features", kind, "learned", key), value))
+
+
+def test_a_place_may_be_named_anew():
+    assert digests_of({"base_dir": "/a", "rows": 1}) == digests_of({"base_dir": "/b", "rows": 1})
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [  # Appendix B of RFC 8785
+        (0.0, "0"),
+        (-0.0, "0"),
+        (5e-324, "5e-324"),
+        (-5e-324, "-5e-324"),
+        (1.7976931348623157e308, "1.7976931348623157e+308"),
+        (9007199254740992.0, "9007199254740992"),
+        (295147905179352830000.0, "295147905179352830000"),
+        (9.999999999999997e22, "9.999999999999997e+22"),
+        (1e23, "1e+23"),
+        (1.0000000000000001e23, "1.0000000000000001e+23"),
+        (999999999999999700000.0, "999999999999999700000"),
+        (1e21, "1e+21"),
+        (9.999999999999997e-7, "9.999999999999997e-7"),
+        (0.000001, "0.000001"),
+        (333333333.3333332, "333333333.3333332"),
+        (1424953923781206.2, "1424953923781206.2"),
+    ],
+)
+def test_numbers_are_written_as_rfc_8785_says(number, text):
+    assert canonical(number) == text
+
+
+def test_texts_and_keys_are_written_as_rfc_8785_says():
+    assert canonical({"\u20ac": 1, "\r": 2, "1": 3, "\U0001f600": 4, "\ufb33": 5, "ö": 6}) == (
+        '{"\\r":2,"1":3,"ö":6,"€":1,"😀":4,"\ufb33":5}'
+    )
+    assert canonical(["\x0f\x7f\u2028", '"\\/\b']) == '["\\u000f\x7f\u2028","\\"\\\\/\\b"]'
+    assert canonical({1: 2, None: 3, 0.5: 4}) == canonical(json.loads('{"1": 2, "null": 3, "0.5": 4}'))
+    assert canonical([True, None, 2**60, 1, [], {}]) == "[true,null,1152921504606847000,1,[],{}]"
+
+
+@given(st.lists(st.text()))
+def test_vocabularies_are_written_alike_in_both_ways(tokens):
+    assert canonical(tokens) == json.dumps(tokens, ensure_ascii=False, separators=(",", ":"))
+
+
+def test_what_a_learned_class_has_is_what_is_compared(states):
+    for kind, state in states.items():
+        feature = state["features"][kind]
+        assert feature["digests"].keys() == feature["learned"].keys()
+        assert {"rows", "missing"} <= feature["learned"].keys() <= {*Learned.__dataclass_fields__, *feature["learned"]}

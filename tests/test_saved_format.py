@@ -1,0 +1,104 @@
+"""docs/saved-format.md tells what is saved: its schema and its vectors are those of the code."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from jsonschema import Draft202012Validator
+
+import daskprep as dp
+from daskprep import serving
+from daskprep.features import FEATURES
+from daskprep.features.parameters import annotations_of
+
+MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))
+PAGE = (MAKER["DOCS"] / "saved-format.md").read_text(encoding="utf-8")
+WHOLE = importlib.util.find_spec("daskprep.serving.whole") is not None
+
+
+@pytest.fixture(scope="module")
+def schema() -> dict[str, Any]:
+    return json.loads(MAKER["SCHEMA"].read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def vectors() -> dict[str, Any]:
+    return json.loads(MAKER["VECTORS"].read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("file", "make"), [("SCHEMA", "schema"), ("VECTORS", "vectors")])
+def test_files_beside_the_page_are_those_that_the_code_makes(file, make):
+    made = json.loads(json.dumps(MAKER[make]()))
+    assert made == json.loads(MAKER[file].read_text(encoding="utf-8")), "run tests/saved_format.py"
+
+
+def test_the_schema_is_one_and_has_every_parameter(schema):
+    Draft202012Validator.check_schema(schema)
+    for name, feature in FEATURES.items():
+        assert schema["$defs"][name]["properties"].keys() == annotations_of(feature).keys()
+
+
+def test_the_page_tells_of_every_type_parameter_and_learned_value(schema):
+    for name, feature in FEATURES.items():
+        assert f"## {name}" in PAGE
+        for parameter in annotations_of(feature):
+            assert f"`{parameter}`" in PAGE, (name, parameter)
+    for kind in (one for one in schema["$defs"] if one.startswith("Learned")):
+        for key in schema["$defs"][kind]["properties"]:
+            assert f"`{key}`" in PAGE, (kind, key)
+
+
+def test_the_vectors_keep_to_the_schema_and_have_every_type_that_needs_no_files(schema, vectors):
+    Draft202012Validator(schema).validate(vectors["saved"])
+    kinds = {feature["type"] for feature in vectors["saved"]["features"].values()}
+    assert kinds == FEATURES.keys() - {"image", "audio"}
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("format",), 3),
+        (("more",), 1),
+        (("split",), {"type": "random"}),
+        (("features", "city", "params", "most_common"), 0),
+        (("features", "city", "params", "more"), 0),
+        (("features", "city", "learned", "idx2str"), ["a", "a"]),
+        (("features", "city", "learned", "vocabulary_file"), "x.vocab/a-0123456789abcdef.parquet"),
+        (("features", "city", "golden"), None),
+        (("features", "text", "params", "level"), "line"),
+    ],
+)
+def test_the_schema_refuses_what_is_never_saved(schema, vectors, place, value):
+    state = json.loads(json.dumps(vectors["saved"]))
+    holder = state
+    for key in place[:-1]:
+        holder = holder[key]
+    holder[place[-1]] = value
+    assert not Draft202012Validator(schema).is_valid(state)
+
+
+def assert_rows(encoded: dict[str, np.ndarray], arrays: dict[str, Any]) -> None:
+    for name, array in encoded.items():
+        expected = np.array(arrays[name]["rows"], arrays[name]["dtype"]).reshape(arrays[name]["shape"])
+        np.testing.assert_array_equal(array, expected, strict=True, err_msg=name)
+
+
+def test_a_preprocessor_gives_the_vectors(vectors):
+    frame = pd.DataFrame(vectors["rows"])
+    encoded = dp.Preprocessor.from_dict(vectors["saved"]).encode(frame)
+    assert encoded.keys() == vectors["arrays"].keys()
+    assert_rows(encoded, vectors["arrays"])
+
+
+@pytest.mark.skipif(not WHOLE, reason="types lack their row encoders")
+def test_a_row_encoder_gives_the_vectors(vectors):
+    encoded = serving.Encoder(vectors["saved"]).encode(vectors["rows"])
+    assert encoded.keys() == vectors["arrays"].keys()
+    assert_rows(encoded, vectors["arrays"])
