@@ -118,8 +118,7 @@ class Assignment:
         assignment, rows = self.located(source), Rows(source)
         told = assignment.told(rows)
         asked = rows.asked(assignment._named, assignment.dropping, self.columns)
-        like: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
-        return partitions.arrays(source, *asked, told, like=like, rows=source.row_counts)
+        return partitions.arrays(source, *asked, told, like=_empty, rows=source.row_counts)
 
     # -- for one partition
 
@@ -165,3 +164,7 @@ class Assignment:
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
         left_out = int(np.count_nonzero(splits == DROPPED))
         return Counted(len(splits), counts, edges_of(around, parsed, self.learned), rejects, left_out)
+
+
+def _empty() -> dict[str, np.ndarray]:
+    return {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}

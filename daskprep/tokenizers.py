@@ -1,8 +1,8 @@
 """Named tokenizers: objects that turn an Arrow column of strings into lists of dictionary-encoded tokens.
 
 Most tokenizers cut the bytes of all rows at once. Then they look at those distinct pieces that are not ASCII,
-and cut them just as Python's `str` methods and `re` do: no Python string is made per row or token. Those of
-`RowTokenizer` and `Pretrained` are slower, as they see every distinct row as a Python string.
+and cut them just as Python's `str` methods and `re` do: no Python string is made per row or token, unless a
+column has few bytes. `RowTokenizer` and `Pretrained` are slower: they see every distinct row as a Python string.
 
 To add a tokenizer, subclass `Tokenizer` as a frozen dataclass and enter it in `TOKENIZERS`.
 """
@@ -17,7 +17,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -28,12 +28,14 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError, MissingPackageError, RejectedValueError, did_you_mean
-from daskprep.kernels import Array, Coded
+from daskprep.kernels import Array, Coded, Pieces
 from daskprep.serving.cutting import are_strings, json_items, matches, words
 from daskprep.storage.urls import check_own
 
+FEW_BYTES = 4096  # of a column, with its offsets: Python cuts them before the first of many small kernels is done
 BATCH_TEXTS = 4096  # texts handed to another package at once
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
+_signature = cache(inspect.signature)
 
 
 class Model(NamedTuple):
@@ -70,7 +72,7 @@ class Tokenizer(ABC):
 
     def __call__(self, column: pa.StringArray) -> pa.ListArray:
         """Return the tokens of each row: list<dictionary<int32, string>>, null where the row is null."""
-        return _as_lists(self.code(column), kernels.null_mask(column))
+        return _as_lists(self.code(column), kernels.null_mask(column) if column.null_count else None)
 
     @abstractmethod
     def code(self, column: pa.StringArray) -> Coded:
@@ -103,29 +105,45 @@ class Tokenizer(ABC):
         return hashlib.sha256(json.dumps(self.parameters(), sort_keys=True).encode()).hexdigest()
 
 
-def _as_lists(coded: Coded, nulls: Array) -> pa.ListArray:
+def _as_lists(coded: Coded, nulls: Array | None) -> pa.ListArray:
     codes = pa.array(coded.codes)
     return kernels.list_of(coded.rows, pa.DictionaryArray.from_arrays(codes, coded.values, safe=False), nulls)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Words(Tokenizer):
-    r"""Words and single punctuation marks: ``re.findall(r"\w+|[^\w\s]", text)``."""
+class PieceTokenizer(Tokenizer):
+    """A tokenizer that cuts the bytes of all rows at once, and by Python's rules what these cannot tell."""
 
     def code(self, column: pa.StringArray) -> Coded:
-        column = _settle_sigma(column) if self.lowercase else column
-        return _recut(kernels.code_pieces(kernels.split_words(column, lowercase=self.lowercase)), self._cut)
+        if column.nbytes <= FEW_BYTES:
+            return kernels.code_lists([self._cut(text or "") for text in column.to_pylist()])
+        return _recut(kernels.code_pieces(self._split(column)), self._cut)
+
+    @abstractmethod
+    def _split(self, column: pa.StringArray) -> Pieces:
+        """Cut every row into pieces, each of which ends where tokens end."""
+
+    @abstractmethod
+    def _cut(self, piece: str) -> list[str]:
+        """Return the tokens of a piece, or of a whole row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Words(PieceTokenizer):
+    r"""Words and single punctuation marks: ``re.findall(r"\w+|[^\w\s]", text)``."""
+
+    def _split(self, column: pa.StringArray) -> Pieces:
+        return kernels.split_words(_settle_sigma(column) if self.lowercase else column, lowercase=self.lowercase)
 
     def _cut(self, piece: str) -> list[str]:
         return words(piece.lower() if self.lowercase else piece)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spaced(Tokenizer):
+class Spaced(PieceTokenizer):
     """What stands between white space: ``text.split()``."""
 
-    def code(self, column: pa.StringArray) -> Coded:
-        return _recut(kernels.code_pieces(kernels.split_spaces(column, lowercase=self.lowercase)), self._cut)
+    def _split(self, column: pa.StringArray) -> Pieces:
+        return kernels.split_spaces(column, lowercase=self.lowercase)
 
     def _cut(self, piece: str) -> list[str]:
         return piece.lower().split() if self.lowercase else piece.split()
@@ -558,5 +576,5 @@ def get_tokenizer(
         )
     options: dict[str, Any] = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern}
     options["path"] = path or pretrained_model_name_or_path
-    declared = inspect.signature(TOKENIZERS[name]).parameters
+    declared = _signature(TOKENIZERS[name]).parameters
     return TOKENIZERS[name](**{option: value for option, value in options.items() if option in declared})

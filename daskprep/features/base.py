@@ -65,6 +65,10 @@ class Learned:
     fill_value: Any = None
     seen: int = 0
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Not what is kept beside the fields: it knows parameters, which may be functions.
+        return {name: value for name, value in vars(self).items() if not name.startswith("_")}
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON-ready values."""
         return self.to_state()
@@ -259,9 +263,10 @@ def noun_of(feature: Contract) -> str:
 
 def check_arrow(feature: Contract, function: str, given: object, rows: int) -> None:
     """Raise ColumnError unless a function of a type gave an Arrow array of so many rows."""
-    found = described(given)
-    if not isinstance(given, pa.Array | pa.ChunkedArray) or len(given) != rows:
-        raise ColumnError(f"{function} of {noun_of(feature)} gave {found}: expected an Arrow array of {rows:,} rows")
+    if not isinstance(given, (pa.Array, pa.ChunkedArray)) or len(given) != rows:
+        raise ColumnError(
+            f"{function} of {noun_of(feature)} gave {described(given)}: expected an Arrow array of {rows:,} rows"
+        )
 
 
 def described(given: object) -> str:

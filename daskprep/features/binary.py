@@ -15,6 +15,7 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_yo
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.feature import Feature
+from daskprep.kernels import string_views
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
 
@@ -118,8 +119,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     def parse(self, column: pa.Array) -> pa.Array:
         parsed = as_dictionary(column)
-        blank = pc.index(parsed.dictionary, "").as_py()
-        return parsed if blank < 0 else _without(parsed, np.array([blank]))
+        blank = np.flatnonzero(np.diff(string_views(parsed.dictionary)[0]) == 0)
+        return _without(parsed, blank) if len(blank) else parsed
 
     def parse_fill(self, value: object) -> pa.Array:
         return pa.nulls(1, pa.string()).dictionary_encode()  # what stands for a missing cell is a truth, and no label
@@ -220,8 +221,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
         truth = np.append(_truth(parsed.dictionary, learned), np.uint8(learned.fill_value or 0))
-        codes = parsed.indices.fill_null(len(parsed.dictionary)).to_numpy()
-        encoded: np.ndarray = np.where(truth == _UNKNOWN, np.uint8(0), truth).take(codes)
+        codes = parsed.indices.fill_null(len(truth) - 1) if parsed.null_count else parsed.indices
+        encoded: np.ndarray = np.where(truth == _UNKNOWN, np.uint8(0), truth).take(codes.to_numpy())
         return encoded
 
     def expand(self, batch: Tensor, learned: LearnedBinary) -> Tensor:

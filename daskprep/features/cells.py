@@ -50,6 +50,7 @@ def _narrow_type(kind: pa.DataType) -> pa.DataType | None:
 
 def as_dictionary(column: pa.Array, *, strip: bool = True, lowercase: bool = False) -> pa.DictionaryArray:
     """Return cells as dictionary-encoded text, stripped (and lower-cased) on the distinct values only."""
+    distinct = pa.types.is_string(column.type)
     if not pa.types.is_dictionary(column.type):
         try:
             column = column.dictionary_encode()
@@ -57,6 +58,8 @@ def as_dictionary(column: pa.Array, *, strip: bool = True, lowercase: bool = Fal
             column = as_text(column).dictionary_encode()
     indices, values = column.indices, as_text(column.dictionary)
     clean = _clean(values, strip=strip, lowercase=lowercase)
+    if distinct and clean.equals(values):
+        return column
     merged = clean.dictionary_encode()
     if len(merged.dictionary) == len(values) and not clean.null_count:
         return pa.DictionaryArray.from_arrays(indices, clean)
@@ -70,7 +73,7 @@ def _clean(values: pa.Array, *, strip: bool, lowercase: bool) -> pa.Array:
     elif lowercase:
         values = pc.ascii_lower(values)
     if strip:
-        values = pc.utf8_trim_whitespace(pc.utf8_trim(values, characters=" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85"))
+        values = pc.utf8_trim_whitespace(values)
     return values
 
 
@@ -86,7 +89,7 @@ def as_numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_decimal(kind):
         return _from_decimals(column)
     if pa.types.is_floating(kind) or pa.types.is_null(kind):
-        return _finite(column.cast(pa.float64()))
+        return _finite(column if kind == pa.float64() else column.cast(pa.float64()))
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint8()).cast(pa.float64())
     raise ColumnError(f"holds cells of type {kind}, which are not numbers")
@@ -108,7 +111,7 @@ def _from_decimals(column: pa.Array) -> pa.Array:
 
 def _finite(column: pa.Array) -> pa.Array:
     finite = pc.is_finite(column)
-    if pc.all(finite, min_count=0).as_py() is not False:
+    if not finite.false_count:
         return column
     return pc.if_else(finite, column, pa.scalar(None, pa.float64()))
 

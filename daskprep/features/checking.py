@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
+from daskprep.features.parameters import annotations_of
 from daskprep.serving.predictions import as_array
 
 
@@ -30,12 +32,40 @@ def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str,
     return {output: arrays[output] for output in feature.outputs}
 
 
-def empty_arrays(feature: Contract, learned: Learned) -> dict[str, np.ndarray]:
+def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for 0 rows, which tells its type and shape."""
+    return _kept(feature, learned, _empty_arrays)
+
+
+def filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
+    """Return each output for one row, a missing cell that the fill value was put in."""
+    return _kept(feature, learned, _filled_row)
+
+
+def _empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     none = feature.parse(pa.nulls(0))
     if (around := feature.around) is not None:
         none = around.complete(none, None, learned)
     return checked_outputs(feature, feature.encode(none, learned), 0)
+
+
+def _filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
+    row = checked_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
+    check_alike(feature, "encode", row, empty_arrays(feature, learned))
+    return row
+
+
+def _kept(
+    feature: Contract, learned: Learned, make: Callable[[Contract, Learned], Mapping[str, np.ndarray]]
+) -> Mapping[str, np.ndarray]:
+    """Return what was made before for the same parameters, or make it: it lies with what was learned."""
+    kind: Any = type(feature)
+    parameters = [kind, *map(feature.__getattribute__, annotations_of(kind))]
+    kept: tuple[list[Any], Mapping[str, np.ndarray]] = learned.__dict__.get(make.__name__, ([], {}))
+    # By identity: parameters may be anything, also what cannot be compared.
+    if len(kept[0]) != len(parameters) or not all(map(operator.is_, kept[0], parameters)):
+        kept = learned.__dict__[make.__name__] = parameters, make(feature, learned)
+    return kept[1]
 
 
 def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:

@@ -76,16 +76,19 @@ def take_apart(micros: np.ndarray, out: np.ndarray) -> None:
 
 def as_timestamps(micros: np.ndarray, unreadable: np.ndarray | None = None) -> pa.Array:
     """Return microseconds since 1970 as timestamps, null where `unreadable`."""
-    return pa.array(micros, pa.int64(), mask=unreadable).cast(pa.timestamp("us"))
+    return pa.array(micros, pa.int64(), mask=unreadable).view(pa.timestamp("us"))
 
 
 def as_micros(parsed: pa.Array) -> np.ndarray:
     """Return timestamps as the integers that they are; null as 0."""
-    return pc.fill_null(parsed.view(pa.int64()), 0).to_numpy()  # type: ignore[no-any-return]
+    ticks = parsed.view(pa.int64())
+    return (pc.fill_null(ticks, 0) if ticks.null_count else ticks).to_numpy()  # type: ignore[no-any-return]
 
 
 def missing_mask(column: pa.Array) -> np.ndarray:
     """Return which cells are null."""
+    if not column.null_count:
+        return np.zeros(len(column), bool)
     return column.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
 
 

@@ -232,7 +232,7 @@ def _apply(
         source,
         *rows.asked(question, features),
         neighbourhood(features, learned, rows),
-        like=empty(features, learned),
+        like=functools.partial(empty, features, learned),
         rows=source.row_counts,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import one_array
-from daskprep.features.checking import check_alike, checked_outputs, empty_arrays
+from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN
@@ -91,15 +90,20 @@ def around_while_learning(feature: Contract) -> Neighbours | None:
     return around if around is not None and around.learns else None
 
 
-@contextlib.contextmanager
-def naming(name: str) -> Iterator[None]:
+class naming:  # noqa: N801 a context, entered for every column of every batch: a class costs half of a generator
     """Put the column's name in front of errors that come from reading it."""
-    try:
-        yield
-    except DaskprepError as error:
-        raise type(error)(f'column "{name}": {error}') from error
-    except pa.ArrowException as error:
-        raise ColumnError(f'column "{name}": cannot be read: {error}') from error
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, DaskprepError):
+            raise type(error)(f'column "{self._name}": {error}') from error
+        if isinstance(error, pa.ArrowException):
+            raise ColumnError(f'column "{self._name}": cannot be read: {error}') from error
 
 
 def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ()) -> list[str]:
@@ -247,17 +251,16 @@ def completed_columns(
     for name, feature in features.items():
         readable = parsed.columns.pop(name)
         with naming(name):
-            column = learned[name].recognize(readable)
+            column = known = learned[name].recognize(readable)
+            if (neighbours := feature.around) is not None:
+                column = neighbours.complete(known, around.carries.get(name), learned[name])
+            check_arrow(feature, "around", column, len(readable))
         if feature.invalid == "raise":
             _rejects(feature, name, parsed.unreadable.get(name), None, around.number)
-            odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(column))
+            odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
             if len(odd):
                 cells = readable if table is None else table[feature.reads(name)[0]]
                 _rejects(feature, name, UnreadableCells.of(cells, odd), None, around.number)
-        with naming(name):
-            if (neighbours := feature.around) is not None:
-                column = neighbours.complete(column, around.carries.get(name), learned[name])
-            check_arrow(feature, "around", column, len(readable))
         columns[name] = column
     return columns
 
@@ -295,12 +298,9 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
             f'"{feature.missing_value_strategy}" to take, nor was one learned: use "fill_with_const" with a fill_value'
         )
     encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
-    like = empty_arrays(feature, learned)
-    check_alike(feature, "encode", encoded, like)
+    check_alike(feature, "encode", encoded, empty_arrays(feature, learned))
     if parsed.null_count:
         gaps = ~valid_mask(parsed)
-        fill = checked_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
-        check_alike(feature, "encode", fill, like)
-        for output, row in fill.items():
+        for output, row in filled_row(feature, learned).items():
             encoded[output][gaps] = row
     return encoded

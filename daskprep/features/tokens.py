@@ -39,13 +39,15 @@ class TokenLists:
 
 def token_lists(parsed: pa.ListArray) -> TokenLists:
     """Take a parsed column apart; missing rows have no tokens."""
-    flat = parsed.flatten()
     if parsed.null_count:
+        flat = parsed.flatten()
         lengths = parsed.value_lengths().fill_null(0).to_numpy()
         offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
     else:
         offsets = parsed.offsets.to_numpy()
-        offsets = offsets - offsets[0] if len(offsets) and offsets[0] else offsets
+        first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
+        flat = parsed.values.slice(first, last - first)
+        offsets = offsets - first if first else offsets
     return TokenLists(offsets, flat.indices.to_numpy(), flat.dictionary)
 
 
@@ -101,8 +103,9 @@ def without_repeats(lists: TokenLists) -> tuple[TokenLists, np.ndarray]:
     rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     longest = int(lengths.max(initial=0))
     if longest <= _SHIFTS:
-        firsts = _first_of(lists.codes, rows, longest)
-        repeats = np.bincount(firsts, minlength=len(firsts))
+        repeats = np.bincount(_first_of(lists.codes, rows, longest), minlength=len(rows))
+        if repeats.all():
+            return lists, repeats
         first = np.flatnonzero(repeats)
         counts = repeats[first]
     else:
@@ -181,14 +184,15 @@ def _with_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ..
     if not pa.types.is_string(column.type):
         return tokens
     longest = max(len(symbol.encode()) for symbol in symbols)
-    short = pc.indices_nonzero(pc.less_equal(pc.binary_length(column), longest))
-    which = pc.index_in(column.take(short), value_set=pa.array(symbols))
+    rows = np.flatnonzero(np.diff(kernels.string_views(column)[0]) <= longest)
+    if not len(rows):
+        return tokens
+    which = pc.index_in(column.take(pa.array(rows)), value_set=pa.array(symbols))
     if which.null_count == len(which):
         return tokens
     alone = _from_lists(pa.array([[symbol] for symbol in symbols]), lowercase=False)
-    rows, found = short.filter(which.is_valid()).to_numpy(), which.drop_null().to_numpy()
     source = np.arange(len(tokens))
-    source[rows] = len(tokens) + found
+    source[rows[valid_mask(which)]] = len(tokens) + which.drop_null().to_numpy()
     return pa.concat_arrays([tokens, alone]).take(pa.array(source))
 
 

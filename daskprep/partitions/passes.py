@@ -169,24 +169,24 @@ def arrays(
     shared: Any,
     arguments: Arguments,
     *,
-    like: Mapping[str, np.ndarray],
+    like: Callable[[], Mapping[str, np.ndarray]],
     rows: Sequence[int] | None,
 ) -> dict[str, Any]:
-    """Return one array for each key of `like`: NumPy for sources in memory, else lazy Dask arrays.
+    """Return one array for each key that `function` gives: NumPy for sources in memory, else lazy Dask arrays.
 
-    `function` gives a dict of arrays for one partition; `like` holds empty arrays of the same types and shapes, `rows`
-    the rows of each partition where they are known.
+    `function` gives a dict of arrays for one partition; `like` makes empty arrays of the same types and shapes, `rows`
+    are the rows of each partition where they are known.
     """
     if source.in_memory:
         parts = _each_in_memory(source, function, columns, shared, arguments)
-        return {
-            key: parts[0][key] if len(parts) == 1 else np.concatenate([part[key] for part in parts]) for key in like
-        }
+        if len(parts) == 1:
+            return dict(parts[0])
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
     layer, keys = partition_layer(source, "encode", function, columns, shared, arguments)
     name = keys[0][0]
     counts = tuple(rows) if rows is not None else (np.nan,) * source.npartitions
     picked = {}
-    for output, empty in like.items():
+    for output, empty in like().items():
         prefix, tail = unique(f"pick-{output}"), (0,) * (empty.ndim - 1)
         picks = {
             (prefix, i, *tail): Task((prefix, i, *tail), getitem, TaskRef(key), output) for i, key in enumerate(keys)

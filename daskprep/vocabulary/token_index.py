@@ -70,6 +70,11 @@ def kept_index(tokens: pa.StringArray, digest: bytes) -> TokenIndex:
     return _kept_index(_TokenContent(digest, tokens))
 
 
+def kept_ids(tokens: pa.StringArray, digest: bytes) -> dict[str, int]:
+    """Return the id of each of the tokens that have this digest, kept from an earlier call or made now."""
+    return _kept_ids(_TokenContent(digest, tokens))
+
+
 @dataclass(frozen=True)
 class _TokenContent:
     """Tokens that count as equal to all others of the same digest."""
@@ -81,3 +86,8 @@ class _TokenContent:
 @functools.lru_cache(maxsize=KEPT_INDEXES)
 def _kept_index(content: _TokenContent) -> TokenIndex:
     return TokenIndex(content.tokens)
+
+
+@functools.lru_cache(maxsize=KEPT_INDEXES)
+def _kept_ids(content: _TokenContent) -> dict[str, int]:
+    return {token: number for number, token in enumerate(content.tokens.to_pylist())}

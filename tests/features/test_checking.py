@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import dataclass
 from typing import Any
 
@@ -251,3 +252,38 @@ def test_whole_numbers_below_0_are_learned_saved_and_loaded(given, monkeypatch, 
     monkeypatch.setattr(Given, "learn", lambda self, summary: Shifted(shift=-3))
     given().fit(FRAME).save(tmp_path / "prep.json")
     assert dp.Preprocessor.load(tmp_path / "prep.json").learned_["x"].shift == -3
+
+
+# What is kept between calls
+
+
+def test_what_is_kept_follows_parameters_and_what_was_learned():
+    frame = pd.DataFrame({"x": ["b", "b", "b", None]})
+    feature = dp.Category(fill_value="B").fit(frame)
+    assert feature.transform(frame).ravel().tolist() == [1, 1, 1, 2]
+    feature.set_params(lowercase=True)
+    assert feature.transform(frame).ravel().tolist() == [1, 1, 1, 1]
+    series = dp.Sequence(sequence_length=2).fit(frame)
+    assert series.transform(frame).shape == (4, 2)
+    assert series.set_params(sequence_length=3).fit(frame).transform(frame).shape == (4, 3)
+
+
+def test_what_is_kept_does_not_travel_and_is_no_part_of_what_was_learned():
+    frame = pd.DataFrame({"x": ["a b", None]})
+    prep = dp.Preprocessor({"x": dp.Text(tokenizer=lambda text: text.split())}).fit(frame)
+    before, state = pickle.dumps(prep.learned_), prep.learned_["x"].to_dict()
+    prep.encode(frame)
+    assert len(pickle.dumps(prep.learned_)) < len(before) + 100
+    assert prep.learned_["x"].to_dict() == state
+    assert pickle.loads(before) == prep.learned_
+
+
+def test_what_is_kept_is_made_once(given, monkeypatch):
+    prep = dp.Preprocessor({"x": Given()}).fit(FRAME)
+    rows = []
+    monkeypatch.setattr(
+        Given, "encode", lambda self, parsed, learned: rows.append(len(parsed)) or np.zeros(len(parsed))
+    )
+    for _ in range(3):
+        prep.encode(pd.DataFrame({"x": [1.0, None]}))
+    assert rows == [2, 0, 1, 2, 2]
