@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import importlib.util
-import itertools
 import json
 import math
 import random
@@ -19,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
@@ -231,26 +230,34 @@ def test_what_is_saved_is_the_same_each_time_and_again(states, tmp_path, kind):
     assert golden["cells"][0] is None
 
 
-texts = st.lists(
-    st.none() | st.text(max_size=8) | st.sampled_from([*itertools.chain(*CELLS.values())]), min_size=1, max_size=8
-)
+def cells_of(kind: str) -> st.SearchStrategy[tuple[str, list[str | None]]]:
+    """Give a type and cells for it: any text, but for those that refuse most columns."""
+    odd = st.nothing() if kind in ("binary", "vector") else st.text(max_size=8)
+    cells = st.lists(st.none() | st.sampled_from(CELLS[kind]) | odd, min_size=1, max_size=8)
+    return st.tuples(st.just(kind), cells)
 
 
-@settings(max_examples=60)
-@given(st.sampled_from([kind for kind in CELLS if kind not in ("binary", "vector")]), texts, st.booleans())
+@settings(max_examples=80)
+@given(st.sampled_from(list(CELLS)).flatmap(cells_of), st.booleans())
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_whatever_was_learned_encodes_the_same_once_it_is_loaded(tmp_path_factory, kind, cells, lowercase):
+def test_whatever_was_learned_encodes_the_same_once_it_is_loaded(tmp_path_factory, column, lowercase):
+    kind, cells = column
     file = tmp_path_factory.mktemp("any") / "prep.json"
     frame = pd.DataFrame({"x": pd.Series(cells, dtype=object)})
     words = {"lowercase": lowercase} if kind in ("category", "set", "bag", "sequence", "text") else {}
-    prep = dp.Preprocessor({"x": FEATURES[kind](**words)}).fit(frame)
+    prep = dp.Preprocessor({"x": FEATURES[kind](**words)})
+    try:
+        prep.fit(frame)
+    except DaskprepError:
+        reject()  # vectors of several lengths
     prep.save(file)
     again = dp.Preprocessor.load(file)
     assert again.to_dict() == prep.to_dict()
     expected = prep.encode(frame)["x"]
     np.testing.assert_array_equal(again.encode(frame)["x"], expected, strict=True)
     if WHOLE or kind in _ENCODERS:
-        np.testing.assert_array_equal(serving.load(file).encode([{"x": cell} for cell in cells])["x"], expected)
+        served = serving.load(file).encode([{"x": cell} for cell in cells])["x"]
+        np.testing.assert_array_equal(served, expected, strict=True)
 
 
 def altered(state: dict[str, Any], chance: random.Random) -> dict[str, Any]:
