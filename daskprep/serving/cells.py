@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import functools
 import math
 import os
 import re
@@ -19,10 +20,10 @@ NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LISTS = (list, tuple, set, frozenset, np.ndarray)
 
 _WHOLE_BELOW = 2.0**63
-_MINUTE = dt.timedelta(minutes=1)
 _DAY = 86_400
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * 10**9, "h": 3600 * 10**9}
 _NANOSECONDS |= {"D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
+_OFFSET = re.compile(r"([+-][0-9]{2}:[0-9]{2})(:[0-9.]+)?$")
 # Of np.datetime64: units that are written in another form, and what to write them in.
 _OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
 _TIMES = (dt.date, dt.time, np.datetime64, dt.timedelta, np.timedelta64)
@@ -91,22 +92,33 @@ def text_of(cell: Any) -> str | None:
     return None if is_missing(cell) else _text_of_other(cell)
 
 
+@functools.singledispatch
 def _text_of_other(cell: Any) -> str:
-    for kinds, write in _WRITERS:
-        if isinstance(cell, kinds):
-            return str(write(cell))
+    """Write a cell that is there, by its type."""
+    remedy = "use Set, Sequence or Vector" if isinstance(cell, LISTS) else "convert it first"
     raise ColumnError(
-        f"holds a cell of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}"
-        + ("; use Set, Sequence or Vector" if isinstance(cell, LISTS) else "; convert it first")
+        f"holds a cell of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"
     )
 
 
-def _text_of_str(cell: str) -> str:
+@_text_of_other.register
+def _(cell: str) -> str:
     cell.encode()
     return str(cell)
 
 
-def _text_of_float(cell: float | np.floating[Any]) -> str:
+@_text_of_other.register
+def _(cell: bool | np.bool_) -> str:
+    return str(bool(cell))
+
+
+@_text_of_other.register
+def _(cell: int | np.integer) -> str:
+    return str(int(cell))
+
+
+@_text_of_other.register(float | np.floating)
+def _text_of_float(cell: Any) -> str:
     value = float(cell)
     if value.is_integer() and abs(value) < _WHOLE_BELOW:
         return str(int(value))
@@ -118,7 +130,8 @@ def _text_of_float(cell: float | np.floating[Any]) -> str:
     return np.format_float_scientific(exact, trim="-", exp_digits=1)
 
 
-def _text_of_decimal(cell: Decimal) -> str:
+@_text_of_other.register
+def _(cell: Decimal) -> str:
     if cell.is_infinite():
         return "inf" if cell > 0 else "-inf"
     if cell == cell.to_integral_value():
@@ -130,7 +143,40 @@ def _text_of_decimal(cell: Decimal) -> str:
     return short if Decimal(short) == cell else text
 
 
-def _text_of_duration(cell: dt.timedelta | np.timedelta64) -> str:
+@_text_of_other.register
+def _(cell: bytes | bytearray) -> str:
+    return cell.decode()
+
+
+@_text_of_other.register
+def _(cell: os.PathLike) -> str:  # type: ignore[type-arg] # which singledispatch cannot read
+    return os.fsdecode(cell)
+
+
+@_text_of_other.register
+def _(cell: uuid.UUID | dt.date) -> str:
+    return str(cell)
+
+
+@_text_of_other.register
+def _(cell: dt.datetime | dt.time) -> str:
+    if type(cell) is dt.datetime and not isinstance(cell.tzinfo, dt.timezone | None):
+        # What a clock leaves out when it is put forward is the time after it; next to the first and last year is none.
+        with contextlib.suppress(OverflowError):
+            cell = cell.astimezone(dt.UTC).astimezone(cell.tzinfo)
+    text = str(cell)
+    offset = cell.tzinfo and _OFFSET.search(text)
+    return _without_zeros(text[: offset.start()]) + offset[1] if offset else _without_zeros(text)
+
+
+@_text_of_other.register
+def _(cell: np.datetime64) -> str:
+    unit = _OTHER_UNITS.get(np.datetime_data(cell.dtype)[0])
+    return _without_zeros(str(cell if unit is None else cell.astype(f"M8[{unit}]")).replace("T", " "))
+
+
+@_text_of_other.register
+def _(cell: dt.timedelta | np.timedelta64) -> str:
     if isinstance(cell, np.timedelta64):
         unit, step = np.datetime_data(cell.dtype)
         if unit not in _NANOSECONDS:
@@ -145,41 +191,5 @@ def _text_of_duration(cell: dt.timedelta | np.timedelta64) -> str:
     return f"{days} days {'+' if days < 0 else ''}{_without_zeros(clock)}"
 
 
-def _text_of_clock(cell: dt.datetime | dt.time) -> str:
-    if cell.tzinfo is None:
-        return _without_zeros(str(cell))
-    if isinstance(cell, dt.datetime):
-        # What a clock leaves out when it is put forward is the time after it; next to the first and last year is none.
-        with contextlib.suppress(OverflowError):
-            cell = cell.astimezone(dt.UTC).astimezone(cell.tzinfo)
-    offset = cell.utcoffset()
-    clock = _without_zeros(str(cell.replace(tzinfo=None)))
-    if offset is None:
-        return clock
-    hours, minutes = divmod(abs(offset) // _MINUTE, 60)
-    return f"{clock}{'-' if offset.days < 0 else '+'}{hours:02}:{minutes:02}"
-
-
-def _text_of_datetime64(cell: np.datetime64) -> str:
-    unit = _OTHER_UNITS.get(np.datetime_data(cell.dtype)[0])
-    return _without_zeros(str(cell if unit is None else cell.astype(f"M8[{unit}]")).replace("T", " "))
-
-
 def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-_WRITERS: tuple[tuple[Any, Any], ...] = (
-    (str, _text_of_str),
-    (bool | np.bool_, lambda cell: str(bool(cell))),
-    (dt.timedelta | np.timedelta64, _text_of_duration),  # before integers, of which NumPy has them be some
-    (int | np.integer, lambda cell: str(int(cell))),
-    (float | np.floating, _text_of_float),
-    (Decimal, _text_of_decimal),
-    (bytes | bytearray, lambda cell: cell.decode()),
-    (os.PathLike, os.fsdecode),
-    (uuid.UUID, str),
-    (dt.datetime | dt.time, _text_of_clock),
-    (dt.date, str),
-    (np.datetime64, _text_of_datetime64),
-)

@@ -49,16 +49,17 @@ def are_strings(tokens: Sequence[Any]) -> bool:
 
 
 def _separated(separator: str) -> Callable[[Mapping[str, Any]], Cut]:
-    def cut(text: str) -> list[str]:
-        pieces = [piece.strip() for piece in text.split(separator)]
-        return [] if pieces == [""] else pieces
+    def made(params: Mapping[str, Any]) -> Cut:
+        # After the cut, for the small form of a capital sigma depends on what is around it.
+        lower = str.lower if params["lowercase"] else str
 
-    def cut_lower(text: str) -> list[str]:
-        # The small form of a capital sigma depends on what is around it.
-        pieces = [piece.lower().strip() for piece in text.split(separator)]
-        return [] if pieces == [""] else pieces
+        def cut(text: str) -> list[str]:
+            pieces = [lower(piece).strip() for piece in text.split(separator)]
+            return [] if pieces == [""] else pieces
 
-    return lambda params: cut_lower if params["lowercase"] else cut
+        return cut
+
+    return made
 
 
 def _on_lower(cut: Cut) -> Callable[[Mapping[str, Any]], Cut]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -64,7 +65,8 @@ class NumberRows(RowEncoder):
         if not scale:
             return {"": np.zeros(len(values), np.float32)}
         scaled = [(value - center) * scale for value in values]
-        return {"": np.array([max(-_LARGEST, min(one, _LARGEST)) for one in scaled], np.float32)}
+        narrow = [one if -_LARGEST <= one <= _LARGEST else math.copysign(_LARGEST, one) for one in scaled]
+        return {"": np.array(narrow, np.float32)}
 
 
 def _logarithms(values: Sequence[float]) -> np.ndarray:

@@ -35,7 +35,7 @@ class WholeRows:
         except ImportError as error:
             raise MissingPackageError(
                 f'feature "{name}" ({feature["type"]}) is encoded by its type itself, which needs the package '
-                f"{error.name}: install all that daskprep needs, by: pip install daskprep"
+                f"{error.name or error}: install all that daskprep needs, by: pip install daskprep"
             ) from error
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
 

@@ -5,6 +5,7 @@
 | text, whole numbers, floats, booleans, bytes, dates, times or decimals alone | that Arrow type |
 | whole numbers and floats | double |
 | scalars of several kinds, whole numbers beyond 64 bits, times of several zones or to the nanosecond | text |
+| decimals that have more than 76 digits together | text |
 | lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several kinds are text |
 | pictures and sounds that are objects (see `daskprep.media.cells`), whatever is beside them | `CELL_TYPE` structs |
 | text beside bytes of files | the same |
@@ -56,6 +57,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
 _TYPES = {kind: arrow for kind, (_, arrow) in _KINDS.items()}
 _ZONES = (dt.timezone, ZoneInfo)
 _SHOWN = 60
+_MOST_DIGITS = 76  # of Arrow's decimals
 _QUIET = decimal.Context(traps=[])  # in which a signalling NaN is missing too, and no error
 # Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
 _HEAD = 8_000
@@ -127,7 +129,7 @@ def _all_are(types: Iterable[type], accepted: tuple[type, ...]) -> bool:
 def _unchanged(kind: str, present: np.ndarray, types: set[type]) -> str:
     """Return "mixed" where Arrow would change values without a word."""
     if kind == "decimal":
-        return kind if all(map(Decimal.is_finite, present)) else "mixed"
+        return kind if all(map(Decimal.is_finite, present)) and _digits(present) <= _MOST_DIGITS else "mixed"
     if kind in ("float", "number") and not types.isdisjoint(_SINGLES):
         return "mixed"
     if kind in ("datetime", "time"):
@@ -147,6 +149,12 @@ def _unchanged(kind: str, present: np.ndarray, types: set[type]) -> str:
         whole = [abs(int(cell)) for cell in present if not isinstance(cell, float | np.floating)]
         return kind if max(whole) <= 2**53 else "mixed"
     return kind
+
+
+def _digits(present: np.ndarray) -> int:
+    """Return how many digits a type has that holds all of some decimals."""
+    fraction = max(-cast("int", cell.as_tuple().exponent) for cell in present)
+    return max(max(map(Decimal.adjusted, present)) + 1, 0) + max(fraction, 0)
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,12 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import DaskprepError
+from daskprep.features.cells import as_numbers, one_array
 from daskprep.serving import Encoder
+from daskprep.serving.cells import number_of, text_of
 from daskprep.serving.cutting import CUTS
+from daskprep.sources import table_from_pandas
+from daskprep.sources.cell_text import as_text
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
 BEFORE = dt.timezone(dt.timedelta(hours=-3, minutes=-30))
@@ -91,7 +95,7 @@ SCALARS = {
     "bytes": st.binary(max_size=3) | NUMERALS.map(lambda text: text.encode("utf-8", "surrogatepass")),
     "decimal": st.decimals(-(10**14), 10**14, places=3)
     | st.sampled_from(list(map(Decimal, ["1E-9", "NaN", "1.50", "-0.0"]))),
-    "odd decimal": st.sampled_from(list(map(Decimal, ["Infinity", "-Infinity", "sNaN", "1E+3"]))),
+    "odd decimal": st.sampled_from(list(map(Decimal, ["Infinity", "-Infinity", "sNaN", "1E+3", "1E+400", "-15E-90"]))),
     "date": st.dates(),
     "datetime": MOMENTS,
     "datetime in Rome": MOMENTS.map(lambda moment: moment.replace(tzinfo=ROME)),
@@ -271,6 +275,37 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
     ):
         frame = natural_frame(cells)
         assert frame is None or encoded(encoder.encode, rows_of(cells)) == encoded(prep.encode, frame), cells
+
+
+@pytest.mark.parametrize("kind", ["str", *SCALARS])
+@settings(suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_cells_have_the_texts_and_numbers_of_columns(kind: str, data: st.DataObject) -> None:
+    cells = {"str": NUMERALS | TEXTS, **SCALARS}[kind]
+    cell = data.draw(cells)
+    try:
+        column = one_array(table_from_pandas(frame_of([cell, None]), ["x"])["x"])
+        expected: Any = as_text(column).to_pylist()[0]
+    except DaskprepError:
+        with pytest.raises(ValueError, match=r"."):
+            text_of(cell)
+        return
+    assert text_of(cell) == expected
+    try:
+        expected = as_numbers(column).to_pylist()[0]
+    except DaskprepError:
+        expected = None
+    if kind != "Timestamp" and not isinstance(cell, dt.date | dt.time | dt.timedelta):
+        assert repr(number_of(cell)) == repr(expected)
+
+
+def test_a_vocabulary_file_is_not_asked_for_again(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "tokens.txt").write_text("b\n<UNK>\na 7\n")
+    cells = ["a b c", None, ""]
+    prep = fitted(dp.Sequence(vocab_file=str(tmp_path / "tokens.txt")), cells)
+    expected = encoded(prep.encode, frame_of(cells))
+    (tmp_path / "tokens.txt").unlink()
+    assert encoded(Encoder(prep.to_dict()).encode, rows_of(cells)) == expected
 
 
 @pytest.mark.slow
