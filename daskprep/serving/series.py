@@ -60,9 +60,7 @@ def _is_wide(cell: Any) -> bool:
 
 def _alone(cell: Any) -> list[float] | None:
     number = number_of(cell)
-    if number is None or abs(number) >= _INFINITE_FROM:
-        return None
-    return [number or 0.0 if isinstance(cell, Decimal) else number]  # zeros of decimals have no sign in a column
+    return None if number is None or abs(number) >= _INFINITE_FROM else [number]
 
 
 def _in_text(text: str, separator: str | None) -> list[float] | None:
