@@ -24,7 +24,7 @@ _CELL = re.compile(CELL)
 _NO_CELLS = (*TIMES, *BOOLEANS)
 _FIELDS = tuple((shift, (1 << bits) - 1) for shift, bits in zip(SHIFTS, BITS, strict=True))
 _ALL_DIGITS = (1 << 3 * DIGITS) - 1
-_DIGIT_OF = bytes(max(0, byte - ord("0")) for byte in range(256))
+_DIGIT_OF = bytes.maketrans(b"01234567", bytes(range(8)))
 _NONE = bytes([NO_DIGIT]) * DIGITS
 
 

@@ -6,14 +6,13 @@ import math
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from types import NoneType
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, from_neighbours
-from daskprep.serving.cells import LISTS, number_of, text_of
+from daskprep.serving.cells import LISTS, is_missing, number_of, text_of
 from daskprep.serving.dates import TIMES, refuse
 
 # What Arrow's cast accepts as a number, no more and no less.
@@ -61,9 +60,7 @@ def _is_wide(cell: Any) -> bool:
 
 def _alone(cell: Any) -> list[float] | None:
     number = number_of(cell)
-    if number is None or abs(number) >= _INFINITE_FROM:
-        return None
-    return [number or 0.0 if isinstance(cell, Decimal) else number]  # zeros of decimals have no sign in a column
+    return None if number is None or abs(number) >= _INFINITE_FROM else [number]
 
 
 def _in_text(text: str, separator: str | None) -> list[float] | None:
@@ -114,10 +111,13 @@ def _in_list(cell: Any) -> Numbers | None:
     if cell and kinds <= {int, float} and min(cell) >= -_EXACT and max(cell) <= _EXACT:  # so the first is not NaN
         return cell  # type: ignore[no-any-return]
     cell = [element.item() if isinstance(element, np.number | np.bool_) else element for element in cell]
-    kinds = set(map(type, cell)) - {NoneType}
-    if not (kinds <= {int, float} or kinds <= {int, Decimal} or kinds == {bool}) or any(map(_is_wide, cell)):
+    present = [element for element in cell if not is_missing(element)]
+    kinds = set(map(type, present))
+    widest = _EXACT if float in kinds else 2**63 - 1  # that Arrow holds beside the others; else they are text
+    numeric = kinds <= {int, float} or kinds <= {int, Decimal} or kinds == {bool}
+    if not numeric or any(isinstance(element, int) and abs(element) > widest for element in present):
         return _in_elements(cell, kinds)
-    numbers = [_NAN if element is None else _nearest(float(element), element) for element in cell]
+    numbers = [_NAN if is_missing(element) else _nearest(float(element), element) for element in cell]
     if Decimal in kinds:
         numbers = [number or 0.0 for number in numbers]
     return None if any(abs(number) >= _INFINITE_FROM for number in numbers) else numbers

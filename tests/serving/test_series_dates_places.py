@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import datetime as dt
 import json
+import sys
 import uuid
 import warnings
 import zoneinfo
@@ -182,7 +182,7 @@ PLACE_TEXTS = st.one_of(
 
 FILLS = ["0", "", "1 2", "[3, 4]", 1.5, -7, "0.1"]
 PADDED = {
-    "padding_value": st.floats(width=32, allow_infinity=False),
+    "padding_value": st.floats(-9, 9, width=16) | st.sampled_from([float("nan"), float("-inf"), 0.1]),
     "padding": st.sampled_from(["right", "left"]),
 }
 TYPES = {
@@ -319,6 +319,53 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
         assert encoded(encoder.encode, rows_of(some)) == expected, some
 
 
+TINY = np.float32(3e-45)
+ODD_CELLS = [
+    (dp.Vector(), [between_singles(number, step) for number in np.float32([1, -1, 0.1, 1e30]) for step in (-1, 0, 1)]),
+    (dp.Vector(), [between_singles(number, step) for number in (TINY, -TINY, np.float32(0)) for step in (-1, 0, 1)]),
+    (dp.Vector(), [between_singles(np.finfo(np.float32).max, step) for step in (-1, 0, 1)]),
+    (dp.Vector(), [[2**60 + 2**36 + odd] for odd in (-1, 0, 1)]),
+    (dp.Vector(), [[Decimal(between_singles(np.float32(1), step)[:30])] for step in (-1, 0, 1)]),
+    (dp.Vector(), [[Decimal("-0.0")], [Decimal("1.71")]]),
+    (dp.Vector(), [Decimal("-0.0"), Decimal("1.71")]),
+    (dp.Vector(), [[2**63], [2**64, 1]]),
+    (dp.Timeseries(), [[2**63, None]]),
+    (dp.Timeseries(), [[2**53 + 1, 0.5, None]]),
+    (dp.Timeseries(), [[float("nan"), 3.5e38], [float("nan"), -1e308]]),
+    (dp.Timeseries(tokenizer="comma"), ["1,nan(a_1),,1_0", "1,nan(a_1), ,\u20032", "1,\u0663"]),
+    (dp.Timeseries(tokenizer="underscore"), ["1_0", "1__-nan", "_"]),
+    (dp.Date(), [dt.datetime(2024, 3, 31, 2, 30, tzinfo=ROME), dt.datetime(1, 1, 1, tzinfo=ROME)]),
+    (dp.Date(), [dt.datetime(9999, 12, 31, 22, tzinfo=BEFORE), dt.datetime(2024, 3, 31, 2, 30, tzinfo=BEFORE)]),
+    (dp.Date(), [2**63 - 1, -(2**63), 10**10, -(10**10), 10**13, 10**16, 10**10 - 1]),
+    (dp.Date(), [2.0**63, -(2.0**63), 1e10, 0.5000005, -0.5, 1e16 + 2, 999.9999999]),
+    (
+        dp.Date(),
+        [
+            "2021-01-01 10:11:12." + "0" * 40,
+            "13/05/2021 10:11:12." + "0" * 30,
+            " " * 40 + "3/4/21",
+            "20210305240000",
+            "20211305",
+            "9" * 19,
+            "8" * 19,
+        ],
+    ),
+    (dp.Date(datetime_format=" %Y-%d-%m"), [" 2021-05-03", "2021-05-03", "2021-05-03 "]),
+    (dp.H3(), ["0" * 5000 + "7", "9" * 19, "0X1f", "1f", "1" * 15 + "f", "1" * 16, "0x" + "f" * 16]),
+    (dp.H3(), [2.0**53, 2.0**53 - 1, -0.0, 0.5, float("inf")]),
+]
+
+
+@pytest.mark.parametrize(("feature", "cells"), ODD_CELLS)
+def test_odd_cells_are_those_of_a_frame(feature, cells):
+    kind = next(one for one in TYPES.values() if isinstance(feature, one.make))
+    prep = fitted(feature, cells[:1], [kind.plain[-1]])
+    encoder = Encoder(prep.to_dict())
+    for cell in cells:
+        assert encoded(encoder.encode, rows_of([cell])) == encoded(prep.encode, frame_of(rows_of([cell]))), cell
+    assert encoded(encoder.encode, rows_of(cells)) == encoded(prep.encode, frame_of(rows_of(cells)))
+
+
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
 @given(
     st.sampled_from([{"window_size": 2}, {"window_size": 4}, {"horizon": 3}]),
@@ -340,7 +387,7 @@ def test_windows_stay_within_their_groups(size, strategy, rows):
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", TYPES)
 @settings(
-    suppress_health_check=list(HealthCheck), deadline=None, max_examples=60, phases=[Phase.explicit, Phase.generate]
+    suppress_health_check=list(HealthCheck), deadline=None, max_examples=80, phases=[Phase.explicit, Phase.generate]
 )
 @given(data=st.data(), seed=st.integers(0, 2**32))
 def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: int) -> None:
@@ -364,15 +411,9 @@ def encoder_of(feature: Any, *cells: Any) -> Encoder:
 
 
 def test_dates_in_odd_forms_need_dateutil_and_common_ones_do_not(monkeypatch):
-    def without_dateutil(name: str, *given: Any, **named: Any) -> Any:
-        if name.startswith("dateutil"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name="dateutil")
-        return imported(name, *given, **named)
-
-    imported = builtins.__import__
     encoder = encoder_of(dp.Date(), "2020-01-01")
     serving_dates._dateutil.cache_clear()
-    monkeypatch.setattr(builtins, "__import__", without_dateutil)
+    monkeypatch.setitem(sys.modules, "dateutil.parser", None)
     for text in ("2021-03-05", "3/5/21 12:00 am", "20210305", "1614902400"):
         assert encoder.encode({"x": text})["x"][0, :3].tolist() == [2021, 3, 5]
     with pytest.raises(MissingPackageError, match='column "x": .5 March 2021.*python-dateutil.*datetime_format'):

@@ -20,8 +20,20 @@ from daskprep.serving import Encoder, load
 
 ABSENT = ["pandas", "pyarrow", "dask", "distributed", "sklearn", "torch", "zarr", "scipy", "PIL", "fsspec", "dateutil"]
 ROWS = [
-    {"n": 1.5, "c": "Rome", "b": "yes", "s": "new red", "j": '["a", 1.50]', "t": "Good, really good!"},
-    {"n": None, "c": "Bern", "b": "no", "s": None, "j": "[]", "t": "BAD"},
+    {"n": 1.5, "c": "Rome", "b": "yes", "s": "new red", "j": '["a", 1.50]', "t": "Good, really good!"}
+    | {"v": "0.5 1", "w": 1, "d": "3/5/2021 4:00 PM", "h": "8928308280fffff"},
+    {
+        "n": None,
+        "c": "Bern",
+        "b": "no",
+        "s": None,
+        "j": "[]",
+        "t": "BAD",
+        "v": None,
+        "w": 2,
+        "d": "1600000000",
+        "h": None,
+    },
 ]
 PROCESS = f"""
 import json, pickle, sys
@@ -47,6 +59,7 @@ def encode_elsewhere(path: Path, rows: str) -> Any:
 def test_a_process_with_numpy_alone_encodes(tmp_path: Path) -> None:
     frame = pd.DataFrame(ROWS)
     kinds = {"n": "number", "c": "category", "b": "binary", "s": "set", "t": dp.Text(level="both")}
+    kinds |= {"v": "vector", "w": dp.Timeseries(window_size=2, group_by="c"), "d": "date", "h": "h3"}
     features = {**kinds, "bag": dp.Bag(column="s"), "steps": dp.Sequence(column="j", tokenizer="json")}
     prep = dp.Preprocessor(features).fit(frame)
     prep.save(tmp_path / "prep.json")
