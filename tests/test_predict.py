@@ -164,6 +164,13 @@ def test_datasets_of_hugging_face_are_predicted(tmp_path, table, prep, net, expe
         check_same(found, expected)
 
 
+@pytest.mark.usefixtures("task_kind")
+def test_graphs_of_both_kinds_give_the_same(table, prep, net, expected):
+    found = prep.predict(dd.from_pandas(table, npartitions=3), net, ids="number").compute()
+    assert found.pop("number").tolist() == table["number"].tolist()
+    check_same(found, expected)
+
+
 def test_a_frame_without_rows_gives_the_columns(as_frame, table, prep, net):
     none = prep.predict(as_frame(table.iloc[:0]), net, ids="group", probabilities=True)
     none = none.compute() if isinstance(none, dd.DataFrame) else none

@@ -224,6 +224,12 @@ def test_the_most_probable_classes_come_first_and_equal_ones_by_id(sort, scores,
     np.testing.assert_array_equal(found["y_probability"], [chances[0] for chances in found["y_probabilities_top_k"]])
 
 
+def test_no_class_is_listed_twice_where_others_are_as_good_as_impossible(sort):
+    found = sort.predictions([[-2_000, -2_000, 0, -2_000]], top_k=4).loc[0]
+    assert found["y_predictions_top_k"] == ["blue", "<UNK>", "red", "green"]
+    assert found["y_probabilities_top_k"] == [1, 0, 0, 0]
+
+
 def test_a_text_ends_at_its_first_stop_symbol_and_so_does_its_probability(words):
     ids = [[1, 4, 5, 2, 4], [1, 2, 2, 2, 2], [4, 3, 4, 4, 4]]
     texts = ["good day", "", "good <UNK> good good good"]
