@@ -26,6 +26,7 @@ class ResidentBlocks:
         self._executor = executor
         self._finished = finished
         self._blocks: dict[Key, ResidentBlock] = {}
+        # Those whose room will be free once threads are done.
         self.leaving: list[tuple[Future[list[Decoded]], ResidentBlock]] = []
         self.has_evicted = False  # what was read ahead
 
