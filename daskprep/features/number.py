@@ -17,7 +17,7 @@ from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Edge, Neighbours, carries, fill_from_neighbours, neighbour_strategy
 from daskprep.features.parameters import NonNegative
-from daskprep.serving.numbers import center_and_scale, original_units
+from daskprep.serving.units import center_and_scale, original_units
 from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts
 
 Normalization = Literal["zscore", "minmax", "log1p", "iq"]

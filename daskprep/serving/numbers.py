@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from daskprep.errors import RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, from_neighbours, number_of
+from daskprep.serving.units import center_and_scale
 
 _LARGEST = float(np.finfo(np.float32).max)
-_TINY = float(np.finfo(np.float64).tiny)
 _NEIGHBOURS = ("ffill", "bfill")
-_LARGEST_DOUBLE = float(np.finfo(np.float64).max)
 
 
 class NumberRows(RowEncoder):
@@ -60,32 +59,6 @@ class NumberRows(RowEncoder):
         scaled = [(value - center) * scale for value in values]
         narrow = [one if -_LARGEST <= one <= _LARGEST else math.copysign(_LARGEST, one) for one in scaled]
         return {"": np.array(narrow, np.float32)}
-
-
-def center_and_scale(normalization: str | None, learned: Mapping[str, Any]) -> tuple[float, float]:
-    """Return what is taken from numbers, and the factor by which the rest is multiplied; 0 for a constant column."""
-    if normalization in (None, "log1p") or learned["mean"] is None:
-        return 0.0, 1.0
-    low, center, high = {
-        "zscore": (0.0, learned["mean"], learned["std"]),
-        "minmax": (learned["min"], learned["min"], learned["max"]),
-        "iq": (learned["q1"], learned["q2"], learned["q3"]),
-    }[normalization]
-    spread = high - low
-    # A spread whose inverse is no number, as of 1.7e308 and -1.7e308, is as good as none.
-    return center, 1.0 / spread if _TINY <= spread < float("inf") else 0.0
-
-
-def original_units(scaled: np.ndarray, normalization: str | None, learned: Mapping[str, Any]) -> np.ndarray:
-    """Return normalized numbers as they were, in double precision; NaN and infinite ones stay so."""
-    values = np.asarray(scaled, np.float64)
-    center, scale = center_and_scale(normalization, learned)
-    if not scale:
-        return np.where(np.isnan(values), values, center)
-    # float32 rounds: what was the largest double may come out as a little more.
-    with np.errstate(over="ignore"):
-        units: np.ndarray = np.expm1(values) if normalization == "log1p" else values / scale + center
-    return np.clip(units, -_LARGEST_DOUBLE, _LARGEST_DOUBLE, out=units, where=np.isfinite(values))
 
 
 def _logarithms(values: Sequence[float]) -> np.ndarray:

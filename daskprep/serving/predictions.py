@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
-from daskprep.serving.numbers import original_units
+from daskprep.serving.units import original_units
 
 Column: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""
