@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.assignment import Assignment
@@ -25,6 +25,7 @@ from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
+from daskprep.features.output import FrameOutput
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
 from daskprep.predictions import Predicting
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 _AUTO: Final = "auto"
 
 
-class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     """Learn and apply one feature for each column of a frame larger than memory.
 
     Parameters
@@ -138,17 +139,13 @@ class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output
                 self.features = {**given, key: value}
         return self
 
-    def set_output(self, *, transform: Any = None) -> Self:
-        """Do nothing: the output is NumPy for pandas and a Dask array for Dask."""
-        return self
-
     def __sklearn_clone__(self) -> Self:
         features: Any = self.features
         if features != _AUTO:
             features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
         others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         del others["features"]
-        return type(self)(features, **others)
+        return type(self)(features, **others)._put_out_as(self)
 
     # -- learn and apply
 
@@ -185,12 +182,13 @@ class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output
     def transform(self, frame: Any) -> Any:
         """Return all inputs side by side in one 2-D table, named by `get_feature_names_out`: a row for every row.
 
-        NumPy for pandas; a lazy Dask array for Dask frames and paths.
+        NumPy for pandas; a lazy Dask array for Dask frames and paths; a frame with names if `set_output` asks for one.
         """
         check_is_fitted(self)
-        if not self._inputs:
+        if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so that there is nothing to transform")
-        return tabulate_source(self._inputs, self.learned_, as_source(frame, columns=source_columns(self._inputs)))
+        source = as_source(frame, columns=source_columns(features))
+        return self._contained(tabulate_source(features, self.learned_, source), frame)
 
     def encode(self, frame: Any) -> dict[str, Any]:
         """Return compact arrays by output, with a row for every row of the frame.

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Invalid, Tensor
-from daskprep.features.cells import as_dictionary
+from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.features.checking import kept
 from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens
 from daskprep.summaries import ColumnSummary, TokenCounts
+from daskprep.summaries.token_order import byte_order
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
+MOST_COLUMNS = 1_000  # a table of more would be mostly zeros that take a byte each
 _SPECIALS = SpecialSymbols.for_category()
 
 
@@ -44,6 +48,10 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : str
         What "fill_with_const" puts in place of missing cells.
+    transform_to : {"ids", "ordinal", "one_hot"}
+        What `transform` gives to scikit-learn: the ids; places of the values in their order, by number if all are
+        numbers, else by UTF-8 bytes, -1 for ``<UNK>``; or a column for each of at most 1,000 values in this order,
+        all of them 0 for ``<UNK>``. `encode`, datasets and batches always hold ids.
     invalid : {"missing", "raise"}
         Whether a cell that cannot be read counts as missing or is an error.
     column : str or None
@@ -53,11 +61,21 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     --------
     >>> import pandas as pd
     >>> from daskprep import Category
-    >>> city = Category().fit(pd.DataFrame({"city": ["Rome", "Oslo", "Rome "]}))
+    >>> frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome "]})
+    >>> other = pd.DataFrame({"city": ["Oslo", "Bern", None]})
+    >>> city = Category().fit(frame)
     >>> city.learned_["city"].vocabulary.to_dict()["idx2str"]
     ['<UNK>', 'Rome', 'Oslo']
-    >>> city.transform(pd.DataFrame({"city": ["Oslo", "Bern", None]})).ravel()
+    >>> city.transform(other).ravel()
     array([2, 0, 0], dtype=uint8)
+    >>> Category(transform_to="ordinal").fit(frame).transform(other).ravel()
+    array([ 0, -1, -1], dtype=int8)
+    >>> city = Category(transform_to="one_hot").fit(frame).set_output(transform="pandas")
+    >>> city.transform(other)
+       city_Oslo  city_Rome
+    0          1          0
+    1          0          0
+    2          0          0
     """
 
     kind = "category"
@@ -72,6 +90,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         lowercase: bool = False,
         missing_value_strategy: Strategy = "fill_with_const",
         fill_value: str | int | float | None = "<UNK>",
+        transform_to: Literal["ids", "ordinal", "one_hot"] = "ids",
         invalid: Invalid = "missing",
         column: str | None = None,
     ) -> None:
@@ -80,6 +99,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         self.lowercase = lowercase
         self.missing_value_strategy = missing_value_strategy
         self.fill_value = fill_value
+        self.transform_to = transform_to
         self.invalid = invalid
         self.column = column
 
@@ -108,6 +128,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         vocabulary = Vocabulary.learn(
             summary, _SPECIALS, most_common=self.most_common, min_frequency=self.min_frequency
         )
+        if self.transform_to == "one_hot":
+            check_one_hot(len(vocabulary))
         return LearnedCategory(vocabulary=vocabulary)
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
@@ -125,3 +147,41 @@ class Category(Feature[TokenCounts, LearnedCategory]):
 
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:
         return learned.vocabulary.decode(np.asarray(encoded))
+
+    def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedCategory) -> np.ndarray:
+        ids = encoded[""]
+        if self.transform_to == "ids":
+            return ids[:, None]
+        places = kept(self, learned, _in_order)["places"].take(ids)
+        if self.transform_to == "ordinal":
+            return places[:, None]
+        check_one_hot(len(learned.vocabulary))
+        hot = np.zeros((len(ids), len(learned.vocabulary) - 1), np.int8)
+        known = np.flatnonzero(places >= 0)
+        hot[known, places[known]] = 1
+        return hot
+
+    def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
+        if self.transform_to != "one_hot":
+            return [name]
+        values = learned.vocabulary.tokens.take(pa.array(kept(self, learned, _in_order)["ids"]))
+        return [f"{name}_{value}" for value in values.to_pylist()]
+
+
+def check_one_hot(tokens: int) -> None:
+    """Raise ColumnError if so many tokens, ``<UNK>`` among them, are too many for a column each."""
+    if tokens - 1 > MOST_COLUMNS:
+        raise ColumnError(
+            f'has {tokens - 1:,} values, and transform_to="one_hot" makes a column of each, of at most '
+            f'{MOST_COLUMNS:,}: keep fewer by most_common or min_frequency, or use "ordinal" or "ids"'
+        )
+
+
+def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
+    """Return the ids of the values in their order, and by id the place there, -1 for ``<UNK>``."""
+    values = learned.vocabulary.tokens.slice(1)
+    numbers = as_numbers(values)
+    order = byte_order(values) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
+    places = np.full(len(values) + 1, -1, np.min_scalar_type(-len(values) - 1))
+    places[order + 1] = np.arange(len(values))
+    return {"ids": order + 1, "places": places}

@@ -34,12 +34,12 @@ def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str,
 
 def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for 0 rows, which tells its type and shape."""
-    return _kept(feature, learned, _empty_arrays)
+    return kept(feature, learned, _empty_arrays)
 
 
 def filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for one row, a missing cell that the fill value was put in."""
-    return _kept(feature, learned, _filled_row)
+    return kept(feature, learned, _filled_row)
 
 
 def _empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
@@ -55,17 +55,17 @@ def _filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]
     return row
 
 
-def _kept(
-    feature: Contract, learned: Learned, make: Callable[[Contract, Learned], Mapping[str, np.ndarray]]
+def kept(
+    feature: Contract, learned: Any, make: Callable[[Contract, Any], Mapping[str, np.ndarray]]
 ) -> Mapping[str, np.ndarray]:
     """Return what was made before for the same parameters, or make it: it lies with what was learned."""
     kind: Any = type(feature)
     parameters = [kind, *map(feature.__getattribute__, annotations_of(kind))]
-    kept: tuple[list[Any], Mapping[str, np.ndarray]] = learned.__dict__.get(make.__name__, ([], {}))
+    found: tuple[list[Any], Mapping[str, np.ndarray]] = learned.__dict__.get(make.__name__, ([], {}))
     # By identity: parameters may be anything, also what cannot be compared.
-    if len(kept[0]) != len(parameters) or not all(map(operator.is_, kept[0], parameters)):
-        kept = learned.__dict__[make.__name__] = parameters, make(feature, learned)
-    return kept[1]
+    if len(found[0]) != len(parameters) or not all(map(operator.is_, found[0], parameters)):
+        found = learned.__dict__[make.__name__] = parameters, make(feature, learned)
+    return found[1]
 
 
 def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
@@ -14,13 +14,14 @@ from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import validate
 from daskprep.features.fitting import learn_source, tabulate_source
 from daskprep.features.matrix import column_names
+from daskprep.features.output import FrameOutput
 from daskprep.sources import Source, as_source, is_frame
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
 
 
-class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class Estimator(FrameOutput, auto_wrap_output_keys=None):
     """Fit and transform every column of a frame on its own.
 
     Attributes
@@ -37,10 +38,6 @@ class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         # scikit-learn's set_output wrapper would compute a Dask frame to wrap it in a pandas one.
         kwargs.setdefault("auto_wrap_output_keys", None)
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
-
-    def set_output(self, *, transform: Any = None) -> Self:
-        """Do nothing: the output is NumPy for pandas and a Dask array for Dask."""
-        return self
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn each column of a frame (pandas or Dask) or 2-D array."""
@@ -62,11 +59,11 @@ class Estimator(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Encode the columns seen in `fit`: a 2-D NumPy array, or a lazy Dask array for a Dask frame."""
+        """Encode the columns seen in `fit`: NumPy, a lazy Dask array for a Dask frame, or as `set_output` says."""
         check_is_fitted(self)
         source = self._checked_source(X)
         features = dict.fromkeys(self.learned_, self._feature())
-        return tabulate_source(features, self.learned_, source)
+        return self._contained(tabulate_source(features, self.learned_, source), X)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` gives."""

@@ -185,10 +185,11 @@ def tabulate(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
     """Put encoded arrays side by side in one 2-D array of the smallest type that holds them all."""
-    tables = [
-        side_by_side(feature, {output: arrays[name + output] for output in feature.outputs}, learned[name])
-        for name, feature in features.items()
-    ]
+    tables = []
+    for name, feature in features.items():
+        with naming(name):
+            given = {output: arrays[name + output] for output in feature.outputs}
+            tables.append(side_by_side(feature, given, learned[name]))
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
 

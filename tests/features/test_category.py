@@ -11,8 +11,14 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskprep as dp
+from daskprep.errors import ColumnError
+from daskprep.testing import check_feature
+
+WAYS = ["ids", "ordinal", "one_hot"]
 
 
 def column(*cells) -> pd.DataFrame:
@@ -161,3 +167,79 @@ def test_categories_of_objects_do_not_depend_on_partitions(kind):
             cut = dd.from_pandas(frame, npartitions=npartitions)
             assert dp.Category().fit(cut).learned_["x"].to_dict() == whole.learned_["x"].to_dict()
             assert np.array_equal(np.asarray(whole.transform(cut)), whole.transform(frame))
+
+
+# What transform gives
+
+
+def scikit_learn(encoder, training: pd.DataFrame, rows: pd.DataFrame) -> tuple[np.ndarray, list[str]]:
+    fitted = encoder.fit(training)
+    return fitted.transform(rows), fitted.get_feature_names_out().tolist()
+
+
+@pytest.mark.parametrize("cells", [["b", "a", "é", "Z", "a", "zz"], [10, 2, 33, 2, -1], [2.5, 10.0, 1e-3], ["a"]])
+def test_tables_are_those_of_scikit_learn(cells, as_frame):
+    training, rows = column(*cells), column(*cells, "new" if isinstance(cells[0], str) else 77)
+    ordinal = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    one_hot = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    for way, encoder in (("ordinal", ordinal), ("one_hot", one_hot)):
+        category = dp.Category(transform_to=way).fit(as_frame(training))
+        expected, names = scikit_learn(encoder, training, rows)
+        assert np.array_equal(category.transform(rows), expected)
+        assert np.array_equal(np.asarray(category.transform(as_frame(rows))), expected)
+        assert category.get_feature_names_out().tolist() == [name.removesuffix(".0") for name in names]
+
+
+def test_values_are_in_one_order_however_many_there_are():
+    cells = [f"{i:x}" * (1 + i % 3) for i in range(3_000)]
+    category = dp.Category(transform_to="ordinal").fit(column(*cells))
+    places = category.transform(column(*sorted(set(cells), key=str.encode), None)).ravel()
+    assert places.tolist() == [*range(len(set(cells))), -1]
+    assert places.dtype == np.int16
+
+
+def test_what_is_unknown_in_tables_is_minus_one_or_zeros():
+    training, rows = column("b", "b", "a", None), column(None, "a", "<UNK>")
+    ordinal = dp.Category(transform_to="ordinal", most_common=1).fit(training)
+    assert ordinal.transform(rows).ravel().tolist() == [-1, -1, -1]
+    own = dp.Category(transform_to="one_hot", fill_value="none").fit(training)
+    assert own.get_feature_names_out().tolist() == ["x_a", "x_b", "x_none"]
+    assert own.transform(rows).tolist() == [[0, 0, 1], [1, 0, 0], [0, 0, 0]]
+    assert own.transform(rows).dtype == np.int8
+    empty = dp.Category(transform_to="one_hot").fit(column(None, None))
+    assert empty.transform(rows).shape == (3, 0)
+
+
+def test_too_many_values_for_a_column_each_are_refused():
+    many = column(*range(1_001))
+    with pytest.raises(ColumnError, match='column "x": has 1,001 values.*at most 1,000.*most_common'):
+        dp.Category(transform_to="one_hot").fit(many)
+    assert dp.Category(transform_to="one_hot", most_common=1_000).fit_transform(many).shape == (1_001, 1_000)
+    with pytest.raises(ColumnError, match='column "x": has 1,001 values'):
+        dp.Category().fit(many).set_params(transform_to="one_hot").transform(many)
+
+
+def test_encode_gives_ids_whatever_transform_gives():
+    frame = column("b", "a", "b")
+    arrays = [dp.Preprocessor({"x": dp.Category(transform_to=way)}).fit(frame).encode(frame)["x"] for way in WAYS]
+    assert [array.tolist() for array in arrays] == [[1, 2, 1]] * 3
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_state_keeps_what_transform_gives(way):
+    frame = column("b", "a", "b")
+    prep = dp.Preprocessor({"x": dp.Category(transform_to=way)}).fit(frame)
+    state = prep.to_dict()
+    assert ("transform_to" in state["features"]["x"]["params"]) == (way != "ids")
+    assert np.array_equal(dp.Preprocessor.from_dict(state).transform(frame), prep.transform(frame))
+    assert dp.Preprocessor.from_config(prep.to_config()).features["x"].transform_to == way
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_table_keeps_the_contract(way):
+    check_feature(dp.Category(transform_to=way))
+
+
+@parametrize_with_checks([dp.Category(transform_to="ordinal"), dp.Category(transform_to="one_hot")])
+def test_scikit_learn_contract(estimator, check):
+    check(estimator)
