@@ -1,4 +1,4 @@
-"""Rows as they come while a model serves: how long one row, and a hundred, take to encode.
+"""Rows as they come while a model serves: how long one row, a hundred and a thousand take to encode.
 
     python benchmarks/serving.py [--calls 2000] [--fit-rows 200000]
 
@@ -26,6 +26,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 
 import daskprep as dp
+from daskprep.serving import Encoder
 
 NUMBERS = [f"number_{i}" for i in range(8)]
 CATEGORIES = {"country": 200, "city": 20_000, "product": 20_000, "customer": 20_000}
@@ -129,8 +130,9 @@ def _date_parts(when: Any) -> tuple[int, ...]:
 
 def ways(prep: dp.Preprocessor, fitted: ColumnTransformer, rows: pd.DataFrame) -> dict[str, Call]:
     """Return what is measured for some rows, by name."""
-    by_hand, records = ByHand(prep), rows.to_dict("records")
+    by_hand, served, records = ByHand(prep), Encoder(prep.to_dict()), rows.to_dict("records")
     return {
+        "`serving.Encoder.encode`, dicts": lambda: served.encode(records),
         "`Preprocessor.encode`, a frame": lambda: prep.encode(rows),
         "scikit-learn's `ColumnTransformer`, a frame": lambda: fitted.transform(rows),
         "plain Python by hand, dicts": lambda: by_hand.encode(records),
@@ -140,7 +142,9 @@ def ways(prep: dp.Preprocessor, fitted: ColumnTransformer, rows: pd.DataFrame) -
 def check(prep: dp.Preprocessor, rows: pd.DataFrame) -> None:
     """Raise AssertionError unless what was written by hand does the same job."""
     ours, theirs = prep.encode(rows), ByHand(prep).encode(rows.to_dict("records"))
+    served = Encoder(prep.to_dict()).encode(rows.to_dict("records"))
     for name, array in ours.items():
+        np.testing.assert_array_equal(array, served[name], err_msg=name)
         np.testing.assert_allclose(array, theirs[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
@@ -158,7 +162,7 @@ def milliseconds(calls: dict[str, Call], times: int) -> dict[str, np.ndarray]:
 
 
 def main() -> None:
-    """Measure all ways for 1 and for 100 rows, and print them."""
+    """Measure all ways for 1, 100 and 1,000 rows, and print them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=2_000)
     parser.add_argument("--fit-rows", type=int, default=200_000)
@@ -167,11 +171,11 @@ def main() -> None:
     prep, fitted = preprocessor().fit(frame), pipeline().fit(frame)
     check(prep, others)
     print("| rows | what | p50, ms | p99, ms |\n|---|---|---|---|")
-    for rows in (1, 100):
+    for rows, times in ((1, arguments.calls), (100, arguments.calls), (1_000, arguments.calls // 10)):
         calls = ways(prep, fitted, others.iloc[:rows].copy())
-        for name, taken in milliseconds(calls, arguments.calls).items():
+        for name, taken in milliseconds(calls, times).items():
             p50, p99 = np.percentile(taken, (50, 99))
-            print(f"| {rows} | {name} | {p50:.2f} | {p99:.2f} |", flush=True)
+            print(f"| {rows:,} | {name} | {p50:.3f} | {p99:.3f} |", flush=True)
 
 
 if __name__ == "__main__":
