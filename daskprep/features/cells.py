@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
+from daskprep.sources.arrow_types import PLAIN
 from daskprep.sources.cell_text import as_text
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$"
@@ -30,6 +31,8 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _narrow_type(kind: pa.DataType) -> pa.DataType | None:
+    if kind.id in PLAIN:
+        return None
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
