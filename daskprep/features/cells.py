@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
 from daskprep.serving.cells import NUMBER
+from daskprep.sources.arrow_types import PLAIN
 from daskprep.sources.cell_text import as_text
 
 _NUMBER = f"^({NUMBER.pattern})$"
@@ -31,6 +32,8 @@ def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
 
 
 def _narrow_type(kind: pa.DataType) -> pa.DataType | None:
+    if kind.id in PLAIN:
+        return None
     if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
         return pa.string()
     if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):

@@ -100,6 +100,8 @@ class naming:  # noqa: N801 a context, entered for every column of every batch: 
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            return
         if isinstance(error, DaskprepError):
             raise type(error)(f'column "{self._name}": {error}') from error
         if isinstance(error, pa.ArrowException):
@@ -254,7 +256,7 @@ def completed_columns(
             column = known = learned[name].recognize(readable)
             if (neighbours := feature.around) is not None:
                 column = neighbours.complete(known, around.carries.get(name), learned[name])
-            check_arrow(feature, "around", column, len(readable))
+                check_arrow(feature, "around", column, len(readable))
         if feature.invalid == "raise":
             _rejects(feature, name, parsed.unreadable.get(name), None, around.number)
             odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))

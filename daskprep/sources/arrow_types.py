@@ -9,6 +9,10 @@ import pyarrow.types as pt
 
 TEXT_CODES = pa.dictionary(pa.int32(), pa.string())
 
+# What is delivered as it comes, as most columns are: a look at the number is faster than a dozen questions.
+PLAIN = frozenset(
+    kind.id for kind in (pa.float64(), pa.int64(), pa.string(), pa.binary(), pa.bool_(), pa.timestamp("us"), pa.null())
+)
 _LARGEST_OFFSET = 2**31 - 1
 _DIGITS_128, _DIGITS_256 = 38, 76
 _EXTENSIONS = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
@@ -53,7 +57,7 @@ def narrow_table(table: pa.Table) -> pa.Table:
 def narrow_column(column: pa.Array | pa.ChunkedArray) -> pa.ChunkedArray:
     """Return a column in the type it is delivered in."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
-    target = narrow_type(column.type)
+    target = column.type if column.type.id in PLAIN else narrow_type(column.type)
     if target == column.type:
         return pa.chunked_array(chunks, target)
     if column.type in _LARGE:

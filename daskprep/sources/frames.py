@@ -34,7 +34,8 @@ class PandasSource(Source):
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)
         self._series = {name: frame[name] for name in self.columns}
-        self._slice_rows = _slice_rows(self._series.values(), len(frame))
+        self._objects = {name: series for name, series in self._series.items() if _holds_objects(series.dtype)}
+        self._slice_rows = _slice_rows(self._objects.values(), len(frame))
         self.row_counts = slices(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
         self._frame = frame
@@ -49,7 +50,7 @@ class PandasSource(Source):
         for name in columns:
             series = self._series[name]
             part = series if self.npartitions == 1 else series.iloc[start : start + rows]
-            arrays[name] = series_column(part, name, self._kind(series, name), start)
+            arrays[name] = series_column(part, name, self._kind(name), start)
         return _table(arrays, rows)
 
     @property
@@ -61,7 +62,7 @@ class PandasSource(Source):
         self.require(columns)
         step = -(-max(len(self._frame), 1) // most)
         rows = self._frame.iloc[::step]
-        arrays = {name: series_column(rows[name], name, self._kind(self._series[name], name), None) for name in columns}
+        arrays = {name: series_column(rows[name], name, self._kind(name), None) for name in columns}
         return _table(arrays, len(rows))
 
     @property
@@ -71,13 +72,13 @@ class PandasSource(Source):
         total = int(self._frame[self.columns].memory_usage(index=False, deep=True).sum())
         return total * min(self._slice_rows, rows) // max(rows, 1)
 
-    def _kind(self, series: pd.Series[Any], name: str) -> str | None:
+    def _kind(self, name: str) -> str | None:
         """Return the kind of all cells of an object column, so that slices do not differ in type."""
-        if series.dtype != object:
+        if name not in self._objects:
             return None
         with self._lock:
             if name not in self._kinds:
-                self._kinds[name] = cell_kind(series.to_numpy())
+                self._kinds[name] = cell_kind(self._objects[name].to_numpy())
             return self._kinds[name]
 
     def __repr__(self) -> str:
@@ -195,7 +196,7 @@ def series_column(
         The row that the part begins with; None where it is not known, as in a Dask partition.
     """
     dtype = series.dtype
-    if dtype.kind == "O" and isinstance(dtype, np.dtype):
+    if _holds_objects(dtype):
         cells = series.to_numpy()
         return narrow_column(Cells(cells, name, kind or cell_kind(cells), first_row).to_arrow())
     _check_dtype(dtype, name)
@@ -205,7 +206,7 @@ def series_column(
         dense = pd.Series(np.asarray(series.array), copy=False)
         return series_column(dense, name, kind, first_row)
     try:
-        column = pa.array(_values(series), from_pandas=True)
+        column = pa.array(_values(series, dtype), from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise ColumnError(
             f'column "{name}" has dtype {dtype}, which cannot be read: {error}; use .astype(str)'
@@ -213,11 +214,12 @@ def series_column(
     return narrow_column(column)
 
 
-def _values(series: pd.Series[Any]) -> Any:
+def _values(series: pd.Series[Any], dtype: Any) -> Any:
     """Return what Arrow takes out of a column, and is slow to look for; of times with zones the column itself."""
-    if isinstance(series.dtype, np.dtype):
+    if isinstance(dtype, np.dtype):
         return series.values  # to_numpy takes 20 times as long for dates
-    return series.array if hasattr(series.array, "__arrow_array__") else series
+    array = series.array
+    return array if hasattr(array, "__arrow_array__") else series
 
 
 def _check_dtype(dtype: Any, name: str) -> None:
@@ -242,12 +244,14 @@ def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
     return column.dictionary_decode() if twice else column
 
 
-def _slice_rows(columns: Iterable[pd.Series[Any]], rows: int) -> int:
+def _holds_objects(dtype: Any) -> bool:
+    return isinstance(dtype, np.dtype) and dtype.kind == "O"
+
+
+def _slice_rows(objects: Iterable[pd.Series[Any]], rows: int) -> int:
     step = max(1, rows // _SAMPLE)
-    for series in columns:
-        if series.dtype == object and cell_kind(series.to_numpy()[::step]) in _LARGE_KINDS:
-            return _MEDIA_ROWS
-    return _SLICE_ROWS
+    large = any(cell_kind(series.to_numpy()[::step]) in _LARGE_KINDS for series in objects)
+    return _MEDIA_ROWS if large else _SLICE_ROWS
 
 
 def slices(rows: int, slice_rows: int) -> list[int]:
