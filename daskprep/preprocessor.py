@@ -493,7 +493,10 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
                 outputs[name + output] = name
         for name in self._target_names:
             if name not in features:
-                raise ConfigError(f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)}')
+                raise ConfigError(
+                    f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)} A target is a '
+                    "feature too: give its type among the others"
+                )
         return features
 
     # -- JSON

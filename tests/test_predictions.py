@@ -293,7 +293,7 @@ def test_batches_of_an_epoch_are_put_one_below_the_other(sort, several):
     scores = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
     whole = sort.predictions(scores, top_k=2, probabilities=True)
     parts = [torch.from_numpy(scores[:4]), torch.from_numpy(scores[4:])]
-    for batches in (parts, tuple(parts), iter(parts), (part for part in parts)):
+    for batches in (parts, iter(parts), (part for part in parts)):
         pd.testing.assert_frame_equal(sort.predictions(batches, top_k=2, probabilities=True), whole)
     mappings = [
         {"price": np.array([0.0]), "sold": np.array([3.0])},
@@ -348,6 +348,8 @@ def test_what_was_fitted_anew_is_predicted_anew():
         (np.zeros(2), ColumnError, r"shape \(2,\)"),
         (1.0, ColumnError, r"shape \(\)"),
         ([[1, 2, 3, 4], [1]], ColumnError, "no array can be made of a list"),
+        ((np.zeros((2, 4)), np.zeros((2, 4))), ConfigError, 'a tuple of 2 is no output: give the one for "y" alone'),
+        (iter([(np.zeros((2, 4)), [0, 1])]), ConfigError, "a tuple of 2 is no output"),
         ([["a"] * 4], ColumnError, "outputs are <U1: give numbers"),
         ([[0, 0, 0, 0], [0, np.nan, 0, 0]], RejectedValueError, "the outputs of row 1 hold nan"),
         ([[0, np.inf, 0, 0]], RejectedValueError, "row 0 hold inf"),
@@ -397,14 +399,22 @@ def test_options_that_make_no_sense_are_refused(several, options, words):
         several.predictions({"price": [1.0]}, **options)
 
 
+def test_decisions_are_no_scores(sold):
+    with pytest.raises(ConfigError, match='target "y": the outputs are True and False, and no scores'):
+        sold.predictions(np.array([True, False]))
+    assert sold.predictions([True, False], logits=False)["y_predictions"].tolist() == ["yes", "no"]
+
+
 def test_several_targets_need_a_mapping_of_as_many_rows(several):
-    with pytest.raises(ConfigError, match="give outputs by target, as a mapping, of 3: price, sort, sold"):
+    with pytest.raises(ConfigError, match="as a mapping, of 3: price, sort, sold; not a list"):
         several.predictions([1.0])
     with pytest.raises(ConfigError, match=r"different numbers of rows: \{'price': 1, 'sold': 2\}"):
         several.predictions({"price": [1.0], "sold": [1.0, 2.0]})
 
 
 def test_wrong_ids_and_shapes_of_texts_are_refused(words):
+    with pytest.raises(ColumnError, match="fill rows of ids up to one length, with the id of <PAD>"):
+        words.predictions([[1, 4, 2], [1, 2]])
     for outputs in (np.array([[1, 4], [6, 2]]), np.array([[1, 4], [-1, 2]])):
         with pytest.raises(RejectedValueError, match="row 1 holds the id (6|-1), and there are 0 to 5"):
             words.predictions(outputs)

@@ -92,9 +92,11 @@ class RowEncoder(ABC):
 
     def _filled(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
         if self.params.get("invalid") == "raise":
-            for value, cell in zip(values, cells, strict=True):
+            for row, (value, cell) in enumerate(zip(values, cells, strict=True)):
                 if value is None and not is_missing(cell):
-                    raise RejectedValueError(f'{cell!r} cannot be read; mend it or use invalid="missing"')
+                    raise RejectedValueError(
+                        f'{cell!r} of row {row:,} cannot be read; mend it or use invalid="missing"'
+                    )
         values = self.complete(values)
         if self.fill is None and any(value is None for value in values):
             raise RejectedValueError(

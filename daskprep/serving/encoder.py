@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.serving.base import RowEncoder
 from daskprep.serving.large import with_large
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
@@ -32,6 +32,30 @@ _ENCODERS = {
     "timeseries": ("series", "TimeseriesRows"),
     "vector": ("series", "VectorRows"),
 }
+# The parameters that a type may have, of which a process without pandas cannot ask the type itself.
+_OF_ALL = {"column", "fill_value", "invalid", "missing_value_strategy"}
+_OF_TOKENS = {
+    "lowercase", "min_frequency", "most_common", "ngram_size", "pattern", "pretrained_model_name_or_path", "tokenizer",
+}  # fmt: skip
+_OF_SEQUENCES = _OF_TOKENS | {
+    "add_start_stop", "max_sequence_length", "padding", "padding_symbol", "sequence_length", "special_symbols",
+    "unknown_symbol", "vocab_file",
+}  # fmt: skip
+_PARAMETERS: dict[str, set[str]] = {
+    "number": {"normalization", "outlier_strategy", "outlier_threshold"},
+    "category": {"lowercase", "min_frequency", "most_common"},
+    "binary": {"fallback_true_label"},
+    "set": _OF_TOKENS | {"expand_to", "max_size"},
+    "bag": _OF_TOKENS | {"max_size"},
+    "sequence": _OF_SEQUENCES,
+    "text": _OF_SEQUENCES | {"char_max_sequence_length", "char_most_common", "compute_idf", "level"},
+    "date": {"datetime_format"},
+    "h3": set(),
+    "timeseries": {
+        "group_by", "horizon", "padding", "padding_value", "timeseries_length_limit", "tokenizer", "window_size",
+    },
+    "vector": {"vector_size"},
+}  # fmt: skip
 
 
 class Encoder:
@@ -71,10 +95,12 @@ class Encoder:
         Each row must have the columns of all inputs, None where a cell is missing. Targets are encoded only if every
         row has their columns. With `expand`, arrays are what a model reads, as batches of a loader have them.
         """
-        listed = [rows] if isinstance(rows, Mapping) else rows
+        listed = _listed(rows)
         encoders = self._inputs
-        if self._targets and all(
-            column in row for row in listed for one in self._targets.values() for column in one.columns
+        if (
+            self._targets
+            and listed
+            and all(column in row for row in listed for one in self._targets.values() for column in one.columns)
         ):
             encoders = {**encoders, **self._targets}
         arrays: dict[str, np.ndarray] = {}
@@ -143,8 +169,24 @@ def load(path: str | os.PathLike[str]) -> Encoder:
     return Encoder(state)
 
 
+def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
+    if isinstance(rows, Mapping):
+        return [rows]
+    if not isinstance(rows, Sequence):
+        raise ColumnError(f"a {type(rows).__name__} is no row: give a mapping of columns to cells, or a list of these")
+    for number, row in enumerate(rows):
+        if not isinstance(row, Mapping):
+            raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to cells")
+    return rows
+
+
 def _row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | WholeRows:
     if feature["type"] in _ENCODERS:
+        if unknown := sorted(set(feature["params"]) - _OF_ALL - _PARAMETERS[feature["type"]]):
+            raise FormatVersionError(
+                f'feature "{name}": a {feature["type"]} has no parameter "{unknown[0]}" in this version of daskprep: '
+                "upgrade it, or restore the file if it was altered"
+            )
         module, encoder = _ENCODERS[feature["type"]]
         kind: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
         if kind.takes(feature["params"]):

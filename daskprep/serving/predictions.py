@@ -72,7 +72,7 @@ class Outcome(ABC):
     """
 
     size: int  # of a row of outputs, where only one is right
-    meaning = ""
+    meaning = remedy = ""
 
     def __init__(self, name: str, kind: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         self.name = name
@@ -90,7 +90,7 @@ class Outcome(ABC):
             array = as_array(given)
         except (ValueError, TypeError, RuntimeError) as error:  # a ragged list
             raise ColumnError(
-                f'target "{self.name}": no array can be made of a {type(given).__name__}: {error}'
+                f'target "{self.name}": no array can be made of a {type(given).__name__}: {error}{self.remedy}'
             ) from error
         if array.dtype.kind not in "biuf":
             raise ColumnError(f'target "{self.name}": outputs are {array.dtype}: give numbers')
@@ -138,6 +138,11 @@ class Outcome(ABC):
         return self._sound(values, given, how, first)
 
     def _sound(self, values: np.ndarray, given: np.ndarray, how: How, first: int) -> np.ndarray:
+        if how.logits and given.dtype == bool:
+            raise ConfigError(
+                f'target "{self.name}": the outputs are True and False, and no scores: give what the model gave, '
+                "before any threshold, or logits=False"
+            )
         if np.isnan(values).any():
             row = int(np.argwhere(np.isnan(values))[0][0])
             odd = given[row][~np.isfinite(given[row])].ravel()[0]
@@ -273,6 +278,8 @@ class SetOfTokens(Outcome):
 class TextOfTokens(Outcome):
     """Rows of tokens of `Sequence` and `Text`."""
 
+    remedy = "; fill rows of ids up to one length, with the id of <PAD>"
+
     def prepare(self) -> None:
         self.is_both = "word" in self.learned
         if self.is_both:
@@ -389,7 +396,15 @@ def predictions_of(outcomes: Mapping[str, Outcome], outputs: Any, how: How) -> d
 def _by_target(outcomes: Mapping[str, Outcome], outputs: Any) -> Mapping[str, Any]:
     if not isinstance(outputs, Mapping):
         if len(outcomes) > 1:
-            raise ConfigError(f"give outputs by target, as a mapping, of {len(outcomes)}: {', '.join(outcomes)}")
+            raise ConfigError(
+                f"give outputs by target, as a mapping, of {len(outcomes)}: {', '.join(outcomes)}; not a "
+                f"{type(outputs).__name__}"
+            )
+        if isinstance(outputs, tuple):
+            raise ConfigError(
+                f'a tuple of {len(outputs)} is no output: give the one for "{next(iter(outcomes))}" alone, or a list '
+                "if these are batches"
+            )
         return dict.fromkeys(outcomes, outputs)
     for name in outputs:
         if name not in outcomes:
@@ -416,10 +431,10 @@ def predictions_of_all(outcomes: Mapping[str, Outcome], outputs: Any, how: How) 
 def _batches(outputs: Any) -> Iterator[Any] | list[Any]:
     if isinstance(outputs, Mapping) or hasattr(outputs, "detach") or hasattr(outputs, "__array__"):
         return [outputs]
-    if isinstance(outputs, list | tuple):
-        are_batches = outputs and (isinstance(outputs[0], Mapping) or getattr(outputs[0], "shape", ()))
-        return list(outputs) if are_batches else [outputs]
-    return iter(outputs) if isinstance(outputs, Iterable) else [outputs]
+    if isinstance(outputs, list):
+        are_batches = bool(outputs) and (isinstance(outputs[0], Mapping) or bool(getattr(outputs[0], "shape", ())))
+        return outputs if are_batches else [outputs]
+    return iter(outputs) if isinstance(outputs, Iterable) and not isinstance(outputs, str | tuple) else [outputs]
 
 
 def joined(parts: Sequence[Mapping[str, Column]]) -> dict[str, Column]:

@@ -81,6 +81,12 @@ def _remedy(frame: Any) -> str:
         return "; for a single column use .to_frame()"
     if hasattr(frame, "to_pandas"):
         return "; use .to_pandas()"
+    if type(frame).__module__.startswith("daskprep."):
+        return "; the rows of a dataset are encoded already: iterate over the loader of a split"
     if hasattr(frame, "shape"):
         return "; use pandas.DataFrame(array, columns=[...])"
+    if isinstance(frame, Mapping):
+        return "; for one row use pandas.DataFrame([row])"
+    if isinstance(frame, list | tuple) and frame and isinstance(frame[0], Mapping):
+        return "; for rows use pandas.DataFrame(rows)"
     return ""

@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, assume, event, given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
-from daskprep.errors import DaskprepError
+from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_numbers, one_array
 from daskprep.loader.batches import expansions
 from daskprep.serving import Encoder
@@ -359,3 +359,27 @@ def test_threads_share_an_encoder() -> None:
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+
+
+def test_what_is_no_row_is_refused_with_what_is() -> None:
+    prep = dp.Preprocessor({"x": "number", "y": "binary"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [0, 1]}))
+    encoder = Encoder(prep.to_dict())
+    for rows, message in (
+        (None, "a NoneType is no row: give a mapping of columns to cells, or a list of these"),
+        (pd.DataFrame({"x": [1]}), "a DataFrame is no row"),
+        ("x", "row 0 is a str: give a mapping"),
+        ([{"x": 1}, None], "row 1 is a NoneType"),
+    ):
+        with pytest.raises(ColumnError, match=message):
+            encoder.encode(rows)  # type: ignore[arg-type]
+
+
+def test_a_cell_that_cannot_be_read_is_refused_with_its_row() -> None:
+    encoder = Encoder(dp.Preprocessor({"x": dp.Number(invalid="raise")}).fit(pd.DataFrame({"x": [1, 2]})).to_dict())
+    with pytest.raises(RejectedValueError, match=r'column "x": \'\$3\' of row 1 cannot be read'):
+        encoder.encode([{"x": 1}, {"x": "$3"}])
+
+
+def test_no_rows_have_no_targets() -> None:
+    prep = dp.Preprocessor({"x": "number", "y": "binary"}, targets="y").fit(pd.DataFrame({"x": [1, 2], "y": [0, 1]}))
+    assert {name: array.shape for name, array in Encoder(prep.to_dict()).encode([]).items()} == {"x": (0,)}

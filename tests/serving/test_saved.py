@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import inspect
 import json
 import math
 import random
@@ -23,11 +24,11 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep import serving
-from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError
+from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, FormatVersionError
 from daskprep.features import FEATURES
 from daskprep.features.base import Learned
 from daskprep.features.number import LearnedNumber
-from daskprep.serving.encoder import _ENCODERS
+from daskprep.serving.encoder import _ENCODERS, _OF_ALL, _PARAMETERS
 from daskprep.serving.saved import canonical, digests_of
 
 CELLS = {
@@ -321,6 +322,14 @@ def test_json_that_no_preprocessor_saved_is_refused(tmp_path, text, message):
     (tmp_path / "saved.json").write_text(text)
     with pytest.raises(CorruptDatasetError, match=message):
         serving.load(tmp_path / "saved.json")
+
+
+@pytest.mark.parametrize("kind", list(_PARAMETERS))
+def test_a_parameter_that_no_version_has_yet_is_refused(kind):
+    assert _OF_ALL | _PARAMETERS[kind] == set(inspect.signature(FEATURES[kind]).parameters)
+    state = {"format": 1, "features": {"x": {"type": kind, "params": {"later": 1}, "learned": {}}}}
+    with pytest.raises(FormatVersionError, match=f'feature "x": a {kind} has no parameter "later"'):
+        serving.Encoder(state)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
