@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,14 @@ sys.exit(main(arguments))
 INSPECT, DECODE = ["inspect", "rows.dp", "--html", "new.html"], ["decode", "rows.dp", "-o", "new.json"]
 REPAIR, CACHE, DEMO = ["repair", "damaged.dp", "rows.csv"], ["cache", "photos.dp", "--trusted"], ["demo", "new"]
 WRITE = ["preprocess", "rows.yaml", "rows.csv", "-o", "new.dp"]
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c() -> Iterator[None]:
+    """Let Ctrl-C reach the processes that are started here, though tests in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="module")
