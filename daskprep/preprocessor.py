@@ -18,7 +18,7 @@ from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
-from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.base import validate
 from daskprep.features.cell_counts import count_cells
@@ -403,7 +403,7 @@ class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output
         """Return features and what ``read(columns)`` gives: the inputs alone where a column of a target is missing."""
         try:
             return self.features_, read(source_columns(self.features_, others))
-        except ColumnError:
+        except MissingColumnError:
             if not self.targets_:
                 raise
             return self._inputs, read(source_columns(self._inputs, others))
