@@ -128,14 +128,14 @@ class Preprocessor(Predicting, TransformerMixin, BaseEstimator, auto_wrap_output
                 # A type that was given by name has parameters of its own only once it is a feature.
                 self.features = {**given, owner: make_feature(owner, given[owner])}
             known = self.get_params(deep=True)
-            if key not in known:
+            if key not in known and key not in given:
                 raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
-            if owner:
-                known[owner].set_params(**{nested: value})
-            elif key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
+            if key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
                 setattr(self, key, value)
-            else:
+            elif key in given:
                 self.features = {**given, key: value}
+            else:
+                known[owner].set_params(**{nested: value})
         return self
 
     def set_output(self, *, transform: Any = None) -> Self:
