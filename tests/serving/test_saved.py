@@ -308,6 +308,7 @@ def test_an_altered_file_is_read_or_refused_with_a_reason(states, tmp_path, kind
         ("", "no JSON"),
         ("[]", "holds list in place of"),
         ('{"format": 1, "format": 1}', 'the key "format" stands twice'),
+        ("{" + "".join(f'"{n}": {n}, ' for n in range(200_000)) + '"199999": 1}', 'the key "199999" stands twice'),
         ('{"format": NaN, "features": {}}', "NaN is no number"),
         ("[" * 1_000_000, "nested too deeply"),
         ('{"format": true, "features": {}}', "its format is True"),
