@@ -18,6 +18,10 @@ class ColumnError(DaskprepError, ValueError):
     """A column is missing, ambiguous, or of a type that the feature cannot read."""
 
 
+class MissingColumnError(ColumnError):
+    """A column is not among those of the data."""
+
+
 class ContractError(DaskprepError, AssertionError):
     """A feature type does not keep to its contract."""
 

@@ -168,6 +168,11 @@ class Predicting:
         found = pd.concat(partitions.each(source, "predict", function, columns, shared, told), ignore_index=True)
         return labelled(source.frame, names, found) if is_frame else found
 
+    def __getstate__(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
+        # A copy makes it again: it has the vocabularies once more.
+        return {name: value for name, value in state.items() if name != "_made_outcomes"}
+
     @property
     def _outcomes(self) -> dict[str, Outcome]:
         """What turns outputs into predictions, made once for what was learned."""
@@ -289,13 +294,16 @@ def _turn_of(model: Model) -> Iterator[None]:
     """Let a model run alone, to evaluate; its modules are put back in the modes that they had."""
     import torch  # noqa: PLC0415 as above
 
-    with _TURNS, torch.inference_mode():
+    # In inference mode, what a model keeps of the rows could not be trained with afterwards.
+    with _TURNS, torch.no_grad():
         if not isinstance(model, torch.nn.Module):
             yield
             return
-        modes = [(module, module.training) for module in model.modules()]
+        # A frozen module has no mode, and an exported one cannot change it.
+        modes = [(module, module.training) for module in model.modules() if hasattr(module, "training")]
         try:
-            model.eval()
+            with contextlib.suppress(NotImplementedError):
+                model.eval()
             yield
         finally:
             for module, mode in modes:

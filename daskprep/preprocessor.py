@@ -18,7 +18,7 @@ from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
-from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.base import validate
 from daskprep.features.cell_counts import count_cells
@@ -129,14 +129,14 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
                 # A type that was given by name has parameters of its own only once it is a feature.
                 self.features = {**given, owner: make_feature(owner, given[owner])}
             known = self.get_params(deep=True)
-            if key not in known:
+            if key not in known and key not in given:
                 raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
-            if owner:
-                known[owner].set_params(**{nested: value})
-            elif key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
+            if key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
                 setattr(self, key, value)
-            else:
+            elif key in given:
                 self.features = {**given, key: value}
+            else:
+                known[owner].set_params(**{nested: value})
         return self
 
     def __sklearn_clone__(self) -> Self:
@@ -401,7 +401,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """Return features and what ``read(columns)`` gives: the inputs alone where a column of a target is missing."""
         try:
             return self.features_, read(source_columns(self.features_, others))
-        except ColumnError:
+        except MissingColumnError:
             if not self.targets_:
                 raise
             return self._inputs, read(source_columns(self._inputs, others))

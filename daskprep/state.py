@@ -180,7 +180,8 @@ def state_from_files(read: Callable[[str], bytes]) -> dict[str, Any]:
 
 def _read(name: str, read: Callable[[str], bytes]) -> dict[str, Any]:
     state = parse_state(read(name), name)
-    restored: dict[str, Any] = _with_vocabularies(verified(state), name, read)
+    with telling(name):
+        restored: dict[str, Any] = _with_vocabularies(verified(state), name, read)
     return restored
 
 

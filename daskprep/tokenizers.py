@@ -272,7 +272,8 @@ def _ngrams(coded: Coded, n: int) -> Coded:
     row_of = np.repeat(np.arange(len(coded.rows) - 1), np.diff(coded.rows))
     start, grams, values = np.arange(len(row_of)), coded.codes, coded.values
     codes, rows, parts, known = [grams], [row_of], [values], tokens
-    for size in range(2, n + 1):
+    longest = int(np.diff(coded.rows).max(initial=0))
+    for size in range(2, min(n, longest) + 1):
         last = start + (size - 1)
         fits = np.flatnonzero(row_of.take(start) == np.append(row_of, -1).take(last, mode="clip"))
         start, last = start.take(fits), last.take(fits)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import warnings
 from typing import Any
 
 import dask
@@ -206,18 +207,57 @@ def test_modules_evaluate_and_are_put_back_in_their_modes(table, prep, net):
     seen = []
 
     def look(module: torch.nn.Module, _: Any) -> None:
-        seen.append((module.training, torch.is_inference_mode_enabled()))
+        seen.append((module.training, torch.is_grad_enabled()))
 
     net.drop.register_forward_pre_hook(look)
     modes = {name: module.training for name, module in net.named_modules()}
     assert set(modes.values()) == {True, False}
     prep.predict(table, net)
     prep.predict(dd.from_pandas(table, npartitions=3), net).compute()
-    assert set(seen) == {(False, True)}
+    assert set(seen) == {(False, False)}
     assert {name: module.training for name, module in net.named_modules()} == modes
     with pytest.raises(RuntimeError, match="broken"):
         prep.predict(table, Broken())
     assert Broken.last.training
+
+
+class Keeping(torch.nn.Module):
+    """Keeps a table, as of positions, that it makes with the first rows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.last = torch.nn.Linear(1, 1)
+        self.table: torch.Tensor | None = None
+
+    def forward(self, batch: dict[str, torch.Tensor]) -> Any:
+        if self.table is None:
+            self.table = torch.full((1, 1), 2.0)
+        return {"days": self.last(batch["price"][:, None]) * self.table}
+
+
+def test_a_model_can_be_trained_with_what_it_kept(table, prep):
+    model = Keeping()
+    prep.predict(table, model)
+    model({"price": torch.ones(3)})["days"].sum().backward()
+    assert model.last.weight.grad is not None
+
+
+class Plain(torch.nn.Module):
+    def forward(self, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {"days": batch["price"] * 2}
+
+
+def test_frozen_and_exported_modules_run_though_they_have_no_mode_to_change(table, prep):
+    batch, _ = next(iter(prep.stream(table, ROWS, shuffle=False)))
+    exported = torch.export.export(Plain().eval(), (batch,)).module()
+    with pytest.raises(NotImplementedError):
+        exported.eval()
+    expected = prep.predict(table, Plain())
+    pd.testing.assert_frame_equal(prep.predict(table, exported), expected)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        frozen = torch.jit.freeze(torch.jit.script(Plain().eval()))
+    pd.testing.assert_frame_equal(prep.predict(table, frozen), expected)
 
 
 class Broken(torch.nn.Module):

@@ -480,6 +480,14 @@ def test_batches_with_targets_are_decoded_each_by_itself(sort):
         sort.predictions(targets)
 
 
+def test_pickles_are_no_larger_once_something_was_predicted(sort):
+    before = pickle.dumps(pickle.loads(pickle.dumps(sort)))
+    sort.predictions(np.zeros((1, 4)))
+    again = pickle.loads(pickle.dumps(sort))
+    assert len(pickle.dumps(again)) == len(before)
+    pd.testing.assert_frame_equal(again.predictions(np.eye(4)), sort.predictions(np.eye(4)))
+
+
 def test_decoding_scores_points_to_predictions(sort):
     with pytest.raises(ColumnError, match="`predictions` of a Preprocessor"):
         sort.decode({"y": np.zeros((2, 4), np.float32)})

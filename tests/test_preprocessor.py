@@ -127,6 +127,13 @@ def test_a_clone_has_equal_parameters_and_nothing_learned(prep):
     assert copy.features["price"] is not prep.features["price"]
 
 
+def test_a_feature_that_was_given_by_name_can_be_set():
+    prep = dp.Preprocessor({"city": "category"}).set_params(city=dp.Set(most_common=2))
+    assert isinstance(prep.features["city"], dp.Set)
+    assert prep.set_params(city="number").features == {"city": "number"}
+    assert dp.Preprocessor({"a__b": "number"}).set_params(a__b="date").features == {"a__b": "date"}
+
+
 def test_nested_parameters_can_be_read_and_set(prep):
     assert prep.get_params()["city__most_common"] == 10
     assert prep.get_params()["split__seed"] == 1

@@ -62,6 +62,14 @@ def test_inputs_alone_are_transformed_and_named(table):
     assert prep.transform(table).shape == (ROWS, len(prep.get_feature_names_out())) == (ROWS, 5)
 
 
+def test_a_column_of_a_target_that_stands_twice_is_an_error(table):
+    prep = make("sold").fit(table)
+    twice = pd.concat([table, table[["sold"]]], axis=1)
+    for call in (prep.encode, prep.cell_counts, prep.stream):
+        with pytest.raises(ColumnError, match='2 columns are named "sold"'):
+            call(twice)
+
+
 def test_a_pipeline_is_given_rows_with_their_label_and_predicts_rows_without(table):
     pipeline = make_pipeline(make("sold", split=None), LogisticRegression()).fit(table, table["sold"])
     assert len(pipeline.predict(table.drop(columns="sold"))) == ROWS

@@ -107,7 +107,7 @@ class Date(Feature[Range, LearnedDate]):
                 raise ConfigError(f'Date: datetime_format {self.datetime_format!r} has no field, such as "%Y-%m-%d"')
             try:
                 datetime.strptime(datetime(2001, 2, 3, tzinfo=UTC).strftime(self.datetime_format), self.datetime_format)
-            except ValueError as error:
+            except (ValueError, re.error) as error:
                 raise ConfigError(
                     f"Date: datetime_format {self.datetime_format!r} is none of datetime.strptime: {error}"
                 ) from error

@@ -19,7 +19,7 @@ def words(text: str) -> list[str]:
 
 def ngrams(tokens: Sequence[str], most: int) -> list[str]:
     """Return the tokens, then all pairs of neighbours, then triples, ... up to `most`."""
-    sizes = range(1, most + 1)
+    sizes = range(1, min(most, len(tokens)) + 1)
     return [" ".join(tokens[i : i + size]) for size in sizes for i in range(len(tokens) - size + 1)]
 
 

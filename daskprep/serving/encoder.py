@@ -165,7 +165,8 @@ def load(path: str | os.PathLike[str]) -> Encoder:
     del data
     for feature in state["features"].values():
         if isinstance(feature.get("learned"), Mapping):
-            feature["learned"] = with_large(feature["learned"], file)
+            with telling(str(path)):
+                feature["learned"] = with_large(feature["learned"], file)
     return Encoder(state)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, NoReturn
 
 
@@ -26,8 +27,8 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return an object of JSON as a dict; ValueError for a key that stands twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for place, key in enumerate(keys) if key in keys[:place])
+        counts = Counter(key for key, _ in pairs)
+        twice = next(key for key, count in counts.items() if count > 1)
         raise ValueError(f'the key "{twice}" stands twice in it')
     return found
 

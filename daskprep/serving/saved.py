@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
@@ -41,6 +42,7 @@ _SPOILT = "it was altered since it was saved: restore the file, or save it again
 # What reading a part raises whose types and numbers are not those of any that was saved.
 _ALTERED = (
     ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError, ValueError,
+    re.error,
 )  # fmt: skip
 
 
@@ -195,7 +197,10 @@ def check_golden(
         cells, arrays = feature["golden"]["cells"], feature["golden"]["arrays"]
         if not cells:
             return
-        longest = max(max(_width(row) for row in one["rows"]) for one in arrays.values())
+        if any(len(one["rows"]) != len(cells) for one in arrays.values()):
+            raise CorruptDatasetError(f'feature "{name}": its golden rows are not {len(cells):,} in number; {_SPOILT}')
+        # Of the shortest row, or a long one beside many cells would ask for any amount of memory.
+        longest = max(min(_width(row) for row in one["rows"]) for one in arrays.values())
         if feature["type"] in _SIZED and any(length > longest for length in _lengths(feature["learned"])):
             raise CorruptDatasetError(f'feature "{name}": its rows are longer than those it was saved with; {_SPOILT}')
         try:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, did_you_mean
+from daskprep.errors import ColumnError, MissingColumnError, did_you_mean
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
 
@@ -149,7 +149,7 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
         if name not in known:
             listed = ", ".join(map(str, present[:_LISTED]))
             more = f" and {len(present) - _LISTED} more" if len(present) > _LISTED else ""
-            raise ColumnError(
+            raise MissingColumnError(
                 f'column "{name}" is not in the data.{did_you_mean(name, present)} Its columns are: {listed}{more}'
             )
 

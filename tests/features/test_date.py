@@ -199,6 +199,12 @@ def test_a_format_reads_what_strptime_reads(moment, datetime_format):
     assert read(text, datetime_format=datetime_format) == [datetime.strptime(text, datetime_format)]
 
 
+@pytest.mark.parametrize("datetime_format", ["%Y%Y-%m-%d", "%b %b %Y"])
+def test_a_format_that_has_a_field_twice_is_refused(datetime_format):
+    with pytest.raises(ConfigError, match=r"none of datetime\.strptime"):
+        validate(Date(datetime_format=datetime_format))
+
+
 @pytest.mark.parametrize("cells", [[20230809, None], [20230809.0, None], ["20230809", None]])
 def test_a_format_takes_numbers_as_text(cells):
     assert read(*cells, datetime_format="%Y%m%d") == [datetime(2023, 8, 9), None]

@@ -309,6 +309,7 @@ def test_an_altered_file_is_read_or_refused_with_a_reason(states, tmp_path, kind
         ("", "no JSON"),
         ("[]", "holds list in place of"),
         ('{"format": 1, "format": 1}', 'the key "format" stands twice'),
+        ("{" + "".join(f'"{n}": {n}, ' for n in range(200_000)) + '"199999": 1}', 'the key "199999" stands twice'),
         ('{"format": NaN, "features": {}}', "NaN is no number"),
         ("[" * 1_000_000, "nested too deeply"),
         ('{"format": true, "features": {}}', "its format is True"),
@@ -330,6 +331,58 @@ def test_a_parameter_that_no_version_has_yet_is_refused(kind):
     state = {"format": 1, "features": {"x": {"type": kind, "params": {"later": 1}, "learned": {}}}}
     with pytest.raises(FormatVersionError, match=f'feature "x": a {kind} has no parameter "later"'):
         serving.Encoder(state)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_a_vocabulary_nested_very_deeply_is_refused(tmp_path, reader):
+    learned = '{"word":' * 800 + "1" + "}" * 800
+    text = '{"format": 1, "features": {"a": {"type": "text", "params": {}, "learned": ' + learned + "}}}"
+    (tmp_path / "saved.json").write_text(text)
+    with pytest.raises(CorruptDatasetError, match="cannot be restored"):
+        READERS[reader](tmp_path / "saved.json")
+
+
+def spoilt(path: Path, prep: dp.Preprocessor, alter: Callable[[dict[str, Any]], None]) -> Path:
+    """Save a Preprocessor of the one feature "a", which is then altered, and its digests with it."""
+    prep.save(path)
+    state = json.loads(path.read_text())
+    feature = state["features"]["a"]
+    alter(feature)
+    path.write_text(json.dumps({**state, "features": {"a": {**feature, "digests": digests_of(feature["learned"])}}}))
+    return path
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("others", "message"), [([], "not 1,000,000 in number"), ([[0]] * (10**6 - 1), "rows are longer than")]
+)
+def test_golden_rows_of_which_one_is_long_ask_for_no_memory(tmp_path, reader, others, message):
+    def alter(feature: dict[str, Any]) -> None:
+        feature["learned"]["size"] = 10**6
+        rows = [[0] * 10**6, *others]
+        feature["golden"] = {"cells": [""] * 10**6, "arrays": {"": {"dtype": "uint8", "rows": rows}}}
+
+    prep = dp.Preprocessor({"a": "set"}).fit(pd.DataFrame({"a": ["x y", "y"]}))
+    path = spoilt(tmp_path / "saved.json", prep, alter)
+    with pytest.raises(CorruptDatasetError, match=message):
+        READERS[reader](path)
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("given", ["%Y%Y", "%b %b %Y"])
+def test_a_format_of_dates_with_a_field_twice_is_refused(tmp_path, reader, given):
+    prep = dp.Preprocessor({"a": "date"}).fit(pd.DataFrame({"a": ["2020-01-02", "2021-02-03"]}))
+    path = spoilt(tmp_path / "saved.json", prep, lambda one: one["params"].update(datetime_format=given))
+    with pytest.raises(CorruptDatasetError, match='feature "a"'):
+        READERS[reader](path)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_longer_ngrams_than_any_row_has_take_no_time(tmp_path, reader):
+    tokenizer = {"tokenizer": "ngram", "ngram_size": 2}
+    prep = dp.Preprocessor({"a": dp.Set(**tokenizer)}).fit(pd.DataFrame({"a": ["x y", "y"]}))
+    path = spoilt(tmp_path / "saved.json", prep, lambda one: one["params"].update(ngram_size=10**12))
+    READERS[reader](path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
