@@ -14,6 +14,7 @@ from daskprep.serving.cells import is_missing, number_of, text_of
 __all__ = ["RowEncoder", "from_neighbours", "smallest_uint", "is_missing", "number_of", "text_of"]
 
 Arrays = dict[str, np.ndarray]
+Rows = Sequence[Mapping[str, Any]]
 
 
 class RowEncoder(ABC):
@@ -77,25 +78,25 @@ class RowEncoder(ABC):
         strategy = self.params["missing_value_strategy"]
         return from_neighbours(values, strategy) if strategy in ("ffill", "bfill") else values
 
-    def encode(self, *columns: Sequence[Any]) -> Arrays:
-        """Return the arrays of cells, with a row for each, by the suffix of the output."""
-        [cells] = columns
+    def encode(self, rows: Rows) -> Arrays:
+        """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
+        read, column = self.read, self.column
         try:
-            values = list(map(self.read, cells))
+            values = [read(row[column]) for row in rows]
             if self.looks_around or [value for value in values if value is None]:
-                values = self._filled(values, cells)
+                values = self._filled(values, rows)
             return self.arrays(values)
         except DaskprepError as error:
             raise type(error)(f'column "{self.column}": {error}') from error
         except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes
             raise RejectedValueError(f'column "{self.column}": {error}; mend the cell') from error
 
-    def _filled(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
+    def _filled(self, values: list[Any], rows: Rows) -> list[Any]:
         if self.params.get("invalid") == "raise":
-            for row, (value, cell) in enumerate(zip(values, cells, strict=True)):
-                if value is None and not is_missing(cell):
+            for number, (value, row) in enumerate(zip(values, rows, strict=True)):
+                if value is None and not is_missing(cell := row[self.column]):
                     raise RejectedValueError(
-                        f'{cell!r} of row {row:,} cannot be read; mend it or use invalid="missing"'
+                        f'{cell!r} of row {number:,} cannot be read; mend it or use invalid="missing"'
                     )
         values = self.complete(values)
         if self.fill is None and any(value is None for value in values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 from collections.abc import Mapping, Sequence
@@ -78,7 +79,7 @@ class Encoder:
                     check_learned(feature["learned"])
                 features[name] = _row_encoder(name, feature)
             if "golden" in feature:
-                check_golden(name, feature, features[name].encode)
+                check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         targets = state.get("targets", [])
         if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
             raise CorruptDatasetError(f"targets: {str(targets)[:80]} are no features: the file was altered")
@@ -106,10 +107,10 @@ class Encoder:
         arrays: dict[str, np.ndarray] = {}
         for name, encoder in encoders.items():
             try:
-                columns = [[row[column] for row in listed] for column in encoder.columns]
+                encoded = encoder.encode(listed)
             except KeyError as error:
                 raise self._lacking(error.args[0], listed) from None
-            for output, array in encoder.encode(*columns).items():
+            for output, array in encoded.items():
                 arrays[name + output] = encoder.expand(array) if expand else array
         return arrays
 
@@ -179,6 +180,10 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to cells")
     return rows
+
+
+def _encode_cells(encoder: RowEncoder | WholeRows, cells: Sequence[Any]) -> dict[str, np.ndarray]:
+    return encoder.encode([{encoder.columns[0]: cell} for cell in cells])
 
 
 def _row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | WholeRows:

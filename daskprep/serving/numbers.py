@@ -56,8 +56,10 @@ class NumberRows(RowEncoder):
         center, scale = self.center, self.scale
         if not scale:
             return {"": np.zeros(len(values), np.float32)}
-        scaled = [(value - center) * scale for value in values]
-        narrow = [one if -_LARGEST <= one <= _LARGEST else math.copysign(_LARGEST, one) for one in scaled]
+        narrow = [
+            one if -_LARGEST <= (one := (value - center) * scale) <= _LARGEST else math.copysign(_LARGEST, one)
+            for value in values
+        ]
         return {"": np.array(narrow, np.float32)}
 
 

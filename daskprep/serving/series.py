@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.serving.base import Arrays, RowEncoder, from_neighbours
+from daskprep.serving.base import Arrays, RowEncoder, Rows, from_neighbours
 from daskprep.serving.cells import LISTS, is_missing, number_of, text_of
 from daskprep.serving.dates import TIMES, refuse
 
@@ -177,19 +177,18 @@ class TimeseriesRows(RowEncoder):
     def read_fill(self, fill: Any) -> Numbers | None:
         return [_NAN] if self.looks_around and isinstance(fill, str) and not fill.strip() else self.read(fill)
 
-    def encode(self, *columns: Sequence[Any]) -> Arrays:
-        if len(columns) == 1:
-            return super().encode(*columns)
-        cells, groups = columns
-        rows: dict[str | None, list[int]] = {}
+    def encode(self, rows: Rows) -> Arrays:
+        if len(self.columns) == 1:
+            return super().encode(rows)
+        groups: dict[str | None, list[int]] = {}
         try:
-            for row, group in enumerate(groups):
-                rows.setdefault(text_of(group), []).append(row)
+            for number, row in enumerate(rows):
+                groups.setdefault(text_of(row[self.columns[1]]), []).append(number)
         except ValueError as error:
             raise RejectedValueError(f'column "{self.columns[1]}": {error}; mend the cell') from error
-        out = np.empty((len(cells), self.length), np.float32)
-        for alike in rows.values():
-            out[alike] = super().encode([cells[row] for row in alike])[""]
+        out = np.empty((len(rows), self.length), np.float32)
+        for alike in groups.values():
+            out[alike] = super().encode([rows[number] for number in alike])[""]
         return {"": out}
 
     def complete(self, values: list[Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import DaskprepError, MissingPackageError
-from daskprep.serving.base import Arrays
+from daskprep.serving.base import Arrays, Rows
 
 
 class WholeRows:
@@ -39,11 +39,11 @@ class WholeRows:
             ) from error
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
 
-    def encode(self, *columns: Sequence[Any]) -> Arrays:
-        """Return the arrays of cells, with a row for each, by the suffix of the output."""
+    def encode(self, rows: Rows) -> Arrays:
+        """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
         # Objects all, for pandas would make floats of integers beside None.
-        series = (self._pandas.Series(_objects(cells), dtype=object) for cells in columns)
-        arrays = self._prep.encode(self._pandas.DataFrame(dict(zip(self.columns, series, strict=True))))
+        cells = {column: _objects([row[column] for row in rows]) for column in self.columns}
+        arrays = self._prep.encode(self._pandas.DataFrame(cells, dtype=object))
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
