@@ -32,7 +32,7 @@ _COLUMN_CHARACTERS = 40
 _NAMING = frozenset({"base_dir", "lazy_cache_dir", "pretrained_model_name_or_path", "vocab_file"})
 
 # Parameters that came later, and what was so before: left out then, they change no state and no version of a dataset.
-_LATER = {"transform_to": "ids"}
+LATER = {"transform_to": "ids"}
 
 Place = tuple[str, ...]
 
@@ -48,7 +48,7 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
             )
     # A search over numpy.arange sets NumPy scalars.
     plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
-    return {key: value for key, value in plain.items() if key not in _LATER or value != _LATER[key]}
+    return {key: value for key, value in plain.items() if key not in LATER or value != LATER[key]}
 
 
 def received(state: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from daskprep.features.text import LearnedText
 from daskprep.features.tokens import LearnedTokens
 from daskprep.serving.saved import FORMAT
 from daskprep.split import SPLITS
+from daskprep.state import LATER
 
 DOCS = Path(__file__).parents[1] / "docs"
 SCHEMA, VECTORS = DOCS / "saved-format.schema.json", DOCS / "saved-format-vectors.json"
@@ -156,7 +157,7 @@ def schema() -> Json:
             "golden": GOLDEN,
             **{one.__name__: learned_schema(one) for one in sorted(learned, key=lambda one: one.__name__)},
             **{
-                name: object_of({key: schema_of(hint) for key, hint in annotations_of(feature).items()})
+                name: object_of({key: schema_of(hint) for key, hint in annotations_of(feature).items()}, list(LATER))
                 for name, feature in FEATURES.items()
             },
         },

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import runpy
 from pathlib import Path
@@ -20,7 +19,6 @@ from daskprep.features.parameters import annotations_of
 
 MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))
 PAGE = (MAKER["DOCS"] / "saved-format.md").read_text(encoding="utf-8")
-WHOLE = importlib.util.find_spec("daskprep.serving.whole") is not None
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +95,6 @@ def test_a_preprocessor_gives_the_vectors(vectors):
     assert_rows(encoded, vectors["arrays"])
 
 
-@pytest.mark.skipif(not WHOLE, reason="types lack their row encoders")
 def test_a_row_encoder_gives_the_vectors(vectors):
     encoded = serving.Encoder(vectors["saved"]).encode(vectors["rows"])
     assert encoded.keys() == vectors["arrays"].keys()

@@ -176,7 +176,9 @@ def number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         lists = _from_lists(column)
     else:
-        numbers = as_numbers(column).cast(pa.float32(), safe=False)
+        # Whole numbers are rounded once, as they are where they are written as text.
+        numbers = column if pa.types.is_integer(kind) else as_numbers(column)
+        numbers = numbers.cast(pa.float32(), safe=False)
         missing = numbers.is_null().to_numpy(zero_copy_only=False)
         lists = list_of(np.append(0, np.cumsum(~missing)), numbers.drop_null(), missing)
     return without(lists, any_in_row(lists, np.isinf))

@@ -44,7 +44,7 @@ _OF_SEQUENCES = _OF_TOKENS | {
 }  # fmt: skip
 _PARAMETERS: dict[str, set[str]] = {
     "number": {"normalization", "outlier_strategy", "outlier_threshold"},
-    "category": {"lowercase", "min_frequency", "most_common"},
+    "category": {"lowercase", "min_frequency", "most_common", "transform_to"},
     "binary": {"fallback_true_label"},
     "set": _OF_TOKENS | {"expand_to", "max_size"},
     "bag": _OF_TOKENS | {"max_size"},

@@ -43,7 +43,8 @@ def numbers_in(cell: Any, separator: str | None = None) -> Numbers | None:
             return _in_list(cell)
         refuse(cell, TIMES, "list of numbers")
         if isinstance(cell, _NUMBERS) and not _is_wide(cell):
-            return _alone(cell)
+            whole = isinstance(cell, int | np.integer)
+            return [_nearest(float(cell), int(cell))] if whole else _alone(cell)
     text = text_of(cell)
     if text is None or separator is not None:
         return None if text is None else _in_text(text, separator)
@@ -113,10 +114,10 @@ def _in_list(cell: Any) -> Numbers | None:
     cell = [element.item() if isinstance(element, np.number | np.bool_) else element for element in cell]
     present = [element for element in cell if not is_missing(element)]
     kinds = set(map(type, present))
-    widest = _EXACT if float in kinds else 2**63 - 1  # that Arrow holds beside the others; else they are text
+    low, high = (-_EXACT, _EXACT) if float in kinds else (-(2**63), 2**63 - 1)  # what Arrow holds beside the others
     numeric = kinds <= {int, float} or kinds <= {int, Decimal} or kinds == {bool}
-    if not numeric or any(isinstance(element, int) and abs(element) > widest for element in present):
-        return _in_elements(cell, kinds)
+    if not numeric or any(isinstance(element, int) and not low <= element <= high for element in present):
+        return _in_elements(cell, kinds)  # else they are text
     numbers = [_NAN if is_missing(element) else _nearest(float(element), element) for element in cell]
     if Decimal in kinds:
         numbers = [number or 0.0 for number in numbers]

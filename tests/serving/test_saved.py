@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import inspect
 import json
 import math
@@ -28,7 +27,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, For
 from daskprep.features import FEATURES
 from daskprep.features.base import Learned
 from daskprep.features.number import LearnedNumber
-from daskprep.serving.encoder import _ENCODERS, _OF_ALL, _PARAMETERS
+from daskprep.serving.encoder import _OF_ALL, _PARAMETERS
 from daskprep.serving.saved import canonical, digests_of
 
 CELLS = {
@@ -50,9 +49,8 @@ FEATURE = {
     "text": dp.Text(level="both", compute_idf=True, add_start_stop=True),
     "sequence": dp.Sequence(special_symbols="ludwig", padding="left"),
 }
-WHOLE = importlib.util.find_spec("daskprep.serving.whole") is not None
 READERS: dict[str, Callable[[Path], Any]] = {"preprocessor": dp.Preprocessor.load, "serving": serving.load}
-BOTH = [(kind, one) for kind in CELLS for one in READERS if one == "preprocessor" or WHOLE or kind in _ENCODERS]
+BOTH = [(kind, one) for kind in CELLS for one in READERS]
 ODD = [
     None, True, -1, 1.5, 1e308, 10**400, 2**63, 10**12, "", "x", "\ud800", [], [1], ["a"], [None], [[[]]], {}, {"a": 1},
 ]  # fmt: skip
@@ -168,8 +166,6 @@ def test_rows_that_come_out_otherwise_are_refused_by_their_cell(states, tmp_path
 
 @pytest.mark.parametrize("reader", READERS)
 def test_a_row_longer_than_those_that_were_saved_takes_no_memory(states, tmp_path, reader):
-    if reader == "serving" and not WHOLE:
-        pytest.skip("has no such type yet")
     for kind, key in {"sequence": "max_sequence_length", "vector": "vector_size", "set": "size"}.items():
         state = signed(put(states[kind], ("features", kind, "learned", key), 2 * 10**9))
         with pytest.raises(CorruptDatasetError, match="longer than those"):
@@ -256,9 +252,8 @@ def test_whatever_was_learned_encodes_the_same_once_it_is_loaded(tmp_path_factor
     assert again.to_dict() == prep.to_dict()
     expected = prep.encode(frame)["x"]
     np.testing.assert_array_equal(again.encode(frame)["x"], expected, strict=True)
-    if WHOLE or kind in _ENCODERS:
-        served = serving.load(file).encode([{"x": cell} for cell in cells])["x"]
-        np.testing.assert_array_equal(served, expected, strict=True)
+    served = serving.load(file).encode([{"x": cell} for cell in cells])["x"]
+    np.testing.assert_array_equal(served, expected, strict=True)
 
 
 def altered(state: dict[str, Any], chance: random.Random) -> dict[str, Any]:
@@ -498,8 +493,6 @@ def test_what_a_type_of_ones_own_learns_may_have_any_name(tmp_path, monkeypatch)
     ],
 )
 def test_what_was_learned_must_be_of_its_type_without_digests_too(states, kind, key, value):
-    if not WHOLE and kind not in _ENCODERS:
-        pytest.skip("has no such type yet")
     state = dp.Preprocessor.from_dict(states[kind]).to_dict()
     serving.Encoder(state)
     with pytest.raises(CorruptDatasetError, match=f'feature "{kind}" cannot be restored'):
