@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -20,11 +21,12 @@ from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
 from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
-from daskprep.features.base import validate
+from daskprep.features.base import rows_seen, validate
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
+from daskprep.features.missing import fills_all
 from daskprep.features.output import FrameOutput
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
@@ -170,7 +172,20 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         with Progress(progress) as shown:
             learned = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
         self._set_learned(features, learned)
+        self._warn_of_missing_labels()
         return self
+
+    def _warn_of_missing_labels(self) -> None:
+        for name in self.targets_:
+            learned, feature = self.learned_[name], self.features_[name]
+            if learned.missing and fills_all(feature):
+                warnings.warn(
+                    f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
+                    f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
+                    'missing_value_strategy="drop_row"',
+                    UserWarning,
+                    stacklevel=3,
+                )
 
     def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None:
         self.learned_: dict[str, Learned] = dict(learned)
@@ -388,6 +403,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             dataset.timings = written.seconds
         if features is not None:
             self._set_learned(features, dataset.learned if written is None else written.learned)
+            self._warn_of_missing_labels()
         return dataset
 
     def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:

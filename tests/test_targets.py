@@ -329,3 +329,18 @@ def test_cells_are_counted_for_every_type(feature, seen, new, counts, strategy):
 def test_labels_that_were_never_seen_are_no_error_even_if_encode_raises(table):
     prep = make().set_params(price__invalid="raise").fit(table)
     assert prep.cell_counts(odd(table)).loc["price", "unreadable"] > 3
+
+
+def test_labels_that_are_missing_are_told_of_unless_their_rows_are_dropped(tmp_path):
+    frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "sold": ["yes", "no", None, "yes"]})
+    features = {"size": "number", "sold": "binary"}
+    told = 'target "sold": 1 of 4 labels are missing, and models are trained as if they were False: .*"drop_row"'
+    with pytest.warns(UserWarning, match=told):
+        prep = dp.Preprocessor(features, targets="sold").fit(frame)
+    with pytest.warns(UserWarning, match=told):
+        dp.Preprocessor(features, targets="sold").fit_write(frame, tmp_path / "a.dp")
+    prep.save(tmp_path / "prep.json")
+    dp.Preprocessor.load(tmp_path / "prep.json").write(frame, tmp_path / "b.dp")
+    dp.Preprocessor(features).fit(frame)
+    dropped = {**features, "sold": dp.Binary(missing_value_strategy="drop_row")}
+    assert dp.Preprocessor(dropped, targets="sold").fit(frame).learned_["sold"].missing == 1
