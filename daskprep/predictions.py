@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -39,8 +40,11 @@ if TYPE_CHECKING:
 
 Model = Callable[[dict[str, Any]], Any]
 
-# Partitions are encoded on several threads; a model runs on one at a time, since it has one mode for all of them.
-_TURNS = threading.RLock()
+# Partitions are encoded on several threads; a model runs on one at a time, since it has one mode for all of them. Each
+# has a lock of its own: one that takes a frame through another waits for threads that run that one.
+_TURNS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
+_MAKING = threading.Lock()  # held while `_TURNS` is looked at
+_OTHERS = threading.RLock()  # of models that a weak reference cannot name
 
 
 class Predicting:
@@ -289,13 +293,21 @@ def _device(model: Model, device: Any) -> torch.device:
         raise ConfigError(f"device={device!r} is none of torch: {error}") from error
 
 
+def _lock_of(model: Model) -> Any:
+    with _MAKING:
+        try:
+            return _TURNS.setdefault(model, threading.RLock())
+        except TypeError:
+            return _OTHERS
+
+
 @contextlib.contextmanager
 def _turn_of(model: Model) -> Iterator[None]:
     """Let a model run alone, to evaluate; its modules are put back in the modes that they had."""
     import torch  # noqa: PLC0415 as above
 
     # In inference mode, what a model keeps of the rows could not be trained with afterwards.
-    with _TURNS, torch.no_grad():
+    with _lock_of(model), torch.no_grad():
         if not isinstance(model, torch.nn.Module):
             yield
             return

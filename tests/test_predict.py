@@ -413,3 +413,18 @@ def test_a_cluster_predicts_the_same(cluster, table, prep, net, expected):
     found = prep.predict(dd.from_pandas(table, npartitions=4), net, ids="number").compute()
     assert found.pop("number").tolist() == table["number"].tolist()
     check_same(found, expected)
+
+
+@pytest.mark.timeout(120)
+def test_a_model_may_take_a_frame_through_another():
+    frame = pd.DataFrame({"size": np.arange(12.0), "price": np.arange(12.0)})
+    prep = dp.Preprocessor({"size": "number", "price": dp.Number(normalization=None)}, targets="price").fit(frame)
+    parts = dd.from_pandas(frame, npartitions=3)
+
+    def mean_of_others(batch):
+        others = prep.predict(parts, lambda inner: inner["size"]).compute(scheduler="threads")
+        return batch["size"] * 0 + float(others["price_predictions"].mean())
+
+    found = prep.predict(parts, mean_of_others).compute(scheduler="threads")
+    assert len(found) == 12
+    assert np.allclose(found["price_predictions"], 0, atol=1e-6)
