@@ -9,13 +9,11 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
-from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.features.cells import as_dictionary, as_numbers, without_texts
 from daskprep.features.feature import Feature
-from daskprep.kernels import string_views
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
 
@@ -51,8 +49,7 @@ class LearnedBinary(Learned):
         return [*labels, *(label.upper() for label in labels)]
 
     def recognize(self, parsed: pa.Array) -> pa.Array:
-        unknown = np.flatnonzero(_truth(parsed.dictionary, self) == _UNKNOWN)
-        return _without(parsed, unknown) if len(unknown) else parsed
+        return without_texts(parsed, parsed.dictionary.filter(pa.array(_truth(parsed.dictionary, self) == _UNKNOWN)))
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -71,6 +68,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     ----------
     fallback_true_label : str or None
         The label that means True where labels are not conventional.
+    null_values : list of str or None
+        Texts of cells that are missing, such as "?", beside empty ones.
     missing_value_strategy : str
         "fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const" (with `fill_value`), "ffill",
         "bfill" or "drop_row".
@@ -98,6 +97,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         self,
         *,
         fallback_true_label: str | None = None,
+        null_values: list[str] | None = None,
         missing_value_strategy: Literal[
             "fill_with_false",
             "fill_with_true",
@@ -112,15 +112,14 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         column: str | None = None,
     ) -> None:
         self.fallback_true_label = fallback_true_label
+        self.null_values = null_values
         self.missing_value_strategy = missing_value_strategy
         self.fill_value = fill_value
         self.invalid = invalid
         self.column = column
 
     def parse(self, column: pa.Array) -> pa.Array:
-        parsed = as_dictionary(column)
-        blank = np.flatnonzero(np.diff(string_views(parsed.dictionary)[0]) == 0)
-        return _without(parsed, blank) if len(blank) else parsed
+        return without_texts(as_dictionary(column), [""])
 
     def parse_fill(self, value: object) -> pa.Array:
         return pa.nulls(1, pa.string()).dictionary_encode()  # what stands for a missing cell is a truth, and no label
@@ -244,13 +243,6 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
                 f"name the right one, as by Binary(fallback_true_label={true!r})"
             )
         return None
-
-
-def _without(parsed: pa.DictionaryArray, codes: np.ndarray) -> pa.DictionaryArray:
-    """Return the cells with those of some codes missing."""
-    odd = pc.is_in(parsed.indices, value_set=pa.array(codes, parsed.indices.type))
-    indices = pc.if_else(odd, pa.scalar(None, pa.int32()), parsed.indices)
-    return pa.DictionaryArray.from_arrays(indices, parsed.dictionary)
 
 
 def _conventional(known: Mapping[str, bool]) -> LearnedBinary:

@@ -17,6 +17,7 @@ from daskprep.features.feature import Feature
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens
+from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.token_order import byte_order
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -44,12 +45,16 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         Values that occur less often become ``<UNK>``.
     lowercase : bool
         Whether case is ignored.
+    order : list of str or None
+        The values in their order, by which their ids rise; all others are ``<UNK>``. None: ranked by frequency.
+    null_values : list of str or None
+        Texts of cells that are missing, such as "?".
     missing_value_strategy : str
         "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : str
         What "fill_with_const" puts in place of missing cells.
     transform_to : {"ids", "ordinal", "one_hot"}
-        What `transform` gives to scikit-learn: the ids; places of the values in their order, by number if all are
+        What `transform` gives to scikit-learn: the ids; places of the values in `order`, or else by number if all are
         numbers, else by UTF-8 bytes, -1 for ``<UNK>``; or a column for each of at most 1,000 values in this order,
         all of them 0 for ``<UNK>``. `encode`, datasets and batches always hold ids.
     invalid : {"missing", "raise"}
@@ -88,6 +93,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         most_common: Count | None = 10_000,
         min_frequency: Count | None = None,
         lowercase: bool = False,
+        order: list[str] | None = None,
+        null_values: list[str] | None = None,
         missing_value_strategy: Strategy = "fill_with_const",
         fill_value: str | int | float | None = "<UNK>",
         transform_to: Literal["ids", "ordinal", "one_hot"] = "ids",
@@ -97,6 +104,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         self.most_common = most_common
         self.min_frequency = min_frequency
         self.lowercase = lowercase
+        self.order = order
+        self.null_values = null_values
         self.missing_value_strategy = missing_value_strategy
         self.fill_value = fill_value
         self.transform_to = transform_to
@@ -125,9 +134,11 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return TokenCounts.of(parsed.dictionary, np.bincount(codes, minlength=len(parsed.dictionary)))
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
-        vocabulary = Vocabulary.learn(
-            summary, _SPECIALS, most_common=self.most_common, min_frequency=self.min_frequency
-        )
+        if self.order is not None:
+            listed = as_text(self.parse(pa.array(self.order, pa.string())))
+            vocabulary = Vocabulary.from_tokens(listed, summary, _SPECIALS)
+        else:
+            vocabulary = Vocabulary.learn(summary, _SPECIALS, self.most_common, self.min_frequency)
         if self.transform_to == "one_hot":
             check_one_hot(len(vocabulary))
         return LearnedCategory(vocabulary=vocabulary)
@@ -182,6 +193,7 @@ def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     values = learned.vocabulary.tokens.slice(1)
     numbers = as_numbers(values)
     order = byte_order(values) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
+    order = order if feature.order is None else np.arange(len(values))
     places = np.full(len(values) + 1, -1, np.min_scalar_type(-len(values) - 1))
     places[order + 1] = np.arange(len(values))
     return {"ids": order + 1, "places": places}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -67,6 +69,15 @@ def as_dictionary(column: pa.Array, *, strip: bool = True, lowercase: bool = Fal
     if len(merged.dictionary) == len(values) and not clean.null_count:
         return pa.DictionaryArray.from_arrays(indices, clean)
     return pa.DictionaryArray.from_arrays(merged.indices.take(indices), merged.dictionary)
+
+
+def without_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -> pa.DictionaryArray:
+    """Return text that is dictionary-encoded with the cells of some texts missing."""
+    odd = pc.is_in(parsed.dictionary, value_set=pa.array(texts, pa.string()))
+    if not odd.true_count:
+        return parsed
+    indices = pc.if_else(odd.take(parsed.indices), pa.scalar(None, pa.int32()), parsed.indices)
+    return pa.DictionaryArray.from_arrays(indices, parsed.dictionary)
 
 
 def _clean(values: pa.Array, *, strip: bool, lowercase: bool) -> pa.Array:

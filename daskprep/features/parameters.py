@@ -67,6 +67,8 @@ def _fits(value: Any, annotation: Any) -> bool:
         return True
     if annotation is None or annotation is type(None):
         return value is None
+    if origin is list:
+        return isinstance(value, list) and all(_fits(one, typing.get_args(annotation)[0]) for one in value)
     expected = origin or annotation
     if expected is float:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -132,6 +134,7 @@ def _describe(annotation: Any) -> str:
         str: "a string",
         bool: "True or False",
         Mapping: "a dict",
+        list: "a list of strings",
     }
     return words.get(origin or annotation, getattr(annotation, "__name__", str(annotation)).lower())
 

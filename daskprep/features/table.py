@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
-from daskprep.features.cells import one_array
+from daskprep.features.cells import as_dictionary, one_array, without_texts
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
+from daskprep.serving.base import spelled_missing
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN
 from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
@@ -122,13 +123,19 @@ def _parsed(feature: Contract, names: list[str], raw: list[pa.ChunkedArray]) -> 
     return parse(*map(one_array, raw))
 
 
+def _without_nulls(column: pa.ChunkedArray, feature: Contract) -> pa.ChunkedArray:
+    """Return a column with the cells missing that hold one of the feature's `null_values`."""
+    nulls = spelled_missing(vars(feature))
+    return pa.chunked_array([without_texts(as_dictionary(one_array(column)), nulls)]) if nulls else column
+
+
 def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
     columns, unreadable = {}, {}
     with naming() as read:
         for name, feature in features.items():
             read.name, names = name, feature.reads(name)
-            raw = [table[column] for column in names]
+            raw = [_without_nulls(table[column], feature) for column in names]
             columns[name] = _parsed(feature, names, raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
             # Of media, only an empty cell is unreadable here, and nothing to be warned of.

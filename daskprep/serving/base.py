@@ -11,7 +11,7 @@ import numpy as np
 from daskprep.errors import DaskprepError, RejectedValueError
 from daskprep.serving.cells import is_missing, number_of, text_of
 
-__all__ = ["RowEncoder", "from_neighbours", "smallest_uint", "is_missing", "number_of", "text_of"]
+__all__ = ["RowEncoder", "from_neighbours", "smallest_uint", "spelled_missing", "is_missing", "number_of", "text_of"]
 
 Arrays = dict[str, np.ndarray]
 Rows = Sequence[Mapping[str, Any]]
@@ -45,6 +45,7 @@ class RowEncoder(ABC):
         self.columns: tuple[str, ...] = (self.column,)
         self.params = params
         self.learned = learned
+        self.nulls = spelled_missing(params)
         self.prepare()
         fill = learned.get("fill_value")
         self.fill = None if fill is None else self.read_fill(fill)
@@ -80,7 +81,7 @@ class RowEncoder(ABC):
 
     def encode(self, rows: Rows) -> Arrays:
         """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
-        read, column = self.read, self.column
+        read, column = self._read_present if self.nulls else self.read, self.column
         try:
             values = [read(row[column]) for row in rows]
             if self.looks_around or [value for value in values if value is None]:
@@ -91,10 +92,16 @@ class RowEncoder(ABC):
         except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes
             raise RejectedValueError(f'column "{self.column}": {error}; mend the cell') from error
 
+    def _read_present(self, cell: Any) -> Any:
+        return None if self._is_missing(cell) else self.read(cell)
+
+    def _is_missing(self, cell: Any) -> bool:
+        return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
+
     def _filled(self, values: list[Any], rows: Rows) -> list[Any]:
         if self.params.get("invalid") == "raise":
             for number, (value, row) in enumerate(zip(values, rows, strict=True)):
-                if value is None and not is_missing(cell := row[self.column]):
+                if value is None and not self._is_missing(cell := row[self.column]):
                     raise RejectedValueError(
                         f'{cell!r} of row {number:,} cannot be read; mend it or use invalid="missing"'
                     )
@@ -105,6 +112,11 @@ class RowEncoder(ABC):
                 '"fill_with_const" and a fill_value'
             )
         return [self.fill if value is None else value for value in values]
+
+
+def spelled_missing(params: Mapping[str, Any]) -> frozenset[str]:
+    """Return the texts that count as missing cells, without the white space around them."""
+    return frozenset(text.strip() for text in params.get("null_values") or ())
 
 
 def from_neighbours(values: Sequence[Any], strategy: str) -> list[Any]:

@@ -44,8 +44,8 @@ _OF_SEQUENCES = _OF_TOKENS | {
 }  # fmt: skip
 _PARAMETERS: dict[str, set[str]] = {
     "number": {"normalization", "outlier_strategy", "outlier_threshold"},
-    "category": {"lowercase", "min_frequency", "most_common", "transform_to"},
-    "binary": {"fallback_true_label"},
+    "category": {"lowercase", "min_frequency", "most_common", "null_values", "order", "transform_to"},
+    "binary": {"fallback_true_label", "null_values"},
     "set": _OF_TOKENS | {"expand_to", "max_size"},
     "bag": _OF_TOKENS | {"max_size"},
     "sequence": _OF_SEQUENCES,

@@ -11,6 +11,8 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.serving import Encoder
+from daskprep.testing import check_feature
 
 
 def column(*cells) -> pd.DataFrame:
@@ -179,3 +181,15 @@ def test_an_unknown_label_can_be_an_error_in_transform():
     binary = dp.Binary(invalid="raise").fit(column("yes", "no"))
     with pytest.raises(RejectedValueError, match="\"x\": 'maybe'"):
         binary.transform(column("maybe"))
+
+
+def test_texts_that_are_named_are_missing_beside_two_labels(as_frame):
+    frame = as_frame(column("cat", "dog", "?", "dog", None, " -"))
+    given = {"fallback_true_label": "cat", "null_values": ["?", "-"], "invalid": "raise"}
+    binary = dp.Binary(missing_value_strategy="fill_with_true", **given).fit(frame)
+    assert np.asarray(binary.transform(frame)).ravel().tolist() == [1, 0, 1, 0, 1, 1]
+    assert (binary.learned_["x"].bool2str, binary.learned_["x"].missing) == (("dog", "cat"), 3)
+    prep = dp.Preprocessor({"x": binary}).fit(frame)
+    rows = column("cat", "?", " - ", None, "dog")
+    assert Encoder(prep.to_dict()).encode(rows.to_dict("records"))["x"].tolist() == prep.encode(rows)["x"].tolist()
+    check_feature(dp.Binary(**given | {"fallback_true_label": None}))

@@ -15,7 +15,8 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskprep as dp
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.serving import Encoder
 from daskprep.testing import check_feature
 
 WAYS = ["ids", "ordinal", "one_hot"]
@@ -243,3 +244,71 @@ def test_every_table_keeps_the_contract(way):
 @parametrize_with_checks([dp.Category(transform_to="ordinal"), dp.Category(transform_to="one_hot")])
 def test_scikit_learn_contract(estimator, check):
     check(estimator)
+
+
+# -- what is missing, and what comes first
+
+
+def test_texts_that_are_named_are_missing_and_nothing_is_said_of_them(as_frame):
+    frame = as_frame(column("a", " ?", "?", "b", "a", None, "N/A"))
+    category = dp.Category(null_values=["?", "n/a "], invalid="raise").fit(frame)
+    learned = category.learned_["x"]
+    assert vocabulary(category) == ["<UNK>", "a", "N/A", "b"]
+    assert (learned.missing, learned.invalid) == (3, 0)
+    assert np.asarray(category.transform(as_frame(column("?", "b")))).ravel().tolist() == [0, 3]
+    ffill = dp.Category(null_values=["?"], missing_value_strategy="ffill").fit(frame)
+    assert np.asarray(ffill.transform(as_frame(column("a", "?", "b")))).ravel().tolist() == [1, 1, 3]
+    lower = dp.Category(null_values=["N/A"], lowercase=True).fit(frame)
+    assert vocabulary(lower) == ["<UNK>", "?", "a", "b"]
+
+
+@pytest.mark.parametrize("strategy", ["fill_with_mode", "fill_with_const", "ffill"])
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_services_know_which_texts_are_missing(strategy, lowercase):
+    given = {"null_values": ["?"], "missing_value_strategy": strategy, "invalid": "raise", "lowercase": lowercase}
+    prep = dp.Preprocessor({"x": dp.Category(**given)}).fit(column("a", "?", "B", "B", None))
+    rows = column("B", " ?", "a", None, "new")
+    expected = prep.encode(rows)["x"]
+    assert Encoder(prep.to_dict()).encode(rows.to_dict("records"))["x"].tolist() == expected.tolist()
+
+
+def test_ids_rise_in_the_order_that_is_given(as_frame):
+    frame = as_frame(column("high", "low", "high", "odd", None))
+    category = dp.Category(order=["low", "mid", "high"]).fit(frame)
+    assert vocabulary(category) == ["<UNK>", "low", "mid", "high"]
+    assert np.asarray(category.transform(frame)).ravel().tolist() == [3, 1, 3, 0, 0]
+    category.set_params(transform_to="ordinal")
+    assert np.asarray(category.transform(frame)).ravel().tolist() == [2, 0, 2, -1, -1]
+    assert dp.Category(order=["10", "9"], transform_to="one_hot").fit(frame).get_feature_names_out().tolist() == [
+        "x_10",
+        "x_9",
+    ]
+    assert vocabulary(dp.Category(order=["LOW", "High"], lowercase=True).fit(frame)) == ["<UNK>", "low", "high"]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"order": "abc"}, "order must be a list of strings or None"),
+        ({"order": [1, 2]}, "order must be a list of strings or None"),
+        ({"order": ["a", "a "]}, "The vocabulary lists .a. more than once"),
+        ({"null_values": "?"}, "null_values must be a list of strings or None"),
+    ],
+)
+def test_orders_and_missing_texts_that_make_no_sense_are_refused(given, message):
+    with pytest.raises(ConfigError, match=message):
+        dp.Category(**given).fit(column("a", "b", None))
+
+
+def test_parameters_that_came_later_change_no_state():
+    frame = column("b", "a", "?")
+    params = dp.Preprocessor({"x": "category"}).fit(frame).to_dict()["features"]["x"]["params"]
+    assert not {"order", "null_values"} & params.keys()
+    prep = dp.Preprocessor({"x": dp.Category(order=["a", "b"], null_values=["?"])}).fit(frame)
+    assert np.array_equal(dp.Preprocessor.from_dict(prep.to_dict()).transform(frame), prep.transform(frame))
+    assert repr(dp.Preprocessor.from_config(prep.to_config()).features["x"]) == repr(prep.features["x"])
+
+
+@pytest.mark.parametrize("given", [{"order": ["b", "a"]}, {"null_values": ["?"]}])
+def test_orders_and_missing_texts_keep_the_contract(given):
+    check_feature(dp.Category(**given))
