@@ -22,7 +22,8 @@ _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
 def narrow_type(kind: pa.DataType) -> pa.DataType:
     """Return the type a column is delivered in: plain values, 32-bit offsets and codes of text, half floats as floats.
 
-    UUIDs become text, other extension types what they are stored as, small decimals such of 128 bits.
+    Codes keep the mark that their texts are in order. UUIDs become text, other extension types what they are stored as,
+    small decimals such of 128 bits.
     """
     if isinstance(kind, pa.BaseExtensionType):
         return _EXTENSIONS.get(kind.extension_name) or narrow_type(kind.storage_type)
@@ -38,7 +39,7 @@ def narrow_type(kind: pa.DataType) -> pa.DataType:
         return pa.float32()
     if pt.is_dictionary(kind):
         values = narrow_type(kind.value_type)
-        return TEXT_CODES if pt.is_string(values) else values
+        return pa.dictionary(pa.int32(), values, kind.ordered) if pt.is_string(values) else values
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_list_view(kind) or pt.is_large_list_view(kind):
         return pa.list_(narrow_type(kind.value_type))
     if pt.is_fixed_size_list(kind):
@@ -75,7 +76,7 @@ def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
         return _uuid_texts(array.storage)
     if pt.is_run_end_encoded(kind):
         return _narrowed(pc.run_end_decode(array), target)
-    if pt.is_dictionary(kind) and target != TEXT_CODES:
+    if pt.is_dictionary(kind) and not pt.is_dictionary(target):
         return _narrowed(array.dictionary_decode(), target)
     if pt.is_list(target) and kind != target:
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
@@ -126,8 +127,8 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if pt.is_null(one) or pt.is_null(other):
         return other if pt.is_null(one) else one
-    if {one, other} == {TEXT_CODES, pa.string()}:
-        return pa.string()
+    if all(pt.is_string(kind) or pt.is_dictionary(kind) for kind in (one, other)):
+        return TEXT_CODES if pt.is_dictionary(one) and pt.is_dictionary(other) else pa.string()
     if pt.is_list(one) and pt.is_list(other):
         values = common_type(one.value_type, other.value_type)
         return None if values is None else pa.list_(values)

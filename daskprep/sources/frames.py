@@ -236,7 +236,7 @@ def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
     codes = series.cat.codes.to_numpy().astype(np.int32)
     categories = series_column(pd.Series(series.cat.categories.array, copy=False), name, first_row=None)
     values = pa.concat_arrays(categories.chunks) if categories.num_chunks else pa.array([], categories.type)
-    column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values)
+    column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values, ordered=series.cat.ordered)
     # Different categories may have one text, such as 1 and "1".
     twice = pt.is_string(values.type) and len(values.unique()) < len(values)
     return column.dictionary_decode() if twice else column
