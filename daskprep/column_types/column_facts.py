@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, number_facts, text_facts
+from daskprep.features import Audio, Image
 from daskprep.features.cells import one_array
 from daskprep.features.tokens import TokenLists, without_repeats
 from daskprep.kernels import list_offsets
@@ -23,6 +24,7 @@ from daskprep.summaries.column_facts import ColumnFacts
 
 _HEAD_BYTES = 16
 _SAMPLE = 1 << 11
+_MOST_DECLARED = 1_000
 _IMAGE = re.compile(
     rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM.{4}\0\0\0\0|GIF8[79]a|II[*+]\0|MM\0[*+]|RIFF....WEBP|P[1-7fF]\s", re.DOTALL
 )
@@ -87,20 +89,36 @@ def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
     used = np.flatnonzero(counts)
     values, counts = cells.dictionary.take(pa.array(used)), counts[used]
     if pt.is_string(values.type) and not values.null_count:
-        return text_facts(values, counts)
+        return text_facts(values, counts) + ColumnFacts(declared=_declared(cells))
     return column_facts(cells.dictionary_decode())
+
+
+def _declared(cells: pa.DictionaryArray) -> Counter[tuple[str, ...]]:
+    """Return the values in the order that the frame gives them, if it does and they are few."""
+    if not cells.type.ordered or not 0 < len(cells.dictionary) <= _MOST_DECLARED:
+        return Counter()
+    return +Counter({tuple(pc.utf8_trim_whitespace(cells.dictionary).to_pylist()): len(cells)})
 
 
 def _bytes_facts(cells: pa.Array) -> ColumnFacts:
     images, sounds = _signatures(cells)
     rest = cells.filter(pa.array(~(images | sounds)))
-    facts = ColumnFacts(len(cells) - len(rest), images=int(images.sum()), sounds=int(sounds.sum()))
+    facts = _media_facts(cells, images, sounds)
     if not len(rest):
         return facts
     try:
         return facts + text_facts(*_counted(rest.cast(pa.string())))
     except pa.ArrowInvalid:
         return facts + _other(rest)
+
+
+def _media_facts(data: pa.Array, images: np.ndarray, sounds: np.ndarray) -> ColumnFacts:
+    """Return the facts of cells that are images, or sounds, with those of the bytes of some of them."""
+    found = [int(mask.sum()) for mask in (images, sounds)]
+    samples = [
+        kind.summarize(kind.parse(data.filter(pa.array(mask)))) for kind, mask in ((Image(), images), (Audio(), sounds))
+    ]
+    return ColumnFacts(sum(found), images=found[0], sounds=found[1], images_in=samples[0], sounds_in=samples[1])
 
 
 def _signatures(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -126,8 +144,7 @@ def _struct_facts(cells: pa.StructArray) -> ColumnFacts:
     gone = np.array(data.is_null(), bool) & np.array(path.is_null(), bool)
     others = cells.filter(pa.array(~(images | sounds | gone)))
     missing = int(gone.sum())
-    known = len(cells) - len(others)
-    return ColumnFacts(known, missing, images=int(images.sum()), sounds=int(sounds.sum())) + _other(others)
+    return _media_facts(data, images, sounds) + ColumnFacts(missing, missing) + _other(others)
 
 
 def _field(cells: pa.StructArray, name: str) -> pa.Array:

@@ -37,7 +37,9 @@ def rows(facts: ColumnFacts) -> str:
 
 
 def unique(facts: ColumnFacts) -> str:
-    """Say that no value occurs twice, and how sure that is."""
+    """Say that no value occurs twice, or hardly one, and how sure that is."""
+    if not facts.is_unique:
+        return f"almost unique ({counted(facts)})"
     kept = len(facts.distinct.counts)
     return "unique in every row" + ("" if facts.distinct.is_exact else f", as far as {kept:,} values tell")
 

@@ -13,6 +13,7 @@ from daskprep import partitions
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess, skip
 from daskprep.column_types.inferred import InferredFeatures
+from daskprep.column_types.media_sizes import with_size
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.errors import ColumnError
 from daskprep.progress import Progress
@@ -67,7 +68,7 @@ def infer_source(
     skipped |= _unreadable(source, [name for name in source.columns if name not in skipped])
     columns = [name for name in source.columns if name not in skipped]
     facts = _facts(source, columns, progress)
-    guesses = {name: guess_feature(name, facts[name]) for name in columns}
+    guesses = {name: with_size(guess_feature(name, facts[name]), facts[name], source.folders) for name in columns}
     for name in targets:
         guesses[name] = _as_target(name, guess_target(name, facts[name]) if name in facts else skip(skipped[name]))
     features = {name: one.feature for name, one in guesses.items() if one.feature is not None}

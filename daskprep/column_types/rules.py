@@ -7,6 +7,17 @@ from collections.abc import Callable
 
 from daskprep.column_types.dates import guess_date
 from daskprep.column_types.guess import Guess, counted, rows, shown, skip, unique
+from daskprep.column_types.identifiers import (
+    CODED,
+    FEW_ROWS,
+    WITHOUT_SPACES,
+    mostly,
+    names_things,
+    number_rows,
+    plain_name,
+    text_tells_apart,
+)
+from daskprep.column_types.text_facts import MARKING_WORDS
 from daskprep.column_types.tokens import guess_tokens
 from daskprep.display.words import share
 from daskprep.errors import ColumnError
@@ -18,16 +29,13 @@ from daskprep.summaries.column_facts import ColumnFacts
 
 # Odd cells that do not change what a column is: up to one in twenty.
 _MOST = 0.95
-# Of so few rows, that no two are equal says nothing.
-_FEW_ROWS = 20
 _LABELS = 20
+_SENTENCE = 5  # words, of which shorter texts are labels or names
 _CODES = 12  # of more, whole numbers that follow each other are counts or grades of something
 _LONGEST_VECTOR_OF_CODES = 5
-_IDENTIFIER = re.compile(r"(^|_)(id|ids|uuid|guid)$|^id_")
-_NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|rowid|row|line)$|^unnamed")
 _CODE = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|code)$")
-_SERIAL_DIGITS = 5  # serial numbers have the same number of digits, and hardly fewer than this
-_MANY_ROWS = 1000
+# What fills gaps and shifts the statistics of a column least.
+_FILLS = {"number": "fill_with_mean", "binary": "fill_with_mode", "date": "fill_with_mode"}
 
 
 def guess_feature(name: str, facts: ColumnFacts) -> Guess:
@@ -38,16 +46,42 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
         return skip(f"no values: all {facts.rows:,} rows are missing")
     if not facts.typed:
         return skip(f"no values: what is in the {facts.rows:,} rows only spells missing ones")
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower().replace(" ", "_").replace("-", "_")
-    guesses = (guess for rule in _RULES if (guess := rule(snake, facts)) is not None)
-    return _with_marks(next(guesses, None) or _guess_text(snake, facts), facts)
+    name = plain_name(name)
+    guesses = (guess for rule in _RULES if (guess := rule(name, facts)) is not None)
+    guess = _with_marks(_filled(next(guesses, None) or _guess_text(name, facts), facts), facts)
+    return _with_stand_ins(guess, facts) if isinstance(guess.feature, Number | Category) else guess
 
 
 def guess_target(name: str, facts: ColumnFacts) -> Guess:
-    """Return the feature for a column to predict: numbers that are all different are measured, and number no rows."""
+    """Return the feature for a column to predict: its values are labels or measures, and tell no rows apart."""
     guess = guess_feature(name, facts)
-    if guess.feature is None and facts.is_unique and facts.numbers >= _MOST * facts.typed:
+    words = facts.text.words < 2 * facts.text.cells or facts.distinct.count <= _LABELS
+    by_words = isinstance(guess.feature, Set | Sequence) and guess.feature.tokenizer == "space" and facts.text.cells
+    if isinstance(guess.feature, Number) and _are_classes(facts):
+        return Guess(Category(), f"labels from {facts.range.min:.0f} to {facts.range.max:.0f}: {counted(facts)}")
+    if words and (by_words or isinstance(guess.feature, Text)):
+        return _with_marks(Guess(Category(), f"labels: {counted(facts)}"), facts)
+    if guess.feature is not None or facts.distinct.count < 2:
+        return guess
+    if facts.numbers >= _MOST * facts.typed:
         return Guess(Number(), f"numbers, {unique(facts)} ({rows(facts)})")
+    if facts.text.cells == facts.typed and text_tells_apart(plain_name(name), facts):
+        return Guess(Category(), f"labels, {unique(facts)} ({rows(facts)})")
+    return guess
+
+
+def _are_classes(facts: ColumnFacts) -> bool:
+    """Tell whether whole numbers to predict are classes, of which some may be rare and some not there."""
+    few = 2 <= facts.distinct.count <= _CODES and facts.typed >= FEW_ROWS
+    from_start = facts.range.min in (0, 1) and facts.range.max < 2 * facts.distinct.count
+    return few and from_start and facts.whole == facts.numbers == facts.typed
+
+
+def _filled(guess: Guess, facts: ColumnFacts) -> Guess:
+    """Choose what takes the place of cells that are missing or cannot be read."""
+    odd = isinstance(guess.feature, Number) and facts.numbers < facts.typed
+    if guess.feature is not None and facts.distinct.count > 1 and (facts.missing or facts.marked or odd):
+        guess.feature.missing_value_strategy = _FILLS.get(guess.feature.kind, guess.feature.missing_value_strategy)
     return guess
 
 
@@ -56,9 +90,32 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
     if not facts.marked or guess.feature is None or isinstance(guess.feature, MediaFeature):
         return guess
     kind = getattr(guess.feature, "reads_any_text_as", None)
-    what = f"what spells a missing value, such as {shown(facts.spelled.texts[0].as_py())},"
-    remains = "is missing" if kind is None else f"stays a {kind} of its own"
-    return guess._replace(reason=f"{guess.reason}; {what} {remains}")
+    texts = sorted(facts.spelled.texts.to_pylist(), key=str.encode)
+    stays = texts if kind else []
+    if getattr(guess.feature, "order", None) is None and isinstance(guess.feature, Binary | Category):
+        stays = _marking_words(facts) if kind else []
+        guess.feature.null_values = [text for text in texts if text not in stays] or None
+    gone = [text for text in texts if text not in stays]
+    said = [f"{shown(one)}, stays a {kind} of its own" for one in stays[:1]]
+    said += [f"{shown(one)}, is missing" for one in gone[:1]]
+    return guess._replace(reason="; what spells a missing value, such as ".join([guess.reason, *said]))
+
+
+def _marking_words(facts: ColumnFacts) -> list[str]:
+    """Return what spells a missing value and may as well be one."""
+    return [text for text in facts.spelled.texts.to_pylist() if text.lower() in MARKING_WORDS]
+
+
+def _with_stand_ins(guess: Guess, facts: ColumnFacts) -> Guess:
+    """Say which numbers may stand for missing ones; only who knows the data can tell."""
+    odd = facts.stand_ins
+    if not odd:
+        return guess
+    cells = share(sum(facts.nines[number] for number in odd), facts.rows)
+    listed = " and ".join(f"{number:.0f}" for number in odd)
+    what = "numbers" if isinstance(guess.feature, Number) else "a class of their own"
+    note = f"{listed} in {cells} of rows, far from the others, may stand for missing ones, but count as {what}"
+    return guess._replace(reason=f"{guess.reason}; {note}: if so, name them in null_values of read_files")
 
 
 def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
@@ -114,9 +171,8 @@ def _guess_constant(name: str, facts: ColumnFacts) -> Guess | None:
     value = facts.distinct.texts[0].as_py()
     gone = facts.missing + facts.marked
     if gone and (learned := _learn_binary(facts)) is not None and learned.bool2str[1] == value:
-        # A Binary takes any other label for one of its two, also what spells a missing value.
         label = learned.fallback_true_label
-        feature = Category() if facts.marked and label is not None else Binary(fallback_true_label=label)
+        feature = Category() if label and _marking_words(facts) else Binary(fallback_true_label=label)
         return Guess(feature, f"{shown(value)} or missing: {counted(facts)}")
     missing = f" or missing ({share(gone, facts.rows)})" if gone else ""
     return skip(f"constant: {shown(value)} in every row{missing}")
@@ -135,7 +191,7 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
         if sum(cells for label, cells in pairs if label in learned.str2bool) < _MOST * facts.typed:
             return None
         return Guess(Binary(), f"spellings of yes and no, {labels}: {counted(facts)}")
-    if facts.is_unique or facts.marked or (facts.numbers and facts.typed < _FEW_ROWS):
+    if facts.is_unique or _marking_words(facts) or (facts.numbers and facts.typed < FEW_ROWS):
         return None
     return Guess(Binary(fallback_true_label=learned.fallback_true_label), f"two values, {labels}: {counted(facts)}")
 
@@ -146,6 +202,21 @@ def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
         return Binary().learn(TokenCounts.of(facts.distinct.texts, facts.distinct.counts))
     except ColumnError:
         return None
+
+
+def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
+    """Keep the order of values that a frame declares, the same in all its partitions."""
+    if len(facts.declared) != 1:
+        return None
+    [(order, cells)] = facts.declared.items()
+    if cells < facts.present or not all(order) or len(set(order)) < len(order):
+        return None
+    why = f"in the order that the frame declares, from {shown(order[0])} to {shown(order[-1])}: {counted(facts)}"
+    if len(order) > 2:
+        return Guess(Category(order=list(order)), why)
+    learned = _learn_binary(facts)
+    label = order[-1] if learned is None or learned.fallback_true_label else None
+    return Guess(Binary(fallback_true_label=label), why)
 
 
 def _guess_asked(name: str, facts: ColumnFacts) -> Guess | None:
@@ -192,9 +263,9 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
     )
     what = f"{'whole ' * (facts.whole == facts.numbers)}numbers from {low} to {high}"
     if facts.whole == facts.numbers:
-        if _is_serial(name, facts):
+        if number_rows(name, facts):
             return skip(f"{unique(facts)}: an identifier ({what}, {rows(facts)})")
-        if _IDENTIFIER.search(name) or _CODE.search(name):
+        if names_things(name) or _CODE.search(name):
             return Guess(Category(), f"whole numbers that the name says are codes: {counted(facts)}")
         if _are_codes(facts):
             return Guess(Category(), f"codes from {low} to {high}, none of them rare: {counted(facts)}")
@@ -202,38 +273,30 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
     return Guess(Number(), f"{what}{text}: {counted(facts)}")
 
 
-def _is_serial(name: str, facts: ColumnFacts) -> bool:
-    """Tell whether whole numbers number the rows, by their name or by how they look."""
-    if not facts.is_unique:
-        return False
-    if _IDENTIFIER.search(name) or _NUMBERING.search(name):
-        return True
-    low, high = facts.range.min, facts.range.max
-    if facts.typed < _FEW_ROWS or low < 0:
-        return False
-    alike = len(f"{low:.0f}") == len(f"{high:.0f}") >= _SERIAL_DIGITS
-    return high - low + 1 == facts.typed or alike or facts.typed >= _MANY_ROWS
-
-
 def _are_codes(facts: ColumnFacts) -> bool:
     """Tell whether whole numbers are labels: all from 0 or 1 on, few, and none rare, as large counts would be."""
-    values = facts.distinct.count
-    run = facts.range.min in (0, 1) and facts.range.max - facts.range.min + 1 == values
-    if not run or not 3 <= values <= _CODES or facts.typed < _FEW_ROWS * values:
+    odd = facts.stand_ins
+    values, found = facts.distinct.count - len(odd), facts.besides if odd else facts.range
+    run = found.min in (0, 1) and found.max - found.min + 1 == values
+    if not run or not 3 - bool(odd) <= values <= _CODES or facts.typed < FEW_ROWS * values:
         return False
-    return int(facts.distinct.counts.min()) * 4 * values >= facts.typed
+    pairs = zip(facts.distinct.texts.to_pylist(), facts.distinct.counts.tolist(), strict=True)
+    rarest: int = min(cells for text, cells in pairs if float(text) not in odd)
+    return rarest * 4 * values >= facts.typed
 
 
 def _guess_text(name: str, facts: ColumnFacts) -> Guess:
     values, present = facts.distinct.count, facts.typed
     words = facts.text.words / max(facts.text.cells, 1)
     why = counted(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
-    if facts.is_unique and not facts.text.spaced and (present >= _FEW_ROWS or _IDENTIFIER.search(name)):
+    if text_tells_apart(name, facts):
         return skip(f"{unique(facts)}: an identifier ({rows(facts)}, such as {shown(facts.distinct.texts[0].as_py())})")
     distinct = values / present
-    if values <= _LABELS and (present >= 2 * values or words < 3):
+    if mostly(facts, WITHOUT_SPACES, 0.5):
+        words = max(words, _SENTENCE)
+    if mostly(facts, CODED) or (values <= _LABELS and (present >= 2 * values or words < 3)):
         is_text = False
-    elif words >= 5:
+    elif words >= _SENTENCE:
         is_text = distinct > 0.1 or values > 1000
     else:
         is_text = distinct > 0.5
@@ -245,6 +308,7 @@ _RULES: tuple[Callable[[str, ColumnFacts], Guess | None], ...] = (
     _guess_media,
     _guess_lists,
     _guess_constant,
+    _guess_declared,
     _guess_asked,
     guess_date,
     _guess_odd_numbers,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +16,10 @@ from daskprep.summaries import DistinctValues, Lengths, Range
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
 from daskprep.summaries.multiset import merged
 
-_MARKS: tuple[str, ...] = ("missing", "unknown", "?", "-", "--", ".")
-_MARKS += ("na", "n/a", "n.a.", "#n/a", "<na>", "nan", "nat", "nil", "none", "null", "(null)")
+# Words that may as well be a value: of an alley, or of work that nobody tells.
+MARKING_WORDS = ("unknown", "none", "nil")
+_MARKS: tuple[str, ...] = (*MARKING_WORDS, "missing", "undefined", "?", "-", "--", "---", ".", "..", "...")
+_MARKS += ("na", "n/a", "n.a.", "n/d", "#n/a", "<na>", "nan", "nat", "null", "(null)", "#null!", "#div/0!", "#value!")
 CLOCK = r"[T ,]\s*\d{1,2}:\d{2}(:\d{2}([.,]\d+)?)?\s*([aApP]\.?[mM]\.?)?\s*(Z|UTC|GMT|[+-]\d{2}:?\d{2})?"
 _DAY_AND_MONTH = r"\d{1,2}[-/]\d{1,2}[-/](\d{4}|\d{2})|\d{1,2}\.\d{1,2}\.\d{4}|\d{2}\.\d{2}\.\d{2}"
 # Dates that begin with a digit. A version such as "1.10.2" and an address such as "10.0.0.1" have none of these shapes.
@@ -26,7 +29,8 @@ _NUMERIC_DATE = (
 )
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _NAMED_DATE = (
-    rf"(?i)^([a-z]{{3,9}}\.?,? )?(\d{{1,2}}(st|[nr]d|th)?[ -]{_MONTH}|{_MONTH}\.? \d{{1,2}}(st|[nr]d|th)?)\b.*\d$"
+    rf"(?i)^{_MONTH}[ -]\d{{4}}$"
+    rf"|^([a-z]{{3,9}}\.?,? )?(\d{{1,2}}(st|[nr]d|th)?[ -]{_MONTH}|{_MONTH}\.? \d{{1,2}}(st|[nr]d|th)?)\b.*\d$"
 )
 _DATE_BYTES = 40
 _DAY_IN_FRONT = r"^(1[3-9]|[23]\d)[-/.]\d{1,2}[-/.]\d"
@@ -43,6 +47,8 @@ _BYTES = {
     kind: np.isin(np.arange(256), np.frombuffer(written, np.uint8))
     for kind, written in (("number", b"0123456789+-.eE"), ("lists", b"0123456789+-.eE ,\t[]()nNaA"))
 }
+# Numbers that often stand for a missing one.
+_NINES = np.array([-9.0, *(sign * (10.0**digits - 1) for digits in range(2, 8) for sign in (-1, 1))])
 _FIRST_DAY, _LAST_DAY = 18_000_101, 22_001_231
 
 
@@ -89,11 +95,14 @@ def number_facts(numbers: pa.Array, counts: np.ndarray) -> ColumnFacts:
 
 def _of_numbers(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
     whole = values == np.floor(values)
+    nines = np.isin(values, _NINES)
     return {
         "numbers": int(counts.sum()),
         "whole": int(counts[whole].sum()),
         "calendar": int(counts[_is_day(values) & whole].sum()),
-        "range": Range.of(values),
+        "range": (span := Range.of(values)),
+        "nines": Counter(dict(zip(*(found.tolist() for found in merged(values[nines], counts[nines])), strict=True))),
+        "besides": Range.of(values[~nines]) if nines.any() else span,
     }
 
 

@@ -27,9 +27,10 @@ _TEST_RATE = 8_000
 
 
 class _SoundFacts(NamedTuple):
-    """Samples per second of a sound."""
+    """Samples per second of a sound, and its length if the file says it."""
 
     rate: int
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,7 +206,8 @@ class Audio(MediaFeature[LearnedAudio]):
         )
 
     def facts_of(self, content: pa.Buffer | bytes) -> _SoundFacts:
-        return _SoundFacts(audio_info(content, FORMATS if self.formats is None else tuple(self.formats))[1])
+        frames, rate, _ = audio_info(content, FORMATS if self.formats is None else tuple(self.formats))
+        return _SoundFacts(rate, None if frames is None else frames / rate)
 
     def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:
         return self.padding_value

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from daskprep.summaries.base import Summary
 from daskprep.summaries.distinct_values import DistinctValues
+from daskprep.summaries.file_sample import FileSample
 from daskprep.summaries.lengths import Lengths
 from daskprep.summaries.quantiles import Range
 
@@ -66,6 +67,10 @@ class ColumnFacts(Summary):
         Cells that are finite numbers, or text of one; whole ones; and those of a day such as 20210305.
     range : Range
         Of these numbers.
+    nines : Counter
+        How many of them are -9, or 99, -999 and the like, which may stand for a missing one.
+    besides : Range
+        Of the others.
     booleans, times : int
         Cells that the frame itself has as booleans, and as dates or timestamps.
     lists, lists_of_text, gaps, repeats : int
@@ -76,6 +81,10 @@ class ColumnFacts(Summary):
         What lists of text hold.
     images, sounds : int
         Cells that are bytes of a medium, or structs of its bytes or path.
+    declared : Counter
+        The orders in which the frame itself lists the values, and how many cells each is for.
+    images_in, sounds_in : FileSample
+        Some of these, where the cells have bytes, and what is known of them.
     others : Counter
         Cells that no feature reads, by the name of their type.
     """
@@ -87,6 +96,8 @@ class ColumnFacts(Summary):
     whole: int = 0
     calendar: int = 0
     range: Range = field(default_factory=Range)
+    nines: Counter[float] = field(default_factory=Counter)
+    besides: Range = field(default_factory=Range)
     booleans: int = 0
     times: int = 0
     lists: int = 0
@@ -97,6 +108,9 @@ class ColumnFacts(Summary):
     items: DistinctValues = field(default_factory=DistinctValues)
     images: int = 0
     sounds: int = 0
+    declared: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    images_in: FileSample = field(default_factory=FileSample)
+    sounds_in: FileSample = field(default_factory=FileSample)
     others: Counter[str] = field(default_factory=Counter)
     text: TextFacts = field(default_factory=TextFacts)
     spelled: DistinctValues = field(default_factory=DistinctValues)
@@ -111,6 +125,14 @@ class ColumnFacts(Summary):
     def typed(self) -> int:
         """Cells with a value that does not spell a missing one."""
         return self.present - self.marked
+
+    @property
+    def stand_ins(self) -> list[float]:
+        """Numbers of nines, again and again and far from all others: they may stand for a missing one."""
+        low, high = self.besides.min, self.besides.max
+        far = max(high - low, 1.0)
+        repeated = [number for number, cells in self.nines.items() if cells > 1 and not self.besides.empty]
+        return sorted(number for number in repeated if not low - far <= number <= high + far)
 
     @property
     def is_unique(self) -> bool:

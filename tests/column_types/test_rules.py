@@ -12,7 +12,7 @@ import pytest
 import daskprep as dp
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess
-from daskprep.column_types.rules import guess_feature
+from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.media.pixels import encode_png
 from daskprep.summaries.column_facts import ColumnFacts, TextFacts
 
@@ -109,6 +109,16 @@ def test_cells_that_no_feature_reads_are_named_by_their_types():
         "ids",
         "uuid",
         "id_of_row",
+        "ID",
+        "userId",
+        "PassengerId",
+        "PassengerID",
+        "passengerid",
+        "UID",
+        "patient_nbr",
+        "Invoice No.",
+        "S.No",
+        "IDNumber",
     ],
 )
 def test_whole_numbers_named_as_identifiers_are_codes_however_the_name_is_written(name):
@@ -118,7 +128,7 @@ def test_whole_numbers_named_as_identifiers_are_codes_however_the_name_is_writte
     assert kind_of([1, 5, 9], name) == SKIPPED
 
 
-@pytest.mark.parametrize("name", ["paid", "identity", "idea", "video", "column", "xindex", "narrow"])
+@pytest.mark.parametrize("name", ["paid", "identity", "idea", "video", "valid", "xindex", "narrow", "total_number"])
 def test_names_that_only_contain_the_letters_of_an_identifier_say_nothing(name):
     assert kind_of([1, 5, 9, 9], name) == kind_of([1, 5, 9], name) == "number"
 
@@ -129,10 +139,28 @@ def test_whole_numbers_named_as_codes_are_categories_unless_they_number_the_rows
     assert kind_of([1.5, 5, 9], name) == "number"
 
 
-@pytest.mark.parametrize("name", ["index", "rowIndex", "key", "Unnamed: 0", "line"])
+@pytest.mark.parametrize("name", ["index", "rowIndex", "key", "Unnamed: 0", "line", "#", "serial"])
 def test_numbering_is_skipped_when_no_number_comes_twice(name):
     assert guess([1, 5, 9], name) == (None, "unique in every row: an identifier (whole numbers from 1 to 9, 3 rows)")
     assert kind_of([1, 5, 9, 9], name) == "number"
+
+
+@pytest.mark.parametrize("name", ["price", "sqft_living", "Population", "year", "totalCost"])
+def test_measures_are_numbers_though_no_number_comes_twice(name):
+    assert kind_of([*range(100_001, 999_999, 1_487)], name) == "number"
+    assert kind_of([*range(1_900, 2_000)], name) == "number"
+    assert kind_of([*range(100_001, 999_999, 1_487)]) == SKIPPED
+
+
+def test_identifiers_that_hardly_ever_come_twice_are_skipped():
+    numbers = [*range(1_000_025, 1_000_225, 7), 1_000_025]
+    reason = "almost unique (29 distinct values in 30 rows): an identifier (whole numbers from 1,000,025 to 1,000,221"
+    assert guess(numbers, "sample_id").reason.startswith(reason)
+    assert kind_of(numbers) == "number"
+    assert kind_of([*numbers, *numbers[:4]], "sample_id") == "category"
+    hashes = [f"{i * 7919:08x}" for i in range(120)]
+    assert kind_of([*hashes, hashes[0]]) == kind_of([*hashes[:30], hashes[0]], "user_id") == SKIPPED
+    assert kind_of([*hashes[:30], hashes[0]]) == "category"
 
 
 # -- media
@@ -204,14 +232,16 @@ def test_lists_of_one_length_are_vectors_unless_numbers_are_missing():
         ([True, True], SKIPPED, None),
         ([True, False], "binary", None),
         (["up", None], "binary", "up"),
-        (["up", "?"], "category", None),
+        (["up", "?"], "binary", "up"),
+        (["up", "unknown"], "category", None),
         (["no", None], SKIPPED, None),
         (["up", "up"], SKIPPED, None),
         (["up", "up", "down"], "binary", "up"),
         (["up", "up", "yes"], "binary", "yes"),
         (["up", "up", "no"], "binary", "up"),
         (["yes", "y", "no"], "binary", None),
-        (["up", "up", "down", "?"], "category", None),
+        (["up", "up", "down", "?"], "binary", "up"),
+        (["up", "up", "down", "Unknown"], "category", None),
         (["up", "down"], "category", None),
         (["up", "up", "down", "left"], "category", None),
     ],
@@ -377,12 +407,14 @@ def test_numbers_led_by_zeros_are_labels():
         (range(-1, 30), "number"),
         (range(5, 30), SKIPPED),
         (range(0, 60, 2), "number"),
-        (range(10_000, 99_999, 4_000), SKIPPED),
+        (range(10_001, 99_999, 4_003), SKIPPED),
+        (range(10_000, 99_999, 4_000), "number"),
         (range(1_000, 9_999, 400), "number"),
         (range(90_000, 110_000, 1_000), "number"),
         (range(-10_000, -99_999, -4_000), "number"),
         (range(0, 3_000, 3), SKIPPED),
-        (range(0, 2_997, 3), "number"),
+        (range(0, 2_997, 3), SKIPPED),
+        (range(0, 60_000, 61), "number"),
     ],
 )
 def test_whole_numbers_number_the_rows_when_they_look_like_it(numbers, found):
@@ -402,7 +434,10 @@ def test_whole_numbers_number_the_rows_when_they_look_like_it(numbers, found):
         ([0] * 10 + [1] * 55 + [2] * 55, "category"),
         ([0] * 9 + [1] * 55 + [2] * 56, "number"),
         ([0.5, 1.0, 2.0] * 20, "number"),
-        (["1", "2"] * 20 + ["?"], "number"),
+        (["1", "2"] * 20 + ["?"], "binary"),
+        ([*codes(3, 20), -9, -9], "category"),
+        ([*codes(2, 20), *[-999] * 3], "category"),
+        ([*codes(3, 20), -999], "number"),
     ],
 )
 def test_whole_numbers_from_0_or_1_on_are_codes_when_few_and_none_is_rare(numbers, found):
@@ -427,7 +462,8 @@ def phrases(values: int, words: int, rows: int | None = None) -> list[str]:
         (phrases(20, 2, rows=39), "category"),
         (phrases(21, 3, rows=42), "category"),
         (phrases(21, 2, rows=41), "text"),
-        (phrases(21, 1, rows=41), "text"),
+        (phrases(21, 1, rows=41), "category"),
+        ([*["solo", "duet"] * 10, *(chr(97 + i) * 3 for i in range(21))], "text"),
         (phrases(30, 5, rows=300), "category"),
         (phrases(30, 5, rows=299), "text"),
         (phrases(30, 4, rows=60), "category"),
@@ -451,6 +487,14 @@ def test_text_that_is_unique_in_every_row_is_an_identifier():
     assert kind_of(phrases(30, 2)) == "text"
 
 
+def test_codes_are_identifiers_also_with_spaces_and_prose_is_none_also_without():
+    plates = [f"AB {i} X{i % 7}" for i in range(40)]
+    assert kind_of(plates) == SKIPPED
+    assert kind_of([f"{i} Main Street" for i in range(40)]) == "text"
+    assert kind_of([f"这是一个很好的产品{chr(0x4E00 + i)}我喜欢" for i in range(40)]) == "text"
+    assert kind_of([f"李{chr(0x4E00 + i)}" for i in range(40)]) == SKIPPED
+
+
 def test_words_are_counted_where_there_are_several():
     assert guess(["up", "down there", "left", "up"]).reason == "3 distinct values in 4 rows"
     assert guess(["down there", "up", "left", "right or left"]).reason.endswith("in 4 rows, 1.8 words in a cell")
@@ -463,7 +507,7 @@ def test_words_are_counted_where_there_are_several():
 @pytest.mark.parametrize(
     ("cells", "remark"),
     [
-        (["red", "blue", "green"] * 9, "stays a class of its own"),
+        (["red", "blue", "green"] * 9, "is missing"),
         (phrases(30, 5), "stays a text of its own"),
         (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "stays a token of its own"),
         (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "stays a token of its own"),
@@ -483,3 +527,110 @@ def test_nothing_is_said_of_missing_values_in_media_and_in_columns_that_are_skip
         guess([*[f"{i}.png" for i in range(30)], "?"]).reason == "paths of images in 96.8 % of 31 rows, 3.2 % missing"
     )
     assert guess(["no", "no", "?"]).reason == "constant: 'no' in every row or missing (33.3 %)"
+
+
+def test_symbols_are_missing_and_words_stay_classes():
+    found = guess([*["red", "blue", "green"] * 9, "?", " - ", "Unknown", "n/a"])
+    assert found.feature.get_params()["null_values"] == ["-", "?", "n/a"]
+    assert found.reason.endswith(
+        "'Unknown', stays a class of its own; what spells a missing value, such as '-', is missing"
+    )
+    assert guess([*["yes", "no"] * 9, "?", "unknown"]).feature.null_values == ["?", "unknown"]
+
+
+# -- what takes the place of missing cells
+
+
+@pytest.mark.parametrize(
+    ("cells", "strategy"),
+    [
+        ([0.5, 1.25, None], "fill_with_mean"),
+        ([*[f"{i / 7}" for i in range(30)], "?"], "fill_with_mean"),
+        ([*[f"{i / 7}" for i in range(40)], "odd"], "fill_with_mean"),
+        ([0.5, 1.25], "fill_with_const"),
+        (["yes", "no", None], "fill_with_mode"),
+        (["yes", None], "fill_with_false"),
+        (["yes", "no"], "fill_with_false"),
+        (["2021-05-06", "2021-05-07", None], "fill_with_mode"),
+        (["red", "blue", "green", None], "fill_with_const"),
+    ],
+)
+def test_what_fills_gaps_leaves_the_statistics_alone(cells, strategy):
+    assert guess(cells).feature.missing_value_strategy == strategy
+
+
+def test_numbers_that_may_stand_for_missing_ones_are_told_and_stay_numbers():
+    note = (
+        "; -999 in 5.0 % of rows, far from the others, may stand for missing ones, but count as numbers: if so, "
+        "name them in null_values of read_files"
+    )
+    cells = [i / 8 for i in range(190)]
+    found = guess([*cells, *[-999.0] * 10])
+    assert (kind(found), found.reason.endswith(note)) == ("number", True)
+    assert guess([f"{cell}" for cell in [*cells, *[-999] * 10]]).reason.endswith(note)
+    for alone in ([99, 999] * 9, [*cells, -999.0], [*cells, *[30.0] * 9], [i * 9.0 for i in range(120)] * 2):
+        assert "stand for" not in guess(alone).reason
+    assert "-999 and 9999 in" in guess([*cells, *[-999.0, 9999.0] * 2]).reason
+    assert "a class of their own" in guess([*codes(3, 20), *[-9] * 3]).reason
+
+
+# -- values that the frame itself puts in order
+
+
+def in_order(*texts: str, order: tuple[str, ...], ordered: bool = True) -> pa.DictionaryArray:
+    places = pa.array([order.index(text) for text in texts], pa.int32())
+    return pa.DictionaryArray.from_arrays(places, pa.array(order), ordered=ordered)
+
+
+def test_declared_orders_are_kept():
+    low_to_high = ("low", "mid", "high", "top")
+    found = guess(in_order("mid", "low", "high", order=low_to_high))
+    assert found.feature.order == list(low_to_high)
+    assert found.reason == ("in the order that the frame declares, from 'low' to 'top': 3 distinct values in 3 rows")
+    assert guess(in_order("mid", "low", "high", order=low_to_high, ordered=False)).feature.order is None
+    assert guess(in_order("b", "a", "b", order=("b", "a"))).feature.fallback_true_label == "a"
+    assert guess(in_order("yes", "no", order=("yes", "no"))).feature.fallback_true_label is None
+    assert guess(in_order("low", "?", "mid", order=(*low_to_high, "?"))).feature.null_values is None
+
+
+def test_orders_that_differ_or_cover_only_some_cells_are_none():
+    one, other = (in_order("b", "a", "c", order=order) for order in (("a", "b", "c"), ("c", "b", "a")))
+    assert guess_feature("column", facts_of(one, one)).feature.order == ["a", "b", "c"]
+    assert guess_feature("column", facts_of(one, other)).feature.order is None
+    assert guess_feature("column", facts_of(one, ["a", "b"])).feature.order is None
+    assert guess(in_order("a", "b", "c", order=("a", "b", "c", "a "))).feature.order is None
+
+
+# -- what is to be predicted
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        ([1, 2, 3, 5, 6, 7] * 9, "category"),
+        ([0] * 40 + [1, 2], "category"),
+        ([3, 4, 5, 6, 7, 8] * 9, "number"),
+        ([1, 50, 3] * 9, "number"),
+        ([1, 2, 3], "number"),
+        ([1.5, 2.0, 1.0] * 9, "number"),
+        (range(40), "number"),
+        ([*["good", "bad"] * 3, *(chr(97 + i) * 3 for i in range(21))], "category"),
+        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "category"),
+        (["a;b", "b", "a", "c;a", "a;b;c", "c", "b;c"] * 9, "set"),
+        (["yes", "no", "?"], "binary"),
+        (phrases(30, 6), "text"),
+        (["up"] * 9, SKIPPED),
+    ],
+)
+def test_targets_are_judged_as_labels_and_measures(cells, found):
+    assert kind(guess_target("grade", facts_of(list(cells)))) == found
+
+
+def test_targets_are_no_identifiers_whatever_they_are_called():
+    def kind_of_target(cells: Any) -> str:
+        assert kind_of(list(cells), "sample_id") == SKIPPED
+        return kind(guess_target("sample_id", facts_of(list(cells))))
+
+    assert kind_of_target(range(40)) == "number"
+    assert kind_of_target([*range(1_000_025, 1_000_225, 7), 1_000_025]) == "number"
+    assert kind_of_target([f"u{i:04}" for i in range(30)]) == "category"

@@ -1,0 +1,76 @@
+"""Whether the values of a column only tell rows, or things, apart."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow.compute as pc
+
+from daskprep.summaries.column_facts import ColumnFacts
+
+# Of so few rows, that no two are equal says nothing.
+FEW_ROWS = 20
+_MANY_ROWS = 100
+_ALMOST = 0.9
+_MOST = 0.95
+_THINGS = "user|customer|client|passenger|patient|person|member|student|employee|account|order|invoice|product|item"
+_THINGS += "|object|record|row|case|sample|session|transaction|encounter|event|visit|device|listing|house|loan"
+_IDENTIFIER = re.compile(rf"(^|_)(id|ids|uuid|guid|uid|identifier)$|^id_|({_THINGS})id$")
+_NUMBERED = re.compile(r"_(no|nr|nbr|number)$")
+_NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|number|rowid|row|rownames|line|serial|rank)$|^unnamed|^$")
+_MEASURED = re.compile(
+    r"(^|_)(price|cost|amount|salary|wage|income|revenue|sales|gdp|budget|balance|value|population|area|sqft|size|volume"
+    r"|weight|mass|height|length|width|depth|distance|mileage|age|year|score|votes|views|count|total|sum|mean|max|min)(_|$)"
+)
+_SERIAL_DIGITS = 5  # serial numbers have the same number of digits, and hardly fewer than this
+_CHANCE = 10  # numbers drawn from a range are all different once in e**10 times, or less: then they number the rows
+_ROUND = r"^\d*0(\.0*)?$"
+# Words with a digit, and at most a few capital letters beside them; and what is written as Chinese and Thai are.
+CODED = r"^[\w./#:-]*\d[\w./#:-]*$|^([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*)([ ./#-]([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*))+$"
+WITHOUT_SPACES = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]{5}"
+
+
+def plain_name(name: str) -> str:
+    """Return a name in small letters, with a low line between its words."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name)
+    return re.sub(r"[\W_]+", "_", words).strip("_").lower()
+
+
+def names_things(name: str) -> bool:
+    """Tell whether a name is that of an identifier."""
+    numbered = _NUMBERED.search(name) is not None and _MEASURED.search(name) is None
+    return numbered or _IDENTIFIER.search(name) is not None
+
+
+def number_rows(name: str, facts: ColumnFacts) -> bool:
+    """Tell whether whole numbers tell rows apart, by their name or by how they look."""
+    if not facts.is_unique:
+        return names_things(name) and _almost_unique(facts)
+    measured = _MEASURED.search(name) is not None
+    if names_things(name) or (_NUMBERING.search(name) and not measured):
+        return True
+    low, high = facts.range.min, facts.range.max
+    if facts.typed < FEW_ROWS or low < 0 or measured:
+        return False
+    alike = len(f"{low:.0f}") == len(f"{high:.0f}") >= _SERIAL_DIGITS
+    return (alike and not mostly(facts, _ROUND, 0.5)) or facts.typed**2 >= 2 * _CHANCE * (high - low + 1)
+
+
+def text_tells_apart(name: str, facts: ColumnFacts) -> bool:
+    """Tell whether texts are names of rows and no prose."""
+    one_word = facts.text.spaced <= (1 - _MOST) * facts.typed and not mostly(facts, WITHOUT_SPACES, 0.5)
+    if not one_word and not mostly(facts, CODED):
+        return False
+    if facts.is_unique:
+        return facts.typed >= FEW_ROWS or names_things(name) or _NUMBERING.search(name) is not None
+    return _almost_unique(facts) and (names_things(name) or (facts.typed >= _MANY_ROWS and mostly(facts, CODED)))
+
+
+def _almost_unique(facts: ColumnFacts) -> bool:
+    return facts.typed >= FEW_ROWS and facts.distinct.count >= _ALMOST * facts.typed
+
+
+def mostly(facts: ColumnFacts, pattern: str, share: float = _MOST) -> bool:
+    """Tell whether so many of the texts that are kept hold a pattern."""
+    texts = facts.distinct.texts
+    return (pc.sum(pc.match_substring_regex(texts, pattern)).as_py() or 0) >= share * max(len(texts), 1)
