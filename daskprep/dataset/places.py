@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, TypeAlias
@@ -36,14 +35,6 @@ def row_numbers(index: Any, rows: int, where: str) -> Rows:
         raise IndexError(f"row {outside[0]} of {where}, which has the rows {-rows} to {rows - 1}")
     numbers: Integers = np.where(asked < 0, asked + rows, asked).astype(np.int64)
     return numbers
-
-
-def row_number(index: Any) -> int | None:
-    """Return the number that an index of one row is; None for others."""
-    try:
-        return None if isinstance(index, bool | np.bool_) or np.ndim(index) else operator.index(index)
-    except TypeError:
-        return None
 
 
 def overlaps(rows: Rows, size: int) -> Iterator[Overlap]:

@@ -18,7 +18,7 @@ from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
 from daskprep.dataset.describing import describe_split
 from daskprep.dataset.media import MediaBlocks, read_media_block
-from daskprep.dataset.places import Rows, overlaps, row_number, row_numbers
+from daskprep.dataset.places import Rows, overlaps, row_numbers
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.permutation import Integers
@@ -89,7 +89,16 @@ class Split:
         return f"Split({self.name!r}: {len(self):,} rows of {self.dataset.url})"
 
     def _repr_html_(self) -> str:
-        return describe_split(self.dataset.url, self.dataset.manifest, self.name).html()
+        return describe_split(self.dataset.url, self.layout, self.dataset.manifests, self.name).html()
+
+    @property
+    def joined(self) -> tuple[Split, ...]:
+        """The splits of single datasets that it is made of: itself, unless several are read as one."""
+        return (self,)
+
+    def located(self, block: int) -> tuple[Split, int]:
+        """Return the split of a single dataset that has a block, and the number of the block there."""
+        return self, block
 
     @property
     def layout(self) -> Layout:
@@ -100,6 +109,11 @@ class Split:
     def columns(self) -> list[str]:
         """Names of the outputs."""
         return [output.name for output in self.layout.outputs]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all its files lie on disks of this machine."""
+        return all(split.dataset.files.folder.is_local for split in self.joined)
 
     def shape(self, output: str) -> tuple[int, ...]:
         """Return the shape of one row of an output; that of a scalar is ()."""
@@ -131,10 +145,9 @@ class Split:
         Only blocks that hold them are read. `read` takes `columns`.
         """
         where = f'split "{self.name}" of {self.dataset.url}'
-        number = row_number(index)
-        if number is None:
-            return self._read(None, row_numbers(index, len(self), where))
-        return {name: rows[0] for name, rows in self._read(None, row_numbers([number], len(self), where)).items()}
+        is_one = not isinstance(index, slice) and not np.ndim(index)
+        found = self._read(None, row_numbers([index] if is_one else index, len(self), where))
+        return {name: rows[0] for name, rows in found.items()} if is_one else found
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for block in range(self.layout.blocks(self.name)):

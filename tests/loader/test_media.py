@@ -173,7 +173,7 @@ def test_a_block_that_another_process_wrote_is_not_finished(train):
     [group] = groups = groups_of([train.output("photo")], ["photo"])
     medium = Medium(group, train.dataset.decoder("photo"))
     files = FileBlocks(train, groups, LoaderTimes(), Buffers(), budget=1, spare=1)
-    source = CachedBlocks(files, [(medium, train.cache("photo"))], Buffers(), sharer=0, sharers=1)
+    source = CachedBlocks(files, train, {train: [(medium, train.cache("photo"))]}, Buffers(), sharer=0, sharers=1)
     blocks = Blocks(np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS), BLOCK_ROWS, 0, 0, shuffle=False)
     block = source.load(Schedule(blocks, BLOCK_ROWS, 1, 0, 1, drop_last=False), 3, Need.AHEAD)
     media = block.media[group]
