@@ -112,7 +112,7 @@ def name_of(function: Any) -> str:
     return f"{named.__module__}.{named.__qualname__}"
 
 
-def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Mapping[str, Any] | None = None) -> pd.DataFrame:
+def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
     return _apply(function, frame, f"partition {(partition_info or {}).get('number')}")
 
 
@@ -137,7 +137,7 @@ def _apply(function: Prepare, frame: pd.DataFrame, where: str = "a frame of no r
     if not isinstance(made, pd.DataFrame) or len(made) != len(frame):
         found = f"{len(made):,} rows" if isinstance(made, pd.DataFrame) else f"a {type(made).__name__}"
         raise ColumnError(
-            f"{name} made {found} of {where}, which has {len(frame):,} rows: return a pandas frame with a row for each, "
-            'in their order; to leave rows out, let a cell be missing, and give its feature "drop_row"'
+            f"{name} made {found} of {where}, which has {len(frame):,} rows: return a pandas frame with a row for "
+            'each, in their order; to leave rows out, let a cell be missing, and give its feature "drop_row"'
         )
     return made
