@@ -63,7 +63,9 @@ class PreparedSource(Source):
             empty = raw.frame.iloc[:0]
         else:
             empty = table_to_pandas(raw.read(0, raw.columns).slice(0, 0) if raw.in_memory else raw.schema.empty_table())
-        self.columns = column_names(_apply(function, empty).columns, None)
+        made = _apply(function, empty)
+        self.columns = column_names(made.columns, None)
+        self.schema = table_from_pandas(made, self.columns).schema
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
@@ -76,7 +78,9 @@ class PreparedSource(Source):
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        return [PreparedPiece(one, self.raw.columns, self._function, i) for i, one in enumerate(self.raw.pieces)]
+        columns, function = self.raw.columns, self._function
+        pieces = enumerate(self.raw.pieces)
+        return [PreparedPiece(one, columns, function, i, one.rows, one.nbytes) for i, one in pieces]
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -91,14 +95,8 @@ class PreparedPiece(Piece):
     columns: Sequence[str]
     function: Prepare
     number: int
-
-    @property
-    def rows(self) -> int | None:  # type: ignore[override]
-        return self.piece.rows
-
-    @property
-    def nbytes(self) -> int:  # type: ignore[override]
-        return self.piece.nbytes
+    rows: int | None
+    nbytes: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         return _made(self.function, table_to_pandas(self.piece.read(self.columns)), self.number, columns)

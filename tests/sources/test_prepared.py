@@ -136,3 +136,20 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
         dp.Preprocessor(FEATURES).fit_write(dp.prepared(FRAME, with_each), tmp_path / "a.dp", memory="4GB")
     with pytest.raises(ConfigError, match="prepare=3: expected a function"):
         dp.prepared(FRAME, 3)
+
+
+def twice(inputs):
+    return inputs["each"] * 2
+
+
+def test_predictions_are_made_of_prepared_rows(tmp_path):
+    FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
+    features = FEATURES | {"price": dp.Number(normalization=None)}
+    prep = dp.Preprocessor(features, targets="price").fit(EXPECTED)
+    expected = prep.predict(EXPECTED, twice, ids="city")
+    for frame in (FRAME, tmp_path / "rows.parquet"):
+        found = prep.predict(dp.prepared(frame, with_each), twice, ids="city")
+        found = found.compute() if hasattr(found, "compute") else found
+        assert list(found) == list(expected)
+        for name in found:
+            assert found[name].tolist() == (EXPECTED["city"] if name == "city" else expected[name]).tolist()
