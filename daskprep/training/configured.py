@@ -16,9 +16,9 @@ from daskprep.loader import Packing
 from daskprep.preprocessor import Preprocessor
 from daskprep.training.callables import resolve
 
-_KINDS = ("dataset", "files", "huggingface", "function")
 # What `datasets.load_dataset` is told; code of others is none of it.
 _HUGGING_FACE = ("name", "split", "revision", "data_files", "data_dir")
+_OPTIONS = {"dataset": (), "files": ("preprocessor",), "huggingface": ("preprocessor", *_HUGGING_FACE)}
 
 
 def configured(given: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
@@ -34,9 +34,8 @@ def configured(given: Mapping[str, Any], allowed: Iterable[str], folder: str | o
             options["data"] = made.setdefault(key, _data(options["data"], key, allowed, folder))
         for name in ("example_processors", "processors", "group_processors"):
             some = options.get(name, [])
-            options[name] = [
-                _made(name, each, allowed) for each in (some if isinstance(some, list | tuple) else [some])
-            ]
+            several = some if isinstance(some, list | tuple) else [some]
+            options[name] = [_made(name, each, allowed) for each in several]
         return options | {"collate": _made("collate", options.get("collate"), allowed)}
 
     return {
@@ -50,7 +49,10 @@ def _made(option: str, given: Any, allowed: Iterable[str]) -> Any:
     if not isinstance(given, Mapping):
         return given
     if list(given) == ["packing"]:
-        return Packing(**given["packing"])
+        packing = given["packing"]
+        if not isinstance(packing, Mapping) or set(packing) != {"block_size", "columns"}:
+            raise ConfigError(f"{option}: packing: {packing!r}: expected block_size and columns")
+        return Packing(**packing)
     if not isinstance(given.get("function"), str):
         raise ConfigError(f'{option}: {dict(given)!r}: expected "function" with its arguments, or "packing"')
     arguments = {name: value for name, value in given.items() if name != "function"}
@@ -61,14 +63,12 @@ def _data(
     given: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
 ) -> Callable[[], Any]:
     """Return the function that finds or writes the dataset that a mapping names."""
-    kind = next((name for name in given if name in _KINDS), "")
-    known = {"dataset": ("dataset",), "files": ("files", "preprocessor")}.get(kind, _KINDS)
-    if kind == "function":
+    if "function" in given:
         return cast("Callable[[], Any]", _made("data", given, allowed))
-    if kind == "huggingface":
-        known = ("huggingface", "preprocessor", *_HUGGING_FACE)
+    kind = next((name for name in given if name in _OPTIONS), "")
+    known = (kind, *_OPTIONS[kind]) if kind else tuple(_OPTIONS)
     for name in given:
-        if name not in known or not kind:
+        if not kind or name not in known:
             raise ConfigError(f'data: there is no "{name}" here.{did_you_mean(name, known)} Give {", ".join(known)}')
     if kind == "dataset":
         return functools.partial(open_dataset, given[kind])

@@ -194,10 +194,12 @@ class DataModule:
         overfit = role in {"train", "val"} and self._is_overfitting()
         ranks = self._ranks()
         with _naming(role, name):
+            source, left = manager.open(role, self._prepared, ranks, overfit=overfit)
             each = [resolve("example_processors", one, self.allowed) for one in manager.example_processors]
-            source, left = manager.open(role, self._prepared, ranks, each, overfit=overfit)
-            one_by_one: list[Any] = [EachExample(each)] if each and not isinstance(source, Examples) else []
-            processors = one_by_one + [resolve("processors", one, self.allowed) for one in manager.processors]
+            processors = [resolve("processors", one, self.allowed) for one in manager.processors]
+            if each or isinstance(source, Examples):
+                as_list = isinstance(source, Examples) and manager.collate is not None
+                processors.insert(0, EachExample(each, as_list=as_list))
             groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping()]
             collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
             world_size = getattr(source, "world_size", ranks[1])

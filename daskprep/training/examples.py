@@ -10,49 +10,31 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from daskprep.errors import ConfigError
+from daskprep.loader.standing import check_count
 
 
 class Examples:
-    """Batches of what an iterable, or a dataset of torch, gives: a source of batches without an order of its own.
-
-    Parameters
-    ----------
-    data : iterable
-        Gives the same examples each time.
-    processors : sequence of callable
-        Each from an example to an example.
-    as_lists : bool
-        Whether batches are lists of examples; else what torch's `default_collate` makes of these.
-    """
+    """Lists of the examples that an iterable, or a dataset of torch, gives: a source of batches in one order."""
 
     epoch = 0
 
-    def __init__(
-        self,
-        data: Any,
-        batch_size: int,
-        processors: Sequence[Callable[[Any], Any]],
-        ranks: tuple[int | None, int | None],
-        *,
-        as_lists: bool,
-    ) -> None:
+    def __init__(self, data: Any, batch_size: int, ranks: tuple[int | None, int | None]) -> None:
+        check_count("batch_size", batch_size, 1)
         self.rank, self.world_size = ranks[0] or 0, ranks[1] or 1
         if batch_size % self.world_size:
             raise ConfigError(f"batch_size={batch_size} is for all ranks together: {self.world_size} cannot share it")
-        self._data, self._size, self._processors, self._as_lists = data, batch_size, tuple(processors), as_lists
+        self._data, self._size = data, batch_size
 
     def __len__(self) -> int:
         return math.ceil(len(self._data) / self._size)
 
-    def __iter__(self) -> Iterator[Any]:
-        given = self._data
+    def __iter__(self) -> Iterator[list[Any]]:
+        given, own = self._data, self._size // self.world_size
         # A dataset of torch may take any number: its length tells where it ends.
         examples = iter(given) if hasattr(given, "__iter__") else (given[row] for row in range(len(given)))
-        own = self._size // self.world_size
         while batch := list(islice(examples, self._size)):
             if share := batch[self.rank * own : (self.rank + 1) * own]:
-                made = [_through(self._processors, one) for one in share]
-                yield made if self._as_lists else default_collate(made)
+                yield share
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -65,13 +47,17 @@ class Examples:
 
 
 class EachExample:
-    """Takes a batch apart, puts each example through functions, and makes a batch of them again."""
+    """Puts each example of a batch through functions, and makes what torch makes of them, or a list."""
 
-    def __init__(self, processors: Sequence[Callable[[Any], Any]]) -> None:
-        self._processors = tuple(processors)
+    def __init__(self, processors: Sequence[Callable[[Any], Any]], *, as_list: bool) -> None:
+        self._processors = processors
+        self._as_list = as_list
 
     def __call__(self, batch: Any) -> Any:
-        return default_collate([_through(self._processors, _row(batch, row)) for row in range(_rows(batch))])
+        examples = batch if isinstance(batch, list) else [_row(batch, row) for row in range(_rows(batch))]
+        for processor in self._processors:
+            examples = [processor(example) for example in examples]
+        return examples if self._as_list else default_collate(examples)
 
 
 def check_examples(data: object, where: str = "data=") -> None:
@@ -84,12 +70,6 @@ def check_examples(data: object, where: str = "data=") -> None:
             f"{where}{data!r}: expected a split, a dataset or its path, a function that returns one of these, a "
             "stream, or, to predict, an iterable of examples"
         )
-
-
-def _through(processors: Sequence[Callable[[Any], Any]], example: Any) -> Any:
-    for processor in processors:
-        example = processor(example)
-    return example
 
 
 def _row(batch: Any, row: int) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from daskprep.dataset import Dataset, Split, open_dataset
@@ -142,20 +142,14 @@ class Manager:
     # -- opened
 
     def open(
-        self,
-        role: str,
-        prepared: Prepared,
-        ranks: tuple[int | None, int | None],
-        each: Sequence[Callable[[Any], Any]],
-        *,
-        overfit: bool,
+        self, role: str, prepared: Prepared, ranks: tuple[int | None, int | None], *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
         """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
         found = prepared.result(self.data, ranks)
         if not _is_rows(found):
-            self._refuse({"split": self.split, **self.options}, "is for rows of a dataset", found)
-            size = 1024 if self.batch_size is None else self.batch_size
-            return Examples(found, size, each, ranks, as_lists=self.collate is not None), self.columns_to_remove
+            given = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **self.options}
+            self._refuse(given, "is for rows of a dataset", found)
+            return Examples(found, 1024 if self.batch_size is None else self.batch_size, ranks), ()
         if isinstance(found, BatchSource):
             self._check_stream(found, role, ranks, overfit=overfit)
             return found, self.columns_to_remove

@@ -120,6 +120,9 @@ REFUSED = [
 def test_what_a_configuration_may_not_say_is_refused(data, words):
     with pytest.raises(ConfigError, match=words):
         dp.DataModule.from_config(f"train: {{a: {{data: {data}}}}}")
+    packing = "{data: a.dp, group_processors: {packing: {size: 3}}}"
+    with pytest.raises(ConfigError, match="packing: {'size': 3}: expected block_size and columns"):
+        dp.DataModule.from_config(f"train: {{a: {packing}}}")
     with pytest.raises(ConfigError, match="a mapping of managers"):
         dp.DataModule.from_config("[]")
 
@@ -189,8 +192,9 @@ def test_examples_that_cannot_be_given_are_refused(dataset):
         dp.DataModule({"train": {"a": dp.Manager(["a"])}})
     with pytest.raises(ConfigError, match="gives its examples once"):
         dp.Manager(iter("ab"))
-    with pytest.raises(ConfigError, match="targets is for rows of a dataset"):
-        predicting(dataset, ["a"], targets="sold")
+    for option in ("targets", "columns_to_remove", "split"):
+        with pytest.raises(ConfigError, match=f"{option} is for rows of a dataset"):
+            predicting(dataset, ["a"], **{option: "sold"})
     module = dp.DataModule({"train": {"a": dataset}, "predict": {"a": dp.Manager(["a"], 4)}}, rank=0, world_size=3)
     with pytest.raises(ConfigError, match="for all ranks together: 3 cannot share it"):
         module.setup("predict")
