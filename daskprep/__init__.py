@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     )
     from daskprep.loader import MeanSubtraction, Mirror, Packing, RandomCrop
     from daskprep.preprocessor import Preprocessor
-    from daskprep.sources import read_files
+    from daskprep.sources import prepared, read_files
     from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
     from daskprep.training import DataModule, Manager
     from daskprep.writing import repair
@@ -59,7 +59,7 @@ _HOMES = {
     ),
     "daskprep.loader": ("MeanSubtraction", "Mirror", "Packing", "RandomCrop"),
     "daskprep.preprocessor": ("Preprocessor",),
-    "daskprep.sources": ("read_files",),
+    "daskprep.sources": ("prepared", "read_files"),
     "daskprep.split": ("DatetimeSplit", "FixedSplit", "HashSplit", "RandomSplit", "StratifiedSplit"),
     "daskprep.training": ("DataModule", "Manager"),
     "daskprep.writing": ("repair",),
@@ -98,6 +98,7 @@ __all__ = [
     "Vector",
     "infer_features",
     "open_dataset",
+    "prepared",
     "read_files",
     "repair",
 ]

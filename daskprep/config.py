@@ -104,7 +104,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     >>> arguments["features"]["city"], arguments["features"]["price"].normalization, arguments["targets"]
     (Category(most_common=100), None, ['price'])
     """
-    whole = _Section(_mapping(config if isinstance(config, Mapping) else _load(config)))
+    whole = _Section(_mapping(load_config(config)))
     whole.refuse({"prompt": REFUSED["prompt"]})
     whole.check_keys(_TOP, _TOP_OF_MODELS | {"prompt"})
     defaults = _read_defaults(whole.section("defaults"))
@@ -214,7 +214,10 @@ def _is_neutral(value: Any) -> bool:
 # -- where it comes from
 
 
-def _load(config: Any) -> Any:
+def load_config(config: Any) -> Any:
+    """Return what a configuration holds: a mapping, YAML text, or the path of a YAML or JSON file."""
+    if isinstance(config, Mapping):
+        return config
     text = config if isinstance(config, str) else ""
     if isinstance(config, os.PathLike) or (text.lower().endswith(_SUFFIXES) and "\n" not in text):
         return _load_file(os.fspath(config))

@@ -31,7 +31,7 @@ from daskprep.features.table import naming, source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
 from daskprep.serving.saved import PLAIN_FORMAT, telling
-from daskprep.sources import Source, as_source
+from daskprep.sources import Source, as_source, prepared
 from daskprep.split import FixedSplit, Splitter, split_from_dict
 from daskprep.state import feature_params, read_state, restore, restored_targets, write_state
 from daskprep.storage import Folder
@@ -327,6 +327,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         batch_size: int = 1024,
         *,
         storage_options: Mapping[str, Any] | None = None,
+        prepare: Callable[[pd.DataFrame], pd.DataFrame] | None = None,
         **options: Any,
     ) -> Stream:
         """Return batches of tensors for torch, encoded while a model trains; nothing is written.
@@ -341,6 +342,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             Rows of a batch over all ranks together.
         storage_options : mapping or None
             What fsspec needs to open `frame` if it is a path, such as credentials.
+        prepare : callable or None
+            Called with the rows of each partition, as `prepared` does: it returns a pandas frame of those to encode.
         **options
             Those of `Stream`.
 
@@ -352,6 +355,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
 
         check_is_fitted(self)
+        if prepare is not None:
+            frame = prepared(frame, prepare, storage_options=storage_options)
         features, source = self._new_rows(
             lambda columns: as_source(frame, columns=columns, storage_options=storage_options),
             assigning_columns(self.split, self.balance),

@@ -27,47 +27,8 @@ if TYPE_CHECKING:
 _MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
 
 
-def open_dataset(
-    path: str | os.PathLike[str],
-    *,
-    storage_options: Mapping[str, Any] | None = None,
-    base_dir: str | os.PathLike[str] | None = None,
-    trusted: bool = False,
-) -> Dataset:
-    """Open a dataset for reading.
-
-    Nothing outside its folder and `base_dir` is opened, whatever it says, unless it is `trusted`.
-
-    Parameters
-    ----------
-    path : str or path
-        Folder, or URL of one that fsspec knows.
-    storage_options : mapping or None
-        What the file system behind a URL needs, such as credentials.
-    base_dir : str, path or None
-        Where the relative paths of images and sounds begin now, if they were moved since the dataset was written. Below
-        it, and below the folder of the dataset, lie all that may be opened.
-    trusted : bool
-        Whether who wrote the dataset may name files and URLs anywhere, which are then read with your rights: those of
-        images and sounds that are decoded when they are loaded, of tokenizers, and links. A dataset that this process
-        has written is trusted.
-
-    Raises
-    ------
-    ConfigError
-        There is no dataset at `path`.
-    IncompleteDatasetError
-        There is one that was never finished.
-    CorruptDatasetError
-        A file is not what was written.
-    FormatVersionError
-        A newer version of daskprep wrote it.
-    """
-    root = Folder.open(path, storage_options, follows=trusted)
-    return _open(root, None if base_dir is None else os.fspath(base_dir), trusted=trusted)
-
-
-def _open(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
+def open_one(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
+    """Open the dataset in a folder."""
     manifest = read_manifest(root)
     if manifest is None:
         raise _no_dataset(root)
@@ -81,7 +42,7 @@ def _open(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
         found = read_manifest(root)
         if found is None or found.to_bytes() == manifest.to_bytes():
             raise
-        return _open(root, base_dir, trusted=trusted)
+        return open_one(root, base_dir, trusted=trusted)
     dataset.files.entry(METADATA)
     return dataset
 
@@ -99,7 +60,7 @@ def _no_dataset(root: Folder) -> Exception:
 def _reopen(
     root: Folder, version: str, base_dir: str | None, digest: str | None = None, trusted: bool = False
 ) -> Dataset:
-    dataset = _open(root, base_dir, trusted=trusted)
+    dataset = open_one(root, base_dir, trusted=trusted)
     # Pickles of older versions have no digest.
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
@@ -247,7 +208,7 @@ class Dataset(StoredDataset):
         raise_damage(self.url, self.damaged())
 
     def __repr__(self) -> str:
-        return describe_dataset(self.url, self.manifest).text()
+        return describe_dataset(self.url, self.layout, self.manifests).text()
 
     def _repr_html_(self) -> str:
-        return describe_dataset(self.url, self.manifest).html()
+        return describe_dataset(self.url, self.layout, self.manifests).html()

@@ -33,7 +33,7 @@ class MediaBlocks:
         """Return the number in the source of each row of a block."""
         return column_array(read_table_block(self.folder, where, [ROW_ID]), ROW_ID)
 
-    def decode(self, where: Block, rows: slice, out: np.ndarray) -> list[Failure]:
+    def decode(self, where: Block, rows: slice | Integers, out: np.ndarray) -> list[Failure]:
         """Decode some rows of a block; return those for which a fill value stands.
 
         Raises
@@ -41,9 +41,9 @@ class MediaBlocks:
         MediaError
             A cell cannot be decoded, and is not to be filled; it names the row of the source.
         """
-        return decode_cells(
-            self.decoder, self.cells(where)[rows], out, self.output.name, lambda: self.row_ids(where)[rows]
-        )
+        held = self.cells(where)
+        cells = held[rows] if isinstance(rows, slice) else held.take(rows)
+        return decode_cells(self.decoder, cells, out, self.output.name, lambda: self.row_ids(where)[rows])
 
 
 def read_media_block(media: MediaBlocks, where: Block) -> np.ndarray:

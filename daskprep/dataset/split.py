@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 import operator
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,10 @@ from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
 from daskprep.dataset.describing import describe_split
 from daskprep.dataset.media import MediaBlocks, read_media_block
+from daskprep.dataset.places import Rows, overlaps, row_numbers
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import (
     CHECKSUM_BYTES,
@@ -69,6 +71,8 @@ class Split:
     >>> train = open_dataset("listings.dp")["train"]  # doctest: +SKIP
     >>> train.read(["row_id", "city"], stop=2)  # doctest: +SKIP
     {'row_id': array([0, 3]), 'city': array([1, 2], dtype=uint8)}
+    >>> train[[7, 0]]["city"]  # doctest: +SKIP
+    array([3, 1], dtype=uint8)
     """
 
     def __init__(self, dataset: StoredDataset, name: str) -> None:
@@ -85,7 +89,16 @@ class Split:
         return f"Split({self.name!r}: {len(self):,} rows of {self.dataset.url})"
 
     def _repr_html_(self) -> str:
-        return describe_split(self.dataset.url, self.dataset.manifest, self.name).html()
+        return describe_split(self.dataset.url, self.layout, self.dataset.manifests, self.name).html()
+
+    @property
+    def joined(self) -> tuple[Split, ...]:
+        """The splits of single datasets that it is made of: itself, unless several are read as one."""
+        return (self,)
+
+    def located(self, block: int) -> tuple[Split, int]:
+        """Return the split of a single dataset that has a block, and the number of the block there."""
+        return self, block
 
     @property
     def layout(self) -> Layout:
@@ -96,6 +109,11 @@ class Split:
     def columns(self) -> list[str]:
         """Names of the outputs."""
         return [output.name for output in self.layout.outputs]
+
+    @property
+    def is_local(self) -> bool:
+        """Whether all its files lie on disks of this machine."""
+        return all(split.dataset.files.folder.is_local for split in self.joined)
 
     def shape(self, output: str) -> tuple[int, ...]:
         """Return the shape of one row of an output; that of a scalar is ()."""
@@ -119,33 +137,63 @@ class Split:
         start, stop : int or None
             Which rows, as in a slice.
         """
-        outputs, rows, folder = self._outputs(columns), range(len(self))[start:stop], self.dataset.files.folder
+        return self._read(columns, range(len(self))[start:stop])
+
+    def __getitem__(self, index: Any) -> dict[str, Any]:
+        """Return encoded rows by output, in the order asked for: one by its number, or those of a list, slice or mask.
+
+        Only blocks that hold them are read. `read` takes `columns`.
+        """
+        where = f'split "{self.name}" of {self.dataset.url}'
+        is_one = not isinstance(index, slice) and not np.ndim(index)
+        found = self._read(None, row_numbers([index] if is_one else index, len(self), where))
+        return {name: rows[0] for name, rows in found.items()} if is_one else found
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for block in range(self.layout.blocks(self.name)):
+            rows = self.layout.block_range(self.name, block)
+            arrays = self._read(None, rows)
+            for row in range(len(rows)):
+                yield {name: array[row] for name, array in arrays.items()}
+
+    def _read(self, columns: Iterable[str] | str | None, rows: Rows) -> dict[str, np.ndarray]:
+        outputs = self._outputs(columns)
         arrays = {output.name: output.empty(len(rows)) for output in outputs}
+        self._fill(outputs, rows, arrays)
+        return arrays
+
+    def _fill(self, outputs: Sequence[Output], rows: Rows, arrays: Mapping[str, np.ndarray]) -> None:
+        """Bring rows of some outputs to arrays."""
+        folder = self.dataset.files.folder
         scalars = [output for output in outputs if output.is_scalar]
 
-        def fill_scalars(part: tuple[TablePiece, slice, slice]) -> None:
+        def fill_scalars(part: tuple[TablePiece, slice | Integers, slice | Integers]) -> None:
             piece, inside, at = part
             table = read_table(folder, piece, scalars)
             for output in scalars:
                 arrays[output.name][at] = column_array(table, output)[inside]
 
-        def fill(part: tuple[Output, int, slice, slice]) -> None:
+        def fill(part: tuple[Output, int, slice | Integers, slice | Integers]) -> None:
             output, block, inside, at = part
-            where, target = self.block(output.name, block), arrays[output.name][at]
+            where, array = self.block(output.name, block), arrays[output.name]
+            # Rows that lie strewn are chosen from all of the block.
+            target = array[at] if isinstance(at, slice) else None
             if output.is_cells:
-                self.media(output.name).decode(where, inside, target)
-                return
-            found = read_block(self.block_reader(output.name), where, target)
-            # A whole block was decoded where it belongs.
-            if not np.may_share_memory(found, target):
-                target[...] = found[inside]
+                found = output.empty(len(at)) if target is None else target  # type: ignore[arg-type]
+                self.media(output.name).decode(where, inside, found)
+            else:
+                found = read_block(self.block_reader(output.name), where, target)
+                # A whole block was decoded where it belongs.
+                found = found if np.may_share_memory(found, array) else found[inside]
+            if not np.may_share_memory(found, array):
+                array[at] = found
 
         local = folder.is_local
         if scalars:
             in_threads(fill_scalars, self._table_pieces(rows), local=local)
         others = [output for output in outputs if output.is_cells or not output.is_scalar]
-        in_threads(fill, [(output, *one) for output in others for one in self._overlaps(rows)], local=local)
-        return arrays
+        blocks = list(overlaps(rows, self.layout.block_rows))
+        in_threads(fill, [(output, *one) for output in others for one in blocks], local=local)
 
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
         """Return scalars, and paths or files of media, as an Arrow table of all rows; None: "row_id" and all those."""
@@ -288,31 +336,19 @@ class Split:
             limit,
         )
 
-    def _overlaps(self, rows: range) -> Iterator[tuple[int, slice, slice]]:
-        """Give the blocks that hold some of the rows: number, which rows of the block, and where they go."""
-        if not rows:
-            return
-        size = self.layout.block_rows
-        for block in range(rows.start // size, -(-rows.stop // size)):
-            first, stop = max(rows.start, block * size), min(rows.stop, (block + 1) * size)
-            inside = slice(first - block * size, stop - block * size)
-            yield block, inside, slice(first - rows.start, stop - rows.start)
-
-    def _table_pieces(self, rows: range) -> Iterator[tuple[TablePiece, slice, slice]]:
+    def _table_pieces(self, rows: Rows) -> Iterator[tuple[TablePiece, slice | Integers, slice | Integers]]:
         """Give the row groups of each table that hold some of the rows: which of theirs, and where they go."""
-        if not rows:
-            return
-        size = self.layout.block_rows
-        part_rows = size * self.layout.part_blocks
-        for part in range(rows.start // part_rows, -(-rows.stop // part_rows)):
-            within = self.layout.part_range(self.name, part)
-            first, stop = max(rows.start, within.start), min(rows.stop, within.stop)
-            groups = range((first - within.start) // size, -(-(stop - within.start) // size))
-            start = within.start + groups.start * size
-            held = min(within.start + groups.stop * size, within.stop) - start
+        size, part_blocks = self.layout.block_rows, self.layout.part_blocks
+        for part, inside, at in overlaps(rows, size * part_blocks):
+            if isinstance(inside, slice):
+                groups = list(range(inside.start // size, -(-inside.stop // size)))
+                within: slice | Integers = slice(inside.start - groups[0] * size, inside.stop - groups[0] * size)
+            else:
+                found = np.unique(inside // size)
+                groups, within = found.tolist(), np.searchsorted(found, inside // size) * size + inside % size
+            held = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
             file = self._table_file(part)
-            piece = TablePiece(file, self.dataset.files.entry(file), tuple(groups), held)
-            yield piece, slice(first - start, stop - start), slice(first - rows.start, stop - rows.start)
+            yield TablePiece(file, self.dataset.files.entry(file), tuple(groups), held), within, at
 
     def _table_file(self, part: int) -> str:
         return self.layout.table_file(self.name, part)

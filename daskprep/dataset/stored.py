@@ -51,6 +51,11 @@ class StoredDataset:
         return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
 
     @property
+    def manifests(self) -> list[Manifest]:
+        """What lists its files: one manifest, unless several datasets are read as one."""
+        return [self.manifest]
+
+    @property
     def layout(self) -> Layout:
         return self.manifest.layout
 

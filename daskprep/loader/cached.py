@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -146,6 +147,8 @@ class CachedBlocks:
 
     Parameters
     ----------
+    caches : mapping
+        Of each split that is joined.
     sharer, sharers : int
         Where several ranks or workers decode some rows of every block, one of them sees to the others.
     """
@@ -153,28 +156,33 @@ class CachedBlocks:
     def __init__(
         self,
         source: BlockSource[ResidentBlock],
-        caches: Sequence[tuple[Medium, BlockCache]],
+        split: Split,
+        caches: Mapping[Split, Sequence[tuple[Medium, BlockCache]]],
         buffers: Buffers,
         sharer: int,
         sharers: int,
     ) -> None:
         self._source = source
+        self._split = split
         self._buffers = buffers
         self._mapped = buffers.take(MappedChunks, (), MappedChunks)
-        self._caches = [CachedMedium(medium, cache, self._mapped) for medium, cache in caches]
+        self._caches = {
+            one: [CachedMedium(medium, cache, self._mapped) for medium, cache in some] for one, some in caches.items()
+        }
         self._sharer = sharer
         self._sharers = sharers
-        for one in self._caches:
+        for one in chain.from_iterable(self._caches.values()):
             one.cache.prepare()
 
     def load(self, schedule: Schedule, place: int, need: Need) -> ResidentBlock | None:
         block = self._source.load(schedule, place, need)
         if block is not None:
             is_ours = block.number % self._sharers == self._sharer
-            for one in self._caches:
+            split, number = self._split.located(block.number)
+            for one in self._caches[split]:
                 group = one.medium.group
                 block.media[group] = CachedMedia(
-                    one, block.number, block.media[group], block.arrays[group], block.first, is_ours=is_ours
+                    one, number, block.media[group], block.arrays[group], block.first, is_ours=is_ours
                 )
         return block
 
@@ -232,13 +240,17 @@ class Caching:
     def undecoded(self, split: Split, groups: Iterable[Group]) -> list[str]:
         """Return the names of the media that are to be decoded, as no cache has all of them."""
         media = [group for group in groups if group.is_cells]
-        return [group.name for group in media if not group.is_cached or not self.cache(split, group.name).complete]
+
+        def is_whole(group: Group) -> bool:
+            return group.is_cached and all(self.cache(one, group.name).complete for one in split.joined)
+
+        return [group.name for group in media if not is_whole(group)]
 
     def threads(self, split: Split, names: Sequence[str]) -> int:
         """Return how many threads keep decoding some media busy."""
         if not names:
             return 0
-        if any(_is_remote(split, name) for name in names):
+        if any(_is_remote(one, name) for name in names for one in split.joined):
             return _REMOTE_THREADS
         return max(2, min(_MOST_THREADS, os.cpu_count() or 1))
 

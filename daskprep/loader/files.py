@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 
 import numpy as np
@@ -31,7 +31,7 @@ class FileBlock(ResidentBlock):
         self.slot = slot
         self._made_by = made_by
         self.order = np.empty(0, np.int64)
-        self._start = number * made_by.split.layout.block_rows
+        self._start = made_by.split.layout.block_range(made_by.split.name, number).start
 
     def run(self, job: Callable[[], None]) -> None:
         self._made_by.run(job, self.number)
@@ -62,11 +62,13 @@ class FileBlocks:
         self._times = times
         self._buffers = buffers
         self._budget = budget
-        self._readers = {g: split.block_reader(g.name) for g in groups if not g.is_packed and not g.is_cells}
+        self._matrices = [group for group in groups if not group.is_packed and not group.is_cells]
+        self._readers = {(one, g): one.block_reader(g.name) for one in split.joined for g in self._matrices}
         self._packed = [group for group in groups if group.is_packed]
         self._scalars = [output for group in self._packed for output in group.outputs]
         self._is_small = len(split) * sum(output.row_bytes for output in self._scalars) <= _SMALL_BYTES
-        self._media = {group: split.media(group.name) for group in groups if group.is_cells}
+        self._cells = [group for group in groups if group.is_cells]
+        self._media = {(one, group): one.media(group.name) for one in split.joined for group in self._cells}
         names = tuple(output.name for output in self._scalars)
         self._tables = buffers.take(SmallTables, names, lambda: SmallTables(names))
         shape = (tuple(groups), max(1, min(split.layout.blocks(split.name), max(budget, spare))))
@@ -83,9 +85,8 @@ class FileBlocks:
         self._held += 1
         slot, number = self._pool.free.pop(), int(schedule.blocks.order[place])
         block = FileBlock(self, number, slot, *self._pool.memory(slot))
-        block.media = {
-            group: StoredMedia(media, self.split.block(group.name, number)) for group, media in self._media.items()
-        }
+        split, within = self.split.located(number)
+        block.media = {g: StoredMedia(self._media[split, g], split.block(g.name, within)) for g in self._cells}
         reads = self._reads(block)
         self._times.blocks += len(reads) + len(block.media)
         block.jobs = [*reads, lambda: self._set_order(block, schedule)]
@@ -121,15 +122,16 @@ class FileBlocks:
         targets = {group: array[rows] for group, array in block.arrays.items()}
         calls: list[Callable[[], None]] = [
             lambda group=group: self._read_matrix(group, block.number, targets[group])  # type: ignore[misc]
-            for group in self._readers
+            for group in self._matrices
         ]
         if self._packed:
             calls.append(lambda: self._read_scalars(block.number, targets))
         return calls
 
     def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
-        where = self.split.block(group.name, block)
-        found = read_block(self._readers[group], where, target)
+        split, number = self.split.located(block)
+        reader = self._readers[split, group]
+        found = read_block(reader, split.block(group.name, number), target[: reader.block_rows])
         if not np.may_share_memory(found, target):
             target[: len(found)] = found
 
@@ -141,17 +143,19 @@ class FileBlocks:
                 targets[group][: len(column), place] = column
 
     def _columns(self, block: int) -> dict[str, np.ndarray]:
-        where = self.split.block(self._scalars[0].name, block)
-        table = read_table_block(self.split.dataset.files.folder, where, self._scalars)
+        split, number = self.split.located(block)
+        where = split.block(self._scalars[0].name, number)
+        table = read_table_block(split.dataset.files.folder, where, self._scalars)
         return {output.name: column_array(table, output) for output in self._scalars}
 
     def _part(self, block: int) -> dict[str, np.ndarray]:
-        split, layout, names = self.split, self.split.layout, self._tables.names
-        part = block // layout.part_blocks
-        held, rows = layout.part_range(split.name, part), layout.block_range(split.name, block)
-        columns = self._tables.get(part, lambda: split.read(names, held.start, held.stop))
+        split, number = self.split.located(block)
+        layout, names = split.layout, self._tables.names
+        part = number // layout.part_blocks
+        held, rows = layout.part_range(split.name, part), layout.block_range(split.name, number)
+        columns = self._tables.get((split, part), lambda: split.read(names, held.start, held.stop))
         # Whoever goes on with a dataset that was removed or written anew is to be told.
-        split.dataset.files.check_size(split.block(names[0], block).file)
+        split.dataset.files.check_size(split.block(names[0], number).file)
         return {name: column[rows.start - held.start : rows.stop - held.start] for name, column in columns.items()}
 
 
@@ -199,10 +203,10 @@ class SmallTables:
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self.names = names
-        self._parts: dict[int, Future[dict[str, np.ndarray]]] = {}
+        self._parts: dict[Hashable, Future[dict[str, np.ndarray]]] = {}
         self._lock = threading.Lock()
 
-    def get(self, part: int, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    def get(self, part: Hashable, read: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
         """Return the scalars of a part, which the first to ask for them reads; all who wait get its error."""
         with self._lock:
             kept = self._parts.get(part)

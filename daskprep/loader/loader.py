@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -34,6 +35,7 @@ from daskprep.loader.shell import BatchIterator
 from daskprep.loader.source import BlockSource
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.loader.times import LoaderTimes
+from daskprep.permutation import Integers
 
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
@@ -248,20 +250,17 @@ class Loader(BatchIterator):
     def _schedule(self, given: int = 0) -> Schedule:
         rank, world = self._position()
         epoch = 0 if self.overfit_batches is not None else self.epoch
-        blocks = Blocks(
-            self._sizes(epoch), self.split.layout.block_rows, self.seed, epoch, self.shuffle, self._sampling
-        )
+        sizes = np.diff(self._starts) if self._sampling is None else self._sampling.sizes
+        block_rows = self.split.layout.block_rows
+        blocks = Blocks(sizes, block_rows, self.seed, epoch, self.shuffle, self._sampling, self._starts[:-1])
         # Packed rows are dropped, not documents.
         drop_last = self.drop_last and self._packer is None
         return Schedule(blocks, self._read_rows, self.streams, rank, world, drop_last, given)
 
-    def _sizes(self, epoch: int) -> np.ndarray:
-        if self._sampling is not None:
-            return self._sampling.sizes
-        layout, name = self.split.layout, self.split.name
-        sizes = np.full(layout.blocks(name), layout.block_rows, np.int64)
-        sizes[-1] = len(layout.block_range(name, len(sizes) - 1))
-        return sizes
+    @cached_property
+    def _starts(self) -> Integers:
+        """The first row of each block, and where the last one ends."""
+        return self.split.layout.starts(self.split.name)
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch, the same on every rank."""
@@ -315,13 +314,17 @@ class Loader(BatchIterator):
             self.split, groups, times, self._buffers, budget=lanes + settings.ahead_blocks, spare=2 * lanes
         )
         media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.is_cells]
-        caches = [(one, self._caching.cache(self.split, one.group.name)) for one in media if one.group.is_cached]
-        if caches:
+        cached = [one for one in media if one.group.is_cached]
+        if cached:
+            caches = {
+                split: [(one, self._caching.cache(split, one.group.name)) for one in cached]
+                for split in self.split.joined
+            }
             # Workers, and ranks where there are fewer streams, decode some rows of every block.
             world = schedule.world_size
             ranks, rank = (world, schedule.rank) if schedule.streams < world else (1, 0)
             sharer = rank * batches.step + batches.start % batches.step
-            source = CachedBlocks(source, caches, self._buffers, sharer, ranks * batches.step)
+            source = CachedBlocks(source, self.split, caches, self._buffers, sharer, ranks * batches.step)
         return Pipeline(
             source,
             groups,
@@ -383,7 +386,7 @@ class Loader(BatchIterator):
             return Settings(0, 0)
         undecoded = self._caching.undecoded(self.split, groups)
         threads = self.threads or max(
-            Settings.threads_for(local=self.split.dataset.files.folder.is_local),
+            Settings.threads_for(local=self.split.is_local),
             self._caching.threads(self.split, undecoded),
         )
         lanes = max(1, schedule.streams // schedule.world_size)

@@ -57,6 +57,8 @@ class Blocks:
         Rows that each block has on disk; the last one may have fewer.
     sampling : RowSampling or None
         Which of the rows a block gives; None: each once.
+    firsts : ndarray or None
+        The number of the first row of each block, where others than the last have fewer rows.
     """
 
     sizes: Integers
@@ -65,6 +67,7 @@ class Blocks:
     epoch: int
     shuffle: bool
     sampling: RowSampling | None = None
+    firsts: Integers | None = None
 
     @cached_property
     def rows(self) -> int:
@@ -88,7 +91,7 @@ class Blocks:
     def numbers(self, place: int) -> Integers:
         """Return the numbers of the rows of the block at a place, in the order in which they are given."""
         block = int(self.order[place])
-        return self.rows_within(block) + block * self.block_rows
+        return self.rows_within(block) + (block * self.block_rows if self.firsts is None else self.firsts[block])
 
     def rows_within(self, block: int) -> Integers:
         """Return the order of the rows that a block gives."""

@@ -95,14 +95,15 @@ class Packer:
     @cached_property
     def lengths(self) -> np.ndarray:
         """Tokens of each row of the split, in the smallest type; every block of the column is read for them."""
-        layout, name = self.split.layout, self.split.name
-        reader = self.split.block_reader(self.column)
+        blocks = range(self.split.layout.blocks(self.split.name))
         smallest = np.min_scalar_type(self.output.shape[0])
 
         def count(block: int) -> np.ndarray:
-            return self.padding.lengths(read_block(reader, self.split.block(self.column, block))).astype(smallest)
+            split, number = self.split.located(block)
+            ids = read_block(split.block_reader(self.column), split.block(self.column, number))
+            return self.padding.lengths(ids).astype(smallest)
 
-        return np.concatenate(in_threads(count, range(layout.blocks(name)), local=reader.folder.is_local))
+        return np.concatenate(in_threads(count, blocks, local=self.split.is_local))
 
     def count(self, schedule: Schedule) -> int:
         """Return the batches of an epoch, the same for every rank: those of the rank that has the fewest."""
@@ -140,9 +141,7 @@ class Packer:
             share = schedule.window(everything[start : start + step])
             lengths = np.empty(sum(share.sizes), np.int64)
             for piece in share.pieces:
-                block = int(blocks.order[piece.place])
-                rows = blocks.rows_within(block)[piece.within] + block * blocks.block_rows
-                lengths[piece.target] = self.lengths[rows]
+                lengths[piece.target] = self.lengths[blocks.numbers(piece.place)[piece.within]]
             ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum((0, *share.sizes))]
             yield share.batches, np.diff(ends)
 

@@ -35,18 +35,19 @@ class Sampling:
         The class of each row, 0, 1, ...
     targets : ndarray
         Rows that each class gives in an epoch.
+    starts : ndarray
+        The first row of each block, and where the last one ends.
     """
 
     codes: np.ndarray
     targets: Integers
-    block_rows: int
+    starts: Integers
     seed: int
 
     @cached_property
     def _counts(self) -> Integers:
         """Rows of each class in each block."""
-        starts = range(0, len(self.codes), self.block_rows)
-        blocks = (self.codes[start : start + self.block_rows] for start in starts)
+        blocks = np.split(self.codes, self.starts[1:-1])
         return np.array([np.bincount(block, minlength=len(self.targets)) for block in blocks], np.int64)
 
     @cached_property
@@ -71,7 +72,7 @@ class Sampling:
 
     def rows(self, block: int, epoch: int) -> Integers:
         """Return the rows of a block, each as often as it is given in an epoch."""
-        codes = self.codes[block * self.block_rows : (block + 1) * self.block_rows]
+        codes = self.codes[self.starts[block] : self.starts[block + 1]]
         repeats = np.zeros(len(codes), np.int64)
         for code in np.flatnonzero(self._counts[block]).tolist():
             members = np.flatnonzero(codes == code)
@@ -119,7 +120,7 @@ def sampling_of(
         targets = clone(balance).set_params(counts=counts).targets(totals)
     if not targets.sum():
         raise ConfigError(f'no row would be given: every class of "{column}" has a weight of 0')
-    return Sampling(codes.astype(smallest_uint(len(ids))), targets, split.layout.block_rows, seed)
+    return Sampling(codes.astype(smallest_uint(len(ids))), targets, split.layout.starts(split.name), seed)
 
 
 def _as_decoded(value: Any) -> Any:

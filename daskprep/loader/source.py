@@ -89,7 +89,7 @@ AnyBlock = TypeVar("AnyBlock", bound=ResidentBlock)
 class BlockSource(Protocol[AnyBlock]):
     """What blocks come from: the files of a dataset, a cache before another source, tasks of Dask.
 
-    One thread calls it. Rows of other datasets, joined or chosen, and a cache of remote files are sources like these.
+    One thread calls it. Chosen rows of a dataset, and a cache of remote files, are sources like these.
     """
 
     def load(self, schedule: Schedule, place: int, need: Need) -> AnyBlock | None:

@@ -1,6 +1,6 @@
 """The only builder of Dask graphs: run a function over every partition of a source, and merge what it gives."""
 
-from daskprep.partitions.block_arrays import blocks
+from daskprep.partitions.block_arrays import blocks, end_to_end
 from daskprep.partitions.feeding import Asked, Feed, Job, check_apart, open_feed
 from daskprep.partitions.graphs import GraphArgument, labelled
 from daskprep.partitions.passes import Arguments, Function, arrays, chained, each, exchanged, fold, frames, run
@@ -18,6 +18,7 @@ __all__ = [
     "chained",
     "check_apart",
     "each",
+    "end_to_end",
     "exchanged",
     "fold",
     "frames",

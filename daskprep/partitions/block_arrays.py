@@ -13,6 +13,11 @@ from daskprep.partitions.dask_internals import DataNode, Task, TaskRef
 from daskprep.partitions.graphs import unique
 
 
+def end_to_end(arrays: Sequence[Any]) -> Any:
+    """Return lazy Dask arrays as one, their rows one after the other."""
+    return da.concatenate(arrays)
+
+
 def blocks(
     name: str,
     function: Callable[[Any, Any], np.ndarray],

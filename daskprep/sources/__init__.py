@@ -12,6 +12,7 @@ from daskprep.sources.frames import (
 )
 from daskprep.sources.huggingface import HuggingFaceSource
 from daskprep.sources.opening import as_source
+from daskprep.sources.prepared import PreparedSource, prepared
 
 __all__ = [
     "DaskSource",
@@ -19,10 +20,12 @@ __all__ = [
     "HuggingFaceSource",
     "PandasSource",
     "Piece",
+    "PreparedSource",
     "Source",
     "TableSource",
     "as_source",
     "is_frame",
+    "prepared",
     "read_files",
     "table_from_pandas",
     "table_to_pandas",

@@ -91,6 +91,8 @@ class Source(ABC):
         Rows of each partition, where they are known without reading.
     in_memory : bool
         The rows are in this process: partitions are read here and never enter a graph.
+    prepared_by : str or None
+        The name of the function that makes the rows of those of another source.
     is_dask : bool
         The rows are a Dask frame, `frame`.
     schema : pyarrow.Schema
@@ -102,6 +104,7 @@ class Source(ABC):
     row_counts: list[int] | None
     in_memory: bool = False
     is_dask: bool = False
+    prepared_by: str | None = None
     schema: pa.Schema
 
     @abstractmethod

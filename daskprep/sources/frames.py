@@ -30,6 +30,7 @@ class PandasSource(Source):
     """A pandas frame, of which slices are converted when they are read; it is never changed or copied."""
 
     in_memory = True
+    row_counts: list[int]
 
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)

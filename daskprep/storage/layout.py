@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
 
 from daskprep.errors import ConfigError
 from daskprep.storage.arrays import MOST_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, whole
@@ -38,6 +42,8 @@ class Layout:
     ----------
     rows : mapping
         Rows by split, of the splits that have any, in the order train, validation, test.
+    layouts : tuple of Layout
+        Those whose blocks follow each other here, each a part of its own; `block_rows` is then the most of a block.
     """
 
     outputs: tuple[Output, ...]
@@ -45,6 +51,14 @@ class Layout:
     block_rows: int
     part_blocks: int
     compression: Compression
+    layouts: tuple[Layout, ...] = ()
+
+    @classmethod
+    def joined(cls, layouts: Sequence[Layout]) -> Layout:
+        """Return the blocks of several layouts of the same outputs, one layout after the other."""
+        rows = _in_order({name: sum(one.rows.get(name, 0) for one in layouts) for name in SPLITS})
+        most = max(one.block_rows for one in layouts)
+        return cls(layouts[0].outputs, rows, most, 1, layouts[0].compression, tuple(layouts))
 
     @classmethod
     def choose(
@@ -97,7 +111,20 @@ class Layout:
 
     def blocks(self, split: str) -> int:
         """Return how many blocks a split has."""
-        return -(-self.rows[split] // self.block_rows)
+        return len(self.starts(split)) - 1
+
+    def starts(self, split: str) -> npt.NDArray[np.int64]:
+        """Return the first row of each block of a split, and where the last one ends."""
+        if split not in self._starts:
+            found = [one.starts(split) for one in self.layouts if split in one.rows]
+            edges = np.concatenate(([0], *(np.diff(starts) for starts in found))).cumsum()
+            plain = np.arange(-(-self.rows[split] // self.block_rows) + 1) * self.block_rows
+            self._starts[split] = edges if found else np.minimum(plain, self.rows[split])
+        return self._starts[split]
+
+    @cached_property
+    def _starts(self) -> dict[str, npt.NDArray[np.int64]]:
+        return {}
 
     def block_range(self, split: str, block: int) -> range:
         """Return the rows of a block."""
@@ -121,7 +148,7 @@ class Layout:
     def _rows_of(self, split: str, blocks: range) -> range:
         if not 0 <= blocks.start < self.blocks(split):
             raise IndexError(f'block {blocks.start} of split "{split}", which has {self.blocks(split)}')
-        return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
+        return range(*self.starts(split)[[blocks.start, blocks.stop]].tolist())
 
     def table_file(self, split: str, part: int) -> str:
         """Return the name of the table of a part within the version folder."""

@@ -21,7 +21,7 @@ from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
 from daskprep.loader.groups import Group, groups_of
 from daskprep.media.decoding import MediaDecoder
-from daskprep.sources import FileSource, Source
+from daskprep.sources import FileSource, PreparedSource, Source
 from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
@@ -148,8 +148,9 @@ def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
     Of files: their sizes and times of change, wherever they lie. Of a frame in memory: how some cells begin, but not
     images and sounds, which would be written as files for that.
     """
-    if isinstance(source, FileSource):
-        facts: Any = [[stamp for _, *stamp in source.fingerprint()], str(source.settings)]
+    raw = source.raw if isinstance(source, PreparedSource) else source
+    if isinstance(raw, FileSource):
+        facts: Any = [[stamp for _, *stamp in raw.fingerprint()], str(raw.settings)]
     elif isinstance(source, PandasSource):
         features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
         sample = source.sample(source_columns(features), _MARKED_ROWS)

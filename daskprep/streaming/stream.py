@@ -272,6 +272,7 @@ class Stream(BatchIterator):
             "format": FORMAT,
             "digest": self._digest,
             "source": self._source_mark,
+            **({} if self.source.prepared_by is None else {"prepare": self.source.prepared_by}),
             "split": self.split,
             "seed": self.seed,
             "shuffle": self.shuffle,
@@ -298,7 +299,8 @@ class Stream(BatchIterator):
     def _check_state(self, state: Mapping[str, Any]) -> None:
         own = self.state_dict()
         # States of older versions do not say which source they are of.
-        check_state(state, own.keys() - {"source"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
+        check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
+        check_same({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
             raise CorruptDatasetError(
                 f'the state is of split "{state["split"]}" of a stream {state["digest"]}, and this is "{self.split}" '

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Self
 
+from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.standing import check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.callables import resolve
+from daskprep.training.configured import configured
+from daskprep.training.examples import EachExample, Examples
 from daskprep.training.manager import Manager
 from daskprep.training.prepared import Prepared, from_first_rank
 from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, role_of, stage_of
@@ -86,6 +90,36 @@ class DataModule:
         self._stage_of: dict[str, str] = {}
         self._state: dict[str, Any] | None = None
 
+    @classmethod
+    def from_config(
+        cls,
+        config: Any,
+        *,
+        allowed: str | Iterable[str] = (),
+        folder: str | os.PathLike[str] | None = None,
+        **ranks: Any,
+    ) -> Self:
+        """Build from a configuration of managers by role and name, and maybe `overfit_batches`.
+
+        Parameters
+        ----------
+        config : mapping, str or path
+            The configuration, YAML text of it, or the path of a YAML or JSON file.
+        allowed : str or iterable of str
+            Which functions it may name; nothing else is imported, and nothing evaluated.
+        folder : str, path or None
+            Where datasets are written of the files and the datasets of Hugging Face that it names.
+        **ranks
+            `rank` and `world_size`.
+        """
+        given = load_config(config)
+        if not isinstance(given, Mapping):
+            raise ConfigError(f"a configuration is a mapping of managers by role and name, not {given!r}")
+        managers = {place: named for place, named in given.items() if place != "overfit_batches"}
+        names = (allowed,) if isinstance(allowed, str) else tuple(allowed)
+        overfit = given.get("overfit_batches")
+        return cls(configured(managers, names, folder), allowed=names, overfit_batches=overfit, **ranks)
+
     def _check_shared(self, place: str, manager: Manager) -> None:
         trained = next(iter(self.managers["train"].values())).data
         if place != "train" and isinstance(trained, BatchSource) and manager.data is trained:
@@ -161,7 +195,11 @@ class DataModule:
         ranks = self._ranks()
         with _naming(role, name):
             source, left = manager.open(role, self._prepared, ranks, overfit=overfit)
+            each = [resolve("example_processors", one, self.allowed) for one in manager.example_processors]
             processors = [resolve("processors", one, self.allowed) for one in manager.processors]
+            if each or isinstance(source, Examples):
+                as_list = isinstance(source, Examples) and manager.collate is not None
+                processors.insert(0, EachExample(each, as_list=as_list))
             groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping()]
             collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
             world_size = getattr(source, "world_size", ranks[1])

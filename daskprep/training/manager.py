@@ -12,6 +12,7 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
 from daskprep.training.batches import BatchSource
 from daskprep.training.callables import check_callables
+from daskprep.training.examples import Examples, check_examples
 from daskprep.training.prepared import Prepared
 from daskprep.training.stages import stages_of
 
@@ -27,14 +28,15 @@ _NOT_OURS = {
 class Manager:
     """What one loader of a run is made of: where its rows are, and what is done to their batches.
 
-    A batch goes through `processors`, then over `group_processors`, then through `collate`.
+    A batch goes through `example_processors`, `processors`, then over `group_processors`, then through `collate`.
 
     Parameters
     ----------
     data : Split, Dataset, str, path, callable or stream
         Where rows are: a split; a dataset, or its path or URL, and `split`; a function without arguments that writes or
         finds a dataset, and returns it or its path; or a stream, or a function that makes one, which is told `rank` and
-        `world_size` if it has such parameters. Anything with the methods of a loader is a stream.
+        `world_size` if it has such parameters. Anything with the methods of a loader is a stream. To predict, also an
+        iterable of examples, such as a list of prompts, or a dataset of torch.
     batch_size : int or None
         Rows of a batch over all ranks together; None: 1024.
     split : str or None
@@ -45,12 +47,15 @@ class Manager:
         and "validate".
     columns_to_remove : iterable of str
         Outputs that batches do not hold. Those of a dataset are not read.
+    example_processors : iterable of callable or str
+        Each from one example, a dict of its values, to what torch makes batches of.
     processors : iterable of callable or str
         Each from a batch to a batch, or the dotted name of one that the DataModule allows.
     group_processors : iterable of Packing, callable or str
         Each from an iterator of batches to an iterator of batches. `Packing` works on documents, and comes first.
     collate : callable, str or None
-        From a finished batch to what a model is given.
+        From a finished batch to what a model is given. Batches of an iterable are lists for it, else what torch's
+        `default_collate` makes of them.
     **options : Any
         Options of a loader: `seed`, `targets`, `device`, `prefetch_size`, `balance`, `augment`, and so on.
 
@@ -69,6 +74,7 @@ class Manager:
         split: str | None = None,
         stages: str | Iterable[str] | None = None,
         columns_to_remove: str | Iterable[str] = (),
+        example_processors: Iterable[Callable[[Any], Any] | str] = (),
         processors: Iterable[Callable[[Any], Any] | str] = (),
         group_processors: Iterable[Packing | Callable[..., Any] | str] = (),
         collate: Callable[[Any], Any] | str | None = None,
@@ -79,6 +85,7 @@ class Manager:
         self.split = split
         self.stages = None if stages is None else stages_of(stages)
         self.columns_to_remove = _tuple(columns_to_remove)
+        self.example_processors = _tuple(example_processors)
         self.processors = _tuple(processors)
         self.group_processors = _tuple(group_processors)
         self.collate = collate
@@ -100,7 +107,7 @@ class Manager:
         return cls(**given)
 
     def __repr__(self) -> str:
-        named = ("batch_size", "split", "stages", "columns_to_remove", "processors", "group_processors", "collate")
+        named = [name for name in inspect.signature(Manager).parameters if name not in ("data", "options")]
         given = {name: getattr(self, name) for name in named if getattr(self, name) not in (None, ())} | self.options
         return f"Manager({', '.join([repr(self.data), *(f'{name}={value!r}' for name, value in given.items())])})"
 
@@ -108,7 +115,10 @@ class Manager:
         """Refuse what makes no sense for a role, before anything is opened or imported."""
         if role != "train" and self.options.get("shuffle"):
             raise ConfigError("shuffle=True is for training alone: leave it out")
+        if role != "predict" and not _is_rows(self.data):
+            raise ConfigError(f"data={self.data!r:.200}: an iterable is for predict alone: write its rows as a dataset")
         _, groups = self._packing()
+        check_callables("example_processors", self.example_processors, allowed)
         check_callables("processors", self.processors, allowed)
         check_callables("group_processors", groups, allowed)
         if self.collate is not None:
@@ -136,6 +146,10 @@ class Manager:
     ) -> tuple[BatchSource, tuple[str, ...]]:
         """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
         found = prepared.result(self.data, ranks)
+        if not _is_rows(found):
+            given = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **self.options}
+            self._refuse(given, "is for rows of a dataset", found)
+            return Examples(found, 1024 if self.batch_size is None else self.batch_size, ranks), ()
         if isinstance(found, BatchSource):
             self._check_stream(found, role, ranks, overfit=overfit)
             return found, self.columns_to_remove
@@ -191,14 +205,17 @@ class Manager:
                 )
         return [name for name in split.columns if name not in removed]
 
+    def _refuse(self, given: Mapping[str, Any], reason: str, data: Any) -> None:
+        """Raise ConfigError for the first option that is given, or for Packing."""
+        useless = [name for name, value in {**given, "Packing": self._packing()[0]}.items() if value is not None]
+        if useless:
+            raise ConfigError(f"{useless[0]} {reason}: data={data!r:.200}")
+
     def _check_stream(
         self, stream: BatchSource, role: str, ranks: tuple[int | None, int | None], *, overfit: bool
     ) -> None:
         given = {"batch_size": self.batch_size, "split": self.split, **self.options}
-        packing, _ = self._packing()
-        useless = [name for name, value in given.items() if value is not None] + ["Packing"] * (packing is not None)
-        if useless:
-            raise ConfigError(f"{useless[0]} is said where the stream is made, not to its Manager: data={stream!r}")
+        self._refuse(given, "is said where the stream is made, not to its Manager", stream)
         if role != "train" and getattr(stream, "shuffle", False):
             raise ConfigError(f"{stream!r} is shuffled, which is for training alone: make it with shuffle=False")
         world_size = ranks[1]
@@ -214,13 +231,15 @@ def _tuple(given: Any) -> tuple[Any, ...]:
     return (given,) if isinstance(given, str) or callable(given) or isinstance(given, Packing) else tuple(given)
 
 
+def _is_rows(data: Any) -> bool:
+    return isinstance(data, Dataset | Split | str | os.PathLike | BatchSource) or callable(data)
+
+
 def _check_data(data: Any, split: str | None) -> None:
     if split is not None and not isinstance(split, str):
         raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
-    if not isinstance(data, Dataset | Split | str | os.PathLike | BatchSource) and not callable(data):
-        raise ConfigError(
-            f"data={data!r}: expected a split, a dataset or its path, a function that returns one of these, or a stream"
-        )
+    if not _is_rows(data):
+        check_examples(data)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import torch.distributed
 
 from daskprep.dataset import Dataset, Split
-from daskprep.errors import ConfigError, DaskprepError
+from daskprep.errors import DaskprepError
 from daskprep.loader.standing import is_distributed
 from daskprep.training.batches import BatchSource
+from daskprep.training.examples import check_examples
 
 Ranks = tuple[int | None, int | None]
 
@@ -89,6 +90,6 @@ def _told(function: Callable[..., Any]) -> list[str]:
 
 
 def _checked(function: Callable[..., Any], found: Any) -> Any:
-    if isinstance(found, Dataset | Split | str | os.PathLike | BatchSource):
-        return found
-    raise ConfigError(f"data: {function!r} returned {found!r}: expected a dataset, its path, a split, or a stream")
+    if not isinstance(found, Dataset | Split | str | os.PathLike | BatchSource):
+        check_examples(found, f"data: {function!r} returned ")
+    return found

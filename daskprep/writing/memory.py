@@ -77,10 +77,10 @@ def plan_source(
     source = as_source(
         frame, columns=columns, partition_bytes=min(allowed, PARTITION_BYTES), storage_options=storage_options
     )
-    if source.is_dask:
+    if source.is_dask or source.prepared_by:
         raise ConfigError(
-            "memory= cannot be kept for a Dask frame: how large its partitions are is not known before they are "
-            "computed; give the paths of the files, or leave memory out"
+            "memory= cannot be kept for a Dask frame or prepared rows: how large partitions are is not known before "
+            "they are computed; give the paths of the files, or leave memory out"
         )
     # As far as can be told before reading.
     if isinstance(source, PandasSource):

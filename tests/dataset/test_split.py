@@ -229,3 +229,65 @@ def test_datasets_in_memory_are_read(write, encoded):
             train.read()
     finally:
         Folder.open("memory://made").remove_all()
+
+
+INDICES = [
+    [3, 1],
+    [-1, 0, -1, 35, 8, 7],
+    np.array([69, 0, 33], np.uint16),
+    range(60, 2, -7),
+    slice(None, None, -1),
+    slice(5, 60, 9),
+    slice(7, 25),
+    np.arange(70) % 13 == 5,
+    [True] + [False] * 69,
+    list(range(8, 16))[::-1],
+    [],
+    np.zeros(70, bool),
+]
+
+
+@pytest.mark.parametrize("index", INDICES, ids=lambda index: str(index)[:20])
+@pytest.mark.parametrize("compression", ["lz4", "none"])
+def test_an_index_gives_rows_in_the_order_asked_for(write, encoded, tmp_path, index, compression):
+    write(tmp_path, compression=compression)
+    chosen = index if isinstance(index, slice) else np.asarray(index, None if len(index) else int)
+    found = open_dataset(tmp_path)["train"][index]
+    assert_same(found, {name: array[:70][chosen] for name, array in encoded.items()})
+
+
+@pytest.mark.parametrize("number", [0, 69, -1, -70, np.int64(8)])
+def test_a_number_gives_one_row(dataset, encoded, number):
+    found = dataset["train"][number]
+    assert list(found) == dataset["train"].columns
+    for name, array in encoded.items():
+        np.testing.assert_array_equal(found[name], array[:70][number])
+        assert np.ndim(found[name]) == array.ndim - 1
+
+
+@pytest.mark.parametrize("index", [70, -71, [0, 70], [-71]])
+def test_a_row_that_is_not_there_names_the_range(dataset, index):
+    with pytest.raises(IndexError, match=r'row -?7[01] of split "train" of .*, which has the rows -70 to 69'):
+        dataset["train"][index]
+
+
+@pytest.mark.parametrize("index", ["city", [0.5], [[1]], [True], np.zeros(69, bool), None, 1.0, True, ["city"]])
+def test_what_is_no_index_is_refused(dataset, index):
+    with pytest.raises(ConfigError, match=r"(?s)70 rows: .* is no index of them; .*read\(columns\)"):
+        dataset["train"][index]
+
+
+def test_an_index_reads_the_blocks_of_its_rows_alone(dataset, monkeypatch):
+    read = []
+    in_folder = Folder.mapped
+    monkeypatch.setattr(Folder, "mapped", lambda self, name: (read.append(name), in_folder(self, name))[1])
+    dataset["train"][[66, 2, 65]]
+    tables = {name.rpartition("/")[2] for name in read if "/table/" in name}
+    assert tables == {"part-00000.parquet", "part-00002.parquet"}
+    assert {name.rpartition("/c.")[2].split(".")[0] for name in read if "/c." in name} == {"0", "8"}
+
+
+def test_iterating_gives_all_rows(dataset, encoded):
+    rows = list(dataset["train"])
+    assert len(rows) == 70
+    np.testing.assert_array_equal([row["city"] for row in rows], encoded["city"][:70])

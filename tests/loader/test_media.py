@@ -173,7 +173,7 @@ def test_a_block_that_another_process_wrote_is_not_finished(train):
     [group] = groups = groups_of([train.output("photo")], ["photo"])
     medium = Medium(group, train.dataset.decoder("photo"))
     files = FileBlocks(train, groups, LoaderTimes(), Buffers(), budget=1, spare=1)
-    source = CachedBlocks(files, [(medium, train.cache("photo"))], Buffers(), sharer=0, sharers=1)
+    source = CachedBlocks(files, train, {train: [(medium, train.cache("photo"))]}, Buffers(), sharer=0, sharers=1)
     blocks = Blocks(np.full(ROWS // BLOCK_ROWS, BLOCK_ROWS), BLOCK_ROWS, 0, 0, shuffle=False)
     block = source.load(Schedule(blocks, BLOCK_ROWS, 1, 0, 1, drop_last=False), 3, Need.AHEAD)
     media = block.media[group]
@@ -610,3 +610,16 @@ def test_errors_of_cells_say_which_rows_were_read(lazy, tmp_path, monkeypatch, c
     with pytest.raises(OSError, match="out of reach") as caught:
         list(lazy.loader(48, shuffle=False, cache=cache, cache_dir=tmp_path, prefetch_size=0))
     assert caught.value.__notes__ == ['while rows 0 to 7 of "train" were read']
+
+
+def test_an_index_decodes_the_rows_asked_for(lazy, monkeypatch):
+    whole = lazy.read("photo")["photo"]
+    asked = []
+    decode = ImageDecoder.decode
+    monkeypatch.setattr(
+        ImageDecoder, "decode", lambda self, cells, *a: (asked.append(len(cells)), decode(self, cells, *a))[1]
+    )
+    rows = [ROWS - 1, 0, 40, 2]
+    np.testing.assert_array_equal(lazy[rows]["photo"], whole[rows])
+    assert sum(asked) == len(rows)
+    np.testing.assert_array_equal(lazy[-3]["photo"], whole[-3])

@@ -69,21 +69,21 @@ def test_classes_may_be_numbers_and_many(tmp_path):
 
 def test_rows_of_a_block_are_the_ones_that_were_released():
     """A promise: a run that goes on after an upgrade would be given other rows."""
-    sampling = Sampling(np.array([0, 0, 0, 0, 0, 1, 1, 0, 1], np.uint8), np.array([4, 7]), 5, seed=3)
+    sampling = Sampling(np.array([0, 0, 0, 0, 0, 1, 1, 0, 1], np.uint8), np.array([4, 7]), np.array([0, 5, 9]), seed=3)
     assert sampling.sizes.tolist() == [3, 8]
     assert [sampling.rows(block, 2).tolist() for block in range(2)] == [[0, 1, 2], [0, 0, 1, 1, 1, 2, 3, 3]]
 
 
 def test_a_class_of_one_row_or_none_gives_what_it_should():
-    sampling = Sampling(np.array([0, 0, 2], np.uint8), np.array([2, 0, 5]), 2, seed=0)
+    sampling = Sampling(np.array([0, 0, 2], np.uint8), np.array([2, 0, 5]), np.array([0, 2, 3]), seed=0)
     assert sampling.sizes.tolist() == [2, 5]
     assert sampling.rows(1, 0).tolist() == [0] * 5
 
 
 def test_samplings_differ_in_their_digests():
-    codes, targets = np.array([0, 1, 1], np.uint8), np.array([2, 4])
-    digests = [Sampling(codes, targets, 2, 0).digest, Sampling(codes[::-1].copy(), targets, 2, 0).digest]
-    digests.append(Sampling(codes, targets + 1, 2, 0).digest)
+    codes, targets, starts = np.array([0, 1, 1], np.uint8), np.array([2, 4]), np.array([0, 2, 3])
+    digests = [Sampling(one, targets, starts, 0).digest for one in (codes, codes[::-1].copy())]
+    digests.append(Sampling(codes, targets + 1, starts, 0).digest)
     assert len(set(digests)) == 3
     assert all(len(digest) == 8 for digest in digests)
 

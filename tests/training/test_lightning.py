@@ -369,3 +369,14 @@ def test_two_ranks_share_rows_and_one_goes_on(tmp_path):
     alone = fitted(data_of(dataset), tmp_path / "step=13.ckpt")
     both = [sorted(one + other) for one, other in zip(*(one["trained"] for one in told), strict=True)]
     assert [sorted(batch) for batch in alone] == both[13:]
+
+
+class Speaker(LightningModule):
+    def predict_step(self, batch, batch_idx):
+        return batch
+
+
+def test_prompts_of_a_configuration_are_predicted(path):
+    config = f"{{train: {{a: {{data: {path}}}}}, predict: {{b: {{data: [one, two, three], batch_size: 2}}}}}}"
+    trainer = Trainer(accelerator="cpu", logger=False, enable_progress_bar=False, enable_checkpointing=False)
+    assert trainer.predict(Speaker(), DataModule.from_config(config)) == [["one", "two"], ["three"]]

@@ -139,7 +139,7 @@ def test_a_split_that_is_another_is_refused(dataset):
 
 
 def test_a_function_has_to_return_rows(dataset):
-    with pytest.raises(ConfigError, match="returned None: expected a dataset"):
+    with pytest.raises(ConfigError, match="returned None: expected a split, a dataset"):
         opened(dp.Manager(lambda: os.environ.get("NO_SUCH_PLACE")))
 
 

@@ -1,0 +1,183 @@
+"""Open datasets, one, or several as one: the rows of each split one dataset after the other."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep import partitions
+from daskprep.dataset.checking import Damage
+from daskprep.dataset.dataset import Dataset, open_one
+from daskprep.dataset.places import Rows
+from daskprep.dataset.split import Split
+from daskprep.errors import ConfigError
+from daskprep.storage import Folder, Layout, Manifest, Output
+
+
+def open_dataset(
+    path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    base_dir: str | os.PathLike[str] | None = None,
+    trusted: bool = False,
+) -> Dataset:
+    """Open a dataset for reading, or several as one.
+
+    Nothing outside its folder and `base_dir` is opened, whatever it says, unless it is `trusted`.
+
+    Parameters
+    ----------
+    path : str, path, or iterable of these
+        Folder, or URL of one that fsspec knows. Several datasets that one fitted Preprocessor has written are read as
+        one: the rows of each split come in the order of the datasets.
+    storage_options : mapping or None
+        What the file system behind a URL needs, such as credentials.
+    base_dir : str, path or None
+        Where the relative paths of images and sounds begin now, if they were moved since the dataset was written. Below
+        it, and below the folder of the dataset, lie all that may be opened.
+    trusted : bool
+        Whether who wrote the dataset may name files and URLs anywhere, which are then read with your rights: those of
+        images and sounds that are decoded when they are loaded, of tokenizers, and links. A dataset that this process
+        has written is trusted.
+
+    Raises
+    ------
+    ConfigError
+        There is no dataset at `path`, or several have learned other things.
+    IncompleteDatasetError
+        There is one that was never finished.
+    CorruptDatasetError
+        A file is not what was written.
+    FormatVersionError
+        A newer version of daskprep wrote it.
+    """
+    base = None if base_dir is None else os.fspath(base_dir)
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
+    if not found:
+        raise ConfigError("the list of datasets is empty: give the path of one at least")
+    return found[0] if len(found) == 1 else JoinedDataset(found)
+
+
+class JoinedDataset(Dataset):
+    """Datasets of one Preprocessor, made apart. What one alone can tell is asked of that one, among `datasets`."""
+
+    def __init__(self, datasets: Sequence[Dataset]) -> None:
+        first, *others = self.datasets = tuple(datasets)
+        for other in others:
+            _check_same(first, other)
+        super().__init__(first.root, first.manifest, first.base_dir, trusted=first.trusted)
+        self.splits = {name: JoinedSplit(self, name) for name in self.layout.rows}
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return JoinedDataset, (self.datasets,)
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        return [one.manifest for one in self.datasets]
+
+    @property
+    def url(self) -> str:
+        return ", ".join(one.url for one in self.datasets)
+
+    @property
+    def version(self) -> str:
+        return ", ".join(one.version for one in self.datasets)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.sha256(" ".join(one.digest for one in self.datasets).encode()).hexdigest()
+
+    @cached_property
+    def layout(self) -> Layout:
+        """The blocks of all datasets; in which files they lie, the layout of each tells."""
+        return Layout.joined([one.layout for one in self.datasets])
+
+    def of_one(self, what: str) -> ConfigError:
+        """Return the error for what only one dataset has."""
+        return ConfigError(f"{what} is of one dataset, and these are {len(self.datasets)} ({self.url}): open one alone")
+
+    def rejects(self) -> pa.Table:
+        raise self.of_one("rejects()")
+
+    def report(self, path: Any = None) -> Any:
+        raise self.of_one("report()")
+
+    def cache_media(self, client: Any = None, **options: Any) -> None:
+        for one in self.datasets:
+            one.cache_media(client, **options)
+
+    def clear_cache(self) -> None:
+        for one in self.datasets:
+            one.clear_cache()
+
+    def damaged(self) -> list[Damage]:
+        return [Damage(f"{one.url}/{bad.file}", bad.problem) for one in self.datasets for bad in one.damaged()]
+
+
+class JoinedSplit(Split):
+    """The rows of a split of several datasets, one after the other."""
+
+    dataset: JoinedDataset
+
+    @cached_property
+    def joined(self) -> tuple[Split, ...]:
+        return tuple(one[self.name] for one in self.dataset.datasets if self.name in one.splits)
+
+    @cached_property
+    def _ends(self) -> np.ndarray:
+        """Blocks and rows up to the end of each dataset."""
+        sizes = [(one.layout.blocks(self.name), len(one)) for one in self.joined]
+        return np.cumsum(sizes, axis=0)
+
+    def located(self, block: int) -> tuple[Split, int]:
+        ends = self._ends[:, 0]
+        place = int(np.searchsorted(ends, block, side="right"))
+        return self.joined[place], block - (int(ends[place - 1]) if place else 0)
+
+    def _fill(self, outputs: Sequence[Output], rows: Rows, arrays: Mapping[str, np.ndarray]) -> None:
+        numbers, places = np.asarray(rows), np.searchsorted(self._ends[:, 1], rows, side="right")
+        for place in np.unique(places).tolist():
+            split, at = self.joined[place], np.flatnonzero(places == place)
+            own: Rows = numbers[at] - (self._ends[place, 1] - len(split))
+            if isinstance(rows, range):
+                own = range(own[0], own[-1] + 1)
+            for name, found in split._read([output.name for output in outputs], own).items():
+                arrays[name][at] = found
+
+    def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
+        names = None if columns is None else [output.name for output in self._outputs(columns)]
+        return pa.concat_tables([split.table(names) for split in self.joined])
+
+    @property
+    def arrays(self) -> Any:
+        raise self.dataset.of_one("arrays, a group of Zarr,")
+
+    def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
+        names = [output.name for output in self._outputs(columns)]
+        found = [split.to_dask(names) for split in self.joined]
+        return {name: partitions.end_to_end([arrays[name] for arrays in found]) for name in names}
+
+
+def _check_same(first: Dataset, other: Dataset) -> None:
+    """Raise ConfigError for the first difference between what two datasets were made by: parameters come first."""
+    one, two = ({name: made.metadata.get(name) for name in ("features", "targets")} for made in (first, other))
+    if found := sorted(_differences(one, two), key=lambda difference: ".learned." in difference):
+        raise ConfigError(
+            f"{first.url} and {other.url} cannot be read as one, since another Preprocessor made each: they differ in "
+            f"{found[0]}; write both by one fitted Preprocessor"
+        )
+
+
+def _differences(one: Any, two: Any, place: str = "") -> Iterator[str]:
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        for key in {**one, **two}:
+            yield from _differences(one.get(key), two.get(key), f"{place}.{key}")
+    elif one != two:
+        yield f"{place[1:]} ({one!s:.60}, {two!s:.60})"

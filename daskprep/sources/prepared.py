@@ -1,0 +1,141 @@
+"""Rows that a function of one's own changes before anything else is done with them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pandas as pd
+import pyarrow as pa
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.sources.base import Piece, Source
+from daskprep.sources.frames import DaskSource, PandasSource, column_names, table_from_pandas, table_to_pandas
+from daskprep.sources.opening import as_source
+
+Prepare: TypeAlias = Callable[[pd.DataFrame], pd.DataFrame]
+
+
+def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any] | None = None) -> Source:
+    """Return the source of rows that a function makes of those of a frame or of files, partition by partition.
+
+    Parameters
+    ----------
+    frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
+        Where the rows are.
+    function : callable
+        From a pandas frame to one with a row for each row, in the same order; what a row becomes may not depend on
+        others, as partitions may be cut anywhere. It is called where partitions are read, on threads or the workers of
+        a cluster, and first with a frame that has no rows, to tell the columns that it makes.
+    storage_options : mapping or None
+        Of files: what fsspec needs to open URLs.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"price": [300.0, 200.0], "rooms": [3, 1]})
+    >>> source = prepared(frame, lambda rows: rows.assign(each=rows["price"] / rows["rooms"]))
+    >>> source.columns, source.read(0, ["each"])["each"].to_pylist()
+    (['price', 'rooms', 'each'], [100.0, 200.0])
+    """
+    if not callable(function):
+        raise ConfigError(f"prepare={function!r}: expected a function from a pandas frame to a pandas frame")
+    raw = as_source(frame, storage_options=storage_options)
+    if not raw.is_dask:
+        return PreparedSource(raw, function)
+    made = raw.frame.map_partitions(_of_dask, function, meta=_apply(function, raw.frame._meta))
+    source = DaskSource(made)
+    source.prepared_by = name_of(function)
+    return source
+
+
+class PreparedSource(Source):
+    """The rows of another source, `raw`, as a function changes them."""
+
+    def __init__(self, raw: Source, function: Prepare) -> None:
+        self.raw = raw
+        self.prepared_by = name_of(function)
+        self.npartitions, self.row_counts, self.in_memory = raw.npartitions, raw.row_counts, raw.in_memory
+        self._function = function
+        if isinstance(raw, PandasSource):
+            empty = raw.frame.iloc[:0]
+        else:
+            empty = table_to_pandas(raw.read(0, raw.columns).slice(0, 0) if raw.in_memory else raw.schema.empty_table())
+        made = _apply(function, empty)
+        self.columns = column_names(made.columns, None)
+        self.schema = table_from_pandas(made, self.columns).schema
+
+    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        self.require(columns)
+        if isinstance(self.raw, PandasSource):
+            start = sum(self.raw.row_counts[:partition])
+            frame = self.raw.frame.iloc[start : start + self.raw.row_counts[partition]]
+        else:
+            frame = table_to_pandas(self.raw.read(partition, self.raw.columns))
+        return _made(self._function, frame, partition, columns)
+
+    @property
+    def pieces(self) -> Sequence[Piece]:
+        columns, function = self.raw.columns, self._function
+        pieces = enumerate(self.raw.pieces)
+        return [PreparedPiece(one, columns, function, i, one.rows, one.nbytes) for i, one in pieces]
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return self.raw.folders
+
+
+@dataclass(frozen=True)
+class PreparedPiece(Piece):
+    """A piece whose rows are prepared where it is read."""
+
+    piece: Piece
+    columns: Sequence[str]
+    function: Prepare
+    number: int
+    rows: int | None
+    nbytes: int
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        return _made(self.function, table_to_pandas(self.piece.read(self.columns)), self.number, columns)
+
+
+def name_of(function: Any) -> str:
+    """Return the name that a function was defined by."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"
+
+
+def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
+    return _apply(function, frame, f"partition {(partition_info or {}).get('number')}")
+
+
+def _made(function: Prepare, frame: pd.DataFrame, partition: int, columns: Sequence[str]) -> pa.Table:
+    """Return columns of what a function makes of a partition."""
+    made = _apply(function, frame, f"partition {partition}")
+    if missing := [column for column in columns if column not in made]:
+        raise ColumnError(
+            f'{name_of(function)} made no column "{missing[0]}" of partition {partition}, though it did of a frame of '
+            "no rows: make the same columns of all"
+        )
+    return table_from_pandas(made, columns)
+
+
+def _apply(function: Prepare, frame: pd.DataFrame, where: str = "a frame of no rows") -> pd.DataFrame:
+    name = name_of(function)
+    try:
+        made = function(frame.copy(deep=False))
+    except Exception as error:
+        error.add_note(f"while {name} prepared {where}")
+        raise
+    if not isinstance(made, pd.DataFrame) or len(made) != len(frame):
+        found = f"{len(made):,} rows" if isinstance(made, pd.DataFrame) else f"a {type(made).__name__}"
+        raise ColumnError(
+            f"{name} made {found} of {where}, which has {len(frame):,} rows: return a pandas frame with a row for "
+            'each, in their order; to leave rows out, let a cell be missing, and give its feature "drop_row"'
+        )
+    return made

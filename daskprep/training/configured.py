@@ -1,0 +1,95 @@
+"""Managers as YAML says them: data by name, functions from an allow-list, packing as a mapping."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from daskprep.dataset import Dataset, open_dataset
+from daskprep.errors import ConfigError, MissingPackageError, did_you_mean
+from daskprep.loader import Packing
+from daskprep.preprocessor import Preprocessor
+from daskprep.training.callables import resolve
+
+# What `datasets.load_dataset` is told; code of others is none of it.
+_HUGGING_FACE = ("name", "split", "revision", "data_files", "data_dir")
+_OPTIONS = {"dataset": (), "files": ("preprocessor",), "huggingface": ("preprocessor", *_HUGGING_FACE)}
+
+
+def configured(given: Mapping[str, Any], allowed: Iterable[str], folder: str | os.PathLike[str] | None) -> Any:
+    """Return managers as a DataModule takes them; nothing is opened, and nothing imported that is not allowed."""
+    made: dict[str, Callable[[], Any]] = {}  # managers that say the same data share what is written
+
+    def manager(one: Any) -> Any:
+        if not isinstance(one, Mapping):
+            return one
+        options = dict(one)
+        if isinstance(options.get("data"), Mapping):
+            key = json.dumps(options["data"], sort_keys=True, default=str)
+            options["data"] = made.setdefault(key, _data(options["data"], key, allowed, folder))
+        for name in ("example_processors", "processors", "group_processors"):
+            some = options.get(name, [])
+            several = some if isinstance(some, list | tuple) else [some]
+            options[name] = [_made(name, each, allowed) for each in several]
+        return options | {"collate": _made("collate", options.get("collate"), allowed)}
+
+    return {
+        place: {name: manager(one) for name, one in named.items()} if isinstance(named, Mapping) else named
+        for place, named in given.items()
+    }
+
+
+def _made(option: str, given: Any, allowed: Iterable[str]) -> Any:
+    """Return what a mapping stands for: a Packing, or a function with arguments."""
+    if not isinstance(given, Mapping):
+        return given
+    if list(given) == ["packing"]:
+        packing = given["packing"]
+        if not isinstance(packing, Mapping) or set(packing) != {"block_size", "columns"}:
+            raise ConfigError(f"{option}: packing: {packing!r}: expected block_size and columns")
+        return Packing(**packing)
+    if not isinstance(given.get("function"), str):
+        raise ConfigError(f'{option}: {dict(given)!r}: expected "function" with its arguments, or "packing"')
+    arguments = {name: value for name, value in given.items() if name != "function"}
+    return functools.partial(resolve(option, given["function"], allowed), **arguments)
+
+
+def _data(
+    given: Mapping[str, Any], key: str, allowed: Iterable[str], folder: str | os.PathLike[str] | None
+) -> Callable[[], Any]:
+    """Return the function that finds or writes the dataset that a mapping names."""
+    if "function" in given:
+        return cast("Callable[[], Any]", _made("data", given, allowed))
+    kind = next((name for name in given if name in _OPTIONS), "")
+    known = (kind, *_OPTIONS[kind]) if kind else tuple(_OPTIONS)
+    for name in given:
+        if not kind or name not in known:
+            raise ConfigError(f'data: there is no "{name}" here.{did_you_mean(name, known)} Give {", ".join(known)}')
+    if kind == "dataset":
+        return functools.partial(open_dataset, given[kind])
+    if folder is None or "preprocessor" not in given:
+        raise ConfigError(f'data: {kind} needs a "preprocessor", and the DataModule a folder to write its dataset to')
+    path = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
+    return functools.partial(_written, dict(given), path)
+
+
+def _written(given: Mapping[str, Any], path: Path) -> Dataset:
+    """Write the rows of files or of a dataset of Hugging Face, unless they were written before, and open them."""
+    rows, version = given.get("files"), None
+    if rows is None:
+        try:
+            import datasets  # noqa: PLC0415
+        except ImportError as error:
+            raise MissingPackageError("data of Hugging Face needs a package: pip install datasets") from error
+        asked = {name: given[name] for name in _HUGGING_FACE if name in given}
+        rows = datasets.load_dataset(given["huggingface"], cache_dir=str(path.parent / "huggingface"), **asked)
+        version = getattr(rows, "_fingerprint", None)
+    made = given["preprocessor"]
+    if isinstance(made, str) and made.endswith(".json"):
+        return Preprocessor.load(made).write(rows, path, version=version)
+    return Preprocessor.from_config(made).fit_write(rows, path, version=version)

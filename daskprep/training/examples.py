@@ -1,0 +1,84 @@
+"""Examples that are no rows of a dataset, such as prompts to predict with, and functions of single examples."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from torch.utils.data import default_collate
+
+from daskprep.errors import ConfigError
+from daskprep.loader.standing import check_count
+
+
+class Examples:
+    """Lists of the examples that an iterable, or a dataset of torch, gives: a source of batches in one order."""
+
+    epoch = 0
+
+    def __init__(self, data: Any, batch_size: int, ranks: tuple[int | None, int | None]) -> None:
+        check_count("batch_size", batch_size, 1)
+        self.rank, self.world_size = ranks[0] or 0, ranks[1] or 1
+        if batch_size % self.world_size:
+            raise ConfigError(f"batch_size={batch_size} is for all ranks together: {self.world_size} cannot share it")
+        self._data, self._size = data, batch_size
+
+    def __len__(self) -> int:
+        return math.ceil(len(self._data) / self._size)
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        given, own = self._data, self._size // self.world_size
+        # A dataset of torch may take any number: its length tells where it ends.
+        examples = iter(given) if hasattr(given, "__iter__") else (given[row] for row in range(len(given)))
+        while batch := list(islice(examples, self._size)):
+            if share := batch[self.rank * own : (self.rank + 1) * own]:
+                yield share
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"epoch": self.epoch}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.epoch = state["epoch"]
+
+
+class EachExample:
+    """Puts each example of a batch through functions, and makes what torch makes of them, or a list."""
+
+    def __init__(self, processors: Sequence[Callable[[Any], Any]], *, as_list: bool) -> None:
+        self._processors = processors
+        self._as_list = as_list
+
+    def __call__(self, batch: Any) -> Any:
+        examples = batch if isinstance(batch, list) else [_row(batch, row) for row in range(_rows(batch))]
+        for processor in self._processors:
+            examples = [processor(example) for example in examples]
+        return examples if self._as_list else default_collate(examples)
+
+
+def check_examples(data: object, where: str = "data=") -> None:
+    """Raise ConfigError for what gives no examples, or gives them only once."""
+    if isinstance(data, Iterator):
+        raise ConfigError(f"{where}{data!r} gives its examples once: give a list of them, or what can be iterated over")
+    is_sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # as a dataset of torch
+    if isinstance(data, Mapping | bytes) or not (isinstance(data, Iterable) or is_sized):
+        raise ConfigError(
+            f"{where}{data!r}: expected a split, a dataset or its path, a function that returns one of these, a "
+            "stream, or, to predict, an iterable of examples"
+        )
+
+
+def _row(batch: Any, row: int) -> Any:
+    if isinstance(batch, Mapping):
+        return {name: _row(value, row) for name, value in batch.items()}
+    return tuple(_row(value, row) for value in batch) if isinstance(batch, tuple) else batch[row]
+
+
+def _rows(batch: Any) -> int:
+    while isinstance(batch, Mapping | tuple):
+        batch = next(iter(batch.values() if isinstance(batch, Mapping) else batch))
+    return len(batch)

@@ -1,0 +1,222 @@
+"""Datasets that were made apart, read as one."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import dask
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import ConfigError, CorruptDatasetError
+
+FEATURES = {
+    "price": dp.Number(normalization=None),
+    "city": "category",
+    "tags": "set",
+    "review": dp.Sequence(add_start_stop=True),
+    "sold": "binary",
+}
+ROWS = (403, 90, 151)
+
+
+def frame(rows, first=0):
+    rng = np.random.default_rng(first)
+    return pd.DataFrame(
+        {
+            "price": np.arange(first, first + rows) * 1.0,
+            "city": rng.choice(["Rome", "Oslo", "Bern"], rows),
+            "tags": rng.choice(["a b", "b", "c d e"], rows),
+            "review": [" ".join(rng.choice(list("abc"), length)) for length in rng.integers(0, 9, rows)],
+            "sold": rng.random(rows) < 0.2,
+        }
+    )
+
+
+FRAMES = [frame(rows, sum(ROWS[:place])) for place, rows in enumerate(ROWS)]
+
+
+@pytest.fixture(scope="module")
+def prep():
+    return dp.Preprocessor(FEATURES, split=dp.RandomSplit((0.7, 0.0, 0.3))).fit(pd.concat(FRAMES))
+
+
+@pytest.fixture(scope="module")
+def paths(prep, tmp_path_factory):
+    """Three datasets with blocks of different sizes, the second one without rows for tests."""
+    folder = tmp_path_factory.mktemp("joined")
+    paths = [folder / f"{name}.dp" for name in "abc"]
+    for path, table, size, split in zip(paths, FRAMES, (16, 64, 7), (True, False, True), strict=True):
+        one = dp.Preprocessor.from_dict(prep.to_dict())
+        one.split = prep.split if split else None
+        one.write(table, path, block_rows=size)
+    return paths
+
+
+@pytest.fixture
+def joined(paths):
+    return dp.open_dataset(paths)
+
+
+def whole(paths, split="train", columns=None):
+    """Return the rows of all datasets, one after the other."""
+    found = [dp.open_dataset(path) for path in paths]
+    read = [one[split].read(columns) for one in found if split in one.splits]
+    return {name: np.concatenate([one[name] for one in read]) for name in read[0]}
+
+
+def assert_same(found, expected):
+    assert list(found) == list(expected)
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_rows_come_in_the_order_of_the_datasets(joined, paths, split):
+    expected, rows = whole(paths, split), joined[split]
+    assert list(joined.splits) == ["train", "test"]
+    assert len(rows) == len(expected["price"])
+    assert_same(rows.read(), expected)
+    assert_same(rows.read(start=200, stop=-40), {name: array[200:-40] for name, array in expected.items()})
+    index = np.random.default_rng(0).permutation(len(rows))[:100]
+    assert_same(rows[index], {name: array[index] for name, array in expected.items()})
+    assert rows[-1]["price"] == expected["price"][-1]
+    lazy = rows.to_dask(["tags", "price", "row_id"])
+    assert_same(dict(zip(lazy, dask.compute(*lazy.values()), strict=True)), whole(paths, split, list(lazy)))
+    np.testing.assert_array_equal(rows.table(["price"])["price"], expected["price"])
+    assert [row["price"] for row in rows] == expected["price"].tolist()
+    np.testing.assert_array_equal(rows.to_xarray()["price"].values, expected["price"])
+
+
+def test_what_was_learned_is_that_of_each(joined, paths, prep):
+    one = dp.open_dataset(paths[0])
+    assert joined.learned == one.learned
+    assert joined["train"].num_embeddings("city") == one["train"].num_embeddings("city")
+    assert joined.decode(joined["train"].read("city", stop=3))["city"].isin(["Rome", "Oslo", "Bern"]).all()
+    assert dp.Preprocessor.from_dataset(joined).learned_ == prep.learned_
+    assert_same(pickle.loads(pickle.dumps(joined))["test"].read(), whole(paths, "test"))
+    rows = sum(map(len, joined.splits.values()))
+    assert f"{', '.join(map(str, paths))}: {rows} rows" in repr(joined)
+    assert all(str(path) in joined["train"]._repr_html_() for path in paths)
+    assert joined.plot("price") is not None
+
+
+OPTIONS = [{}, {"shuffle": False}, {"prefetch_size": 0}, {"balance": dp.Oversample("sold", ratio=1.0)}]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_loader_gives_the_rows_of_all(joined, paths, options):
+    expected = whole(paths)
+    order = np.argsort(expected["price"])
+    loader = joined["train"].loader(32, **options)
+    for _ in range(2):
+        batches = list(loader)
+        loader.audit()
+        price = np.concatenate([batch["price"] for batch in batches])
+        assert set(price) == set(expected["price"])
+        assert len(price) == len(order) or "balance" in options
+        places = order[np.searchsorted(expected["price"][order], price)]
+        np.testing.assert_array_equal(np.concatenate([batch["city"] for batch in batches]), expected["city"][places])
+        tags = joined["train"].loader(32, columns=["tags"], expand=False, shuffle=False)
+        np.testing.assert_array_equal(torch.cat([batch["tags"] for batch in tags]), expected["tags"])
+    if "shuffle" in options:
+        np.testing.assert_array_equal(price, expected["price"])
+
+
+def test_ranks_share_all_rows(joined, paths):
+    ranks = [joined["train"].loader(32, rank=rank, world_size=4) for rank in range(4)]
+    price = np.concatenate([batch["price"] for loader in ranks for batch in loader])
+    np.testing.assert_array_equal(np.sort(price), np.sort(whole(paths)["price"]))
+
+
+def test_documents_are_packed_over_the_borders_of_datasets(joined, paths):
+    ids = whole(paths)["review"]
+    loader = joined["train"].loader(4, shuffle=False, pack=dp.Packing(32, "review"))
+    packed = torch.cat([batch["review"].ravel() for batch in loader])
+    np.testing.assert_array_equal(packed[packed != 0], ids[ids != 0])
+    assert len(loader) == len(list(loader))
+
+
+def test_a_state_goes_on_and_knows_all_datasets(joined, paths):
+    loader = joined["train"].loader(32)
+    batches = iter(loader)
+    given = [next(batches)["price"] for _ in range(5)]
+    batches.close()
+    state = json.loads(json.dumps(loader.state_dict()))
+    again = dp.open_dataset(paths)["train"].loader(32)
+    again.load_state_dict(state)
+    given += [batch["price"] for batch in again]
+    np.testing.assert_array_equal(np.sort(np.concatenate(given)), np.sort(whole(paths)["price"]))
+    for others in (paths[:2], paths[::-1]):
+        with pytest.raises(CorruptDatasetError, match="digest"):
+            dp.open_dataset(others)["train"].loader(32).load_state_dict(state)
+
+
+def test_images_are_decoded_and_cached_in_each(tmp_path):
+    images = np.random.default_rng(0).integers(0, 255, (50, 8, 8, 3)).astype(np.uint8)
+    table = pd.DataFrame({"photo": list(images), "price": np.arange(50)})
+    features = {"photo": dp.Image(height=8, width=8, num_channels=3, mode="lazy_cached", pack=True), "price": "number"}
+    prep = dp.Preprocessor(features).fit(table)
+    paths = [tmp_path / "a.dp", tmp_path / "b.dp"]
+    for path, rows, size in zip(paths, (slice(0, 30), slice(30, 50)), (8, 4), strict=True):
+        prep.write(table[rows], path, block_rows=size)
+    joined = dp.open_dataset(paths)
+    for _ in range(2):
+        loader = joined["train"].loader(10, shuffle=False, expand=False)
+        found = torch.cat([batch["photo"] for batch in loader]).numpy()
+        np.testing.assert_array_equal(found, joined["train"].read("photo")["photo"])
+    assert loader.stats()["decoded"] == 0
+    assert all(one["train"].cache("photo").complete for one in joined.datasets)
+    joined.clear_cache()
+    joined.cache_media(progress=False)
+    assert all(one["train"].cache("photo").complete for one in joined.datasets)
+
+
+def test_damage_names_the_dataset(prep, tmp_path):
+    paths = [tmp_path / "a.dp", tmp_path / "b.dp"]
+    for path, table in zip(paths, FRAMES, strict=False):
+        prep.write(table, path)
+    joined = dp.open_dataset(paths)
+    joined.verify()
+    next(paths[1].glob("*/train/table/*.parquet")).write_bytes(b"")
+    assert joined.damaged()[0].file.startswith(str(paths[1]))
+    with pytest.raises(CorruptDatasetError, match=r"b\.dp/.*parquet has 0 bytes"):
+        joined.verify()
+
+
+CHANGES = [
+    ({"city": dp.Category(most_common=1)}, r"features\.city\.params\.most_common \(10000, 1\)"),
+    ({"city": "set"}, r"features\.city\.type \(category, set\)"),
+    ({"more": dp.Number(column="price")}, r"features\.more \(None, "),
+]
+
+
+@pytest.mark.parametrize(("features", "words"), CHANGES)
+def test_the_first_difference_of_preprocessors_is_named(paths, tmp_path, features, words):
+    other = dp.Preprocessor(FEATURES | features).fit_write(FRAMES[0], tmp_path / "other.dp")
+    with pytest.raises(ConfigError, match=f"another Preprocessor made each: they differ in {words}"):
+        dp.open_dataset([paths[0], other.url])
+
+
+def test_other_rows_to_learn_from_are_a_difference(paths, tmp_path):
+    other = dp.Preprocessor(FEATURES).fit_write(FRAMES[0], tmp_path / "other.dp")
+    with pytest.raises(ConfigError, match=r"they differ in features\.price\.learned\."):
+        dp.open_dataset([paths[0], other.url])
+
+
+@pytest.mark.parametrize("ask", ["report", "rejects"])
+def test_what_is_of_one_dataset_says_so(joined, ask):
+    with pytest.raises(ConfigError, match=r"is of one dataset, and these are 3 \(.*: open one alone"):
+        getattr(joined, ask)()
+    with pytest.raises(ConfigError, match="arrays, a group of Zarr, is of one dataset"):
+        _ = joined["train"].arrays
+
+
+def test_a_list_of_one_is_that_dataset(paths):
+    assert dp.open_dataset(paths[:1]).digest == dp.open_dataset(paths[0]).digest
+    with pytest.raises(ConfigError, match="the list of datasets is empty"):
+        dp.open_dataset([])

@@ -1,0 +1,155 @@
+"""Rows that a function prepares before they are learned from, written and streamed."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError
+
+FRAME = pd.DataFrame(
+    {"price": np.arange(300) * 3.0, "rooms": np.arange(300) % 4 + 1, "city": ["Rome", "Oslo", "x"] * 100}
+)
+
+
+def with_each(rows):
+    return rows.assign(each=rows["price"] / rows["rooms"], city=rows["city"].str.upper())
+
+
+EXPECTED = with_each(FRAME)
+FEATURES = {"each": dp.Number(normalization=None), "city": "category"}
+
+
+@pytest.fixture(params=["pandas", "dask", "parquet", "csv", "huggingface"])
+def frame(request, tmp_path):
+    if request.param == "dask":
+        return dd.from_pandas(FRAME, npartitions=4)
+    if request.param == "parquet":
+        FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
+        return dp.read_files(tmp_path / "rows.parquet", partition_bytes=1)
+    if request.param == "csv":
+        FRAME.to_csv(tmp_path / "rows.csv", index=False)
+        return str(tmp_path / "rows.csv")
+    if request.param == "huggingface":
+        return pytest.importorskip("datasets").Dataset.from_pandas(FRAME)
+    return FRAME
+
+
+def of_text(rows):
+    """Cells of CSV are text."""
+    return with_each(rows.assign(price=rows["price"].astype(float), rooms=rows["rooms"].astype(float)))
+
+
+def test_all_see_the_rows_that_were_made(frame, tmp_path):
+    source = dp.prepared(frame, of_text)
+    assert source.columns == ["price", "rooms", "city", "each"]
+    prep = dp.Preprocessor(FEATURES).fit(source)
+    assert prep.to_dict() == dp.Preprocessor(FEATURES).fit(EXPECTED).to_dict()
+    expected = prep.encode(EXPECTED)
+    written = dp.Preprocessor(FEATURES).fit_write(source, tmp_path / "made.dp")["train"].read()
+    streamed = list(prep.stream(frame, 64, prepare=of_text, shuffle=False))
+    for name, array in expected.items():
+        np.testing.assert_array_equal(written[name], array)
+        np.testing.assert_array_equal(torch.cat([batch[name] for batch in streamed]), array)
+
+
+def test_a_state_knows_what_prepared_the_rows(tmp_path):
+    FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
+    prep = dp.Preprocessor(FEATURES).fit(EXPECTED)
+
+    def stream(function):
+        return prep.stream(tmp_path / "rows.parquet", 64, prepare=function)
+
+    batches, one = iter(stream(with_each)), stream(with_each)
+    first = next(iter(one))
+    state = json.loads(json.dumps(one.state_dict()))
+    assert state["prepare"] == f"{__name__}.with_each"
+    again = stream(functools.partial(with_each))
+    again.load_state_dict(state)
+    rest = torch.cat([first["each"], *(batch["each"] for batch in again)])
+    assert torch.equal(rest, torch.cat([batch["each"] for batch in batches]))
+    with pytest.raises(
+        ConfigError, match=r"the state was taken with prepare='.*with_each', and this stream has '.*of_text'"
+    ):
+        stream(of_text).load_state_dict(state)
+    with pytest.raises(ConfigError, match=r"and this stream has None"):
+        prep.stream(EXPECTED, 64).load_state_dict(state)
+
+
+def failing(rows):
+    if 30 in rows["price"].tolist():
+        raise KeyError("nothing")
+    return rows
+
+
+def shorter(rows):
+    return rows[rows["price"] > 0]
+
+
+def without_city(rows):
+    return rows.drop(columns="city") if len(rows) else rows
+
+
+@pytest.mark.parametrize("dask", [False, True])
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (failing, KeyError, "nothing"),
+        (shorter, ColumnError, r"shorter made \d+ rows of partition 0, which has \d+ rows.*drop_row"),
+        (lambda rows: [], ColumnError, "lambda> made a list of a frame of no rows"),
+    ],
+)
+def test_errors_name_the_function_and_the_partition(function, error, words, dask):
+    frame = dd.from_pandas(FRAME, npartitions=2) if dask else FRAME
+    with pytest.raises(error, match=words) as caught:
+        dp.Preprocessor({"price": "number"}).fit(dp.prepared(frame, function))
+    if error is KeyError:
+        assert caught.value.__notes__[0] == f"while {__name__}.failing prepared partition 0"
+
+
+def test_a_column_that_is_not_made_is_named():
+    with pytest.raises(ColumnError, match=r'without_city made no column "city" of partition 0'):
+        dp.Preprocessor({"city": "category"}).fit(dp.prepared(FRAME, without_city))
+    with pytest.raises(ColumnError, match='column "area" is not in the data'):
+        dp.Preprocessor({"area": "number"}).fit(dp.prepared(FRAME, with_each))
+
+
+def test_a_frame_is_left_as_it_was():
+    def change(rows):
+        rows["price"] = 0
+        return rows
+
+    before = FRAME.copy()
+    assert dp.prepared(FRAME, change).read(0, ["price"])["price"].to_pylist() == [0] * 300
+    pd.testing.assert_frame_equal(FRAME, before)
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="memory= cannot be kept"):
+        dp.Preprocessor(FEATURES).fit_write(dp.prepared(FRAME, with_each), tmp_path / "a.dp", memory="4GB")
+    with pytest.raises(ConfigError, match="prepare=3: expected a function"):
+        dp.prepared(FRAME, 3)
+
+
+def twice(inputs):
+    return inputs["each"] * 2
+
+
+def test_predictions_are_made_of_prepared_rows(tmp_path):
+    FRAME.to_parquet(tmp_path / "rows.parquet", row_group_size=50)
+    features = FEATURES | {"price": dp.Number(normalization=None)}
+    prep = dp.Preprocessor(features, targets="price").fit(EXPECTED)
+    expected = prep.predict(EXPECTED, twice, ids="city")
+    for frame in (FRAME, tmp_path / "rows.parquet"):
+        found = prep.predict(dp.prepared(frame, with_each), twice, ids="city")
+        found = found.compute() if hasattr(found, "compute") else found
+        assert list(found) == list(expected)
+        for name in found:
+            assert found[name].tolist() == (EXPECTED["city"] if name == "city" else expected[name]).tolist()

@@ -1,0 +1,200 @@
+"""DataModules in YAML, examples to predict with, and functions of single examples."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+
+STEPS = """
+import daskprep as dp
+
+def scaled(batch, by=2):
+    return batch | {"price": batch["price"] * by}
+
+def doubled(example):
+    return {"price": example["price"] * 2, "twice": [example["price"], example["price"]]}
+
+def found(path):
+    return path
+
+def pairs(batches):
+    for batch in batches:
+        yield batch
+"""
+
+
+@pytest.fixture
+def steps(tmp_path, monkeypatch):
+    (tmp_path / "yaml_steps.py").write_text(STEPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    sys.modules.pop("yaml_steps", None)
+    return "yaml_steps."
+
+
+def test_a_whole_data_module_is_read_from_yaml(path, steps, tmp_path):
+    (tmp_path / "data.yaml").write_text(f"""
+train:
+  lm:
+    data: {path}
+    batch_size: 4
+    seed: 3
+    group_processors:
+      - packing: {{block_size: 16, columns: steps}}
+val:
+  all:
+    data: {{dataset: ["{path}", "{path}"]}}
+    batch_size: 10
+    processors: {{function: yaml_steps.scaled, by: 3}}
+  found:
+    data: {{function: yaml_steps.found, path: "{path}"}}
+    processors: yaml_steps.scaled
+predict:
+  prompts:
+    data: [one, two, three]
+    batch_size: 2
+""")
+    data = dp.DataModule.from_config(tmp_path / "data.yaml", allowed=steps)
+    data.prepare_data()
+    for stage in ("fit", "predict"):
+        data.setup(stage)
+    assert next(iter(data.train_dataloader()))["steps"].shape == (4, 16)
+    every, found = (torch.cat([batch["price"] for batch in loader]) for loader in data.val_dataloader())
+    assert len(every) == 40
+    assert torch.equal(every[:20], found * 1.5)
+    assert list(data.predict_dataloader()[0]) == [["one", "two"], ["three"]]
+
+
+def frame(rows=60):
+    return pd.DataFrame({"price": np.arange(rows) * 1.0, "city": ["Rome", "Oslo", "Bern"] * (rows // 3)})
+
+
+CONFIG = "{input_features: [{name: price, type: number}, {name: city, type: category}], preprocessing: {split: null}}"
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "huggingface", "saved"])
+def test_files_and_datasets_of_hugging_face_are_written_once(tmp_path, kind, monkeypatch):
+    frame().to_csv(tmp_path / "rows.csv", index=False)
+    frame().to_parquet(tmp_path / "rows.parquet")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    source = f"files: {tmp_path}/rows.{'csv' if kind == 'csv' else 'parquet'}"
+    if kind == "huggingface":
+        pytest.importorskip("datasets")
+        source = f"huggingface: parquet, split: train, data_files: {tmp_path}/rows.parquet"
+    prep = CONFIG
+    if kind == "saved":
+        prep = f"{tmp_path}/prep.json"
+        dp.Preprocessor({"price": "number", "city": "category"}).fit(frame()).save(prep)
+    data = f"{{{source}, preprocessor: {prep}}}"
+    text = f"train: {{a: {{data: {data}, batch_size: 20}}}}\nval: {{b: {{data: {data}, split: train}}}}\n"
+    versions = set()
+    for _ in range(2):
+        module = dp.DataModule.from_config(text, folder=tmp_path / "made")
+        module.prepare_data()
+        module.setup("fit")
+        assert sum(len(batch["city"]) for batch in module.train_dataloader()) == 60
+        [loader] = module.val_dataloader()
+        versions.add((loader.source.split.dataset.version, loader.source.split.dataset.url))
+        assert loader.source.split.dataset.url == module.train_dataloader().source.split.dataset.url
+    assert len(versions) == 1
+
+
+REFUSED = [
+    ("{function: os.getcwd}", 'data: "os.getcwd" is not among the names'),
+    ("{function: 3}", 'expected "function" with its arguments'),
+    ("{file: a.csv}", 'there is no "file" here. Did you mean "files"'),
+    ("{files: a.csv, name: x, preprocessor: p.json}", 'there is no "name" here'),
+    ("{files: a.csv, preprocessor: p.json}", "needs a .preprocessor., and the DataModule a folder"),
+    ("{huggingface: squad, trust_remote_code: true}", 'there is no "trust_remote_code" here'),
+    ("!!python/name:os.system", "is no YAML"),
+]
+
+
+@pytest.mark.parametrize(("data", "words"), REFUSED)
+def test_what_a_configuration_may_not_say_is_refused(data, words):
+    with pytest.raises(ConfigError, match=words):
+        dp.DataModule.from_config(f"train: {{a: {{data: {data}}}}}")
+    packing = "{data: a.dp, group_processors: {packing: {size: 3}}}"
+    with pytest.raises(ConfigError, match="packing: {'size': 3}: expected block_size and columns"):
+        dp.DataModule.from_config(f"train: {{a: {packing}}}")
+    with pytest.raises(ConfigError, match="a mapping of managers"):
+        dp.DataModule.from_config("[]")
+
+
+def test_functions_with_arguments_must_be_allowed(path, steps):
+    config = {"train": {"a": {"data": path, "processors": [{"function": "yaml_steps.scaled", "by": 2}]}}}
+    with pytest.raises(ConfigError, match=r'processors: "yaml_steps.scaled" is not among'):
+        dp.DataModule.from_config(config, allowed="other.")
+    assert "yaml_steps" not in sys.modules
+    assert dp.DataModule.from_config(config | {"overfit_batches": 2}, allowed=steps).overfit_batches == 2
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return 10
+
+    def __getitem__(self, row):
+        return {"price": float(row), "name": f"row {row}"}
+
+
+def predicting(dataset, data, **options):
+    module = dp.DataModule({"train": {"a": dataset}, "predict": {"a": dp.Manager(data, 4, **options)}})
+    module.setup("predict")
+    return module.predict_dataloader()[0]
+
+
+def test_any_iterable_is_predicted(dataset):
+    loader = predicting(dataset, Numbers(), example_processors=[lambda one: one | {"price": one["price"] * 2}])
+    assert len(loader) == 3
+    for _ in range(2):
+        batches = list(loader)
+        assert torch.cat([batch["price"] for batch in batches]).tolist() == [2.0 * row for row in range(10)]
+        assert batches[2]["name"] == ["row 8", "row 9"]
+    assert list(predicting(dataset, {"a", "b"}, collate=sorted)) == [["a", "b"]]
+    assert list(predicting(dataset, lambda: [[1], [2, 3]], collate=list)) == [[[1], [2, 3]]]
+    assert list(predicting(dataset, ("a", "b"), processors=len)) == [2]
+
+
+def test_ranks_share_examples(dataset):
+    def of_rank(rank):
+        managers = {"train": {"a": dataset}, "predict": {"a": dp.Manager(list("abcdefghi"), 4)}}
+        module = dp.DataModule(managers, rank=rank, world_size=2)
+        module.setup("predict")
+        return list(module.predict_dataloader()[0])
+
+    assert [of_rank(0), of_rank(1)] == [[["a", "b"], ["e", "f"], ["i"]], [["c", "d"], ["g", "h"]]]
+
+
+def test_examples_of_rows_are_processed_one_by_one(path):
+    def twice(example):
+        assert example["price"].ndim == 0
+        return {"twice": [example["price"], example["price"] * 2]}
+
+    module = dp.DataModule({"train": {"a": dp.Manager(path, 16, example_processors=twice, columns_to_remove="area")}})
+    module.setup("fit")
+    batch = next(iter(module.train_dataloader()))
+    assert torch.equal(batch["twice"][1], batch["twice"][0] * 2)
+    manager = dp.Manager(path, 16, targets="sold", example_processors=lambda pair: (pair[0]["price"], ~pair[1]))
+    module = dp.DataModule({"train": {"a": manager}})
+    module.setup("fit")
+    price, sold = next(iter(module.train_dataloader()))
+    assert price.shape == sold.shape == (16,)
+
+
+def test_examples_that_cannot_be_given_are_refused(dataset):
+    with pytest.raises(ConfigError, match="an iterable is for predict alone"):
+        dp.DataModule({"train": {"a": dp.Manager(["a"])}})
+    with pytest.raises(ConfigError, match="gives its examples once"):
+        dp.Manager(iter("ab"))
+    for option in ("targets", "columns_to_remove", "split"):
+        with pytest.raises(ConfigError, match=f"{option} is for rows of a dataset"):
+            predicting(dataset, ["a"], **{option: "sold"})
+    module = dp.DataModule({"train": {"a": dataset}, "predict": {"a": dp.Manager(["a"], 4)}}, rank=0, world_size=3)
+    with pytest.raises(ConfigError, match="for all ranks together: 3 cannot share it"):
+        module.setup("predict")
