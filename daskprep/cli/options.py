@@ -141,6 +141,22 @@ def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
+def split_options(command: _Command) -> _Command:
+    """Add the options for files of one split each."""
+    for name in ("test", "validation", "train"):
+        text = f"Files for {name}, in place of DATA; may be given again."
+        command = click.option(f"--{name}", multiple=True, metavar="FILE", type=click.Path(), help=text)(command)
+    return command
+
+
+def rows_of(data: Sequence[str], **splits: Sequence[str]) -> Any:
+    """Return the paths that were given: of all rows, or a dict of them by split; None if there are none."""
+    given = {name: one_or_list(paths) for name, paths in splits.items() if paths}
+    if data and given:
+        raise click.UsageError(f"give either DATA or --{next(iter(given))}: what is in DATA has no split of its own")
+    return one_or_list(data) if data else given or None
+
+
 def one_or_list(paths: Sequence[str]) -> str | list[str]:
     """Return one path as it is, so that a folder of files gives what its name says, and several as a list."""
     return paths[0] if len(paths) == 1 else list(paths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -48,7 +48,7 @@ class FilePiece(Piece):
             table = narrow_table(self.read_stored([name for name in columns if name not in folders]))
         for name in columns:
             if name in folders:
-                table = table.append_column(name, _repeated(folders[name], table.num_rows))
+                table = table.append_column(name, repeated(folders[name], table.num_rows))
         return table.select(list(columns))
 
     @abstractmethod
@@ -95,6 +95,10 @@ class Source(ABC):
         The rows are a Dask frame, `frame`.
     schema : pyarrow.Schema
         Of other sources than frames: the type in which each column arrives.
+    files, format
+        The files in which the rows are, and of what format.
+    record : mapping or None
+        What tells the rows from others, JSON-ready and without secrets; None where nothing does.
     """
 
     columns: list[str]
@@ -103,6 +107,9 @@ class Source(ABC):
     in_memory: bool = False
     is_dask: bool = False
     schema: pa.Schema
+    files: Sequence[File] = ()
+    format: str = ""
+    record: Mapping[str, Any] | None = None
 
     @abstractmethod
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
@@ -115,8 +122,8 @@ class Source(ABC):
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders and URLs in which the files of the source lie; none where there are no files."""
-        return ()
+        """Folders and URLs in which the files of the source lie."""
+        return tuple(dict.fromkeys(file.name.rpartition("/")[0] for file in self.files))
 
     @property
     def frame(self) -> Any:
@@ -170,6 +177,7 @@ def rows_alone(rows: int) -> pa.Table:
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
-def _repeated(value: str | None, rows: int) -> pa.Array:
+def repeated(value: str | None, rows: int) -> pa.Array:
+    """Return a column of one text, or of missing cells."""
     codes = pa.nulls(rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(codes, pa.array([] if value is None else [value], pa.string()))
