@@ -88,8 +88,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     -------
     dict
         "features" by name, inputs first; "split"; "balance"; "targets", the names of the output features, if there are
-        any; and "sample", "sample_seed" and "fit_on", if
-        the configuration says them.
+        any; and "sample", "sample_seed" and "fit_on", if the configuration says them.
         Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
 
     Examples
@@ -150,10 +149,8 @@ def write_config(
     if balance is not None:
         preprocessing["balance"] = balance.to_dict()
     if sample is not None:
-        preprocessing |= {
-            "sample_size" if isinstance(sample, int) else "sample_ratio": sample,
-            "sample_seed": sample_seed,
-        }
+        preprocessing["sample_size" if isinstance(sample, int) else "sample_ratio"] = sample
+        preprocessing["sample_seed"] = sample_seed
     if fit_on != "train":
         preprocessing["fit_on"] = fit_on
     inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]

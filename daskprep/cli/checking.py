@@ -80,7 +80,7 @@ def repair(
     with on_workers(scheduler, workers), resumable():
         repaired = dp.repair(
             dataset,
-            rows_of(data, **splits),
+            rows_of(data, splits),
             progress=False if quiet else None,
             storage_options=storage_options,
             trusted=trusted,

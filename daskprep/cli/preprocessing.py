@@ -60,10 +60,7 @@ def preprocess(
     dry_run: bool,
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
-    overwrite: bool,
-    shuffle: bool,
-    seed: int,
-    **splits: Sequence[str],
+    **how: Any,
 ) -> None:
     """Learn from DATA what CONFIG says of its columns, and write a dataset.
 
@@ -83,7 +80,7 @@ def preprocess(
     """
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("say with -o DATASET where to write, or give --skip-save or --dry-run")
-    rows = rows_of(data, **splits)
+    rows = rows_of(data, how)
     if rows is None:
         raise click.UsageError("give DATA, or the files of each split: --train, --validation, --test")
     if sample_ratio is not None and sample_size is not None:
@@ -108,8 +105,7 @@ def preprocess(
             click.echo(describe(prep.features_, prep.learned_, split, prep.balance, prep.targets_).text())
         else:
             with resumable():
-                how: Any = {"overwrite": overwrite, "shuffle": shuffle, "seed": seed, "progress": progress}
-                dataset = prep.fit_write(source, output, storage_options=storage_options, **how)
+                dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
             if not quiet:
                 click.echo(repr(dataset))
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +16,8 @@ from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
 
 _LISTED = 20
+
+Read = Callable[[Sequence[str]], pa.Table]
 
 
 class Piece(ABC):
@@ -76,6 +79,18 @@ class JoinedPiece(Piece):
         return pa.concat_tables(tables) if columns else rows_alone(sum(table.num_rows for table in tables))
 
 
+@dataclass(frozen=True)
+class MadePiece(Piece):
+    """Rows as a function gives them."""
+
+    made: Read
+    rows: int | None
+    nbytes: int
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        return self.made(columns)
+
+
 class Source(ABC):
     """An ordered list of partitions, each of which gives an Arrow table of the columns asked for.
 
@@ -117,8 +132,10 @@ class Source(ABC):
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """Return one small picklable piece for each partition; only sources of files have them."""
-        raise TypeError(f"a {type(self).__name__} has no pieces; only sources of files do")
+        """Return one piece for each partition, small and picklable but for rows in memory."""
+        if self.row_counts is None:
+            raise TypeError(f"a {type(self).__name__} has no pieces")
+        return [MadePiece(functools.partial(self.read, i), rows, 0) for i, rows in enumerate(self.row_counts)]
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -5,59 +5,39 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, MissingColumnError, did_you_mean
-from daskprep.sources.base import Piece, PieceSource, Source, repeated
+from daskprep.sources.base import MadePiece, Piece, PieceSource, Read, Source, repeated
 from daskprep.sources.frames import DaskSource
 from daskprep.storage.layout import SPLITS
 
 SPLIT = "split"
 
-Read = Callable[[Sequence[str]], pa.Table]
 Mask = Callable[[int], np.ndarray]
-
-
-@dataclass(frozen=True)
-class MadePiece(Piece):
-    """Rows as a function gives them."""
-
-    made: Read
-    rows: int | None
-    nbytes: int
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        return self.made(columns)
 
 
 class ComposedSource(PieceSource):
     """Pieces made of those of other sources; all are read in this process if some must be.
 
-    `splits` are the sources by split, where the rows are those of one for each.
+    `splits` are the sources by split, where there is one for each.
     """
 
     def __init__(
-        self, columns: list[str], pieces: Sequence[Piece], sources: Sequence[Source], splits: Sequence[str] = ()
+        self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], record: Any, *, splits: bool
     ) -> None:
         self.columns = columns
         self.npartitions = len(pieces)
         counts = [piece.rows for piece in pieces]
         self.row_counts = None if None in counts else [count or 0 for count in counts]
-        self.in_memory = any(source.in_memory for source in sources)
-        self.files = tuple(file for source in sources for file in source.files)
-        self.splits = dict(zip(splits, sources, strict=False))
-        self._pieces, self._sources = pieces, sources
-
-    @property
-    def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
-        records = [source.record for source in self._sources]
-        if None in records:
-            return None
-        return {"splits": dict(zip(self.splits, records, strict=True))} if self.splits else records[0]
+        self.in_memory = any(source.in_memory for source in sources.values())
+        self.files = tuple(file for source in sources.values() for file in source.files)
+        self.splits = sources if splits else {}
+        self.record = record
+        self._pieces = pieces
 
 
 def splits_of(frame: Any) -> Mapping[str, Any]:
@@ -99,9 +79,11 @@ def by_split(frames: Mapping[str, Any], columns: Iterable[str] | None, opened: C
     pieces = [
         MadePiece(functools.partial(_in_split, name, piece.read), piece.rows, piece.nbytes)
         for name, source in sources.items()
-        for piece in _pieces_of(source)
+        for piece in source.pieces
     ]
-    return ComposedSource([*own, SPLIT], pieces, list(sources.values()), list(sources))
+    records = {name: source.record for name, source in sources.items()}
+    record = None if None in records.values() else {"splits": records}
+    return ComposedSource([*own, SPLIT], pieces, sources, record, splits=True)
 
 
 def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
@@ -111,15 +93,9 @@ def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Sou
         return DaskSource(source.frame.map_partitions(taken, meta=source.frame._meta), source.columns)
     pieces = [
         MadePiece(functools.partial(_some_rows, mask, piece.read), count, piece.nbytes)
-        for piece, mask, count in zip(_pieces_of(source), masks, rows, strict=True)
+        for piece, mask, count in zip(source.pieces, masks, rows, strict=True)
     ]
-    return ComposedSource(source.columns, pieces, [source])
-
-
-def _pieces_of(source: Source) -> Sequence[Piece]:
-    if isinstance(source, PieceSource):
-        return source.pieces
-    return [MadePiece(functools.partial(source.read, i), rows, 0) for i, rows in enumerate(source.row_counts or ())]
+    return ComposedSource(source.columns, pieces, {"": source}, source.record, splits=False)
 
 
 def _in_split(name: str, read: Read, columns: Sequence[str]) -> pa.Table:

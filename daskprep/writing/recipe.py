@@ -94,11 +94,11 @@ class Options:
         }
 
 
-def fingerprint_of(source: Source, options: Options) -> dict[str, Any] | None:
+def fingerprint_of(source: Source, options: Options) -> Mapping[str, Any] | None:
     """Return what tells this source from others, without secrets; None where nothing does."""
     if options.version is not None:
         return {"version": options.version}
-    return None if source.record is None else dict(source.record)
+    return source.record
 
 
 def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, options: Options) -> str:
