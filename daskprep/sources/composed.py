@@ -37,7 +37,12 @@ class ComposedSource(PieceSource):
         self.files = tuple(file for source in sources.values() for file in source.files)
         self.splits = sources if splits else {}
         self.record = record
-        self._pieces = pieces
+        self._pieces, self._first = pieces, next(iter(sources.values()))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of files: the types in which columns arrive from the first."""
+        return self._first.schema.append(pa.field(SPLIT, pa.string()))
 
 
 def splits_of(frame: Any) -> Mapping[str, Any]:

@@ -159,3 +159,9 @@ def test_targets_that_one_split_lacks_are_not_dropped_from_the_others(make, tabl
     assert "sold" not in prep.write(unlabelled, tmp_path / "a")["test"].columns
     with pytest.raises(ColumnError, match='split "test": column "sold"'):
         prep.write({**tables, "test": unlabelled["test"]}, tmp_path / "b")
+
+
+def test_predictions_of_files_of_splits_may_name_the_split(make, files) -> None:
+    prep = dp.Preprocessor({"city": "category", "sold": "binary"}, targets="sold").fit(files)
+    found = prep.predict(files, lambda batch: batch["city"] / 9, ids=["split"]).compute()
+    assert found["split"].value_counts().to_dict() == SIZES
