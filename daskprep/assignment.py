@@ -16,10 +16,12 @@ from daskprep.balance import Balance
 from daskprep.features import Feature
 from daskprep.features.fitting import located
 from daskprep.features.missing import dropped_rows, may_drop_rows
-from daskprep.features.surroundings import Rows, ask, assigning_columns, dropping_missing, survey, told_edges
+from daskprep.features.surroundings import Rows, ask, assigning_columns, dropping_missing, survey, told_edges, untold
 from daskprep.features.table import Parsed, Surroundings, edges_of, kept_rows, naming
 from daskprep.sources import Source
+from daskprep.sources.composed import some_rows
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, Splitter
+from daskprep.split.random import RandomAssignment, sample_rows
 
 Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
 
@@ -113,10 +115,14 @@ class Assignment:
         edges = told_edges(around, [one.edges for one in counted])
         return [dataclasses.replace(a, carries=b.carries) for a, b in zip(told, edges, strict=True)], counted
 
-    def arrays(self, source: Source) -> dict[str, Any]:
-        """Return the arrays "split" (uint8) and "repeats" (int64): NumPy for data in memory, lazy Dask arrays else."""
-        assignment, rows = self.located(source), Rows(source)
-        told = assignment.told(rows)
+    def arrays(self, source: Source, sample: float | None = None, seed: int = 0) -> dict[str, Any]:
+        """Return the arrays "split" (uint8) and "repeats" (int64): NumPy for data in memory, lazy Dask arrays else.
+
+        They have all rows of the source; those outside the sample are left out of all splits.
+        """
+        assignment, rows, chosen = self.located(source), Rows(source), _chosen(source, sample, seed)
+        told = assignment.told(Rows(_sampled(source, chosen)))
+        told = [dataclasses.replace(one, sample=choice) for one, choice in zip(told, chosen, strict=True)]
         asked = rows.asked(assignment._named, assignment.dropping, self.columns)
         return partitions.arrays(source, *asked, told, like=_empty, rows=source.row_counts)
 
@@ -134,6 +140,8 @@ class Assignment:
 
     def _splits(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> np.ndarray:
         keep = kept_rows(self.dropping, parsed.columns)
+        if told.sample is not None:
+            keep = np.logical_and(told.sample.is_train(parsed.rows), True if keep is None else keep)
         if told.rows is not None:
             splits = told.rows.assign(table, keep)
         else:
@@ -164,6 +172,27 @@ class Assignment:
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
         left_out = int(np.count_nonzero(splits == DROPPED))
         return Counted(len(splits), counts, edges_of(around, parsed, self.learned), rejects, left_out)
+
+
+def sampled(source: Source, sample: float | None, seed: int) -> Source:
+    """Return a source of a share of the rows, or of so many; they are counted first where that is not known."""
+    return _sampled(source, _chosen(source, sample, seed))
+
+
+def _chosen(source: Source, sample: float | None, seed: int) -> Sequence[RandomAssignment | None]:
+    if sample is None:
+        return [None] * source.npartitions
+    _, counted = Assignment({}).counted(Rows(source), untold(source.npartitions))
+    return sample_rows([one.rows for one in counted], sample, seed)
+
+
+def _sampled(source: Source, chosen: Sequence[RandomAssignment | None]) -> Source:
+    masks = [one.is_train for one in chosen if one is not None]
+    return some_rows(source, masks, partitions.run("count", _count_chosen, None, chosen)) if masks else source
+
+
+def _count_chosen(shared: None, choice: RandomAssignment) -> int:
+    return int(np.count_nonzero(choice.is_train(len(choice.ranks))))
 
 
 def _empty() -> dict[str, np.ndarray]:

@@ -27,7 +27,8 @@ _LIMIT_VALUES = 1_000_000  # aliases written out
 
 _TOP = ("input_features", "output_features", "defaults", "preprocessing")
 _FEATURE = ("name", "type", "column", "preprocessing")
-_GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", "fit_on")
+_SAMPLE = ("sample_ratio", "sample_size", "sample_seed")
+_GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE, "fit_on")
 
 # Keys that say nothing of preprocessing, at the top and in a feature.
 # fmt: off
@@ -63,8 +64,6 @@ REFUSED_PARAMETERS = {
     "vocab": "ids go by frequency; leave it out",
 }
 REFUSED = {
-    "sample_ratio": "take the sample before, for instance with frame.sample(frac=0.1, random_state=0)",
-    "sample_size": "take the sample before, for instance with frame.sample(frac=0.1, random_state=0)",
     "global_max_sequence_length": "give max_sequence_length to each text feature",
     "force_split": 'it is of Ludwig before 0.6; give "split" a type',
     "split_probabilities": 'it is of Ludwig before 0.6; give "split" a type and probabilities',
@@ -89,7 +88,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     -------
     dict
         "features" by name, inputs first; "split"; "balance"; "targets", the names of the output features, if there are
-        any; and "fit_on", if the configuration says it.
+        any; and "sample", "sample_seed" and "fit_on", if the configuration says them.
         Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
 
     Examples
@@ -122,6 +121,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         "features": inputs | outputs,
         "split": _read_split(preprocessing),
         "balance": _read_balance(preprocessing, outputs),
+        **_read_sample(preprocessing),
     }
     if outputs:
         arguments["targets"] = list(outputs)
@@ -137,6 +137,8 @@ def write_config(
     balance: Balance | None = None,
     fit_on: Literal["train", "all"] = "train",
     targets: Collection[str] = (),
+    sample: float | None = None,
+    sample_seed: int = 42,
 ) -> dict[str, Any]:
     """Return the configuration that `read_config` reads back; targets are its output features.
 
@@ -146,6 +148,9 @@ def write_config(
     preprocessing: dict[str, Any] = {"split": None if split is None else split.to_dict()}
     if balance is not None:
         preprocessing["balance"] = balance.to_dict()
+    if sample is not None:
+        preprocessing["sample_size" if isinstance(sample, int) else "sample_ratio"] = sample
+        preprocessing["sample_seed"] = sample_seed
     if fit_on != "train":
         preprocessing["fit_on"] = fit_on
     inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]
@@ -202,8 +207,7 @@ class _Section:
         """Raise for the first of some keys that is there with a value that would matter."""
         for key, remedy in remedies.items():
             value = self.values.get(key)
-            neutral = value in (None, 1) if key == "sample_ratio" else _is_neutral(value)
-            if not neutral:
+            if not _is_neutral(value):
                 raise self.error(key, f"{value!r} is not supported: {remedy}")
 
 
@@ -459,6 +463,18 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
     except ConfigError as error:
         raise preprocessing.error(key, str(error)) from error
     return balance
+
+
+def _read_sample(preprocessing: _Section) -> dict[str, Any]:
+    ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE)
+    ratio = None if ratio == 1 else ratio  # Ludwig's default
+    if None not in (ratio, size):
+        raise preprocessing.error("sample_size", "contradicts sample_ratio: give one of them")
+    for key, value, kind, most in (("sample_ratio", ratio, float, 1), ("sample_size", size, int, math.inf)):
+        if value is not None and not (type(value) is kind and 0 < value <= most):
+            raise preprocessing.error(key, f"must be above 0, a ratio at most 1 and a size whole, not {value!r}")
+    given = {"sample": size if ratio is None else ratio, "sample_seed": seed}
+    return {key: value for key, value in given.items() if value is not None}
 
 
 def _balanced_column(outputs: Mapping[str, Feature]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.assignment import Assignment
+from daskprep.assignment import Assignment, sampled
 from daskprep.balance import Balance, balance_from_dict
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
@@ -32,7 +33,8 @@ from daskprep.predictions import Predicting
 from daskprep.progress import Progress
 from daskprep.serving.saved import PLAIN_FORMAT, telling
 from daskprep.sources import Source, as_source, prepared
-from daskprep.split import FixedSplit, Splitter, split_from_dict
+from daskprep.sources.composed import SPLIT, splits_of
+from daskprep.split import FixedSplit, RandomSplit, Splitter, split_from_dict
 from daskprep.state import feature_params, read_state, restore, restored_targets, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
@@ -62,6 +64,11 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     balance : Oversample, Undersample or None
         How training rows are repeated or left out when rows are assigned. Statistics are those of the rows as they
         come, before balancing.
+    sample : float, int or None
+        The share of the rows, such as 0.1, or how many of them at most, that are used in place of all to learn from, to
+        write and to stream; `encode` and `transform` take all. None: all rows.
+    sample_seed : int
+        Chooses the rows of the sample.
     fit_on : {"train", "all"}
         Whether features are learned from training rows only.
     scratch : str or None
@@ -97,6 +104,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         targets: str | Iterable[str] | None = None,
         split: Any = None,
         balance: Any = None,
+        sample: float | None = None,
+        sample_seed: int = 42,
         fit_on: Literal["train", "all"] = "train",
         scratch: str | None = None,
     ) -> None:
@@ -104,6 +113,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         self.targets = targets
         self.split = split
         self.balance = balance
+        self.sample = sample
+        self.sample_seed = sample_seed
         self.fit_on = fit_on
         self.scratch = scratch
 
@@ -154,19 +165,21 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
-            Parquet, CSV, TSV, JSON-lines and Feather files are read where they are, partition by partition.
+        frame : pandas or Dask DataFrame, path, glob, URL, list of those, Source, or dict of these by split
+            Parquet, CSV, TSV, JSON-lines and Feather files are read where they are, partition by partition. A dict
+            such as ``{"train": frame, "test": "test.csv"}`` says the split of each row, in place of `split`.
         y : ignored
             For scikit-learn's pipelines.
         progress : bool or None
             Whether to show progress bars; None: on terminals and in notebooks. A search may fit a thousand times, so
             that none are shown unless asked for.
         """
+        goes_by = self._going_by(frame)
         if self.features == _AUTO:
             frame = as_source(frame)
-        features = self._features_for(frame, progress=progress)
-        split = self.split if self.fit_on == "train" else None
-        source = as_source(frame, columns=self._columns(features))
+        features = self._features_for(frame, goes_by.split, progress=progress)
+        split = goes_by.split if self.fit_on == "train" else None
+        source = self._sampled(as_source(frame, columns=goes_by._columns(features)))
         with Progress(progress) as shown:
             learned = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
         self._set_learned(features, learned)
@@ -237,8 +250,10 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         The keys are "split" and "repeats"; NumPy for pandas, lazy Dask arrays for Dask frames and paths.
         """
         features = self.features_ if hasattr(self, "learned_") else self._checked_features()
-        assignment = Assignment(features, self.split, self.balance, getattr(self, "learned_", None))
-        return assignment.arrays(as_source(frame, columns=self._columns(features)))
+        goes_by = self._going_by(frame)
+        assignment = Assignment(features, goes_by.split, self.balance, getattr(self, "learned_", None))
+        source = as_source(frame, columns=goes_by._columns(features))
+        return assignment.arrays(source, self.sample, self.sample_seed)
 
     def fit_write(
         self,
@@ -263,7 +278,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        frame : pandas or Dask DataFrame, path, glob, URL, list of those, Source, or dict of these by split
             As for `fit`.
         path : str or path
             A folder of its own, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``.
@@ -295,7 +310,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             The dataset at `path`.
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
-        features = self._features_for(frame, memory, storage_options, progress=progress)
+        split = self._going_by(frame).split
+        features = self._features_for(frame, split, memory, storage_options, progress=progress)
         return self._write(features, frame, path, options, memory, storage_options)
 
     def write(
@@ -336,7 +352,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        frame : pandas or Dask DataFrame, path, glob, URL, list of those, Source, or dict of these by split
             As for `fit`.
         batch_size : int
             Rows of a batch over all ranks together.
@@ -355,13 +371,14 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
 
         check_is_fitted(self)
+        goes_by = self._going_by(frame)
         if prepare is not None:
             frame = prepared(frame, prepare, storage_options=storage_options)
         features, source = self._new_rows(
-            lambda columns: as_source(frame, columns=columns, storage_options=storage_options),
-            assigning_columns(self.split, self.balance),
+            lambda columns: self._sampled(as_source(frame, columns=columns, storage_options=storage_options)),
+            assigning_columns(goes_by.split, self.balance),
         )
-        return Stream(self._recipe(features, self.learned_), source, batch_size, **options)
+        return Stream(goes_by._recipe(features, self.learned_), source, batch_size, **options)
 
     @property
     def _scratch(self) -> Any:
@@ -378,16 +395,17 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     ) -> Dataset:
         """Learn features from a frame, or take those that were learned, and write it."""
         options.check()
+        goes_by = self._going_by(frame)
 
         def read(columns: Sequence[str]) -> Source:
-            return plan_source(frame, columns, memory, storage_options)
+            return self._sampled(plan_source(frame, columns, memory, storage_options))
 
         if features is None:
-            chosen, source = self._new_rows(read, assigning_columns(self.split, self.balance))
-            recipe = self._recipe(chosen, self.learned_)
+            chosen, source = self._new_rows(read, assigning_columns(goes_by.split, self.balance))
+            recipe = goes_by._recipe(chosen, self.learned_)
         else:
-            source = read(self._columns(features))
-            recipe = self._recipe(features, None)
+            source = read(goes_by._columns(features))
+            recipe = goes_by._recipe(features, None)
         written = write_source(recipe, source, Folder.open(path, storage_options), options)
         dataset = open_dataset(path, storage_options=storage_options, trusted=True)
         if written is not None:
@@ -396,6 +414,25 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             self._set_learned(features, dataset.learned if written is None else written.learned)
             self._warn_of_missing_labels()
         return dataset
+
+    def _going_by(self, frame: Any) -> Preprocessor:
+        """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
+        self._check_others()
+        if not splits_of(frame):
+            return self
+        column = FixedSplit(SPLIT)
+        # A configuration that says nothing of splits has the second.
+        if self.split is not None and self.split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
+            raise ConfigError(
+                f"Preprocessor: the rows come in splits, and {self.split!r} would split them otherwise: leave it out "
+                "(split=None, in a configuration split: null), or give all rows as one source"
+            )
+        other = copy.copy(self)
+        other.split = column
+        return other
+
+    def _sampled(self, source: Source) -> Source:
+        return sampled(source, self.sample, self.sample_seed)
 
     def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:
         own = None if learned is None else {name: learned[name] for name in features}
@@ -430,6 +467,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def _features_for(
         self,
         frame: Any,
+        split: Splitter | None,
         memory: str | int | None = None,
         storage_options: Mapping[str, Any] | None = None,
         *,
@@ -438,12 +476,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """Return the features to learn from a frame: those given, or what its columns look like."""
         if self.features != _AUTO:
             return self._checked_features()
-        self._check_others()
         columns = as_source(frame, storage_options=storage_options).columns
-        leave = {}
-        if isinstance(self.split, FixedSplit):
-            leave[self.split.column] = "says the split of each row"
-        source = plan_source(frame, columns, memory, storage_options)
+        leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
+        source = self._sampled(plan_source(frame, columns, memory, storage_options))
         with Progress(progress) as shown:
             self.inferred_: InferredFeatures = infer_source(source, self._target_names, leave, progress=shown)
         return self._checked(self.inferred_)
@@ -464,6 +499,11 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def _check_others(self) -> None:
         if self.fit_on not in ("train", "all"):
             raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {self.fit_on!r}')
+        most = 1 if isinstance(self.sample, float) else np.inf
+        if self.sample is not None and not (isinstance(self.sample, int | float) and 0 < self.sample <= most):
+            raise ConfigError(f"Preprocessor: sample={self.sample!r}: give a share such as 0.1, or a number of rows")
+        if not isinstance(self.sample_seed, int):
+            raise ConfigError(f"Preprocessor: sample_seed={self.sample_seed!r}: expected a whole number")
         for name, kind in (("split", Splitter), ("balance", Balance)):
             if not isinstance(getattr(self, name), kind | None):
                 raise ConfigError(
@@ -531,6 +571,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             **({"targets": list(targets)} if targets else {}),
             "split": None if self.split is None else self.split.to_dict(),
             "balance": None if self.balance is None else self.balance.to_dict(),
+            **({} if self.sample is None else {"sample": self.sample, "sample_seed": self.sample_seed}),
             "fit_on": self.fit_on,
         }
 
@@ -544,6 +585,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
                 targets=restored_targets(state, features) or None,
                 split=split_from_dict(state["split"]),
                 balance=balance_from_dict(state["balance"]),
+                **{key: state[key] for key in ("sample", "sample_seed") if key in state},
                 fit_on=state["fit_on"],
             )
             if learned:
@@ -567,7 +609,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def to_config(self) -> dict[str, Any]:
         """Return the Ludwig-style configuration that `from_config` reads."""
         features = self._checked_features()
-        return write_config(features, self.split, self.balance, self.fit_on, self._targets_among(features))
+        targets = self._targets_among(features)
+        return write_config(features, self.split, self.balance, self.fit_on, targets, self.sample, self.sample_seed)
 
     def _repr_html_(self) -> str:
         unknown = self.features == _AUTO and not hasattr(self, "features_")

@@ -147,10 +147,12 @@ def schema() -> Json:
                 "targets": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 1},
                 "split": chosen(SPLITS),
                 "balance": chosen(balances),
+                "sample": {"type": "number", "exclusiveMinimum": 0},
+                "sample_seed": {"type": "integer"},
                 "fit_on": {"enum": ["train", "all"]},
                 "features": {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/feature"}},
             },
-            ["targets"],
+            ["targets", "sample", "sample_seed"],
         ),
         "$defs": {
             "feature": feature_schema(),

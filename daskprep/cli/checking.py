@@ -12,8 +12,9 @@ from daskprep.cli.console import resumable
 from daskprep.cli.options import (
     dataset_argument,
     on_workers,
-    one_or_list,
     quiet_option,
+    rows_of,
+    split_options,
     storage_options,
     trusted_option,
     worker_options,
@@ -51,6 +52,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
 @click.command(short_help="Make damaged files again from the source.")
 @dataset_argument
 @click.argument("data", nargs=-1, type=click.Path())
+@split_options
 @trusted_option
 @worker_options
 @storage_options
@@ -64,11 +66,12 @@ def repair(
     storage_options: Mapping[str, Any] | None,
     trusted: bool,
     quiet: bool,
+    **splits: Sequence[str],
 ) -> None:
     """Make the damaged files of a DATASET again, to the very bytes that were written.
 
-    DATA is what the dataset was made of; with --trusted in place of it, those files are read that it names. Files
-    that are not part of the dataset are removed.
+    DATA is what the dataset was made of, or the files of each split are; with --trusted in place of it, those files are
+    read that it names. Files that are not part of the dataset are removed.
 
     \b
     daskprep repair listings.dp --trusted
@@ -77,7 +80,7 @@ def repair(
     with on_workers(scheduler, workers), resumable():
         repaired = dp.repair(
             dataset,
-            one_or_list(data) if data else None,
+            rows_of(data, splits),
             progress=False if quiet else None,
             storage_options=storage_options,
             trusted=trusted,

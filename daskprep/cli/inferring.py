@@ -48,12 +48,12 @@ def infer(
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     """
     with on_workers(scheduler, workers):
-        found = inferred_features(data, storage_options, targets, progress=False if quiet else None)
+        found = inferred_features(one_or_list(data), storage_options, targets, progress=False if quiet else None)
     click.echo(_as_yaml(found, targets), nl=False)
 
 
 def inferred_features(
-    data: Sequence[str],
+    data: Any,
     storage_options: Mapping[str, Any] | None,
     targets: Sequence[str] = (),
     *,
@@ -62,7 +62,7 @@ def inferred_features(
     """Return what was guessed of each column."""
     from daskprep.sources import as_source
 
-    source = as_source(one_or_list(data), storage_options=storage_options)
+    source = as_source(data, storage_options=storage_options)
     return dp.infer_features(source, targets=targets, progress=progress)
 
 

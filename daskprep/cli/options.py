@@ -14,6 +14,7 @@ import click
 from daskprep.errors import ConfigError
 
 _CONNECT_SECONDS = 10
+_SPLITS = ("train", "validation", "test")
 # Dask's own threshold gives the memory of every array back to the system, from which it must be had anew. Encoding took
 # 4.5 s a worker with that, and 2.6 s with these. What the environment says comes before them.
 _WORKER_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
@@ -139,6 +140,22 @@ def _prepare_worker() -> None:
     _hush(logging.CRITICAL)
     # A terminal sends Ctrl-C to workers as well; they are ended by who started them.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def split_options(command: _Command) -> _Command:
+    """Add the options for files of one split each."""
+    for name in reversed(_SPLITS):
+        text = f"Files for {name}, in place of DATA; may be given again."
+        command = click.option(f"--{name}", multiple=True, metavar="FILE", type=click.Path(), help=text)(command)
+    return command
+
+
+def rows_of(data: Sequence[str], options: dict[str, Any]) -> Any:
+    """Return the paths of all rows, or those by split, which are taken out of the options; None if there are none."""
+    given = {name: one_or_list(paths) for name in _SPLITS if (paths := options.pop(name))}
+    if data and given:
+        raise click.UsageError(f"give either DATA or --{next(iter(given))}: what is in DATA has no split of its own")
+    return one_or_list(data) if data else given or None
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:

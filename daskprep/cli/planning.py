@@ -10,14 +10,14 @@ from daskprep.display.words import count, size
 from daskprep.errors import ColumnError
 from daskprep.features import Feature
 from daskprep.preprocessor import Preprocessor
-from daskprep.sources import FileSource, TableSource
+from daskprep.sources import Source, TableSource
 from daskprep.writing.memory import Ceiling
 from daskprep.writing.plan import choose_layout
 
 _SAMPLE_ROWS = 10_000
 
 
-def plan_lines(features: Mapping[str, Feature], source: FileSource, output: str | None) -> list[str]:
+def plan_lines(features: Mapping[str, Feature], source: Source, output: str | None) -> list[str]:
     """Return the plan of a write as lines of text: one partition is read, and its first rows are learned from."""
     sizes = [piece.nbytes for piece in source.pieces]
     number, sample = _first_rows(source)
@@ -30,7 +30,7 @@ def plan_lines(features: Mapping[str, Feature], source: FileSource, output: str 
     # As if all were training rows, as far as a few tell how long they are.
     layout = choose_layout(prep.features_, prep.learned_, {"train": rows}, None, "lz4")
     ceiling, stored = Ceiling.of(1), rows * layout.row_bytes
-    files, blocks = count(len(source.files), f"{source.format} file"), count(layout.blocks("train"), "block")
+    files, blocks = count(len(source.files), f"{source.format} file".strip()), count(layout.blocks("train"), "block")
     partitions = f"{count(source.npartitions, 'partition')} of up to {size(max(sizes))}"
     return [
         f"reads    {files}: {size(sum(sizes))} of rows in memory, in {partitions}",
@@ -45,7 +45,7 @@ def plan_lines(features: Mapping[str, Feature], source: FileSource, output: str 
     ]
 
 
-def _first_rows(source: FileSource) -> tuple[int, pa.Table]:
+def _first_rows(source: Source) -> tuple[int, pa.Table]:
     """Return the first partition that has rows."""
     for number in range(source.npartitions):
         table = source.read(number, source.columns)

@@ -14,10 +14,10 @@ from daskprep.cli.console import resumable
 from daskprep.cli.inferring import inferred_features
 from daskprep.cli.options import (
     bytes_option,
-    data_argument,
     on_workers,
-    one_or_list,
     quiet_option,
+    rows_of,
+    split_options,
     storage_options,
     target_option,
     worker_options,
@@ -30,11 +30,14 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Learn from files and write a dataset.")
 @click.argument("config", type=click.Path())
-@data_argument
+@click.argument("data", nargs=-1, type=click.Path())
+@split_options
 @click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="The folder to write, or the URL of one.")
 @click.option("--overwrite", is_flag=True, help="Write anew although the very dataset is there already.")
 @click.option("--shuffle", is_flag=True, help="Write the rows of each split in a random order.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the random order.")
+@click.option("--sample-ratio", type=float, metavar="SHARE", help="Use only a share of the rows, such as 0.1.")
+@click.option("--sample-size", type=int, metavar="ROWS", help="Use only so many rows.")
 @bytes_option("--memory", help='The most that all processes may hold together, such as "2GB".')
 @target_option
 @worker_options
@@ -47,6 +50,8 @@ def preprocess(
     data: Sequence[str],
     output: str | None,
     *,
+    sample_ratio: float | None,
+    sample_size: int | None,
     memory: int | None,
     targets: Sequence[str],
     scheduler: str | None,
@@ -66,6 +71,7 @@ def preprocess(
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     daskprep preprocess auto 'sales/*.parquet' --target sold -o sales.dp --memory 4GB --workers 4
     daskprep infer a.csv | daskprep preprocess - a.csv -o a.dp
+    daskprep preprocess listings.yaml --train a.csv --validation b.csv --test c.parquet -o listings.dp
     daskprep preprocess listings.yaml listings.csv -o listings.dp --dry-run
     daskprep preprocess c.yaml s3://b/a.csv -o s3://b/a.dp --storage-option anon=true
 
@@ -74,6 +80,11 @@ def preprocess(
     """
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("say with -o DATASET where to write, or give --skip-save or --dry-run")
+    rows = rows_of(data, how)
+    if rows is None:
+        raise click.UsageError("give DATA, or the files of each split: --train, --validation, --test")
+    if sample_ratio is not None and sample_size is not None:
+        raise click.UsageError("give either --sample-ratio or --sample-size")
     from daskprep.description import describe
     from daskprep.features.surroundings import assigning_columns
     from daskprep.features.table import source_columns
@@ -81,14 +92,17 @@ def preprocess(
 
     with on_workers(scheduler, workers):
         progress = False if quiet else None
-        prep = _preprocessor(config, data, targets, storage_options, progress)
-        columns = source_columns(_features(prep), assigning_columns(prep.split, prep.balance))
-        source = plan_source(one_or_list(data), columns, memory, storage_options)
+        prep = _preprocessor(config, rows, targets, storage_options, progress)
+        if sample_ratio is not None or sample_size is not None:
+            prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
+        split = dp.FixedSplit() if isinstance(rows, dict) else prep.split
+        columns = source_columns(_features(prep), assigning_columns(split, prep.balance))
+        source = plan_source(rows, columns, memory, storage_options)
         if dry_run:
-            _print_plan(prep, source, output)
+            _print_plan(prep, source, split, output)
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
-            click.echo(describe(prep.features_, prep.learned_, prep.split, prep.balance, prep.targets_).text())
+            click.echo(describe(prep.features_, prep.learned_, split, prep.balance, prep.targets_).text())
         else:
             with resumable():
                 dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
@@ -98,7 +112,7 @@ def preprocess(
 
 def _preprocessor(
     config: str,
-    data: Sequence[str],
+    data: Any,
     targets: Sequence[str],
     storage_options: Mapping[str, Any] | None,
     progress: bool | None,
@@ -119,11 +133,10 @@ def _features(prep: dp.Preprocessor) -> Mapping[str, Feature]:
     return prep.features
 
 
-def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> None:
+def _print_plan(prep: dp.Preprocessor, source: Source, split: Any, output: str | None) -> None:
+    from daskprep.assignment import sampled
     from daskprep.cli.planning import plan_lines
     from daskprep.description import describe
-    from daskprep.sources import FileSource
 
-    assert isinstance(source, FileSource)
-    click.echo("\n".join([*plan_lines(_features(prep), source, output), ""]))
-    click.echo(describe(_features(prep), {}, prep.split, prep.balance, list(prep.targets or ())).text())
+    click.echo("\n".join([*plan_lines(_features(prep), sampled(source, prep.sample, prep.sample_seed), output), ""]))
+    click.echo(describe(_features(prep), {}, split, prep.balance, list(prep.targets or ())).text())

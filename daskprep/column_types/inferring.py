@@ -18,6 +18,7 @@ from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.errors import ColumnError
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
+from daskprep.sources.composed import SPLIT, splits_of
 from daskprep.summaries.column_facts import ColumnFacts
 
 _SHOWN = 5
@@ -56,7 +57,8 @@ def infer_features(
     """
     wanted = [targets] if isinstance(targets, str) else list(targets or ())
     with Progress(progress) as shown:
-        return infer_source(as_source(frame), wanted, progress=shown)
+        leave = {SPLIT: "says the split of each row"} if splits_of(frame) else None
+        return infer_source(as_source(frame), wanted, leave, progress=shown)
 
 
 def infer_source(

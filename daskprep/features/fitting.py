@@ -130,7 +130,9 @@ def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
 def _learn(folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[FrameSummary]) -> Learned:
     column = functools.reduce(operator.add, [summary.columns[name] for summary in summaries]).bounded(folder)
     if not column.rows:
-        raise ColumnError(f'column "{name}": there is no row to learn from (0 training rows)')
+        raise ColumnError(
+            f'column "{name}": there is no row to learn from (0 training rows): give some, or fit_on="all"'
+        )
     with naming(name):
         learned: Learned = features[name].learn_column(column)
     return learned

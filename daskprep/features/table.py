@@ -22,6 +22,7 @@ from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
 if TYPE_CHECKING:
     from daskprep.balance import PartitionRepeats
     from daskprep.split import PartitionAssignment, Splitter
+    from daskprep.split.random import RandomAssignment
 
 _PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where global row numbers are not known
 
@@ -40,12 +41,15 @@ class Surroundings:
         What chooses the split of its rows; None: all are for training.
     repeats : PartitionRepeats or None
         What says how often its training rows are written; None: once.
+    sample : RandomAssignment or None
+        What says which of its rows are used, as if these alone were for training; None: all.
     """
 
     number: int = 0
     carries: Mapping[str, Any] = field(default_factory=dict)
     rows: PartitionAssignment | None = None
     repeats: PartitionRepeats | None = None
+    sample: RandomAssignment | None = None
 
 
 @dataclass(frozen=True)

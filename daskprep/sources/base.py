@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -15,6 +16,8 @@ from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
 
 _LISTED = 20
+
+Read = Callable[[Sequence[str]], pa.Table]
 
 
 class Piece(ABC):
@@ -48,7 +51,7 @@ class FilePiece(Piece):
             table = narrow_table(self.read_stored([name for name in columns if name not in folders]))
         for name in columns:
             if name in folders:
-                table = table.append_column(name, _repeated(folders[name], table.num_rows))
+                table = table.append_column(name, repeated(folders[name], table.num_rows))
         return table.select(list(columns))
 
     @abstractmethod
@@ -76,6 +79,18 @@ class JoinedPiece(Piece):
         return pa.concat_tables(tables) if columns else rows_alone(sum(table.num_rows for table in tables))
 
 
+@dataclass(frozen=True)
+class MadePiece(Piece):
+    """Rows as a function gives them."""
+
+    made: Read
+    rows: int | None
+    nbytes: int
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        return self.made(columns)
+
+
 class Source(ABC):
     """An ordered list of partitions, each of which gives an Arrow table of the columns asked for.
 
@@ -97,6 +112,10 @@ class Source(ABC):
         The rows are a Dask frame, `frame`.
     schema : pyarrow.Schema
         Of other sources than frames: the type in which each column arrives.
+    files, format
+        The files in which the rows are, and of what format.
+    record : mapping or None
+        What tells the rows from others, JSON-ready and without secrets; None where nothing does.
     """
 
     columns: list[str]
@@ -106,6 +125,9 @@ class Source(ABC):
     is_dask: bool = False
     prepared_by: str | None = None
     schema: pa.Schema
+    files: Sequence[File] = ()
+    format: str = ""
+    record: Mapping[str, Any] | None = None
 
     @abstractmethod
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
@@ -113,13 +135,15 @@ class Source(ABC):
 
     @property
     def pieces(self) -> Sequence[Piece]:
-        """Return one small picklable piece for each partition; only sources of files have them."""
-        raise TypeError(f"a {type(self).__name__} has no pieces; only sources of files do")
+        """Return one piece for each partition, small and picklable but for rows in memory."""
+        if self.row_counts is None:
+            raise TypeError(f"a {type(self).__name__} has no pieces")
+        return [MadePiece(functools.partial(self.read, i), rows, 0) for i, rows in enumerate(self.row_counts)]
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """Folders and URLs in which the files of the source lie; none where there are no files."""
-        return ()
+        """Folders and URLs in which the files of the source lie."""
+        return tuple(dict.fromkeys(file.name.rpartition("/")[0] for file in self.files))
 
     @property
     def frame(self) -> Any:
@@ -173,6 +197,7 @@ def rows_alone(rows: int) -> pa.Table:
     return pa.table({"": pa.nulls(rows)}).select([])
 
 
-def _repeated(value: str | None, rows: int) -> pa.Array:
+def repeated(value: str | None, rows: int) -> pa.Array:
+    """Return a column of one text, or of missing cells."""
     codes = pa.nulls(rows, pa.int32()) if value is None else pa.repeat(pa.scalar(0, pa.int32()), rows)
     return pa.DictionaryArray.from_arrays(codes, pa.array([] if value is None else [value], pa.string()))

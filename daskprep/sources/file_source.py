@@ -73,8 +73,11 @@ class FileSource(PieceSource):
         super().require(columns)
 
     @property
-    def folders(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(file.name.rpartition("/")[0] for file in self.files))
+    def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        if not all(file.stamp for file in self.files):
+            return None  # a file system that does not tell when a file was changed
+        files = [list(file) for file in self.fingerprint()]
+        return {"files": files, "format": self.format, "settings": self.settings}
 
     def fingerprint(self) -> list[tuple[str, int | None, str]]:
         """Return path, size and time of change (or version mark) of every file; no credentials are in it."""

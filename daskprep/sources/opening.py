@@ -10,13 +10,14 @@ import pandas as pd
 
 from daskprep.errors import ConfigError
 from daskprep.sources.base import Source
+from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.file_source import PARTITION_BYTES, read_files
 from daskprep.sources.frames import DaskSource, PandasSource, is_dask_frame
 from daskprep.sources.huggingface import HuggingFaceSource, is_dataset
 
 _ACCEPTED = (
     "a pandas or Dask DataFrame, a Hugging Face Dataset, a Source, or paths, globs, folders or URLs of Parquet, CSV, "
-    "TSV, JSON lines, Feather or Arrow IPC files, one or a list of them"
+    "TSV, JSON lines, Feather or Arrow IPC files, one or a list of them, or a dict of these by split"
 )
 
 
@@ -31,8 +32,8 @@ def as_source(
 
     Parameters
     ----------
-    frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
-        Where the rows are. `read_files` has more options for files.
+    frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path, list of paths, or dict of these by split
+        Where the rows are. `read_files` has more options for files. Of a dict, "split" is a column too.
     columns : iterable of str, optional
         The columns that will be read. The others may then be anything, and do not count towards
         `partition_bytes`.
@@ -52,6 +53,9 @@ def as_source(
     {'price': [1.5, None]}
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
+    if (frames := splits_of(frame)) and not isinstance(frame, Source):
+        how: Any = {"partition_bytes": partition_bytes, "storage_options": storage_options}
+        return by_split(frames, wanted, lambda one, own: as_source(one, columns=own, **how))
     if isinstance(frame, Source):
         if wanted is not None:
             frame.require(wanted)

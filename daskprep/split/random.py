@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 from typing import Literal
 
@@ -72,10 +73,31 @@ class RandomAssignment:
     key: int
 
     def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        if len(self.ranks) != (table.num_rows if keep is None else np.count_nonzero(keep)):
+        rows = table.num_rows if keep is None else int(np.count_nonzero(keep))
+        return spread(table, keep, cut(self._places(rows), *self.ends))
+
+    def is_train(self, rows: int) -> Mask:
+        """Tell of each of so many rows, all that there are, whether it is for training."""
+        return self._places(rows) < self.ends[TRAIN]
+
+    def _places(self, rows: int) -> Integers:
+        if len(self.ranks) != rows:
             raise data_changed("The number of rows")
-        ranks = np.arange(self.ranks.start, self.ranks.stop)
-        return spread(table, keep, cut(permute(ranks, self.total, self.key), *self.ends))
+        return permute(np.arange(self.ranks.start, self.ranks.stop), self.total, self.key)
+
+
+def sample_rows(rows: Sequence[int], sample: float, seed: int) -> list[RandomAssignment]:
+    """Return which rows of each partition, of so many in each, are in a sample: those that are for training.
+
+    A larger sample of the same rows has all those of a smaller one.
+    """
+    first = np.cumsum([0, *rows]).tolist()
+    # 0.35 means 35 / 100, not the binary fraction next to it.
+    size = sample if isinstance(sample, int) else round(first[-1] * Fraction(str(float(sample))))
+    if first[-1] and not size:
+        raise ColumnError(f"sample={sample} of {first[-1]} rows is none: give a larger share, or a number of rows")
+    key = make_key(seed, "sample")
+    return [RandomAssignment(range(*span), first[-1], (size, size), key) for span in pairwise(first)]
 
 
 class StratifiedSplit(Splitter):

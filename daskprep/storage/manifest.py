@@ -205,6 +205,8 @@ def _check_origin(source: Any, settings: Any) -> None:
     """Raise ValueError or TypeError for what tells of no files, and of no way that they were written."""
     if not isinstance(source, dict | None) or not isinstance(settings, dict):
         raise TypeError("the source or the settings are no mapping")
+    for one in (source or {}).get("splits", {}).values():
+        _check_origin(one, settings)
     if source is not None and "files" in source:
         if not isinstance(source.get("format", ""), str) or not isinstance(source.get("settings", {}), dict):
             raise TypeError("the source has no format and settings")

@@ -29,7 +29,7 @@ from daskprep.features.surroundings import (
 from daskprep.features.table import PartitionCensus, Surroundings, take_census
 from daskprep.inline import InlineExecutor
 from daskprep.progress import Progress
-from daskprep.sources import FileSource, Source
+from daskprep.sources import Source
 from daskprep.state import state_files
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
@@ -117,7 +117,7 @@ class WriteJob:
             plan, _ = WritePlan.from_bytes(read_checked(self.scratch, CHECKPOINT))
             # Once as scratch, parsed or encoded, and once as parts, which compression makes smaller.
             nbytes = 2 * sum(plan.layout.rows.values()) * plan.layout.row_bytes
-        elif isinstance(self.source, FileSource):
+        elif self.source.files:
             nbytes = 3 * sum(piece.nbytes for piece in self.source.pieces)
         else:
             return "How much room the write takes is not known yet."
@@ -249,7 +249,7 @@ class WriteJob:
 
     @functools.cached_property
     def _cutting(self) -> str:
-        sizes = [piece.nbytes for piece in self.source.pieces] if isinstance(self.source, FileSource) else None
+        sizes = [piece.nbytes for piece in self.source.pieces] if self.source.files else None
         return digest_of({"rows": self.source.row_counts, "partitions": self.source.npartitions, "bytes": sizes})
 
     def _scanned(self, rows: Sequence[int]) -> ScannedRows:

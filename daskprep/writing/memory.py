@@ -11,6 +11,7 @@ from daskprep import partitions
 from daskprep.display.words import size
 from daskprep.errors import ConfigError
 from daskprep.sources import FileSource, PandasSource, Source, as_source
+from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.file_source import PARTITION_BYTES
 
 # Resident memory of a process that has imported what a write needs and done nothing yet, measured.
@@ -69,6 +70,8 @@ def plan_source(
     """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough."""
     if memory is None:
         return as_source(frame, columns=columns, storage_options=storage_options)
+    if frames := splits_of(frame):
+        return by_split(frames, columns, lambda one, own: plan_source(one, own, memory, storage_options))
     ceiling = Ceiling.of(memory)
     allowed = ceiling.partition_bytes
     if allowed < LEAST_PARTITION_BYTES:

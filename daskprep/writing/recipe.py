@@ -16,7 +16,7 @@ from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
 from daskprep.features.surroundings import assigning_columns
 from daskprep.progress import Progress
-from daskprep.sources import FileSource, Source
+from daskprep.sources import Source
 from daskprep.split import Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import Compression
@@ -94,16 +94,11 @@ class Options:
         }
 
 
-def fingerprint_of(source: Source, options: Options) -> dict[str, Any] | None:
+def fingerprint_of(source: Source, options: Options) -> Mapping[str, Any] | None:
     """Return what tells this source from others, without secrets; None where nothing does."""
     if options.version is not None:
         return {"version": options.version}
-    if not isinstance(source, FileSource):
-        return None
-    files = [list(file) for file in source.fingerprint()]
-    if not all(stamp for *_, stamp in files):
-        return None  # a file system that does not tell when a file was changed
-    return {"files": files, "format": source.format, "settings": source.settings}
+    return source.record
 
 
 def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, options: Options) -> str:

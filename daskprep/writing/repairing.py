@@ -6,12 +6,14 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from daskprep.assignment import sampled
 from daskprep.balance import balance_from_dict
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features.table import source_columns
 from daskprep.serving.saved import telling
 from daskprep.sources import Source, as_source, read_files
+from daskprep.sources.composed import by_split
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
 from daskprep.storage.manifest import Manifest
@@ -39,7 +41,7 @@ def repair(
     ----------
     path : str or path
         The folder of the dataset.
-    frame : DataFrame, path or None
+    frame : DataFrame, path, dict of these by split, or None
         The rows that the dataset was made of; None for the files that it says it was made of, if they are unchanged,
         which takes `trusted`.
     progress : bool or None
@@ -89,7 +91,9 @@ def repair(
                 lambda learned: state,
             )
         columns = source_columns(recipe.features, recipe.assigning)
-        source = _source(frame, columns, committed, storage_options)
+        source = sampled(
+            _source(frame, columns, committed, storage_options), state.get("sample"), state.get("sample_seed", 0)
+        )
         seed = committed.settings.get("shuffle_seed")
         options = Options(
             shuffle=seed is not None,
@@ -111,7 +115,13 @@ def repair(
 def _source(frame: Any, columns: list[str], committed: Manifest, storage_options: Mapping[str, Any] | None) -> Source:
     if frame is not None:
         return as_source(frame, columns=columns, storage_options=storage_options)
-    recorded = committed.source or {}
+    return _recorded(committed.source or {}, columns, storage_options)
+
+
+def _recorded(recorded: Mapping[str, Any], columns: list[str], storage_options: Mapping[str, Any] | None) -> Source:
+    """Return the files that a dataset says it was made of."""
+    if "splits" in recorded:
+        return by_split(recorded["splits"], columns, lambda one, own: _recorded(one, own, storage_options))
     if not {"files", "format", "settings"} <= recorded.keys():
         raise ConfigError("the dataset does not say which files it was made of: give the frame to repair it from")
     for name, *_ in recorded["files"]:

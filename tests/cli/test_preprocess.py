@@ -248,3 +248,53 @@ def test_workers_keep_memory_unless_the_environment_says_otherwise(given, found,
         (environment,) = get_client().run(lambda: dict(os.environ)).values()
     assert environment["MALLOC_TRIM_THRESHOLD_"] == found
     assert environment["MALLOC_MMAP_THRESHOLD_"] == str(1 << 25)
+
+
+# -- separate splits, and samples
+
+
+@pytest.fixture
+def apart(files, tmp_path):
+    rows = pd.read_csv(files / "rows.csv")
+    rows[:200].to_csv(tmp_path / "train.csv", index=False)
+    rows[200:].to_parquet(tmp_path / "test.parquet")
+    return ["--train", tmp_path / "train.csv", "--test", tmp_path / "test.parquet"]
+
+
+def test_files_of_each_split_are_written_and_repaired(call, files, apart, tmp_path):
+    ended = call("preprocess", files / "rows.yaml", *apart, "-o", tmp_path / "a.dp", "-q")
+    assert ended.status == 0, ended.error
+    dataset = dp.open_dataset(tmp_path / "a.dp")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 200, "test": 100}
+    next((tmp_path / "a.dp").rglob("test/table/part-00000.parquet")).write_bytes(b"")
+    assert call("repair", tmp_path / "a.dp", *apart).status == 0
+    assert dataset.damaged() == []
+
+
+def test_auto_takes_files_of_each_split_and_a_sample(call, apart, tmp_path):
+    options = ["--target", "sold", "--sample-ratio", 0.5, "-o", tmp_path / "a.dp", "-q"]
+    assert call("preprocess", "auto", *apart, *options).status == 0
+    dataset = dp.open_dataset(tmp_path / "a.dp")
+    assert sum(map(len, dataset.splits.values())) == 150
+    assert "split" not in dataset.features
+
+
+def test_a_dry_run_counts_the_sample(call, files, apart):
+    ended = call("preprocess", files / "rows.yaml", *apart, "--dry-run", "--sample-size", 120)
+    assert ended.status == 0, ended.error
+    assert re.search("rows     120;", ended.out)
+    assert "split: FixedSplit(column='split')" in ended.out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["rows.csv", "--test", "rows.csv"], "give either DATA or --test"),
+        ([], "give DATA, or the files of each split"),
+        (["rows.csv", "--sample-size", "5", "--sample-ratio", "0.5"], "give either --sample-ratio or --sample-size"),
+    ],
+)
+def test_rows_that_are_given_twice_or_never_are_a_misuse(call, files, more, message):
+    ended = call("preprocess", files / "rows.yaml", *more, "--skip-save")
+    assert ended.status == 2
+    ended.check_line(message)

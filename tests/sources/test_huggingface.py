@@ -193,10 +193,10 @@ def test_column_that_a_feature_cannot_read_is_named() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda one: datasets.DatasetDict(train=one), r'DatasetDict is no table of rows: .*dataset\["train"\]'),
+        (lambda one: datasets.DatasetDict(dev=one), r'DatasetDict is no table of rows: .*dataset\["train"\]'),
         (lambda one: one.to_iterable_dataset(), "IterableDataset is no table of rows: .*without streaming=True"),
         (
-            lambda one: datasets.IterableDatasetDict(train=one.to_iterable_dataset()),
+            lambda one: datasets.IterableDatasetDict(dev=one.to_iterable_dataset()),
             "IterableDatasetDict is no table of rows: .*one of its splits",
         ),
     ],
@@ -204,6 +204,13 @@ def test_column_that_a_feature_cannot_read_is_named() -> None:
 def test_several_datasets_and_streams_are_refused(make: Any, message: str) -> None:
     with pytest.raises(ColumnError, match=message):
         as_source(make(in_memory()))
+
+
+def test_a_dict_of_datasets_by_split_is_one_source() -> None:
+    whole = in_memory()
+    source = as_source(datasets.DatasetDict(test=whole.select(range(3)), train=whole), columns=["city"])
+    assert source.row_counts == [400, 3]
+    assert source.read(1, ["split", "city"])["split"].to_pylist() == ["test"] * 3
 
 
 def test_repr_says_how_much_there_is() -> None:

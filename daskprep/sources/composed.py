@@ -1,0 +1,117 @@
+"""Sources made of others: of one for each split, and of some rows of one."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ColumnError, ConfigError, DaskprepError, MissingColumnError, did_you_mean
+from daskprep.sources.base import MadePiece, Piece, PieceSource, Read, Source, repeated
+from daskprep.sources.frames import DaskSource
+from daskprep.storage.layout import SPLITS
+
+SPLIT = "split"
+
+Mask = Callable[[int], np.ndarray]
+
+
+class ComposedSource(PieceSource):
+    """Pieces made of those of other sources; all are read in this process if some must be.
+
+    `splits` are the sources by split, where there is one for each.
+    """
+
+    def __init__(
+        self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], record: Any, *, splits: bool
+    ) -> None:
+        self.columns = columns
+        self.npartitions = len(pieces)
+        counts = [piece.rows for piece in pieces]
+        self.row_counts = None if None in counts else [count or 0 for count in counts]
+        self.in_memory = any(source.in_memory for source in sources.values())
+        self.files = tuple(file for source in sources.values() for file in source.files)
+        self.splits = sources if splits else {}
+        self.record = record
+        self._pieces, self._first = pieces, next(iter(sources.values()))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of files: the types in which columns arrive from the first."""
+        return self._first.schema.append(pa.field(SPLIT, pa.string()))
+
+
+def splits_of(frame: Any) -> Mapping[str, Any]:
+    """Return the rows of each split where they are given by split, else nothing."""
+    if isinstance(frame, ComposedSource):
+        return frame.splits
+    return frame if isinstance(frame, Mapping) and any(name in frame for name in SPLITS) else {}
+
+
+def by_split(frames: Mapping[str, Any], columns: Iterable[str] | None, opened: Callable[..., Source]) -> Source:
+    """Return the rows of all splits, train first, with a column `SPLIT`; ``opened(frame, columns)`` is one of them.
+
+    ColumnError for a column that only some have; without `columns` those of the first are meant.
+    """
+    for name in frames:
+        if name not in SPLITS:
+            raise ConfigError(
+                f"there is no split {name!r}.{did_you_mean(name, SPLITS)} Splits are: {', '.join(SPLITS)}"
+            )
+    wanted = None if columns is None else [name for name in columns if name != SPLIT]
+    sources: dict[str, Source] = {}
+    failed: list[tuple[str, DaskprepError]] = []
+    for name in (name for name in SPLITS if name in frames):
+        try:
+            sources[name] = opened(frames[name], wanted)
+        except DaskprepError as error:
+            failed.append((name, error))
+    for name, reason in failed:
+        # What all lack may be targets, which new rows need not have.
+        kind = ColumnError if sources and isinstance(reason, MissingColumnError) else type(reason)
+        raise kind(f'split "{name}": {reason}') from reason
+    own = [name for name in next(iter(sources.values())).columns if name != SPLIT] if wanted is None else wanted
+    dask = {name: source.frame for name, source in sources.items() if source.is_dask}
+    if len(dask) == len(sources):
+        named = [frame[own].assign(**{SPLIT: name}) for name, frame in dask.items()]
+        return DaskSource(sys.modules["dask.dataframe"].concat(named), [*own, SPLIT])
+    for name in dask:
+        raise ConfigError(f'split "{name}" is a Dask frame, and others are not: give all as Dask frames, or as files')
+    pieces = [
+        MadePiece(functools.partial(_in_split, name, piece.read), piece.rows, piece.nbytes)
+        for name, source in sources.items()
+        for piece in source.pieces
+    ]
+    records = {name: source.record for name, source in sources.items()}
+    record = None if None in records.values() else {"splits": records}
+    return ComposedSource([*own, SPLIT], pieces, sources, record, splits=True)
+
+
+def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
+    """Return a source of some rows of another, in their order: so many of each partition."""
+    if source.is_dask:
+        taken = functools.partial(_some_of_frame, masks)
+        return DaskSource(source.frame.map_partitions(taken, meta=source.frame._meta), source.columns)
+    pieces = [
+        MadePiece(functools.partial(_some_rows, mask, piece.read), count, piece.nbytes)
+        for piece, mask, count in zip(source.pieces, masks, rows, strict=True)
+    ]
+    return ComposedSource(source.columns, pieces, {"": source}, source.record, splits=False)
+
+
+def _in_split(name: str, read: Read, columns: Sequence[str]) -> pa.Table:
+    table = read([column for column in columns if column != SPLIT])
+    return table.append_column(SPLIT, repeated(name, table.num_rows)).select(list(columns))
+
+
+def _some_rows(mask: Mask, read: Read, columns: Sequence[str]) -> pa.Table:
+    table = read(columns)
+    return table.filter(pa.array(mask(table.num_rows)))
+
+
+def _some_of_frame(masks: Sequence[Mask], frame: Any, partition_info: Any = None) -> Any:
+    return frame if partition_info is None else frame[masks[partition_info["number"]](len(frame))]

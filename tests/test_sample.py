@@ -1,0 +1,163 @@
+"""A sample is used in place of all rows: exact, seeded, the same for any partitioning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.split.random import sample_rows
+
+ROWS = 230
+FEATURES = {"city": "category", "price": dp.Number(normalization="zscore", missing_value_strategy="drop_row")}
+
+
+@pytest.fixture
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    price = pd.Series(rng.normal(size=ROWS)).mask(rng.random(ROWS) < 0.1)
+    return pd.DataFrame({"city": rng.choice(["Rome", "Oslo", "Bern"], ROWS), "price": price})
+
+
+def taken(rows: int, sample: float, seed: int = 42) -> np.ndarray:
+    return np.flatnonzero(sample_rows([rows], sample, seed)[0].is_train(rows))
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    found = {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+    return {name: data for name, data in found.items() if not name.endswith("metadata.json")}
+
+
+@pytest.mark.parametrize(("sample", "rows"), [(0.1, 23), (0.35, 80), (50, 50), (1.0, ROWS), (10**9, ROWS)])
+def test_a_sample_is_exact_and_holds_smaller_ones(sample: float, rows: int) -> None:
+    assert len(taken(ROWS, sample)) == rows
+    assert set(taken(ROWS, 7)) <= set(taken(ROWS, sample))
+    whole = sample_rows([ROWS], sample, 1)[0].is_train(ROWS)
+    parts = sample_rows([100, 0, 130], sample, 1)
+    assert np.array_equal(np.concatenate([one.is_train(len(one.ranks)) for one in parts]), whole)
+
+
+def test_another_seed_takes_other_rows() -> None:
+    assert taken(ROWS, 20, 1).tolist() != taken(ROWS, 20, 2).tolist()
+
+
+def test_a_dataset_of_a_sample_is_that_of_its_rows(table, as_frame, tmp_path) -> None:
+    split = dp.StratifiedSplit("city")
+    expected = dp.Preprocessor(FEATURES, split=split).fit_write(table.iloc[taken(ROWS, 0.4)], tmp_path / "a")
+    prep = dp.Preprocessor(FEATURES, split=split, sample=0.4)
+    found = prep.fit_write(as_frame(table), tmp_path / "b")
+    assert files(Path(found.url) / found.version) == files(Path(expected.url) / expected.version)
+    assert prep.learned_ == prep.fit(as_frame(table)).learned_
+    assert found.metadata["sample"] == 0.4
+    assert dp.Preprocessor.from_dataset(found).sample == 0.4
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet", "rows.jsonl"])
+def test_a_sample_of_files_does_not_depend_on_their_partitions(table, tmp_path, name) -> None:
+    path = tmp_path / name
+    if name.endswith("csv"):
+        table.to_csv(path, index=False)
+    elif name.endswith("parquet"):
+        table.to_parquet(path, row_group_size=40)
+    else:
+        table.to_json(path, orient="records", lines=True, double_precision=15)
+    prep = dp.Preprocessor(FEATURES, sample=60, sample_seed=3)
+    expected = prep.fit_write(table, tmp_path / "a")
+    for partition_bytes in (500, 10**6):
+        found = prep.fit_write(dp.read_files(path, partition_bytes=partition_bytes), tmp_path / "b", overwrite=True)
+        assert files(Path(found.url) / found.version) == files(Path(expected.url) / expected.version)
+
+
+def test_assign_leaves_out_what_is_not_in_the_sample(table, as_frame) -> None:
+    split = dp.RandomSplit(seed=1)
+    prep = dp.Preprocessor(FEATURES, split=split, balance=dp.Undersample("city", ratio=1.0), sample=90)
+    rows = taken(ROWS, 90)
+    expected = dp.Preprocessor(FEATURES, split=split, balance=prep.balance).assign(table.iloc[rows])
+    found = {name: np.asarray(array) for name, array in prep.assign(as_frame(table)).items()}
+    for name, left_out in (("split", 255), ("repeats", 0)):
+        whole = np.full(ROWS, left_out)
+        whole[rows] = expected[name]
+        assert np.array_equal(found[name], whole)
+
+
+@pytest.mark.filterwarnings("ignore:.* rows are left out")
+def test_a_stream_gives_the_sample_and_encode_all_rows(table, as_frame) -> None:
+    prep = dp.Preprocessor({"city": "category"}, sample=0.5).fit(as_frame(table))
+    expected = prep.encode(table.iloc[taken(ROWS, 0.5)])["city"]
+    found = [batch["city"].numpy() for batch in prep.stream(as_frame(table), 50, shuffle=False)]
+    assert np.array_equal(np.concatenate(found), expected)
+    assert len(np.asarray(prep.encode(as_frame(table))["city"])) == ROWS
+
+
+def test_a_sample_of_separate_splits_is_of_all_rows(table, tmp_path) -> None:
+    given = {"train": table[:150], "test": table[150:]}
+    dataset = dp.Preprocessor({"city": "category"}, sample=40).fit_write(given, tmp_path / "a")
+    rows = taken(ROWS, 40)
+    assert {name: len(split) for name, split in dataset.splits.items()} == {
+        "train": np.count_nonzero(rows < 150),
+        "test": np.count_nonzero(rows >= 150),
+    }
+
+
+def test_a_sample_is_kept_by_json_and_by_configurations(table) -> None:
+    for sample in (0.25, 100):
+        prep = dp.Preprocessor(FEATURES, sample=sample, sample_seed=5).fit(table)
+        for again in (
+            dp.Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict()))),
+            dp.Preprocessor.from_config(json.loads(json.dumps(prep.to_config()))),
+        ):
+            assert (again.sample, again.sample_seed) == (sample, 5)
+            assert type(again.sample) is type(sample)
+    assert "sample" not in dp.Preprocessor(FEATURES).to_dict()
+
+
+def configured(**preprocessing: object) -> dp.Preprocessor:
+    features = [{"name": "city", "type": "category"}]
+    return dp.Preprocessor.from_config({"input_features": features, "preprocessing": preprocessing})
+
+
+def test_keys_of_ludwig_are_read() -> None:
+    assert configured(sample_ratio=0.2).sample == 0.2
+    assert configured(sample_ratio=1.0, sample_size=10).sample == 10
+    assert configured(sample_ratio=1.0, sample_size=None).sample is None
+    assert configured(sample_size=9, sample_seed=7).sample_seed == 7
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"sample_ratio": 0.1, "sample_size": 5}, "preprocessing.sample_size: contradicts sample_ratio"),
+        ({"sample_ratio": 1.5}, "preprocessing.sample_ratio: must be .* not 1.5"),
+        ({"sample_size": 2.5}, "preprocessing.sample_size: must be .* not 2.5"),
+        ({"sample_size": 0}, "preprocessing.sample_size: must be .* not 0"),
+    ],
+)
+def test_wrong_keys_are_named(given, message) -> None:
+    with pytest.raises(ConfigError, match=message):
+        configured(**given)
+
+
+@pytest.mark.parametrize(("sample", "seed"), [(0, 1), (-0.1, 1), (1.5, 1), ("10%", 1), (0.1, "x"), (float("nan"), 1)])
+def test_wrong_samples_are_refused(table, sample, seed) -> None:
+    with pytest.raises(ConfigError, match="Preprocessor: sample"):
+        dp.Preprocessor(FEATURES, sample=sample, sample_seed=seed).fit(table)
+
+
+def test_a_share_of_too_few_rows_is_an_error(table, tmp_path) -> None:
+    with pytest.raises(ColumnError, match="sample=0.001 of 230 rows is none: give a larger share"):
+        dp.Preprocessor(FEATURES, sample=0.001).fit(table)
+    with pytest.raises(ColumnError, match="no rows: there is nothing to write"):
+        dp.Preprocessor(FEATURES, sample=0.5).fit_write(table[:0], tmp_path / "a")
+
+
+def test_rows_that_change_between_two_reads_are_noticed(table) -> None:
+    frame = dd.from_pandas(table, npartitions=2, sort=False)
+    sampled = sample_rows([100, 100], 10, 0)
+    with pytest.raises(ColumnError, match="number of rows changed"):
+        sampled[0].is_train(len(frame.partitions[0]))
