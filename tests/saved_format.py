@@ -72,7 +72,7 @@ def learned_schema(kind: type[Learned]) -> Json:
     hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name != "vocabulary"}
     properties = {name: schema_of(hint) for name, hint in hints.items()}
     if not issubclass(kind, LearnedTokens):
-        return object_of(properties, ["seen"])
+        return object_of(properties, ["seen", "written"])
     either = {"oneOf": [{"required": list(VOCABULARY)}, {"required": list(LARGE)}]}
     return {**object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE]), **either}
 
@@ -184,6 +184,8 @@ TEXTS = {
     "place": [
         "8928308280fffff", "0x8928308280FFFFF", "622236750694711295", "0", "8928308280ffff", "1e3", "-1", "x", "", None,
     ],
+    "price": ["$1,299.50", "$5", "(1,200)", "7", "\u22123", "$-2", "$1\u00a0000", "5 €", "$1,5", None],
+    "took": ["1h 30m", "45 min", "-2:05:00", "1 day, 3:00:01.5", "PT1M", "0", "3:45", "5 kg", "1 week", None],
     "items": ['["a", 1.50]', "[]", '["a", "b"]', " [true]", "x", '["\\u00e9"]', "[[1]]", "", '{"a": 1}', None],
 }  # fmt: skip
 COUNTS = [1, 2.5, 1e300, -7, 0, 3, 4, 5, 6, None]
@@ -197,6 +199,9 @@ def features() -> dict[str, Any]:
         "number_raw": dp.Number(normalization=None, missing_value_strategy="fill_with_mean", column="count"),
         "number_outliers": dp.Number(outlier_strategy="fill_with_const", outlier_threshold=1.0, column="number"),
         "number_around": dp.Number(normalization=None, missing_value_strategy="ffill", column="number"),
+        "price": dp.Number(normalization=None),
+        "price_comma": dp.Number(normalization=None, written="1.234,5 €", column="price"),
+        "took": dp.Number(normalization="minmax"),
         "city": "category",
         "city_small": dp.Category(
             lowercase=True, most_common=2, missing_value_strategy="fill_with_mode", column="city"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from daskprep.column_types.dates import guess_date
 from daskprep.column_types.guess import Guess, counted, rows, shown, skip, unique
 from daskprep.column_types.identifiers import (
@@ -24,6 +28,7 @@ from daskprep.errors import ColumnError
 from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.media import MediaFeature
+from daskprep.features.written import read_alike
 from daskprep.summaries import Lengths, TokenCounts
 from daskprep.summaries.column_facts import ColumnFacts
 
@@ -36,6 +41,10 @@ _LONGEST_VECTOR_OF_CODES = 5
 _CODE = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|code)$")
 # What fills gaps and shifts the statistics of a column least.
 _FILLS = {"number": "fill_with_mean", "binary": "fill_with_mode", "date": "fill_with_mode"}
+# What a number may begin with: no word, which may be that of a label or an identifier.
+_NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
+_HEXADECIMAL = re.compile("5 [a-fA-F]{3,}$")
+_HOURS = 24  # so few times of day are labels
 
 
 def guess_feature(name: str, facts: ColumnFacts) -> Guess:
@@ -228,15 +237,27 @@ def _guess_asked(name: str, facts: ColumnFacts) -> Guess | None:
     return None
 
 
-def _guess_odd_numbers(name: str, facts: ColumnFacts) -> Guess | None:
-    """Skip numbers as some write them, which would else look like vectors, sets or identifiers."""
-    if facts.lists + facts.numbers < _MOST * facts.typed:
+def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
+    """Find numbers as people write them, which would else look like labels, vectors, sets or identifiers."""
+    if not facts.text.cells or facts.numbers >= _MOST * facts.typed or names_things(name):
         return None
-    if facts.text.thousands == facts.lists > 0:
-        return skip(f"numbers with commas between thousands, which no feature reads: take them out ({rows(facts)})")
-    if facts.text.decimal_commas == facts.lists > 0:
-        return skip(f"numbers with a decimal comma, which no feature reads: make it a point ({rows(facts)})")
-    return None
+    texts = facts.distinct.texts
+    counts = facts.distinct.counts[: len(texts)]
+    found, numbers = read_alike(texts, counts)
+    if found is None or not _NO_WORD.match(found.example) or _HEXADECIMAL.search(found.example):
+        return None
+    unread = np.array(numbers.is_null(), bool)
+    odd = texts.filter(pa.array(unread))
+    if counts[~unread].sum() < _MOST * counts.sum() or pc.any(pc.match_substring_regex(odd, r"^[\d.,;\s]+$")).as_py():
+        return None
+    is_time = ":" in found.example
+    few = _HOURS if is_time else _LABELS if len(odd) else 2 * (facts.typed >= FEW_ROWS and not facts.lists)
+    if facts.distinct.count <= few or (facts.lists and " " in found.example):
+        return None
+    what = "times or durations, as seconds" if is_time else f"numbers written as {shown(found.example)}"
+    doubt = ", read as in English, since nothing tells thousands from decimals" if found.in_doubt else ""
+    unreadable = f", {share(int(counts[unread].sum()), int(counts.sum()))} unreadable" if len(odd) else ""
+    return Guess(Number(), f"{what}{doubt}{unreadable}: {counted(facts)}")
 
 
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
@@ -311,7 +332,7 @@ _RULES: tuple[Callable[[str, ColumnFacts], Guess | None], ...] = (
     _guess_declared,
     _guess_asked,
     guess_date,
-    _guess_odd_numbers,
+    _guess_written,
     _guess_vector,
     _guess_boolean,
     _guess_number,

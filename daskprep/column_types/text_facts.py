@@ -36,8 +36,6 @@ _DATE_BYTES = 40
 _DAY_IN_FRONT = r"^(1[3-9]|[23]\d)[-/.]\d{1,2}[-/.]\d"
 _DAY_BEHIND = r"^\d{1,2}[-/.](1[3-9]|[23]\d)[-/.]\d"
 _LED_BY_ZERO = r"^[+-]?0\d+$"
-_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
-_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+(\.\d+)?$"
 _H3 = r"^(0[xX])?8[0-9a-fA-F]{14}$"
 IMAGE_SUFFIXES = r"(?i)\.(png|jpe?g|bmp|gif|tiff?|webp|p[bgp]m)$"
 SOUND_SUFFIXES = r"(?i)\.(wav|flac|ogg|oga|mp3|aiff?)$"
@@ -193,14 +191,10 @@ def _lists(values: _Values) -> ColumnFacts:
     lengths = pc.fill_null(pc.list_value_length(parsed), 0).to_numpy().astype(np.int64)
     several = lengths > 1
     lists, gaps = values.where(several), any_in_row(parsed, np.isnan)
-    text = TextFacts(
-        decimal_commas=lists.rows(lists.like(_DECIMAL_COMMA)), thousands=lists.rows(lists.like(_THOUSANDS))
-    )
     return ColumnFacts(
         lists=int(lists.counts.sum()),
         gaps=int(values.counts[gaps & several].sum()),
         lengths=Lengths(*merged(lengths[several], lists.counts)),
-        text=text,
     )
 
 

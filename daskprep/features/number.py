@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import operator
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -13,12 +16,22 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
-from daskprep.features.cells import as_numbers
+from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.feature import Feature
-from daskprep.features.missing import Edge, Neighbours, carries, fill_from_neighbours, neighbour_strategy
+from daskprep.features.missing import (
+    Edge,
+    Neighbours,
+    carries,
+    drops_missing,
+    fill_from_neighbours,
+    neighbour_strategy,
+)
 from daskprep.features.parameters import NonNegative
+from daskprep.features.written import forms_of, learn_style, numbers_in_style, numbers_or_texts, written_numbers
 from daskprep.serving.units import center_and_scale, original_units
-from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Summary, TokenCounts
+from daskprep.serving.written import style_of
+from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, Summary, TokenCounts
+from daskprep.summaries.rejects import SAMPLE_CHARACTERS, SAMPLES
 
 Normalization = Literal["zscore", "minmax", "log1p", "iq"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
@@ -30,12 +43,18 @@ _LARGEST = float(np.finfo(np.float64).max)
 
 @dataclass(frozen=True)
 class NumberSummary(Summary):
-    """Moments and range of the present cells; quantiles and counts of equal numbers where a parameter needs them."""
+    """Moments and range of plain numbers; quantiles and counts of equal ones where a parameter needs them.
+
+    `fractions` is above 0 if one of them is not whole. `written` counts the texts that may be other numbers: which
+    they are, all of them tell together.
+    """
 
     moments: Moments
     range: Range
     quantiles: Quantiles | None
     counts: TokenCounts | None
+    fractions: int = 0
+    written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
 
     def mean(self) -> float:
         return self.moments.mean()
@@ -47,8 +66,12 @@ class NumberSummary(Summary):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedNumber(Learned):
-    """Moments, range and quartiles, each None where no parameter asks for it."""
+    """Moments, range and quartiles, each None where no parameter asks for it.
 
+    `written` is a number as those of the column are written, None if all are plain.
+    """
+
+    written: str | None = None
     mean: float | None = None
     std: float | None = None
     min: float | None = None
@@ -58,11 +81,24 @@ class LearnedNumber(Learned):
     q3: float | None = None
     outlier_fill_value: float | None = None
 
+    def to_state(self) -> dict[str, Any]:
+        state = super().to_state()
+        if self.written is None:  # as in states from before there was one
+            del state["written"]
+        return state
+
+    def recognize(self, parsed: pa.Array) -> pa.Array:
+        if not pa.types.is_dictionary(parsed.type):
+            return parsed
+        return numbers_in_style(parsed, None if self.written is None else style_of(self.written))
+
 
 class Number(Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers, computed in double precision and stored as float32.
 
     Text is read as numbers where it is one; infinities and what is no number count as missing and are reported.
+    How text such as "$1,299.50", "1.299,50 €", "12 %" and "1h 30m" is written is learned from all rows: one unit, one
+    decimal mark, one mark between thousands. Times and durations become seconds.
 
     Parameters
     ----------
@@ -78,6 +114,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         "fill_with_const" (with `fill_value`), "fill_with_mean", "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : float
         What "fill_with_const" puts in place of missing values and outliers; it takes part in the statistics.
+    written : str or None
+        A number as those of the column are written, such as "1.234,5 €", where they leave a doubt; None: learned.
     invalid : {"missing", "raise"}
         Whether a cell that is no number counts as missing or is an error.
     column : str or None
@@ -104,6 +142,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         outlier_threshold: NonNegative = 3.0,
         missing_value_strategy: OutlierStrategy = "fill_with_const",
         fill_value: float | None = 0.0,
+        written: str | None = None,
         invalid: Invalid = "missing",
         column: str | None = None,
     ) -> None:
@@ -112,25 +151,40 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         self.outlier_threshold = outlier_threshold
         self.missing_value_strategy = missing_value_strategy
         self.fill_value = fill_value
+        self.written = written
         self.invalid = invalid
         self.column = column
 
     def check(self) -> None:
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
             raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
+        if self.written is not None:
+            style_of(self.written)
 
     def parse(self, column: pa.Array) -> pa.Array:
-        return as_numbers(column)
+        if self.written is None:
+            return numbers_or_texts(column)
+        style = style_of(self.written)
+        return numbers_in_style(column, style, alone=style.decimal == ",")
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
-        present = parsed.drop_null()
+        if not pa.types.is_dictionary(parsed.type):
+            return self._summarize(parsed)
+        numbers = as_numbers(parsed.dictionary)
+        counts = np.bincount(parsed.indices.drop_null().to_numpy(), minlength=len(numbers))
+        written = np.array(numbers.is_null(), bool)
+        counted = TokenCounts.of(parsed.dictionary.filter(pa.array(written)), counts[written])
+        return dataclasses.replace(self._summarize(numbers.take(parsed.indices)), written=counted)
+
+    def _summarize(self, numbers: pa.Array) -> NumberSummary:
+        present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
         quantiles = Quantiles.of(values) if self.normalization == "iq" else None
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counted = present.value_counts()
             counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-        return NumberSummary(Moments.of(values), Range.of(values), quantiles, counts)
+        return NumberSummary(Moments.of(values), Range.of(values), quantiles, counts, int(_has_fraction(values)))
 
     def cells(self, parsed: pa.Array) -> None:
         return None
@@ -154,7 +208,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return LearnedNumber(mean=summary.moments.mean(), std=std, min=low, max=high, q1=q1, q2=q2, q3=q3)
 
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
-        learned = super().learn_column(summary)
+        summary, written = self._read(summary)
+        learned = dataclasses.replace(super().learn_column(summary), written=written)
         if self.outlier_strategy == "fill_with_const":
             return dataclasses.replace(learned, outlier_fill_value=self.fill_value)
         if self.outlier_strategy == "fill_with_mean":
@@ -163,8 +218,46 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             return dataclasses.replace(learned, outlier_fill_value=summary.values.mode())
         return learned
 
+    def _read(self, summary: ColumnSummary[NumberSummary]) -> tuple[ColumnSummary[NumberSummary], str | None]:
+        """Return the summary with the numbers that texts were found to be, and how these are written."""
+        values = summary.values
+        if not values.written.total:
+            return summary, self.written
+        plain = values.moments.count if values.range.min or values.range.max else 0
+        forms = sum((forms_of(*chunk) for part in values.written.parts() for chunk in part), Counter[str]())
+        found = learn_style(forms, plain, has_point=values.fractions > 0)
+        odd, samples = 0, list[str]()
+        for texts, counts in (chunk for part in values.written.parts() for chunk in part):
+            numbers = pa.nulls(len(texts), pa.float64())
+            if found is not None:
+                numbers = written_numbers(texts, style_of(found.example))
+            unread = np.array(numbers.is_null(), bool)
+            odd += int(counts[unread].sum())
+            samples += texts.filter(pa.array(unread)).sort().slice(0, SAMPLES).to_pylist()
+            if not unread.all():
+                values = values + self._weighted(numbers.drop_null(), counts[~unread])
+        samples = [sample[:SAMPLE_CHARACTERS] for sample in sorted(set(samples))[:SAMPLES]]
+        if odd and self.invalid == "raise":
+            raise RejectedValueError(
+                f'{samples[0]!r} cannot be read as a number ({odd} such cells); mend the data or use invalid="missing"'
+            )
+        rejects = summary.rejects + Rejects(odd, tuple(enumerate(samples, 1 << 62)))  # behind those with a row
+        rows = summary.rows - odd * drops_missing(self)
+        summary = dataclasses.replace(summary, rows=rows, missing=summary.missing + odd, rejects=rejects, values=values)
+        return summary, None if found is None else found.example
+
+    def _weighted(self, numbers: pa.Array, counts: np.ndarray) -> NumberSummary:
+        """Return the summary of numbers that occur so often."""
+        order = np.argsort(counts, kind="stable")
+        starts = np.flatnonzero(np.diff(counts[order], prepend=0))
+        ordered = np.split(numbers.take(pa.array(order)).to_numpy(), starts[1:])
+        parts = (
+            self._summarize(pa.array(one)) * int(counts[order[at]]) for one, at in zip(ordered, starts, strict=True)
+        )
+        return functools.reduce(operator.add, parts)
+
     def encode(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray:
-        values = parsed.to_numpy(zero_copy_only=False)
+        values = learned.recognize(parsed).to_numpy(zero_copy_only=False)
         outliers = self.outliers(values, learned)
         if outliers is not None and learned.outlier_fill_value is not None:
             values = np.where(outliers, learned.outlier_fill_value, values)
@@ -221,6 +314,8 @@ class _NumbersAround(Neighbours):
         self.learns = self._gaps is not None
 
     def _smooth(self, parsed: pa.Array, learned: LearnedNumber | None) -> pa.Array:
+        if learned is None:  # when texts are not numbers yet
+            return parsed
         outliers = self._number.outliers(parsed.to_numpy(zero_copy_only=False), learned)
         return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
 
@@ -231,16 +326,26 @@ class _NumbersAround(Neighbours):
         return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
 
     def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
-        carried = dict(zip(("ffill", "bfill"), carry or (None, None), strict=True))
+        cells = [parsed, *(pa.array([one]) for one in carry or (None, None))]
+        if any(pa.types.is_dictionary(one.type) or pa.types.is_string(one.type) for one in cells):
+            parsed = as_dictionary(parsed)
+            cells = [parsed, *map(as_dictionary, cells[1:])]
+        carried = dict(zip(("ffill", "bfill"), (one[0].as_py() for one in cells[1:]), strict=True))
         smooth = self._smooth(parsed, learned)
         filled = parsed
         if self._gaps is not None:
-            filled = pc.coalesce(parsed, fill_from_neighbours(smooth, self._gaps, carried[self._gaps]))
+            filled = fill_from_neighbours(smooth, self._gaps, carried[self._gaps])
+            filled = filled if smooth is parsed else pc.coalesce(parsed, filled)
         if smooth is not parsed and self._outliers is not None:
             patch = fill_from_neighbours(smooth, self._outliers, carried[self._outliers])
             outliers = pc.and_(parsed.is_valid(), smooth.is_null())
             filled = pc.if_else(outliers, patch, filled)
         return filled
+
+
+def _has_fraction(values: np.ndarray) -> bool:
+    """Tell whether a number is not whole, which of most columns the first few tell."""
+    return any((part != np.floor(part)).any() for part in np.split(values, [1024]))
 
 
 def _log1p(values: np.ndarray) -> np.ndarray:

@@ -43,7 +43,7 @@ _OF_SEQUENCES = _OF_TOKENS | {
     "unknown_symbol", "vocab_file",
 }  # fmt: skip
 _PARAMETERS: dict[str, set[str]] = {
-    "number": {"normalization", "outlier_strategy", "outlier_threshold"},
+    "number": {"normalization", "outlier_strategy", "outlier_threshold", "written"},
     "category": {"lowercase", "min_frequency", "most_common", "null_values", "order", "transform_to"},
     "binary": {"fallback_true_label", "null_values"},
     "set": _OF_TOKENS | {"expand_to", "max_size"},

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from daskprep.errors import RejectedValueError
-from daskprep.serving.base import Arrays, RowEncoder, from_neighbours, number_of
+from daskprep.serving.base import Arrays, RowEncoder, from_neighbours, is_missing, number_of, text_of
 from daskprep.serving.units import center_and_scale
+from daskprep.serving.written import number_written, style_of
 
 _LARGEST = float(np.finfo(np.float32).max)
 _NEIGHBOURS = ("ffill", "bfill")
+_NUMBERS = (int, float, Decimal, np.number, np.bool_)
 
 
 class NumberRows(RowEncoder):
@@ -27,10 +30,18 @@ class NumberRows(RowEncoder):
         if params["outlier_strategy"] is not None and learned["std"]:
             self.mean, self.reach = learned["mean"], params["outlier_threshold"] * learned["std"]
         self.outlier_fill = learned["outlier_fill_value"]
+        written = learned.get("written")
+        self.style = None if written is None else style_of(written)
+        self.reads_plain = params.get("written") is None or self.style is None or self.style.decimal != ","
         self.looks_around = params["outlier_strategy"] in _NEIGHBOURS
 
     def read(self, cell: Any) -> float | None:
-        return number_of(cell)
+        number = number_of(cell)
+        if self.style is None or (number is not None and self.reads_plain):
+            return number
+        if is_missing(cell) or isinstance(cell, _NUMBERS):
+            return number
+        return number_written(text_of(cell) or "", self.style)
 
     def is_outlier(self, value: float) -> bool:
         """Tell whether a value is too far from the mean."""

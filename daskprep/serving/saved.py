@@ -33,7 +33,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     "idx2str": (list,),
     "above_zero": (bool,),
-    "fallback_true_label": (str, type(None)),
+    **dict.fromkeys(("fallback_true_label", "written"), (str, type(None))),
 }
 _WITHIN = {"str2bool": bool, "special_symbols": str, "idx2str": str}
 _ULPS = 4

@@ -26,8 +26,6 @@ class TextFacts(Summary):
         Cells with a space or such a mark inside.
     led_by_zero : int
         Whole numbers with a needless zero in front, as in "02139".
-    decimal_commas, thousands : int
-        Cells such as "12,5" and "1,234,567".
     dates, day_second, day_first : int
         Cells with the shape of a date; those whose second or first field is above 12, and so a day.
     images, sounds : int
@@ -43,8 +41,6 @@ class TextFacts(Summary):
     semicolons: int = 0
     bars: int = 0
     led_by_zero: int = 0
-    decimal_commas: int = 0
-    thousands: int = 0
     dates: int = 0
     day_second: int = 0
     day_first: int = 0

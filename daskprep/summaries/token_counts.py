@@ -128,7 +128,7 @@ class TokenCounts(Summary):
     def ranked(self, most_common: int | None = None, min_frequency: int | None = None) -> tuple[pa.Array, np.ndarray]:
         """Return distinct tokens and counts, by count descending, then by UTF-8 bytes or value ascending."""
         kept: list[Entries] = []
-        for part in self._parts():
+        for part in self.parts():
             # A token is in one part only, so what a part has behind its first `most_common` cannot be kept.
             entries = part[0] if self._is_compact else _added_up(part)
             kept.append(_first(*entries, most_common, min_frequency))
@@ -154,7 +154,7 @@ class TokenCounts(Summary):
                 found += _looked_up(tokens, entries)
         return found
 
-    def _parts(self) -> Iterator[tuple[Entries, ...]]:
+    def parts(self) -> Iterator[tuple[Entries, ...]]:
         """Give the entries in parts that share no token."""
         if not self.spilled:
             if self.chunks:

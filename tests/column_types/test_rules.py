@@ -51,11 +51,6 @@ def codes(values: int, each: int, first: int = 0) -> list[int]:
         ([7] * 3, "constant: '7' in every row"),
         (["no", "no", "no", None], "constant: 'no' in every row or missing (25.0 %)"),
         (["no", "no", "?", None], "constant: 'no' in every row or missing (50.0 %)"),
-        (["2,5", "3,5"], "numbers with a decimal comma, which no feature reads: make it a point (2 rows)"),
-        (
-            ["2,500,000", "3,500"],
-            "numbers with commas between thousands, which no feature reads: take them out (2 rows)",
-        ),
         ([[], []], "empty lists in all of 2 rows"),
         ([["a", None], ["b"]], "1 lists of text have missing items: fill them first"),
     ],
@@ -331,17 +326,43 @@ def test_numbers_are_h3_cells_when_each_of_their_fields_may_be(fields, found):
 
 
 def test_numbers_with_commas_of_their_own_are_told_from_lists():
-    decimal, thousands = [f"{i},5" for i in range(19)], [f"{i},234,567" for i in range(1, 20)]
-    assert "decimal comma" in guess([*decimal, "odd"]).reason
-    assert "decimal comma" in guess([*decimal, "7"]).reason
-    assert "decimal comma" not in guess([*decimal[1:], "odd", "even"]).reason
-    assert "between thousands" in guess([*thousands, "odd"]).reason
-    assert "between thousands" in guess([*thousands, "7"]).reason
-    assert "decimal comma" in guess(["1,5", "2"]).reason
-    assert "between thousands" in guess(["1,234", "2"]).reason
-    assert guess(["1,234", "2,345"]).reason.startswith("numbers with commas between thousands")
+    decimal, thousands = [f"{i},5" for i in range(25)], [f"{i},234,567" for i in range(1, 26)]
+    for cells, written in ((decimal, "'1.234,5'"), (thousands, "'1,234.5'")):
+        assert guess([*cells, "7"]).reason == f"numbers written as {written}: 26 distinct values in 26 rows"
+        found = guess([*cells, "odd"])
+        assert kind(found) == "number"
+        assert found.reason.startswith(f"numbers written as {written}, 3.8 % unreadable")
+        assert kind_of([*cells, "odd", "even"]) != "number"
+    assert kind_of(["1,5", "2"]) == kind_of(["1,234", "2"]) == "number"
     assert kind_of(["1,234", "1,2,3"]) == kind_of(["1,5", "1,2,3"]) == "timeseries"
-    assert "between thousands" not in guess([*thousands, "1,2,3"]).reason
+    assert kind_of([*thousands, "1,2,3"]) == kind_of([f"{i} 345" for i in range(1, 9)]) == "vector"
+
+
+@pytest.mark.parametrize(
+    ("cells", "reason"),
+    [
+        (["1,234", "2,345"], "numbers written as '1,234.5', read as in English, since nothing tells thousands from"),
+        (["1,234", "2,345", "0.5"], "numbers written as '1,234.5': 3"),
+        (["$1,299.00", "$5", "12", "$3M"], "numbers written as '$1,234.5k': 4"),
+        (["1 299,00 €", "5,50 €"], "numbers written as '1 234,5 €': 2"),
+        (["EUR 5", "EUR 7.50"], "numbers written as 'EUR 1,234.5': 2"),
+        (["12 %", "5%", "7 %"], "numbers written as '1,234.5 %': 3"),
+        ([f"{i}h {i}m" for i in range(25)], "times or durations, as seconds: 25"),
+    ],
+)
+def test_numbers_as_people_write_them_are_numbers(cells, reason):
+    found = guess(cells)
+    assert kind(found) == "number"
+    assert found.reason.startswith(reason)
+
+
+def test_numbers_beside_words_are_labels_and_identifiers():
+    for form in ("Room {}", "ID{}", "1.0.{}", "{}/5", "{0}-{0}", "#{}", "89283082{}fffff", "{} Main Street 5"):
+        assert kind_of([form.format(i) for i in range(30)]) != "number", form
+    assert kind_of(["36 months", "60 months"] * 30) == "binary"
+    assert kind_of(["1st", "2nd", "3rd"] * 30) == kind_of([f"{hour}:00" for hour in range(24)] * 3) == "category"
+    assert kind_of(["$5", "$6", "n"] * 30) == kind_of(["5 kg", "5 lb", "7 kg"] * 30) == "category"
+    assert kind_of([f"{i} kg" for i in range(9)], "box_id") != "number"
 
 
 def test_at_least_half_of_the_cells_are_lists_in_columns_of_lists():

@@ -74,6 +74,10 @@ NUMERALS = st.one_of(
          "+1", "1.", ".5", "1.e3", "1e", "--1", "", " ", "7\x1c", "1,5", "9" * 400, "\ud800", "\uff17", "-0", "1\0"]
     ),
 )  # fmt: skip
+WRITTEN = st.sampled_from(
+    ["$5", "1,234", "1.234", "1,5", "(1,200)", "\u22125", "5 %", "1.2k", "$3M", "€ 1.299,50", "1\u00a0299 €", "3:45",
+     "1h 30m", "PT1H", "2 days 03:00:00", "5 kg", "5 lb"]
+)  # fmt: skip
 LABELS = st.sampled_from(["yes", "No", " YES", "t", "F", "1", "1.0", "-1", "0", "", " ", "maybe", "a", "b", "2", "nan"])
 INTEGERS = st.one_of(st.integers(-9, 9), st.sampled_from([2**31, 2**53 + 1, -(2**63), 2**63 - 1]), st.integers())
 HUGE = st.sampled_from([2**63, 2**64 - 1, 2**70, -(2**80), 10**400])
@@ -173,9 +177,11 @@ TYPES = {
             outlier_threshold=[0, 0.5, 1, 3.0],
             missing_value_strategy=[*MISSING, "fill_with_mean"],
             fill_value=st.sampled_from([0.0, 7, -0.5, -1.0, 1e30, -1.7e308]),
+            written=[None, None, None, "1.234,5 €", "$1,234.5k", "1:30"],
             invalid=INVALID,
         ),
-        {"str": NUMERALS, "small float": st.floats(-3, 9, width=16), **WITHOUT_NANOSECONDS, "list": st.just([1.0])},
+        {"str": NUMERALS, "written": WRITTEN | NUMERALS, "only written": WRITTEN, **WITHOUT_NANOSECONDS,
+         "small float": st.floats(-3, 9, width=16), "list": st.just([1.0])},
     ),
     "category": Type(
         dp.Category,

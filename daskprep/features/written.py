@@ -1,0 +1,184 @@
+"""Columns of numbers as people write them: which style they keep to, and what they are in it."""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.serving import written as rules
+from daskprep.serving.written import Style, number_written, style_of
+
+# Cells of another style do not change what a column is: up to one in twenty.
+_MOST = 19
+_DIGITS = rules.digits_of("[.]", "[,' ]"), rules.digits_of("[,]", "[.' ]")
+_EITHER = (True, False), (False, True)  # read with a decimal point alone, and with a decimal comma alone
+_SPANS = style_of("1:30")  # of all forms
+_NO_TEXT = pa.scalar(None, pa.string())
+
+
+Amounts = list[tuple[dict[str, str], int]]
+
+
+class Found(NamedTuple):
+    """A number in the style of a column, and whether nothing in the column tells its decimal mark."""
+
+    example: str
+    in_doubt: bool = False
+
+
+def numbers_or_texts(column: pa.Array) -> pa.Array:
+    """Return cells as doubles; if some are numbers as people write them, as the texts of all that may be read."""
+    numbers = as_numbers(column)
+    if numbers.null_count == column.null_count or not _is_text(column.type):
+        return numbers
+    odd = as_dictionary(column.filter(numbers.is_null())).dictionary
+    readable = _may_be_read(odd)
+    if not readable.true_count:
+        return numbers
+    cells = as_dictionary(column)
+    unread = pc.is_in(cells.dictionary, value_set=odd.filter(pc.invert(readable))).take(cells.indices)
+    indices = pc.if_else(unread, pa.scalar(None, pa.int32()), cells.indices)
+    return pa.DictionaryArray.from_arrays(indices, cells.dictionary)
+
+
+def numbers_in_style(column: pa.Array, style: Style | None, *, alone: bool = False) -> pa.Array:
+    """Return cells as doubles, text also as it is written in a style, or with `alone` only so."""
+    if not _is_text(column.type):
+        return as_numbers(column)
+    cells = as_dictionary(column)
+    numbers = as_numbers(cells.dictionary)
+    if style is not None:
+        written = written_numbers(cells.dictionary, style)
+        numbers = written if alone else pc.coalesce(numbers, written)
+    return numbers.take(cells.indices)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _tidied(texts: pa.Array) -> pa.Array:
+    texts = pc.utf8_trim_whitespace(texts)
+    texts = pc.if_else(pc.less_equal(pc.utf8_length(texts), rules.LONGEST), texts, _NO_TEXT)
+    is_ascii = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
+    for pattern, other in rules.ALIKE[rules.FOREIGN :] if is_ascii else rules.ALIKE:
+        texts = pc.replace_substring_regex(texts, pattern, other)
+    return texts
+
+
+def _may_be_read(texts: pa.Array) -> pa.Array:
+    """Tell which texts are numbers in some style."""
+    texts = _tidied(texts)
+    shapes = [pc.match_substring_regex(texts, f"^(?:{shape})$") for shape in (rules.AMOUNT, *rules.SPANS, rules.HOURS)]
+    # Each part of a duration may be left out, but not all of them.
+    found = pc.and_(functools.reduce(pc.or_, shapes), pc.match_substring_regex(texts, "[0-9]"))
+    return pc.fill_null(found, fill_value=False)
+
+
+def written_numbers(texts: pa.Array, style: Style) -> pa.Array:
+    """Return the numbers that distinct texts state in a style; what states none becomes null."""
+    if style.is_span:
+        # Of durations few are distinct.
+        return pa.array(
+            [None if text is None else number_written(text, style) for text in texts.to_pylist()], pa.float64()
+        )
+    parts = pc.extract_regex(_tidied(texts), f"^(?:{style.patterns[0]})$")
+    sign, digits, times = (pc.struct_field(parts, name) for name in ("sign", "number", "times"))
+    digits = pc.replace_substring(pc.replace_substring(digits, style.thousands, ""), style.decimal, ".")
+    for letter, power in rules.POWERS.items():
+        times = pc.replace_substring(times, letter, power)
+    return as_numbers(pc.binary_join_element_wise(sign, digits, times, ""))
+
+
+# -- which style a column keeps to
+
+
+def read_alike(texts: pa.Array, counts: np.ndarray) -> tuple[Found | None, pa.Array]:
+    """Return the style of texts that occur so often, and the numbers that they are, plain or in that style."""
+    numbers = as_numbers(texts)
+    odd = np.array(numbers.is_null(), bool)
+    values = numbers.drop_null().to_numpy()
+    plain = int(counts[~odd].sum()) if values.any() else 0
+    forms = forms_of(texts.filter(pa.array(odd)), counts[odd])
+    found = learn_style(forms, plain, has_point=bool((values % 1).any()))
+    return found, numbers if found is None else numbers_in_style(texts, style_of(found.example))
+
+
+def forms_of(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
+    """Count texts by their form: all digits are 2, but a zero that comes first."""
+    forms = _tidied(texts).fill_null("")
+    for pattern, other in ("^([^0-9]*)0", "\\1\0"), ("[0-9]", "2"), ("\0", "0"):
+        forms = pc.replace_substring_regex(forms, pattern, other)
+    grouped = pa.table([forms, pa.array(counts)], ["form", "count"]).group_by("form").aggregate([("count", "sum")])
+    return Counter(dict(zip(grouped["form"].to_pylist(), grouped["count_sum"].to_pylist(), strict=True)))
+
+
+def learn_style(forms: Counter[str], plain: int, *, has_point: bool) -> Found | None:
+    """Return a number in the style of most texts, None if they keep to none.
+
+    Parameters
+    ----------
+    forms : Counter
+        The forms of what is no plain number, and how often each occurs.
+    plain : int
+        How many plain numbers there are besides; 0 if these are all 0.
+    has_point : bool
+        Whether some of these have a decimal point.
+    """
+    amounts = {form: amount for form in forms if (amount := rules.amount_of(form)) is not None}
+    spans = {form for form in forms if number_written(form, _SPANS) is not None}
+    alone, others = (sum(forms[form] for form in some) for some in (spans - amounts.keys(), amounts.keys() - spans))
+    if alone and not plain and alone >= _MOST * others:
+        colons = {form.count(":") for form in spans}
+        return Found("1:30" if 1 in colons and 2 not in colons else "1:30:00")
+    return _learn_amounts([(amount, forms[form]) for form, amount in amounts.items()], plain, has_point)
+
+
+def _learn_amounts(amounts: Amounts, plain: int, has_point: bool) -> Found | None:
+    total = sum(n for _, n in amounts)
+    units = _sums((one["unit"], n) for one, n in amounts)
+    unit = _top({one: n for one, n in units.items() if one and (_is_sign(one) or 2 * n > plain + total)})
+    fitting = [(one, n) for one, n in amounts if one["unit"] in ("", unit)]
+    others = total - sum(n for _, n in fitting)
+    # "12B" beside "12A" is no number of thousands of millions.
+    powers = sum(n for one, n in fitting if one["times"]) >= max(_MOST * others, 1)
+    fitting = [(one, n) for one, n in fitting if powers or not one["times"]]
+    reads = [tuple(rules.match(digits, one["number"]) is not None for digits in _DIGITS) for one, _ in fitting]
+    point, comma = (sum(n for (_, n), read in zip(fitting, reads, strict=True) if read == one) for one in _EITHER)
+    if not has_point and _MOST * min(point, comma) > max(point, comma):
+        return None
+    decimal = "," if comma > point and not has_point else "."
+    readable = [pair for pair, read in zip(fitting, reads, strict=True) if read[decimal == ","]]
+    if not readable:
+        return None
+    marks = _sums((mark, n) for one, n in readable for mark in set(one["number"]) & set(",.' ") - {decimal})
+    sides = _sums((f"{one['before']}\t{one['behind']}", n) for one, n in readable if one["unit"] == unit)
+    before, _, behind = _top(sides).partition("\t")
+    number = f"1{_top(marks) or '.,'[decimal == '.']}234{decimal}5{'k' * powers}"
+    in_doubt = not (point or comma or has_point) and bool(marks.keys() & {",", "."})
+    return Found(f"{before}{' ' * before[-1:].isalpha()}{number}{' ' * bool(behind)}{behind}", in_doubt)
+
+
+def _sums(pairs: Iterable[tuple[str, int]]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for one, count in pairs:
+        found[one] += count
+    return found
+
+
+def _top(counts: dict[str, int]) -> str:
+    return max(counts, key=lambda one: (counts[one], one), default="")
+
+
+def _is_sign(unit: str) -> bool:
+    """Tell whether a unit is one for sure, such as "€" and "%"."""
+    return all(one in "%\u2030\u00b0" or unicodedata.category(one) == "Sc" for one in unit)

@@ -1,0 +1,145 @@
+"""Numbers as people write them, such as "$1,299.50", "1.299,50 €", "(1,200)", "12 %", "3:45:10" and "1h 30m".
+
+The expressions mean the same to Python's `re` and to RE2, by which whole columns are read.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import NamedTuple
+
+from daskprep.errors import ConfigError
+from daskprep.serving.cells import number_of
+
+LONGEST = 64  # characters of a number
+POWERS = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
+# What is written otherwise for the same. "(5)" is -5, and the sign of "$-5" comes first.
+ALIKE = (
+    ("[\u00a0\u2000-\u200a\u202f\u205f\u3000]", " "), ("\u2019", "'"), ("\u2212", "-"),
+    ("([A-Za-z])2$", "\\1\u00b2"), ("([A-Za-z])3$", "\\1\u00b3"),
+    (r"^([^()0-9]*)\(([^()]+)\)$", r"-\1\2"), (r"^([^0-9+-]*[^0-9A-Za-z.+-])([+-])", r"\2\1"),
+)  # fmt: skip
+FOREIGN = 3  # of these are of characters beyond ASCII
+# Letters and signs of a unit: no space, no digit or fraction in any form, no dash, no sign of arithmetic.
+_L = (
+    "A-Za-z$\u00a1-\u00b0\u00b4-\u00b8\u00ba\u00bb\u00bf-\u00d6\u00d8-\u00f6\u00f8-\u1fff\u200b-\u200f\u2016-\u2018"
+    "\u201a-\u202e\u2030-\u205e\u20a0-\u214f\u2190-\u21ff\u2300-\u2fff\u3001-\uff0f\uff1a-\U0010ffff"
+)
+_WORD = f"/?[%{_L}][%{_L}./^*]*[\u00b2\u00b3]?"
+_UNIT = f"(?:{_WORD}(?: {_WORD}){{0,2}}|[+#\"'])"
+_INDIAN = "[1-9][0-9]?(?:,[0-9]{2})+,[0-9]{3}"
+_GROUPS = "|".join(f"(?:{mark}[0-9]{{3}})+" for mark in (",", r"\.", "'", " "))
+_SIGN, _CLOCK = "(?P<sign>[+-]?)", "(?P<h>[0-9]{1,4}):(?P<m>[0-5][0-9])"
+_EXPONENT = "(?:[eE][+-]?[0-9]+)?"
+AMOUNT = (
+    rf"{_SIGN} ?(?:(?P<before>[{_L}]*[{_L}]\.|[{_L}]+) ?)?"
+    rf"(?P<number>(?:(?:[1-9][0-9]{{0,2}}(?:{_GROUPS})|{_INDIAN}|[0-9]+)(?:[.,][0-9]+)?|[.,][0-9]+){_EXPONENT})"
+    rf"(?:(?P<times>[kKMB])(?: (?P<then>{_UNIT}))?| ?(?P<behind>{_UNIT}))?"
+)
+_SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_WORDS = {"w": "w|weeks?", "d": "d|days?", "h": "h|hrs?|hours?", "m": "m|mins?|minutes?", "s": "s|secs?|seconds?"}
+_N = r"[0-9]+(?:\.[0-9]+)?"
+HOURS = _SIGN + _CLOCK
+CLOCK = rf"{_SIGN}(?:(?P<d>[0-9]+) ?(?:d|days?),? ?(?P<plus>\+?))?{_CLOCK}:(?P<s>[0-5][0-9](?:\.[0-9]+)?)"
+ISO = (
+    rf"{_SIGN}P(?:(?P<w>{_N})W)?(?:(?P<d>{_N})D)?"
+    rf"(?:T(?:(?P<h>{_N})H)?(?:(?P<m>{_N})M)?(?:(?P<s>{_N})S)?)?"
+)
+SPANS = (CLOCK, ISO, _SIGN + "".join(f"(?:(?P<{one}>{_N}) ?(?:{_WORDS[one]}),? ?)?" for one in _SECONDS))
+
+
+class Style(NamedTuple):
+    """How the numbers of a column are written: what they match, and their marks; durations match others."""
+
+    patterns: tuple[str, ...]
+    decimal: str = "."
+    thousands: str = ","
+
+    @property
+    def is_span(self) -> bool:
+        return len(self.patterns) > 1
+
+
+def digits_of(decimal: str, thousands: str) -> str:
+    """Return the expression of digits with these marks, which are expressions themselves."""
+    whole = f"{f'{_INDIAN}|' * (',' in thousands)}[1-9][0-9]{{0,2}}(?:{thousands}[0-9]{{3}})+|[0-9]+"
+    return f"(?:(?:{whole})(?:{decimal}[0-9]+)?|{decimal}[0-9]+){_EXPONENT}"
+
+
+def amount_of(text: str) -> dict[str, str] | None:
+    """Return the parts of a number with or without a unit, None of what is no such number."""
+    found = None if match(ISO, text) else match(AMOUNT, text)
+    if found is None or (found["before"] and (found["then"] or found["behind"])):
+        return None
+    behind = found["then"] or found["behind"] or ""
+    unit = re.sub("(?<=[A-Za-z]{2})s$", "", found["before"] or behind)
+    return {**found.groupdict(""), "behind": behind, "unit": unit}
+
+
+@functools.lru_cache(1024)
+def style_of(example: str) -> Style:
+    """Return the style of a number, or raise ConfigError for what is none."""
+    text = _tidied(example)
+    amount = amount_of(text)
+    if amount is None:
+        style = Style((*SPANS, HOURS) if match(HOURS, text) else SPANS)
+    else:
+        decimal, thousands = _marks(amount["number"])
+        unit = re.escape(amount["unit"]) + "s?" * (re.search("[A-Za-z]{2}$", amount["unit"]) is not None)
+        number = f"(?P<number>{digits_of(re.escape(decimal), re.escape(thousands))})"
+        number += f"(?P<times>{'[kKMB]?' * bool(amount['times'])})"
+        either = f"(?:{unit} ?)?{number}(?: ?{unit})?" if unit else number
+        style = Style((f"{_SIGN} ?{either}",), decimal, thousands)
+    if number_written(example, style) is None:
+        raise ConfigError(
+            f'{example!r} is no number, so that it cannot tell how others are written: give one such as "$1,234.50", '
+            '"1.234,5 kg" or "1:30:00"'
+        )
+    return style
+
+
+def _marks(number: str) -> tuple[str, str]:
+    """Return the marks before decimals and between thousands; those of English, unless the digits say otherwise."""
+    marks = re.findall("[,.' ]", number)
+    if len(set(marks)) == 2:
+        return marks[-1], marks[0]
+    if marks and (len(marks) > 1 or marks[0] in "' " or re.fullmatch("[1-9][0-9]{0,2},[0-9]{3}", number)):
+        return "," if marks[0] == "." else ".", marks[0]
+    return (",", ".") if marks == [","] else (".", ",")
+
+
+def number_written(text: str, style: Style) -> float | None:
+    """Return the number that a text states in a style, None if it states none."""
+    text = _tidied(text)
+    found = next(filter(None, (match(pattern, text) for pattern in style.patterns)), None)
+    if found is None or not re.search("[0-9]", text):
+        return None
+    if style.is_span:
+        return _seconds(found.groupdict("0"))
+    digits = found["number"].replace(style.thousands, "").replace(style.decimal, ".")
+    return number_of(found["sign"] + digits + POWERS.get(found["times"], ""))
+
+
+def _seconds(given: dict[str, str]) -> float:
+    weeks, days, *clock = (float(given.get(one, "0")) * seconds for one, seconds in _SECONDS.items())
+    if given["sign"] != "-":
+        return weeks + days + sum(clock)
+    return (sum(clock) if given.get("plus") == "+" else -sum(clock)) - (weeks + days)
+
+
+def _tidied(text: str) -> str:
+    text = text.strip()
+    if len(text) > LONGEST:
+        return ""
+    for pattern, other in ALIKE[FOREIGN:] if text.isascii() else ALIKE:
+        text = _compiled(pattern).sub(other, text)
+    return text
+
+
+def match(pattern: str, text: str) -> re.Match[str] | None:
+    """Return what the whole of a text is to an expression."""
+    return _compiled(pattern).fullmatch(text)
+
+
+_compiled = functools.lru_cache(1024)(re.compile)

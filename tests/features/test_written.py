@@ -1,0 +1,244 @@
+"""Numbers as people write them: one style for a column, learned from all of its rows."""
+
+from __future__ import annotations
+
+import functools
+import warnings
+from typing import Any
+
+import dask.dataframe
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.base import clone
+
+import daskprep as dp
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.serving import Encoder
+from daskprep.serving.written import number_written, style_of
+from daskprep.sources import TableSource
+
+DAY, HOUR, FILL = 86_400.0, 3_600.0, -99.0
+
+
+def fit(*cells: Any, **params: Any) -> dp.Preprocessor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "column .* cannot be read")
+        return dp.Preprocessor({"x": dp.Number(normalization=None, fill_value=FILL, **params)}).fit(frame_of(*cells))
+
+
+def frame_of(*cells: Any) -> pd.DataFrame:
+    return pd.DataFrame({"x": list(cells)})
+
+
+def encode(prep: dp.Preprocessor, *cells: Any) -> list[float]:
+    encoded = prep.encode(frame_of(*cells))["x"]
+    rows = Encoder(prep.to_dict()).encode([{"x": cell} for cell in cells])["x"]
+    assert rows.tobytes() == encoded.tobytes()
+    return encoded.tolist()
+
+
+def written(prep: dp.Preprocessor) -> str | None:
+    return prep.learned_["x"].written
+
+
+@pytest.mark.parametrize(
+    ("cells", "style", "numbers"),
+    [
+        (["$1,299.00", "$5", "-$5", "$-5", "($7.5)", "US", "12"], "$1,234.5", [1299, 5, -5, -5, -7.5, None, 12]),
+        (["1 299,00 €", "5,5 €", "€ 7"], "1 234,5 €", [1299, 5.5, 7]),
+        (["1\u00a0299,5", "1\u202f000,25"], "1 234,5", [1299.5, 1000.25]),
+        (["12 %", "5%", "0.5 %"], "1,234.5 %", [12, 5, 0.5]),
+        (["(1,200)", "7", "2,345.5"], "1,234.5", [-1200, 7, 2345.5]),
+        (["5.3 kg", "4 kgs", "1,200 kg", "5 lb"], "1,234.5 kg", [5.300000190734863, 4, 1200, None]),
+        (["36 months", "1 month"], "1,234.5 months", [36, 1]),
+        (["1.2k", "3M", "500", "-2K"], "1,234.5k", [1200, 3e6, 500, -2000]),
+        (["$3M", "$1.5k", "$2B"], "$1,234.5k", [3e6, 1500, 2e9]),
+        (["1'000", "1\u20192345", "1'234.5"], "1'234.5", [1000, None, 1234.5]),
+        (["\u22125", "3", "-4"], "1,234.5", [-5, 3, -4]),
+        (["₹1,23,456.50", "₹5"], "₹1,234.5", [123456.5, 5]),
+        (["5 m2", "7 m\u00b2"], "1,234.5 m\u00b2", [5, 7]),
+        (["1.299,50", "2.000,00", "7"], "1.234,5", [1299.5, 2000, 7]),
+        (["CHF 5.50", "7 CHF"], "CHF 1,234.5", [5.5, 7]),
+        (["1e3 kg", ".5 kg"], "1,234.5 kg", [1000, 0.5]),
+        (["5 K", "7 K"], "1,234.5 K", [5, 7]),
+        (["12:34:56", "1:00:00.5", "-0:00:01"], "1:30:00", [45296, 3600.5, -1]),
+        (["3:45", "12:30"], "1:30", [13500, 45000]),
+        (["59:30", "1:02:15"], "1:30:00", [None, 3735]),
+        (["1h 30m", "45m", "2 hours", "90 s", "1h30m10.5s", "0"], "1:30:00", [5400, 2700, 7200, 90, 5410.5, 0]),
+        (["2 days 03:00:00", "-1 days +23:59:59", "-1 day, 1:00:00"], "1:30:00", [183600, -1, -90000]),
+        (["PT1H", "P1DT2H", "-PT0.5S", "P2W", "P1Y"], "1:30:00", [HOUR, DAY + 2 * HOUR, -0.5, 14 * DAY, None]),
+        (["45 min", "50 min"], "1,234.5 min", [45, 50]),
+    ],
+)
+def test_numbers_are_read_in_the_style_of_their_column(cells, style, numbers):
+    prep = fit(*cells)
+    assert written(prep) == style
+    assert encode(prep, *cells) == [FILL if number is None else number for number in numbers]
+    assert prep.learned_["x"].invalid == numbers.count(None)
+    assert written(fit(style, style)) == style  # a style tells itself
+
+
+@pytest.mark.parametrize(
+    ("cells", "style", "numbers"),
+    [
+        (["1,234", "2,345"], "1,234.5", [1234, 2345]),  # as in English
+        (["1,234", "2,5"], "1.234,5", [1.234, 2.5]),  # one cell can only be read so
+        (["1,234", "2,345.5"], "1,234.5", [1234, 2345.5]),
+        (["1,234", "0.5"], "1,234.5", [1234, 0.5]),
+        (["1,234", "0,123"], "1.234,5", [1.234, 0.123]),
+        (["1.234 €", "2.345.678 €"], "1.234,5 €", [1234, 2345678]),
+        (["1,5", "1.5 kg", "2.5 kg"], None, [None, None, None]),
+        (["1,5 kg", "1.5 kg"], None, [None, None]),  # as many of either
+        (["1,5", "1.5"], None, [None, 1.5]),  # plain numbers are what they were
+        (["1.234", "1.234.567"], None, [1.234, None]),
+        (["1h 30m", "45"], None, [None, 45]),  # of minutes or seconds
+        (["12", "12A", "14B", "15"], None, [12, None, None, 15]),
+        (["$5", "$6", "€7"], "$1,234.5", [5, 6, None]),
+        (["$5", "7 dollars"], "$1,234.5", [5, None]),
+        (["1½", "½", "2"], None, [None, None, 2]),
+    ],
+)
+def test_doubt_is_settled_by_the_whole_column_or_the_cells_stay_unreadable(cells, style, numbers):
+    prep = fit(*cells)
+    assert written(prep) == style
+    assert encode(prep, *cells) == np.array([FILL if one is None else one for one in numbers], np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    "cell", ["€5", "5 lb", "$5 kg", "1,23", "$", "5 $ $", "1h 30m", "3:45", "1_000", "0x10", "5-7"]
+)
+def test_new_cells_of_another_style_are_unreadable(cell):
+    prep = fit("$1,299.00", "$5")
+    assert encode(prep, cell, "$7", "8") == [FILL, 7, 8]
+    counts = prep.cell_counts(frame_of(cell, "$7"))
+    assert counts.loc["x"].tolist() == [2, 1, 1, 0]
+
+
+def test_plain_columns_are_saved_as_before_and_read_nothing_else():
+    prep = fit("1", "2.5")
+    assert "written" not in prep.to_dict()["features"]["x"]["learned"]
+    assert "written" not in prep.to_dict()["features"]["x"]["params"]
+    assert encode(prep, "$5", "\u22125", "1,234") == [FILL, FILL, FILL]
+
+
+def test_a_style_that_is_given_leaves_no_doubt(tmp_path):
+    prep = fit("1.234", "12", "2,5", "1.5", written="1.234,5 €")
+    assert encode(prep, "1.234", "12", "2,5", "1.5", "7 €", "7 $") == [1234, 12, 2.5, FILL, 7, FILL]
+    assert encode(prep, 1.5, 1234.0) == [1.5, 1234]  # what is a number is no text
+    prep.save(str(tmp_path / "prep.json"))
+    assert encode(dp.Preprocessor.load(str(tmp_path / "prep.json")), "1.234") == [1234]
+    assert encode(fit("3:45", "90", written="1:30"), "3:45", "90") == [13500, 90]
+    with pytest.raises(ConfigError, match="'a lot' is no number, so that it cannot tell how others are written"):
+        fit("1", written="a lot")
+
+
+def test_cells_of_another_style_can_be_an_error():
+    with pytest.raises(RejectedValueError, match=r"'5 lb' cannot be read as a number \(2 such cells\)"):
+        fit("5 kg", "6 kg", "7 kg", "5 lb", "5 lb", invalid="raise")
+    with pytest.raises(RejectedValueError, match="'5 lb' cannot be read"):
+        fit("5 kg", "6 kg", invalid="raise").encode(frame_of("5 lb"))
+
+
+def test_statistics_are_those_of_the_numbers():
+    cells = [f"${i:,}.50" for i in (1, 2, 2, 2000, 3)]
+    params = {"missing_value_strategy": "fill_with_mode", "outlier_strategy": "fill_with_mean"}
+    for normalization in ("zscore", "iq"):
+        number = dp.Number(normalization=normalization, **params)
+        as_text = dp.Preprocessor({"x": number}).fit(frame_of(*cells, None)).learned_["x"].to_dict()
+        values = frame_of(*(float(cell[1:].replace(",", "")) for cell in cells), None)
+        assert as_text.pop("written") == "$1,234.5"
+        assert as_text == dp.Preprocessor({"x": number}).fit(values).learned_["x"].to_dict()
+
+
+def test_what_the_style_does_not_fit_is_dropped_and_listed(tmp_path):
+    frame = frame_of("5 kg", "6 kg", "5 lb", None, "7 kg")
+    number = dp.Number(normalization=None, missing_value_strategy="drop_row")
+    with pytest.warns(UserWarning, match="1 cell cannot be read as a number, such as '5 lb'"):
+        dataset = dp.Preprocessor({"x": number}).fit_write(frame, tmp_path / "data")
+    learned = dataset.learned["x"]
+    assert (learned.rows, learned.missing, learned.invalid, learned.mean) == (3, 2, 1, 6.0)
+    assert dataset["train"].read()["x"].tolist() == [5, 6, 7]
+    assert [(one["row_id"], one["reason"]) for one in dataset.rejects().to_pylist()] == [
+        (2, "'5 lb' is left out by what was learned"),
+        (3, "missing"),
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["ffill", "bfill"])
+def test_gaps_are_filled_across_partitions_of_plain_and_other_numbers(strategy, tmp_path):
+    cells = ["1", None, "$2,000", None, None, "3.5", None, "(4)", None]
+    number = dp.Number(normalization=None, missing_value_strategy=strategy, outlier_strategy=strategy)
+    written = []
+    for partitions in (1, 3, 9):
+        frame = dask.dataframe.from_pandas(frame_of(*cells), npartitions=partitions)
+        dataset = dp.Preprocessor({"x": number}).fit_write(frame, tmp_path / str(partitions))
+        written.append((dataset.learned["x"], dataset["train"].read()["x"].tolist()))
+    assert written[0] == written[1] == written[2]
+    filled = {"ffill": [1, 1, 2000, 2000, 2000, 3.5, 3.5, -4, -4], "bfill": [1, 2000, 2000, 3.5, 3.5, 3.5, -4, -4, -4]}
+    assert written[0][1] == filled[strategy]
+    assert written[0][0].mean == np.mean(filled[strategy])
+
+
+AMOUNTS = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "", "-", "$", "$-", "(", "€ ", "Rs.", "\u2212"]),
+    st.sampled_from(["5", "1,234", "1.234", "1,5", "0.25", "1 234", "1'000", "1.234,5", "12,345.75", "1,23,456", ".5"]),
+    st.sampled_from(["", "", "k", "M", "k €"]),
+    st.sampled_from(["", "", " €", "%", " kg", " kgs", ")", " m2"]),
+)
+SPANS = st.sampled_from(["3:45", "1:02:03", "1h 30m", "45m", "PT1H", "2 days 03:00:00", "-1 days +23:59:59", "90 s"])
+OTHERS = st.none() | st.sampled_from(["1", "2.5", "1.234", "0", "n/a", "", "1e400", "½", "x" * 70, "5 " + "kg" * 40])
+CELLS = st.lists(AMOUNTS | OTHERS, min_size=1, max_size=12) | st.lists(SPANS | SPANS | OTHERS, min_size=1, max_size=8)
+
+
+@pytest.mark.filterwarnings("ignore:column .* (cannot be read|has no spread)")
+@settings(deadline=None)
+@given(
+    CELLS,
+    CELLS,
+    st.data(),
+    st.sampled_from(["fill_with_const", "fill_with_mean", "ffill", "bfill", "drop_row"]),
+    st.sampled_from([None, None, None, "1.234,5 €", "$1,234.5k", "1:30"]),
+)
+def test_results_do_not_depend_on_partitions_and_are_those_of_single_rows(cells, new, data, strategy, style):
+    number = dp.Number(normalization="minmax", missing_value_strategy=strategy, written=style)
+
+    def pieces(column):
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(column)), max_size=4)))
+        bounds = zip([0, *cuts], [*cuts, len(column)], strict=True)
+        return TableSource([pa.table({"x": pa.array(column[low:high], pa.string())}) for low, high in bounds])
+
+    def tried(work):
+        try:
+            return work()
+        except ValueError:
+            return "refused"
+
+    prep = dp.Preprocessor({"x": number})
+    whole, cut = (
+        tried(functools.partial(clone(prep).fit, rows))
+        for rows in (frame_of(*cells).astype("string[pyarrow]"), pieces(cells))
+    )
+    if "refused" in (whole, cut):
+        assert whole == cut
+        return
+    assert whole.to_dict() == cut.to_dict()
+    expected = tried(lambda: np.asarray(whole.encode(frame_of(*new).astype("string[pyarrow]"))["x"]).tobytes())
+    rows, encoder = [{"x": cell} for cell in new], Encoder(whole.to_dict())
+    for encode_new in (lambda: whole.encode(pieces(new)), lambda: encoder.encode(rows)):
+        assert tried(lambda encode=encode_new: np.asarray(encode()["x"]).tobytes()) == expected
+
+
+@given(st.text(st.sampled_from("0123456789.,' -+()$€%kMBhmsdPT:\u00a0\u2212²²a/"), max_size=14), CELLS)
+def test_columns_and_rows_read_the_same_numbers(text, cells):
+    for example in ("$1,234.5", "1.234,5 €", "1 234,5k", "1'234.5 kg", "1:30", "1:30:00", "-1,234.5 %"):
+        number = dp.Number(normalization=None, written=example)
+        parsed = number.parse(pa.array([text, *cells], pa.string())).to_pylist()
+        style = style_of(example)
+        for cell, value in zip([text, *cells], parsed, strict=True):
+            alone = None if cell is None else number_written(cell, style)
+            assert alone is None or repr(alone) == repr(value), (cell, example)
