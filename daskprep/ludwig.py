@@ -11,6 +11,7 @@ from daskprep.features.parameters import annotations_of
 
 FEATURE_KEYS = ("name", "type", "column", "preprocessing")
 _MODULES = {"input_features": "encoder", "output_features": "decoder"}
+_MODEL = "pretrained_model_name_or_path"
 _DEPTH = 5  # of sections: below it nothing is renamed, and so nothing copied
 _CLOSE = 0.8  # so similar to a key that is read, another one is a slip of the pen
 
@@ -103,7 +104,7 @@ def _parameters(config: Section) -> Iterator[tuple[str, str, Section]]:
     """Give the parameters of features and of types: whose they are, of which type, and the parameters."""
     for entry in _entries(config):
         yield f'"{entry.get("name")}"', str(entry.get("type")), _below(entry, "preprocessing")
-    for kind in FEATURES.keys() & _below(config, "defaults").keys():
+    for kind in [one for one in FEATURES if one in _below(config, "defaults")]:
         yield f"defaults.{kind}", kind, _below(config, "defaults", kind, "preprocessing")
 
 
@@ -115,9 +116,6 @@ def _is_slip(key: object, names: Collection[str]) -> bool:
     return bool(difflib.get_close_matches(str(key), names, cutoff=_CLOSE))
 
 
-# -- other words
-
-
 def _types(config: Section) -> None:
     for entry in _entries(config, kind="numerical"):
         entry["type"] = "number"
@@ -125,8 +123,9 @@ def _types(config: Section) -> None:
         unlabelled = {"missing_value_strategy": "fill_with_const", "fill_value": -1.0}
         entry |= {"type": "number", "preprocessing": unlabelled | _below(entry, "preprocessing")}
     for entry in _entries(config, "output_features", kind="category_distribution"):
-        labels = _below(entry, "preprocessing").pop("vocab", None) or ()
-        entry["type"], entry["preprocessing"]["vector_size"] = "vector", len(labels) or None
+        labels = _below(entry, "preprocessing").pop("vocab", None)
+        own = {"vector_size": len(labels)} if isinstance(labels, list) and labels else {}
+        entry |= {"type": "vector", "preprocessing": own | _below(entry, "preprocessing")}
 
 
 def _defaults(config: Section) -> None:
@@ -135,8 +134,8 @@ def _defaults(config: Section) -> None:
     for key, kind in {**dict.fromkeys(FEATURES), "numerical": "number"}.items():
         if isinstance(preprocessing.get(key), dict):
             former = preprocessing.pop(key)
-            params = _below(config, "defaults", kind or key, "preprocessing")
-            params.update(former.pop("preprocessing", None) or former)
+            params = _below(former, "preprocessing") if "preprocessing" in former else former
+            _below(config, "defaults", kind or key, "preprocessing").update(params)
     if config.get("preset") == "tabular_realmlp":
         _below(config, "defaults", "number", "preprocessing").setdefault("normalization", "iq")
 
@@ -160,9 +159,6 @@ def _split(config: Section) -> None:
         settings["split"] = kind | ({} if shares is None else {"probabilities": shares})
 
 
-# -- what is for models, and what that does to preprocessing
-
-
 def _modules(config: Section) -> Iterator[str]:
     """Move what stands beside name and type to the encoder or decoder, where Ludwig reads it."""
     moved, known = [], {*FEATURE_KEYS, *_FEATURE_OF_MODELS}
@@ -184,10 +180,11 @@ def _encoders(config: Section) -> Iterator[str]:
     for entry in [*_entries(config, "input_features", kind="text"), *_entries(config, "input_features", kind="image")]:
         general = _below(config, "defaults", entry["type"], "encoder")
         own, params = _below(entry, "encoder"), _below(entry, "preprocessing")
+        given = _below(config, "defaults", entry["type"], "preprocessing") | params
         encoder = general | own if own.get("type") in (None, general.get("type")) else own
         name = str(encoder.get("type"))
-        model = encoder.get("pretrained_model_name_or_path") or ENCODERS_OF_TEXT.get(name)
-        if entry["type"] == "image" and name not in _ENCODERS_OF_ANY_SIZE and params.get("height") is None:
+        model = given.get(_MODEL) or encoder.get(_MODEL) or ENCODERS_OF_TEXT.get(name)
+        if entry["type"] == "image" and name not in _ENCODERS_OF_ANY_SIZE and given.get("height") is None:
             yield (
                 f'the encoder {name} of "{entry.get("name")}" does not change how images are read: give height, width, '
                 "num_channels and standardize_image that suit it"
@@ -195,7 +192,7 @@ def _encoders(config: Section) -> Iterator[str]:
         elif name == "tf_idf":
             params["compute_idf"] = True
         elif name in ENCODERS_OF_TEXT and model is not None:
-            params.update(tokenizer="hf_tokenizer", pretrained_model_name_or_path=model)
+            params |= {"tokenizer": "hf_tokenizer", _MODEL: model}
 
 
 def _language_model(config: Section) -> None:
@@ -204,9 +201,9 @@ def _language_model(config: Section) -> None:
     _below(config, "defaults", "text", "preprocessing").setdefault("max_sequence_length", None)
     for entry in _entries(config, "output_features", kind="text"):
         _below(entry, "preprocessing").setdefault("max_sequence_length", None)
-    brought = {"tokenizer": "hf_tokenizer", "pretrained_model_name_or_path": config["base_model"], "padding": "left"}
     for entry in _entries(config, kind="text"):
-        _below(entry, "preprocessing").update(brought)
+        params = _below(entry, "preprocessing")
+        params |= {"tokenizer": "hf_tokenizer", "padding": "left", _MODEL: params.get(_MODEL) or config["base_model"]}
 
 
 def _unread(config: Section) -> Iterator[str]:
@@ -216,7 +213,8 @@ def _unread(config: Section) -> Iterator[str]:
     for whose, kind, params in _parameters(config):
         owner: type | None = FEATURES.get(kind)
         names = params if owner is None else annotations_of(owner)
-        for key in [one for one in params if one not in names and not _is_slip(one, names)]:
+        known = {*IGNORED_PARAMETERS, *DROPPED_PARAMETERS}
+        for key in [one for one in params if one not in names and (one in known or not _is_slip(one, names))]:
             value, told = params.pop(key), DROPPED_PARAMETERS.get(key)
             if key not in IGNORED_PARAMETERS and not (told and _is_unset(value)):
                 yield f"{key} of {whose} is not applied: {told or f'type {kind} has no such parameter'}"

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import typing
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -347,6 +349,29 @@ def test_targets_of_other_types_are_read_as_ludwig_stores_them():
 def test_an_encoder_of_text_brings_its_tokenizer_without_fetching_it(encoder, model):
     text = feature_of("text", {"tokenizer": "space"}, encoder=encoder)
     assert (text.tokenizer, text.pretrained_model_name_or_path) == ("hf_tokenizer", model)
+
+
+def test_a_tokenizer_that_is_named_for_preprocessing_goes_before_that_of_an_encoder():
+    own = {"tokenizer": "hf_tokenizer", "pretrained_model_name_or_path": "org/own"}
+    assert feature_of("text", own, encoder="bert").pretrained_model_name_or_path == "org/own"
+    config = config_of("text", encoder="bert") | {"defaults": {"text": {"preprocessing": own}}}
+    assert read_config(config)["features"]["x"].pretrained_model_name_or_path == "org/own"
+    llm = config_of("text", own) | {"model_type": "llm", "base_model": "org/model"}
+    assert read_config(llm)["features"]["x"].pretrained_model_name_or_path == "org/own"
+
+
+@pytest.mark.parametrize("odd", [3, "x", [], [1], {"preprocessing": 3}, {"encoder": [1]}, {1: 2}])
+@pytest.mark.parametrize("kind", ["text", "image", "category_distribution", "anomaly", "audio", None, ["set"]])
+def test_odd_shapes_are_refused_or_told_of(odd, kind):
+    entry = {"name": "x", "type": kind, **(odd if isinstance(odd, dict) else {"preprocessing": odd, "encoder": odd})}
+    for config in (
+        {"input_features": [entry], "defaults": {"text": odd}},
+        {"output_features": [entry], "preprocessing": {"text": odd, "stratify": odd}},
+        {"input_features": odd, "preprocessing": odd, "model_type": "llm", "base_model": "org/model"},
+    ):
+        with warnings.catch_warnings(), suppress(ConfigError):
+            warnings.simplefilter("ignore")
+            read_config(config)
 
 
 def test_the_encoder_of_a_type_is_that_of_features_that_name_no_other():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -99,10 +100,12 @@ def preprocess(
 
 def _beside(data: Sequence[str]) -> str | None:
     """Return where the dataset of one file or folder is written unless it is said."""
-    from daskprep.sources.formats import stem_of
+    from daskprep.sources.formats import is_known
 
     is_one = len(data) == 1 and Path(data[0]).name.strip(".") and not set(data[0]) & set("*?[")
-    return f"{stem_of(data[0].rstrip('/'))}.dp" if is_one else None
+    given = data[0].rstrip("/")
+    stem = re.sub(r"\.\w+(\.(gz|zst|bz2))?$", "", given) if is_known(given) else given
+    return f"{stem}.dp" if is_one else None
 
 
 def _preprocessor(

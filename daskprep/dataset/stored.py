@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import io
 from collections.abc import Callable, Mapping
-from functools import cache, cached_property
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -32,24 +32,12 @@ class Metadata(dict[str, Any]):
 
     def __init__(self, values: Mapping[str, Any], describe: Callable[[str], dict[str, Any]]) -> None:
         super().__init__(values)
-        self._described = cache(describe)
+        self._describe, self._described = describe, dict[str, Any]()
 
     def __missing__(self, name: str) -> dict[str, Any]:
-        return self._described(name)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (dict(self),)
-
-
-def _as_ludwig(feature: Feature, learned: Learned) -> dict[str, Any]:
-    own = {key: value for key, value in learned.to_dict().items() if key not in Learned.__dataclass_fields__}
-    params = feature.get_params(deep=False) | {"computed_fill_value": learned.fill_value}  # type: ignore[no-untyped-call]
-    for role, symbol in own.get("special_symbols", {}).items():
-        own |= {f"{role}_symbol": symbol} | ({"pad_idx": own["str2idx"][symbol]} if role == "padding" else {})
-    if isinstance(feature, MediaFeature):
-        params |= {key: own[key] for key in own.keys() & params.keys()}
-        own["reshape"] = list(feature.decoder(learned).shape)
-    return own | {"preprocessing": params}
+        if name not in self._described:
+            self._described[name] = self._describe(name)
+        return self._described[name]  # type: ignore[no-any-return]
 
 
 class StoredDataset:
@@ -88,7 +76,18 @@ class StoredDataset:
         A vocabulary too large for JSON is named there, and returned by `vocabulary`. The name of a feature or an
         output, unless it is a key of the file, gives what Ludwig's metadata say of it, its vocabulary included.
         """
-        return Metadata(parse_state(self.files.read(METADATA), METADATA), lambda name: _as_ludwig(*self._learned(name)))
+        return Metadata(parse_state(self.files.read(METADATA), METADATA), self._as_ludwig)
+
+    def _as_ludwig(self, name: str) -> dict[str, Any]:
+        feature, learned = self._learned(name)
+        own = {key: value for key, value in learned.to_dict().items() if key not in Learned.__dataclass_fields__}
+        params = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+        for role, symbol in own.get("special_symbols", {}).items():
+            own |= {f"{role}_symbol": symbol} | ({"pad_idx": own["str2idx"][symbol]} if role == "padding" else {})
+        if isinstance(feature, MediaFeature):
+            params |= {key: own[key] for key in own.keys() & params.keys()}
+            own["reshape"] = list(feature.decoder(learned).shape)
+        return own | {"preprocessing": params | {"computed_fill_value": learned.fill_value}}
 
     @cached_property
     def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:

@@ -46,12 +46,6 @@ def is_known(name: str) -> bool:
     return _format_of(name) is not None
 
 
-def stem_of(name: str) -> str:
-    """Return a name without the suffixes that tell what a file holds."""
-    known = "".join(_suffixes(name)) if is_known(name) else ""
-    return name[: len(name) - len(known)]
-
-
 def _format_of(name: str) -> Format | None:
     suffix, compression = _suffixes(name)
     found = _FORMATS.get(suffix)

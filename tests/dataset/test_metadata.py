@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pandas as pd
@@ -87,6 +88,7 @@ def test_the_keys_of_the_file_come_first_and_stay_as_they_are(dataset):
     metadata = dataset.metadata
     assert "city" not in metadata
     before = json.dumps(metadata)
+    assert pickle.loads(pickle.dumps(metadata))["city"] == metadata["city"]
     metadata["city"]["idx2str"]
     assert json.dumps(metadata) == before
     assert metadata["features"]["city"]["learned"]["vocab_size"] == 3
