@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
+import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -17,6 +18,7 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
+from daskprep.ludwig import FEATURE_KEYS, upgraded
 from daskprep.serving.json_text import parse_json
 from daskprep.split import RandomSplit, Splitter, split_from_dict
 from daskprep.storage.urls import filesystem_of, public_name
@@ -26,54 +28,13 @@ _LIMIT_BYTES = 100_000_000
 _LIMIT_VALUES = 1_000_000  # aliases written out
 
 _TOP = ("input_features", "output_features", "defaults", "preprocessing")
-_FEATURE = ("name", "type", "column", "preprocessing")
 _SAMPLE = ("sample_ratio", "sample_size", "sample_seed")
 _GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE, "fit_on")
-
-# Keys that say nothing of preprocessing, at the top and in a feature.
-# fmt: off
-_TOP_OF_MODELS = frozenset((
-    "adapter", "backend", "base_model", "combiner", "generation", "generation_config", "hyperopt",
-    "ludwig_version", "model_name", "model_parameters", "model_type", "quantization", "trainer", "training",
-))
-_FEATURE_OF_MODELS = frozenset((
-    "active", "augmentation", "calibration", "class_similarities", "clip", "decoder",
-    "default_validation_metric", "dependencies", "encoder", "input_size", "loss", "num_classes",
-    "proc_column", "reduce_dependencies", "reduce_input", "softmax", "threshold", "tied", "top_k",
-    "vector_size",
-))
-# fmt: on
-_DEFAULTS_OF_MODELS = frozenset(("decoder", "encoder", "loss"))
 
 # What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
 _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"number": {"normalization": None}}
 # Ludwig's defaults where those of a type are others.
 _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"text": {"lowercase": False}}
-
-IGNORED_PARAMETERS = {
-    "cache_encoder_embeddings": "is for encoders, and there are none here",
-    "computed_fill_value": "is learned again from the data",
-    "computed_outlier_fill_value": "is learned again from the data",
-    "encoder": "is for encoders, and there are none here",
-    "in_memory": "has no effect in Ludwig; mode says when media are decoded",
-    "num_processes": "has no effect in Ludwig; tasks of Dask are parallel anyway",
-}
-REFUSED_PARAMETERS = {
-    "fallback_label": "an unseen category is <UNK>",
-    "prompt": "write the text that it makes into a column, and read that column",
-    "vocab": "ids go by frequency; leave it out",
-}
-REFUSED = {
-    "global_max_sequence_length": "give max_sequence_length to each text feature",
-    "force_split": 'it is of Ludwig before 0.6; give "split" a type',
-    "split_probabilities": 'it is of Ludwig before 0.6; give "split" a type and probabilities',
-    "stratify": "it is of Ludwig before 0.6; use split: {type: stratify, column: ...}",
-    "prompt": REFUSED_PARAMETERS["prompt"],
-}
-_UNSUPPORTED = {
-    "category_distribution": "category_distribution is not supported: read it with type vector",
-    "anomaly": "anomaly is not supported: read it with type binary or number",
-}
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
@@ -90,22 +51,10 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         "features" by name, inputs first; "split"; "balance"; "targets", the names of the output features, if there are
         any; and "sample", "sample_seed" and "fit_on", if the configuration says them.
         Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
-
-    Examples
-    --------
-    >>> text = '''
-    ... input_features:
-    ...   - {name: city, type: category, preprocessing: {most_common: 100}}
-    ... output_features:
-    ...   - {name: price, type: number}
-    ... '''
-    >>> arguments = read_config(text)
-    >>> arguments["features"]["city"], arguments["features"]["price"].normalization, arguments["targets"]
-    (Category(most_common=100), None, ['price'])
     """
-    whole = _Section(_mapping(load_config(config)))
-    whole.refuse({"prompt": REFUSED["prompt"]})
-    whole.check_keys(_TOP, _TOP_OF_MODELS | {"prompt"})
+    values, notes = upgraded(_mapping(load_config(config)))
+    whole = _Section(values)
+    whole.check_keys(_TOP)
     defaults = _read_defaults(whole.section("defaults"))
     inputs = dict(_read_features(whole, "input_features", defaults))
     outputs = dict(_read_features(whole, "output_features", None))
@@ -114,9 +63,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     if not inputs and not outputs:
         raise ConfigError("there are no features: list them under input_features and output_features")
     preprocessing = whole.section("preprocessing")
-    preprocessing.refuse(REFUSED)
-    misplaced = {kind: f"put it under defaults.{kind}.preprocessing" for kind in FEATURES}
-    preprocessing.check_keys(_GLOBAL, REFUSED, misplaced)
+    preprocessing.check_keys(_GLOBAL)
     arguments: dict[str, Any] = {
         "features": inputs | outputs,
         "split": _read_split(preprocessing),
@@ -128,6 +75,9 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     fit_on = preprocessing.values.get("fit_on")
     if fit_on not in (None, "train", "all"):
         raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
+    if notes:
+        told = " ".join(f"({number}) {note}." for number, note in enumerate(notes, 1))
+        warnings.warn(f"This configuration is read, but: {told}", UserWarning, stacklevel=3)
     return arguments if fit_on is None else {**arguments, "fit_on": fit_on}
 
 
@@ -193,26 +143,13 @@ class _Section:
                 raise self.error(path, f"must be a mapping with name and type, not {entry!r}")
             yield _Section(entry, path, entry["name"] if isinstance(entry.get("name"), str) else None)
 
-    def check_keys(
-        self, read: Collection[str], ignored: Collection[str] = (), misplaced: Mapping[str, str] | None = None
-    ) -> None:
-        """Raise for the first key that is neither read nor ignored."""
+    def check_keys(self, read: Collection[str], misplaced: Mapping[str, str] | None = None) -> None:
+        """Raise for the first key that is not read."""
         for key in self.values:
-            if key not in read and key not in ignored:
+            if key not in read:
                 remedy = (misplaced or {}).get(key)
-                hint = f": {remedy}." if remedy else f".{did_you_mean(key, [*read, *ignored])}"
+                hint = f": {remedy}." if remedy else f".{did_you_mean(key, read)}"
                 raise self.error(key, f"there is no such key here{hint} Keys are: {', '.join(read)}")
-
-    def refuse(self, remedies: Mapping[str, str]) -> None:
-        """Raise for the first of some keys that is there with a value that would matter."""
-        for key, remedy in remedies.items():
-            value = self.values.get(key)
-            if not _is_neutral(value):
-                raise self.error(key, f"{value!r} is not supported: {remedy}")
-
-
-def _is_neutral(value: Any) -> bool:
-    return all(map(_is_neutral, value.values())) if isinstance(value, Mapping) else not value
 
 
 # -- where it comes from
@@ -300,11 +237,11 @@ def _mapping(values: Any) -> Mapping[str, Any]:
 
 def _read_defaults(section: _Section) -> dict[str, dict[str, Any]]:
     """Return the parameters that input features of each type have where they say nothing else."""
-    section.check_keys(tuple(FEATURES), _UNSUPPORTED)
+    section.check_keys(tuple(FEATURES))
     found = {}
     for kind in FEATURES:
         below = section.section(kind)
-        below.check_keys(("preprocessing",), _DEFAULTS_OF_MODELS)
+        below.check_keys(("preprocessing",))
         found[kind] = {**_LUDWIG_DEFAULTS.get(kind, {}), **_read_parameters(below.section("preprocessing"), kind)}
     return found
 
@@ -335,15 +272,13 @@ def _read_type(entry: _Section) -> str:
     kind = entry.values.get("type")
     if isinstance(kind, str) and kind in FEATURES:
         return kind
-    if isinstance(kind, str) and kind in _UNSUPPORTED:
-        raise entry.error("type", _UNSUPPORTED[kind])
     hint = did_you_mean(kind, FEATURES)
     raise entry.error("type", f"there is no type {kind!r}.{hint} Types are: {', '.join(FEATURES)}")
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
     names = _annotations(FEATURES[kind])
-    entry.check_keys(_FEATURE, _FEATURE_OF_MODELS, dict.fromkeys(names, "put it under preprocessing"))
+    entry.check_keys(FEATURE_KEYS)
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
     params["column"] = None if column == entry.feature else column
@@ -356,10 +291,9 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
-    section.refuse(REFUSED_PARAMETERS)
     names = [name for name in _annotations(FEATURES[kind]) if name != "column"]
     beside = {"column": "put it beside name and type"}
-    section.check_keys(names, [*IGNORED_PARAMETERS, *REFUSED_PARAMETERS], beside)
+    section.check_keys(names, beside)
     # YAML reads an unquoted 2020-01-31 as a date.
     return {
         name: str(value) if isinstance(value, dt.date) else value
@@ -467,7 +401,7 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
     ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE)
-    ratio = None if ratio == 1 else ratio  # Ludwig's default
+    ratio, size = None if ratio == 1 else ratio, size or None  # 1 and 0 stand for all rows
     if None not in (ratio, size):
         raise preprocessing.error("sample_size", "contradicts sample_ratio: give one of them")
     for key, value, kind, most in (("sample_ratio", ratio, float, 1), ("sample_size", size, int, math.inf)):

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import typing
+import warnings
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -18,11 +21,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from daskprep.balance import Oversample, Undersample
-from daskprep.config import IGNORED_PARAMETERS, REFUSED, REFUSED_PARAMETERS, read_config, write_config
+from daskprep.config import read_config, write_config
 from daskprep.errors import ConfigError
-from daskprep.features import FEATURES, Audio, Binary, Category, Date, Image, Number, Sequence, Text
+from daskprep.features import FEATURES, Audio, Binary, Category, Date, Image, Number, Sequence, Text, Vector
 from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
+from daskprep.ludwig import (
+    DROPPED_PARAMETERS,
+    ENCODERS_OF_TEXT,
+    IGNORED_PARAMETERS,
+    IGNORED_SETTINGS,
+)
 from daskprep.preprocessor import Preprocessor
 from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
 
@@ -48,9 +57,9 @@ def feature_of(kind, preprocessing=None, **entry):
     return read_config(config_of(kind, preprocessing, **entry))["features"]["x"]
 
 
-def output_of(kind, preprocessing=None, **rest):
-    entry = {"name": "x", "type": kind, "preprocessing": preprocessing or {}}
-    return read_config({"output_features": [entry], **rest})["features"]["x"]
+def output_of(kind, preprocessing=None, defaults=None, **entry):
+    entry |= {"name": "x", "type": kind, "preprocessing": preprocessing or {}}
+    return read_config({"output_features": [entry], "defaults": defaults})["features"]["x"]
 
 
 def message_of(config):
@@ -211,19 +220,177 @@ def test_parameters_without_effect_are_ignored(key):
     assert params_of(feature_of("number", {key: 1})) == params_of(Number())
 
 
-@pytest.mark.parametrize("key", REFUSED_PARAMETERS)
+@pytest.mark.parametrize("key", DROPPED_PARAMETERS)
 @pytest.mark.parametrize("value", [None, "", [], {"task": None, "retrieval": {"type": None, "k": 0}}])
-def test_parameters_that_are_refused_may_be_there_unset(key, value):
+def test_parameters_that_are_dropped_may_be_there_unset(key, value):
     assert params_of(feature_of("text", {key: value})) == params_of(Text(lowercase=False))
 
 
-def test_settings_that_are_refused_may_be_there_unset():
-    unset = dict.fromkeys(REFUSED) | {
-        "sample_ratio": 1.0,
-        "oversample_minority": None,
-        "undersample_majority": None,
-    }
+def test_settings_may_be_there_unset():
+    unset = {"sample_ratio": 1.0, "sample_size": 0, "oversample_minority": None, "undersample_majority": None}
     assert repr(read_config(config_of("set") | {"preprocessing": unset})) == repr(read_config(config_of("set")))
+
+
+# -- what is told of
+
+
+def told_of(config):
+    """Return what is read of a configuration, and what its one warning tells."""
+    with pytest.warns(UserWarning, match="This configuration is read, but: ") as caught:
+        arguments = read_config(config)
+    [warning] = caught
+    return arguments, re.split(r" ?\(\d\) ", str(warning.message))[1:]
+
+
+def test_one_note_lists_what_stands_beside_name_and_type():
+    config = config_of("sequence", reduce_output="sum", bidirectional=True, most_common=3)
+    config["output_features"] = [{"name": "y", "type": "category", "num_fc_layers": 2}]
+    arguments, [note] = told_of(config)
+    assert 'reduce_output ("x"), bidirectional ("x"), most_common ("x"), num_fc_layers ("y")' in note
+    assert params_of(arguments["features"]["x"]) == params_of(Sequence())
+
+
+@pytest.mark.parametrize(
+    ("kind", "key", "value"),
+    [
+        ("text", "prompt", {"template": "Review: {review}", "retrieval": {"type": None}}),
+        ("category", "vocab", ["a", "b"]),
+        ("category", "fallback_label", "a"),
+        ("category", "normalization", "zscore"),
+        ("number", "tokenizer", "space"),
+    ],
+)
+def test_a_parameter_that_is_not_applied_is_named(kind, key, value):
+    arguments, [note] = told_of(config_of(kind, {key: value}))
+    assert note.startswith(f'{key} of "x" is not applied: ')
+    assert params_of(arguments["features"]["x"]) == params_of(feature_of(kind))
+    _, [of_all] = told_of(config_of(kind) | {"defaults": {kind: {"preprocessing": {key: value}}}})
+    assert of_all.startswith(f"{key} of defaults.{kind} is not applied: ")
+
+
+def test_a_prompt_at_the_top_is_not_applied():
+    _, [note] = told_of(config_of("text") | {"prompt": {"task": "Sum it up"}})
+    assert note.startswith("prompt is not applied: write the text")
+
+
+# -- the words of older releases
+
+
+def test_numerical_is_a_number_wherever_it_stands():
+    config = config_of("numerical") | {"preprocessing": {"numerical": {"normalization": "minmax"}}}
+    assert params_of(read_config(config)["features"]["x"]) == params_of(Number(normalization="minmax"))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_parameters_of_a_type_may_stand_under_preprocessing_and_come_first_there(nested):
+    own = {"most_common": 5}
+    config = config_of("category") | {
+        "preprocessing": {"category": {"preprocessing": own} if nested else own},
+        "defaults": {"category": {"type": "category", "preprocessing": {"most_common": 9, "fill_value": "?"}}},
+    }
+    feature = read_config(config)["features"]["x"]
+    assert (feature.most_common, feature.fill_value) == (5, "?")
+
+
+def test_former_names_of_parameters_are_understood():
+    text = feature_of("text", {"word_tokenizer": "space", "char_tokenizer": "characters", "word_most_common": 7})
+    assert (text.tokenizer, text.most_common) == ("space", 7)
+    assert feature_of("text", {"sequence_length_limit": 3, "max_sequence_length": 5}).max_sequence_length == 5
+    assert feature_of("audio", {"audio_feature": {"type": "stft"}}).type == "stft"
+    assert feature_of("number", {"missing_value_strategy": "backfill"}).missing_value_strategy == "bfill"
+    assert feature_of("number", {"missing_value_strategy": "pad"}).missing_value_strategy == "ffill"
+
+
+@pytest.mark.parametrize(
+    ("settings", "split"),
+    [
+        ({"force_split": True}, RandomSplit()),
+        ({"force_split": True, "split_probabilities": [0.5, 0.0, 0.5]}, RandomSplit((0.5, 0.0, 0.5))),
+        ({"split_probabilities": (0.5, 0.0, 0.5)}, RandomSplit((0.5, 0.0, 0.5))),
+        ({"stratify": "x", "force_split": False}, StratifiedSplit("x")),
+        ({"force_split": None, "split": {"type": "fixed"}}, FixedSplit()),
+    ],
+)
+def test_a_split_of_former_keys_is_read(settings, split):
+    found = read_config(config_of("category") | {"preprocessing": settings})["split"]
+    assert (type(found), params_of(found)) == (type(split), params_of(split))
+
+
+def test_a_preset_brings_its_normalization():
+    assert read_config(config_of("number") | {"preset": "tabular_realmlp"})["features"]["x"].normalization == "iq"
+    assert read_config(config_of("number") | {"preset": "best_quality"})["features"]["x"].normalization == "zscore"
+    own = config_of("number", {"normalization": None}) | {"preset": "tabular_realmlp"}
+    assert read_config(own)["features"]["x"].normalization is None
+
+
+def test_targets_of_other_types_are_read_as_ludwig_stores_them():
+    anomaly = output_of("anomaly", threshold=0.9, defaults={"anomaly": {"decoder": {"type": "anomaly"}}})
+    unlabelled = {"missing_value_strategy": "fill_with_const", "fill_value": -1.0}
+    assert params_of(anomaly) == params_of(Number(normalization=None, **unlabelled))
+    shares = output_of("category_distribution", {"vocab": ["a", "b", "c"]})
+    assert params_of(shares) == params_of(Vector(vector_size=3, missing_value_strategy="drop_row"))
+
+
+# -- what encoders and models do to preprocessing
+
+
+@pytest.mark.parametrize(
+    ("encoder", "model"),
+    [
+        ("distilbert", "distilbert-base-uncased"),
+        ({"type": "bert", "pretrained_model_name_or_path": "bert-large-cased"}, "bert-large-cased"),
+        ({"type": "auto_transformer", "pretrained_model_name_or_path": "org/own"}, "org/own"),
+    ],
+)
+def test_an_encoder_of_text_brings_its_tokenizer_without_fetching_it(encoder, model):
+    text = feature_of("text", {"tokenizer": "space"}, encoder=encoder)
+    assert (text.tokenizer, text.pretrained_model_name_or_path) == ("hf_tokenizer", model)
+
+
+def test_a_tokenizer_that_is_named_for_preprocessing_goes_before_that_of_an_encoder():
+    own = {"tokenizer": "hf_tokenizer", "pretrained_model_name_or_path": "org/own"}
+    assert feature_of("text", own, encoder="bert").pretrained_model_name_or_path == "org/own"
+    config = config_of("text", encoder="bert") | {"defaults": {"text": {"preprocessing": own}}}
+    assert read_config(config)["features"]["x"].pretrained_model_name_or_path == "org/own"
+    llm = config_of("text", own) | {"model_type": "llm", "base_model": "org/model"}
+    assert read_config(llm)["features"]["x"].pretrained_model_name_or_path == "org/own"
+
+
+@pytest.mark.parametrize("odd", [3, "x", [], [1], {"preprocessing": 3}, {"encoder": [1]}, {1: 2}])
+@pytest.mark.parametrize("kind", ["text", "image", "category_distribution", "anomaly", "audio", None, ["set"]])
+def test_odd_shapes_are_refused_or_told_of(odd, kind):
+    entry = {"name": "x", "type": kind, **(odd if isinstance(odd, dict) else {"preprocessing": odd, "encoder": odd})}
+    for config in (
+        {"input_features": [entry], "defaults": {"text": odd}},
+        {"output_features": [entry], "preprocessing": {"text": odd, "stratify": odd}},
+        {"input_features": odd, "preprocessing": odd, "model_type": "llm", "base_model": "org/model"},
+    ):
+        with warnings.catch_warnings(), suppress(ConfigError):
+            warnings.simplefilter("ignore")
+            read_config(config)
+
+
+def test_the_encoder_of_a_type_is_that_of_features_that_name_no_other():
+    entries = [{"name": "x", "type": "text"}, {"name": "y", "type": "text", "encoder": {"type": "rnn"}}]
+    defaults = {"text": {"encoder": {"type": "bert"}, "preprocessing": {"max_sequence_length": 9}}}
+    features = read_config({"input_features": entries, "defaults": defaults})["features"]
+    assert [one.tokenizer for one in features.values()] == ["hf_tokenizer", "space_punct"]
+    assert feature_of("text", encoder={"type": "tf_idf"}).compute_idf
+
+
+def test_a_language_model_brings_its_tokenizer_and_pads_left():
+    config = config_of("text") | {"model_type": "llm", "base_model": "org/model", "adapter": {"type": "lora"}}
+    config |= {"output_features": [{"name": "y", "type": "text"}], "preprocessing": {"global_max_sequence_length": 9}}
+    for text in read_config(config)["features"].values():
+        assert (text.tokenizer, text.pretrained_model_name_or_path) == ("hf_tokenizer", "org/model")
+        assert (text.padding, text.max_sequence_length) == ("left", None)
+
+
+def test_an_encoder_of_images_that_has_a_size_is_told_of():
+    arguments, [note] = told_of(config_of("image", {"height": None}, encoder="resnet"))
+    assert note.startswith('the encoder resnet of "x" does not change how images are read: give height')
+    assert params_of(arguments["features"]["x"]) == params_of(Image())
+    assert feature_of("image", {"height": 8, "width": 8}, encoder={"type": "vit"}).height == 8
 
 
 # -- what is refused
@@ -238,13 +405,8 @@ def test_settings_that_are_refused_may_be_there_unset():
             'input_features[0].preprocessing.most_comon (feature "x")',
             "most_common",
         ),
-        (
-            config_of("set", most_common=3),
-            'input_features[0].most_common (feature "x")',
-            "put it under preprocessing",
-        ),
+        (config_of("set", preprocessin={}), "input_features[0].preprocessin", 'Did you mean "preprocessing"?'),
         (config_of("set", {"column": "y"}), "input_features[0].preprocessing.column", "beside name and type"),
-        (config_of("set", encodr={}), 'input_features[0].encodr (feature "x")', 'Did you mean "encoder"?'),
         (config_of("sett"), 'input_features[0].type (feature "x")', 'Did you mean "set"?'),
         (config_of(["set"]), 'input_features[0].type (feature "x")', "Types are: binary, number"),
         (config_of("set") | {"defaults": {"sett": {}}}, "defaults.sett", 'Did you mean "set"?'),
@@ -263,11 +425,7 @@ def test_settings_that_are_refused_may_be_there_unset():
             "preprocessing.splitt",
             'Did you mean "split"?',
         ),
-        (
-            config_of("set") | {"preprocessing": {"number": {}}},
-            "preprocessing.number",
-            "put it under defaults.number.preprocessing",
-        ),
+        (config_of("set") | {"preprocessing": {"number": 3}}, "preprocessing.number", "Keys are: split"),
         (config_of("set") | {True: 1}, "True: ", "Keys are: input_features"),
     ],
 )
@@ -301,25 +459,6 @@ def test_features_need_names_of_their_own():
     entry = {"name": "x", "type": "set"}
     assert "earlier feature" in message_of({"input_features": [entry, entry]})
     assert '"x" is an input and an output' in message_of({"input_features": [entry], "output_features": [entry]})
-
-
-@pytest.mark.parametrize("kind", ["category_distribution", "anomaly"])
-def test_types_that_are_not_supported_say_so(kind):
-    message = message_of({"output_features": [{"name": "x", "type": kind}]})
-    assert message.startswith('output_features[0].type (feature "x"): ')
-    assert "not supported" in message
-
-
-@pytest.mark.parametrize("key", REFUSED)
-def test_a_setting_that_is_refused_comes_with_its_remedy(key):
-    message = message_of(config_of("set") | {"preprocessing": {key: 0.5}})
-    assert message == f"preprocessing.{key}: 0.5 is not supported: {REFUSED[key]}"
-
-
-def test_a_prompt_is_refused_wherever_it_stands():
-    prompt = {"template": "Review: {review}", "retrieval": {"type": None}}
-    assert message_of(config_of("text", {"prompt": prompt})).startswith("input_features[0].preprocessing.prompt (fea")
-    assert message_of(config_of("text") | {"prompt": prompt}).startswith("prompt: ")
 
 
 @pytest.mark.parametrize(
@@ -600,9 +739,9 @@ def test_a_preprocessor_is_made_from_a_configuration_and_back():
     assert isinstance(prep.features["sold"], Binary)
 
 
-def test_the_page_for_ludwig_users_has_every_key_that_is_ignored_or_refused():
+def test_the_page_for_ludwig_users_has_every_key_that_is_ignored():
     page = (Path(__file__).parent.parent / "docs" / "ludwig.md").read_text(encoding="utf-8")
-    for key in [*IGNORED_PARAMETERS, *REFUSED_PARAMETERS, *REFUSED]:
+    for key in [*IGNORED_PARAMETERS, *DROPPED_PARAMETERS, *IGNORED_SETTINGS, *ENCODERS_OF_TEXT]:
         assert f"`{key}`" in page, key
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 @click.argument("config", type=click.Path())
 @click.argument("data", nargs=-1, type=click.Path())
 @split_options
-@click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="The folder to write, or the URL of one.")
+@click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="What to write.  [default: a.dp for a.csv]")
 @click.option("--overwrite", is_flag=True, help="Write anew although the very dataset is there already.")
 @click.option("--shuffle", is_flag=True, help="Write the rows of each split in a random order.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the random order.")
@@ -68,7 +69,7 @@ def preprocess(
     DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON lines or Feather.
 
     \b
-    daskprep preprocess listings.yaml listings.csv -o listings.dp
+    daskprep preprocess listings.yaml listings.csv
     daskprep preprocess auto 'sales/*.parquet' --target sold -o sales.dp --memory 4GB --workers 4
     daskprep infer a.csv | daskprep preprocess - a.csv -o a.dp
     daskprep preprocess listings.yaml --train a.csv --validation b.csv --test c.parquet -o listings.dp
@@ -78,8 +79,9 @@ def preprocess(
     A write that is interrupted, or for which the disk was too small, goes on where it stopped when the same command
     runs again.
     """
+    output = output or _beside(data)
     if output is None and not skip_save and not dry_run:
-        raise click.UsageError("say with -o DATASET where to write, or give --skip-save or --dry-run")
+        raise click.UsageError("say with -o DATASET where to write what is not one file; or --skip-save or --dry-run")
     rows = rows_of(data, how)
     if rows is None:
         raise click.UsageError("give DATA, or the files of each split: --train, --validation, --test")
@@ -108,6 +110,16 @@ def preprocess(
                 dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
             if not quiet:
                 click.echo(repr(dataset))
+
+
+def _beside(data: Sequence[str]) -> str | None:
+    """Return where the dataset of one file or folder is written unless it is said."""
+    from daskprep.sources.formats import is_known
+
+    is_one = len(data) == 1 and Path(data[0]).name.strip(".") and not set(data[0]) & set("*?[")
+    given = data[0].rstrip("/")
+    stem = re.sub(r"\.\w+(\.(gz|zst|bz2))?$", "", given) if is_known(given) else given
+    return f"{stem}.dp" if is_one else None
 
 
 def _preprocessor(

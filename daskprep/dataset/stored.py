@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -25,6 +25,19 @@ from daskprep.storage import Folder, Layout, Manifest
 from daskprep.storage.reading import REMEDY, Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts
 from daskprep.vocabulary import Vocabulary
+
+
+class Metadata(dict[str, Any]):
+    """The content of metadata.json; what Ludwig's metadata say of a feature by its name, made when it is asked for."""
+
+    def __init__(self, values: Mapping[str, Any], describe: Callable[[str], dict[str, Any]]) -> None:
+        super().__init__(values)
+        self._describe, self._described = describe, dict[str, Any]()
+
+    def __missing__(self, name: str) -> dict[str, Any]:
+        if name not in self._described:
+            self._described[name] = self._describe(name)
+        return self._described[name]  # type: ignore[no-any-return]
 
 
 class StoredDataset:
@@ -62,12 +75,24 @@ class StoredDataset:
     # -- what was learned
 
     @cached_property
-    def metadata(self) -> dict[str, Any]:
+    def metadata(self) -> Metadata:
         """Parameters and learned state, as they lie in metadata.json.
 
-        A vocabulary too large for JSON is named there, and returned by `vocabulary`.
+        A vocabulary too large for JSON is named there, and returned by `vocabulary`. The name of a feature or an
+        output, unless it is a key of the file, gives what Ludwig's metadata say of it, its vocabulary included.
         """
-        return parse_state(self.files.read(METADATA), METADATA)
+        return Metadata(parse_state(self.files.read(METADATA), METADATA), self._as_ludwig)
+
+    def _as_ludwig(self, name: str) -> dict[str, Any]:
+        feature, learned = self._learned(name)
+        own = {key: value for key, value in learned.to_dict().items() if key not in Learned.__dataclass_fields__}
+        params = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+        for role, symbol in own.get("special_symbols", {}).items():
+            own |= {f"{role}_symbol": symbol} | ({"pad_idx": own["str2idx"][symbol]} if role == "padding" else {})
+        if isinstance(feature, MediaFeature):
+            params |= {key: own[key] for key in own.keys() & params.keys()}
+            own["reshape"] = list(feature.decoder(learned).shape)
+        return own | {"preprocessing": params | {"computed_fill_value": learned.fill_value}}
 
     @cached_property
     def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
@@ -114,21 +139,25 @@ class StoredDataset:
 
     def vocabulary(self, feature: str) -> Vocabulary:
         """Return the tokens and ids of a feature, or of one of its outputs where it has several."""
-        origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in one.outputs}
-        if feature not in origins:
-            known = [*self.features, *origins]
-            several = [output for output, (name, _) in origins.items() if name == feature]
-            hint = f" Its outputs are: {', '.join(several)}" if several else did_you_mean(feature, known)
-            raise ConfigError(f'there is no output "{feature}" in {self.url}.{hint}')
-        name, suffix = origins[feature]
-        vocabulary = getattr(self.learned[name].of_output(suffix), "vocabulary", None)
+        owner, learned = self._learned(feature)
+        vocabulary = getattr(learned, "vocabulary", None)
         if not isinstance(vocabulary, Vocabulary):
             with_ids = [one for one, state in self.learned.items() if hasattr(state, "vocabulary")]
             raise ConfigError(
-                f'"{feature}" is {noun_of(self.features[name])}, which has no vocabulary'
+                f'"{feature}" is {noun_of(owner)}, which has no vocabulary'
                 + (f"; these have one: {', '.join(with_ids)}" if with_ids else "")
             )
         return vocabulary
+
+    def _learned(self, output: str) -> tuple[Feature, Learned]:
+        """Return the feature that makes an output, and what it learned for it."""
+        origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in one.outputs}
+        if output not in origins:
+            several = [one for one, (name, _) in origins.items() if name == output]
+            hint = f" Its outputs are: {', '.join(several)}" if several else did_you_mean(output, origins)
+            raise ConfigError(f'there is no output "{output}" in {self.url}.{hint}')
+        name, suffix = origins[output]
+        return self.features[name], self.learned[name].of_output(suffix)
 
     def decoder(self, output: str) -> MediaDecoder:
         """Return what decodes an output of images or sounds."""

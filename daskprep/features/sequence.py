@@ -142,6 +142,11 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     def check(self) -> None:
         super().check()
+        check_own(self.vocab_file, "The vocab_file")
+        if self.vocab_file is not None and not Path(self.vocab_file).is_file():
+            raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
+        if self.tokenizer == "hf_tokenizer" and not Path(self.pretrained_model_name_or_path or "").exists():
+            return  # It brings its symbols, and is fetched when it is needed.
         specials = self.special_symbols_in_use()
         around = sum(one is not None for one in (specials.start_id, specials.stop_id))
         for name in ("sequence_length", "max_sequence_length"):
@@ -151,9 +156,6 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
                     f"{type(self).__name__}: {name}={length} leaves no room for tokens beside the {around} start and "
                     f"stop symbols: use at least {around + 1}"
                 )
-        check_own(self.vocab_file, "The vocab_file")
-        if self.vocab_file is not None and not Path(self.vocab_file).is_file():
-            raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
 
     def special_symbols_in_use(self) -> SpecialSymbols:
         ready = self.make_tokenizer()

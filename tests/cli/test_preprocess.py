@@ -163,6 +163,30 @@ def test_preprocess_prints_what_was_written_and_nothing_when_quiet(call, files, 
     assert call(*command, "-q") == (0, "", "")
 
 
+@pytest.mark.parametrize("name", ["rows.csv", "rows.v2.csv.gz", "rows.CSV"])
+def test_without_an_output_the_dataset_lies_beside_its_file(call, files, tmp_path, rows, name):
+    rows().to_csv(tmp_path / name, index=False)
+    ended = call("preprocess", files / "rows.yaml", tmp_path / name)
+    path = tmp_path / f"{name[:-7] if name.endswith('.gz') else name[:-4]}.dp"
+    assert ended == (0, f"{dp.open_dataset(path)!r}\n", "")
+    assert str(path) in ended.out
+    assert f"writes   {path}" in call("preprocess", files / "rows.yaml", tmp_path / name, "--dry-run").out
+
+
+def test_without_an_output_a_folder_has_its_dataset_beside_it(call, files, tmp_path):
+    (tmp_path / "sales.2024").mkdir()
+    shutil.copy(files / "rows.csv", tmp_path / "sales.2024")
+    assert call("preprocess", files / "rows.yaml", f"{tmp_path}/sales.2024/").status == 0
+    assert dp.open_dataset(tmp_path / "sales.2024.dp").splits
+
+
+@pytest.mark.parametrize("data", [("a.csv", "b.csv"), ("*.csv",), ("..",)])
+def test_without_an_output_what_is_not_one_file_needs_one(call, files, data):
+    ended = call("preprocess", files / "rows.yaml", *data)
+    assert ended.status == 2
+    assert "say with -o DATASET where to write" in ended.error
+
+
 def test_overwrite_writes_what_is_there_anew(call, files, tmp_path):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "-q"]
     versions = []

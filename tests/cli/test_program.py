@@ -56,7 +56,7 @@ def test_completion_knows_commands_and_options(run_process):
         (["inspekt", "x"], "inspekt"),
         (["inspect", "x", "--jso"], "--json"),
         (["preprocess", "a.yaml"], "DATA"),
-        (["preprocess", "a.yaml", "a.csv"], "--dry-run"),
+        (["preprocess", "a.yaml", "a.csv", "b.csv"], "--dry-run"),
         (["preprocess", "a.yaml", "a.csv", "-o", "x", "--memory", "lots"], '"2GB"'),
         (["preprocess", "a.yaml", "a.csv", "-o", "x", "--workers", "0"], "--workers"),
         (["preprocess", "a.yaml", "a.csv", "-o", "x", "--workers", "1", "--scheduler", "tcp://h:1"], "--scheduler"),

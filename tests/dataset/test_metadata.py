@@ -1,0 +1,96 @@
+"""What the metadata of a dataset say of a feature, in Ludwig's words."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.media.pixels import encode_png
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory):
+    frame = pd.DataFrame(
+        {
+            "price": [1.0, 2.0, None, 500.0] * 5,
+            "city": ["Rome", "Oslo", "Rome", None] * 5,
+            "tags": ["a b", "b", "c", "a"] * 5,
+            "review": ["so so", "bad", "good one", "bad"] * 5,
+            "sold": ["yes", "no", "no", "yes"] * 5,
+            "demand": ["1 2", "3", "4 5 6", "7"] * 5,
+            "place": ["1 2", "3 4", "5 6", "7 8"] * 5,
+            "photo": [encode_png(np.zeros((4, 6), np.uint8))] * 20,
+        }
+    )
+    features = {
+        "price": dp.Number(outlier_strategy="fill_with_const", fill_value=1.5),
+        "city": "category",
+        "tags": "set",
+        "review": dp.Text(level="both"),
+        "plain": dp.Text(column="review", compute_idf=True),
+        "sold": "binary",
+        "demand": "timeseries",
+        "place": "vector",
+        "photo": "image",
+    }
+    return dp.Preprocessor(features).fit_write(frame, tmp_path_factory.mktemp("metadata") / "a.dp")
+
+
+def test_a_vocabulary_is_told_as_lists_and_dicts(dataset):
+    city = dataset.metadata["city"]
+    assert city["idx2str"] == ["<UNK>", "Rome", "Oslo"]
+    assert city["str2idx"] == {"<UNK>": 0, "Rome": 1, "Oslo": 2}
+    assert city["str2freq"] == {"<UNK>": 5, "Rome": 10, "Oslo": 5}
+    assert city["vocab_size"] == len(city["idx2str"])
+    assert city["preprocessing"]["most_common"] == 10_000
+    assert city["preprocessing"]["computed_fill_value"] == "<UNK>"
+
+
+def test_each_type_has_the_keys_that_ludwig_gives_it(dataset):
+    told = {name: dataset.metadata[name] for name in dataset.features if name != "review"}
+    assert {"mean", "std"} <= told["price"].keys()
+    assert told["price"]["preprocessing"]["computed_fill_value"] == 1.5
+    assert told["tags"]["max_set_size"] == 2
+    assert told["plain"]["max_sequence_length"] == 2
+    assert told["plain"]["pad_idx"] == 0
+    assert (told["plain"]["padding_symbol"], told["plain"]["unknown_symbol"]) == ("<PAD>", "<UNK>")
+    assert told["plain"]["str2idf"].keys() == told["plain"]["str2idx"].keys()
+    assert told["sold"]["bool2str"] == ["no", "yes"]
+    assert told["sold"]["str2bool"] == {"no": False, "yes": True}
+    assert told["demand"]["max_timeseries_length"] == 3
+    assert told["place"]["vector_size"] == 2
+    assert told["photo"]["reshape"] == [1, 4, 6]
+    assert told["photo"]["preprocessing"]["height"] == 4
+
+
+def test_levels_of_a_text_are_asked_for_by_their_outputs(dataset):
+    assert "bad" in dataset.metadata["review_word"]["str2idx"]
+    assert "b" in dataset.metadata["review_char"]["str2idx"]
+
+
+def test_a_large_vocabulary_is_told_too(dataset, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskprep.state.LARGE_VOCABULARY", 2)
+    frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", "Bern"] * 5})
+    large = dp.Preprocessor({"city": "category"}).fit_write(frame, tmp_path / "a.dp")
+    assert "vocabulary_file" in large.metadata["features"]["city"]["learned"]
+    city = large.metadata["city"]
+    assert city["str2idx"] is city["str2idx"]
+    assert list(city["str2idx"]) == city["idx2str"] == ["<UNK>", "Rome", "Bern", "Oslo"]
+
+
+def test_the_keys_of_the_file_come_first_and_stay_as_they_are(dataset):
+    metadata = dataset.metadata
+    assert "city" not in metadata
+    before = json.dumps(metadata)
+    assert pickle.loads(pickle.dumps(metadata))["city"] == metadata["city"]
+    metadata["city"]["idx2str"]
+    assert json.dumps(metadata) == before
+    assert metadata["features"]["city"]["learned"]["vocab_size"] == 3
+    with pytest.raises(ConfigError, match='no output "citty".*Did you mean "city"'):
+        metadata["citty"]
