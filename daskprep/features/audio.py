@@ -44,8 +44,8 @@ class LearnedAudio(LearnedMedia):
 class Audio(MediaFeature[LearnedAudio]):
     """Decode sounds to float32 (length, features), now or only when they are loaded.
 
-    A cell is a path or URL, the bytes of a file, or a struct of `bytes` and `path`, or of `array` and `sampling_rate`.
-    Channels are averaged. Short sounds are padded, and long ones lose their end.
+    A cell is a path or URL, the bytes of a file, a struct of `bytes` and `path`, or of `array` and `sampling_rate`, or
+    an array of samples, as long as `sampling_rate` is given. Channels are averaged. Short sounds are padded, and long ones lose their end.
 
     Parameters
     ----------

@@ -99,7 +99,7 @@ class Image(MediaFeature[LearnedImage]):
     max_pixels : int
         Larger images cannot be decoded.
     formats : sequence of str or None
-        The formats that can be, of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP" and "PPM". None: all.
+        The formats that can be, of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM" and "NPY". None: all.
     expand_to : {"float32", "uint8"}
         Whether batches hold numbers from 0 to 1 or bytes. Those of masks hold int64.
     missing_value_strategy : str

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -163,18 +163,9 @@ class AudioRecipe:
         """Return the number of frames of so many samples; the last one may lack samples, and one there always is."""
         return max(1, -((self.window - samples) // self.shift) + 1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parameters as JSON values."""
-        return {**asdict(self), "formats": list(self.formats)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> AudioRecipe:
-        """Return the recipe that `to_dict` described."""
-        return cls(**{**values, "formats": tuple(values.get("formats", FORMATS))})
-
     def digest(self) -> str:
         """Return the SHA-256 of all that the result depends on besides the file, for cache keys."""
-        content = {"decoder": "soundfile", "version": RECIPE_VERSION, **self.to_dict()}
+        content = {"decoder": "soundfile", "version": RECIPE_VERSION, **asdict(self)}
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
@@ -250,6 +241,19 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
         chunks.insert(1, (b"fact", struct.pack("<I", len(samples))))
     body = b"WAVE" + b"".join(name + struct.pack("<I", len(content)) + content for name, content in chunks)
     return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def holds(path: str, wav: bytes) -> bool:
+    """Tell whether a file has the very samples, and the rate, of a WAV file in memory."""
+    soundfile = _soundfile()
+    own, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
+    try:
+        found = soundfile.info(path)
+        if (found.samplerate, found.frames) != (rate, len(own)):
+            return False
+        return np.array_equal(soundfile.read(path, dtype="float32")[0], own)
+    except soundfile.SoundFileError:
+        return False
 
 
 def _soundfile() -> Any:

@@ -11,19 +11,21 @@ import hashlib
 import importlib
 import io
 import json
+import math
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError, did_you_mean
 from daskprep.media import pixels
+from daskprep.media.cells import array_of_npy
 from daskprep.media.pixels import Array, Pixels
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ _FORMATS = {
     "TIFF": (re.compile(rb"II[*+]\0|MM\0[*+]"), "TiffImagePlugin", "TiffImageFile"),
     "WEBP": (re.compile(rb"RIFF....WEBP", re.DOTALL), "WebPImagePlugin", "WebPImageFile"),
     "PPM": (re.compile(rb"P[1-7fF]\s"), "PpmImagePlugin", "PpmImageFile"),
+    "NPY": (re.compile(rb"\x93NUMPY"), "", ""),
 }
 FORMATS = tuple(_FORMATS)
 # What Pillow raises of broken files, besides an error of its own.
@@ -119,22 +122,9 @@ class ImageRecipe:
         """The shape of a decoded image: channels, height, width."""
         return self.channels, self.height, self.width
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parameters as what JSON can hold."""
-        return asdict(self) | {"formats": list(self.formats)}
-
-    @classmethod
-    def from_dict(cls, parameters: Mapping[str, Any]) -> Self:
-        """Make the recipe that gave `to_dict`."""
-        names = [field.name for field in fields(cls)]
-        for name in parameters:
-            if name not in names:
-                raise ConfigError(f'An image recipe has no "{name}".{did_you_mean(name, names)}')
-        return cls(**parameters)
-
     def digest(self) -> str:
         """Return a name for what the recipe makes of any image: equal digests, equal pixels."""
-        text = json.dumps(self.to_dict() | {"version": _VERSIONS[self.decoder]}, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(asdict(self) | {"version": _VERSIONS[self.decoder]}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -244,6 +234,10 @@ def _open(source: ImageSource, formats: Sequence[str], max_pixels: int) -> Image
     if name is None or name not in formats:
         found = f"it is a {name} file" if name else f"it is no image: it starts with {start[:12]!r}"
         raise MediaError(f"{found if start else 'it is empty'}. Expected one of {', '.join(formats)}.")
+    if name == "NPY":
+        values = array_of_npy(source)
+        _check_size(sorted(values.shape)[-2:], max_pixels)  # before pixels are scaled
+        return pixels.image_of(values)  # type: ignore[return-value]  # what is asked of it every image has
     if name == "WEBP":
         if not features.check_module("webp"):
             raise MediaError("it is a WEBP file, which the installed Pillow was built without.")
@@ -269,10 +263,11 @@ def prepare(recipe: ImageRecipe) -> None:
         _package(*_PACKAGES[recipe.decoder])
 
 
-def _check_size(size: tuple[int, int], max_pixels: int) -> None:
-    width, height = size
-    if width * height > max_pixels:
-        raise MediaError(f"it has {width} x {height} pixels: expected at most max_pixels={max_pixels:,} in all.")
+def _check_size(size: Sequence[int], max_pixels: int) -> None:
+    if math.prod(size) > max_pixels:
+        raise MediaError(
+            f"it has {' x '.join(map(str, size))} pixels: expected at most max_pixels={max_pixels:,} in all."
+        )
 
 
 def _webp_size(start: bytes) -> tuple[int, int]:

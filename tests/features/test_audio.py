@@ -289,3 +289,16 @@ def test_sounds_in_memory_are_written_once(tmp_path):
     assert np.array_equal(encode(feature, *cells), first)
     assert {path: path.stat().st_mtime_ns for path in Path(tmp_path / "x").iterdir()} == files
     assert len(files) == 2
+
+
+def test_arrays_of_any_partition_are_sounds_of_the_rate_of_the_feature():
+    cells = [noise(4), noise(4)[None], np.stack([noise(4), noise(4)]), torch.from_numpy(noise(4))]
+    frame = pd.DataFrame({"x": cells})
+    feature = dp.Audio(**RAW, sampling_rate=1_000)
+    whole = dp.Preprocessor({"x": feature}, split=None).fit(frame)
+    with dask.config.set({"dataframe.convert-string": False}):
+        pieces = dp.Preprocessor({"x": feature}, split=None).fit(dd.from_pandas(frame, npartitions=3))
+    assert whole.to_dict() == pieces.to_dict()
+    np.testing.assert_array_equal(whole.encode(frame)["x"][:, :, 0], np.stack([noise(4)] * 4))
+    with pytest.raises(ColumnError, match=r'column "x": row 0 .*give the feature\'s sampling_rate'):
+        fit(dp.Audio(**RAW), *cells)

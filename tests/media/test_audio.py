@@ -226,9 +226,9 @@ def test_encode_wav_keeps_what_other_arrays_say():
         encode_wav(tone(), 0)
 
 
-def test_recipe_survives_json_and_pickle_and_its_digest_tells_settings_apart():
+def test_recipe_survives_pickle_and_its_digest_tells_settings_apart():
     recipe = AudioRecipe("fbank", 8_000, norm="per_file", formats=("WAV",))
-    assert AudioRecipe.from_dict(recipe.to_dict()) == recipe == pickle.loads(pickle.dumps(recipe))
+    assert recipe == pickle.loads(pickle.dumps(recipe))
     others = [recipe, AudioRecipe("fbank", 8_000), AudioRecipe("stft", 8_000), AudioRecipe("stft", 8_001)]
     assert len({other.digest() for other in others}) == 4
 
