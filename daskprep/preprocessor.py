@@ -399,6 +399,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             recipe = self._recipe(features, None)
         written = write_source(recipe, source, Folder.open(path, storage_options), options)
         dataset = open_dataset(path, storage_options=storage_options, trusted=True)
+        dataset.clear_cache(unused=True)
         if written is not None:
             dataset.timings = written.seconds
         if features is not None:

@@ -45,7 +45,8 @@ class Audio(MediaFeature[LearnedAudio]):
     """Decode sounds to float32 (length, features), now or only when they are loaded.
 
     A cell is a path or URL, the bytes of a file, a struct of `bytes` and `path`, or of `array` and `sampling_rate`, or
-    an array of samples, as long as `sampling_rate` is given. Channels are averaged. Short sounds are padded, and long ones lose their end.
+    an array of samples, as long as `sampling_rate` is given. Channels are averaged. Short sounds are padded, and long
+    ones lose their end.
 
     Parameters
     ----------
