@@ -195,7 +195,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return 0
 
     def summarize(self, parsed: pa.Array) -> FileSample:
-        present = _sound(parsed).drop_null()
+        present = sound_cells(parsed).drop_null()
         path, data = (pc.struct_field(present, name) for name in ("path", "bytes"))
         return FileSample.of(path, data, self.sample_size, self._found)
 
@@ -256,6 +256,10 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
 
     def encode(self, parsed: pa.Array, learned: MediaT) -> np.ndarray:
+        return self._decoded(parsed, learned)[0]
+
+    def _decoded(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
+        """Return decoded cells, and the rows for which a fill value stands."""
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)
@@ -265,7 +269,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
                 f"row {row} of this partition, {cell}: {reason} ({len(failures)} such cells in this partition); mend "
                 'the file, or use on_error="fill" or "drop"'
             )
-        return out
+        return out, [failure.row for failure in failures]
 
     def carry_column(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
         if parsed.null_count and learned.fill_value is None:
@@ -289,12 +293,12 @@ class _MediaAround(Neighbours):
     """Fills gaps with media that can be decoded: what is to be dropped fills none."""
 
     def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
-        return Edge.of(_sound(parsed))
+        return Edge.of(sound_cells(parsed))
 
     def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
         if not parsed.null_count:
             return parsed
-        sound = _sound(parsed)
+        sound = sound_cells(parsed)
         filled = super().complete(sound, carry, learned)
         return filled if sound is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
 
@@ -308,7 +312,7 @@ def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:
     return pa.StructArray.from_arrays(fields, fields=list(PARSED_TYPE), mask=mask)
 
 
-def _sound(parsed: pa.StructArray) -> pa.StructArray:
+def sound_cells(parsed: pa.StructArray) -> pa.StructArray:
     """Return cells without those that have an error."""
     broken = pc.struct_field(parsed, "error").is_valid()
     return pc.if_else(broken, pa.scalar(None, PARSED_TYPE), parsed) if pc.any(broken).as_py() else parsed

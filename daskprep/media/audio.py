@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import json
 import math
@@ -19,11 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, MediaError, did_you_mean
+from daskprep.errors import ConfigError, MediaError
+from daskprep.media.pixels import check_choice
 from daskprep.media.wav import plain_samples
 
 AudioSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
-AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank"]
+AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank", "mel", "mfcc"]
 WindowType = Literal["bartlett", "blackman", "hamming", "hann"]
 Norm = Literal["per_file"]
 
@@ -43,6 +45,9 @@ HIGHEST_RATE = 768_000  # twice what recorders reach
 # Terms of the ratio of two sampling rates, which the resampling filter grows with. Rates that need larger ones are
 # taken for others that differ by 1e-5 at most, as the clocks of recorders do.
 FINEST_RATIO = 100_000
+LIBROSA = {"n_fft": 2048, "hop_length": 512, "n_mels": 128, "n_mfcc": 20}  # its defaults
+_SOXR_AHEAD = 1_000
+_LIBROSA_OTHERS = "win_length window center pad_mode power fmin fmax htk norm mel_norm dct_type lifter"
 LOUDEST = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums of louder ones overflow float32
 
 
@@ -50,32 +55,8 @@ LOUDEST = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums
 class AudioRecipe:
     """What to make of a sound; two recipes with the same `digest` give the same numbers.
 
-    Lengths in seconds become whole samples; a fraction of a sample is cut off.
-
-    Parameters
-    ----------
-    type : str
-        "raw", "stft" (magnitudes), "stft_phase" (phases, then magnitudes), "group_delay", or "fbank" (log mel).
-    sampling_rate : int
-        Samples per second that every sound is brought to.
-    length_limit_in_s : float
-        What comes later in a sound is not used, nor decoded.
-    window_length_in_s, window_shift_in_s : float
-        Length of a frame, and the distance between the starts of two neighbours.
-    num_fft_points : int, optional
-        Length of the Fourier transform, at least that of the window, which it is by default.
-    window_type : str
-        "bartlett", "blackman", "hamming" or "hann"; all are symmetric.
-    num_filter_bands : int
-        Mel bands of "fbank".
-    padding_value : float
-        What follows the end of a short sound.
-    norm : str, optional
-        "per_file" standardizes each column over the frames that are kept of a sound.
-    max_seconds : float
-        Sounds whose header says that they last longer are refused.
-    formats : tuple of str
-        Kinds of files that may be decoded, of "WAV", "FLAC", "OGG", "MP3" and "AIFF".
+    Lengths in seconds become whole samples; a fraction of a sample is cut off. `Audio` tells of the parameters; windows
+    are symmetric.
 
     Examples
     --------
@@ -97,13 +78,21 @@ class AudioRecipe:
     norm: Norm | None = None
     max_seconds: float = 3600.0
     formats: tuple[str, ...] = FORMATS
+    librosa_options: tuple[tuple[str, Any], ...] = ()
+    resampling: Literal["polyphase", "soxr"] = "polyphase"
 
     def __post_init__(self) -> None:
-        _check_choice("type", self.type, get_args(AudioType))
-        _check_choice("window_type", self.window_type, get_args(WindowType))
-        _check_choice("norm", self.norm, (None, *get_args(Norm)))
+        for option, value in self.librosa_options:
+            check_choice("an option of librosa_options", option, (*LIBROSA, *_LIBROSA_OTHERS.split()))
+            if option in LIBROSA and not (isinstance(value, int) and value >= 1):
+                raise ConfigError(f"{option} in librosa_options is {value!r}: give a whole number from 1.")
+        if self.librosa_options and not self.is_librosa:
+            raise ConfigError(f'librosa_options are for the types "mel" and "mfcc", not "{self.type}": leave them out.')
+        check_choice("type", self.type, get_args(AudioType))
+        check_choice("window_type", self.window_type, get_args(WindowType))
+        check_choice("norm", self.norm, (None, *get_args(Norm)))
         for name in self.formats:
-            _check_choice("formats", name, FORMATS)
+            check_choice("formats", name, FORMATS)
         if not 1 <= self.sampling_rate <= HIGHEST_RATE:
             raise ConfigError(f"sampling_rate is {self.sampling_rate}: give 1 to {HIGHEST_RATE:,} samples per second.")
         for name in ("length_limit_in_s", "window_length_in_s", "window_shift_in_s"):
@@ -134,6 +123,15 @@ class AudioRecipe:
         return self._samples(self.length_limit_in_s)
 
     @property
+    def is_librosa(self) -> bool:
+        """Whether frames are those of librosa."""
+        return self.type in {"mel", "mfcc"}
+
+    def option(self, name: str) -> Any:
+        """Return what librosa is given, or takes by itself."""
+        return dict(self.librosa_options).get(name, LIBROSA.get(name, True))
+
+    @property
     def nfft(self) -> int:
         """Points of the Fourier transform."""
         return self.window if self.num_fft_points is None else self.num_fft_points
@@ -147,6 +145,8 @@ class AudioRecipe:
     def feature_dim(self) -> int:
         """Columns of the result."""
         bins = self.nfft // 2 + 1
+        if self.is_librosa:
+            return int(self.option("n_mels" if self.type == "mel" else "n_mfcc"))
         return {"raw": 1, "stft_phase": 2 * bins, "fbank": self.num_filter_bands}.get(self.type, bins)
 
     @property
@@ -157,10 +157,13 @@ class AudioRecipe:
     @cached_property
     def needed(self) -> int:
         """Samples of a sound that the result depends on: the last frame may reach beyond the limit."""
-        return self.limit if self.type == "raw" else (self.max_length - 1) * self.shift + self.window
+        return self.limit if self.type == "raw" or self.is_librosa else (self.max_length - 1) * self.shift + self.window
 
     def frames(self, samples: int) -> int:
         """Return the number of frames of so many samples; the last one may lack samples, and one there always is."""
+        if self.is_librosa:
+            heard = samples if self.option("center") else max(0, samples - self.option("n_fft"))
+            return int(1 + heard // self.option("hop_length"))
         return max(1, -((self.window - samples) // self.shift) + 1)
 
     def digest(self) -> str:
@@ -169,17 +172,13 @@ class AudioRecipe:
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} is {value!r}: expected one of {choices}.{did_you_mean(value, choices)}")
-
-
 def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
     """Return samples at the rate of the recipe, the mean of all channels, no more of them than the recipe needs.
 
     Integers become fractions of their range. A WAV, AIFF or MP3 file that breaks off gives the samples that it holds.
     Sounds at another rate pass through `scipy.signal.resample_poly`, whose numbers are the same on every call; they
-    differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it.
+    differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it. With
+    ``resampling="soxr"`` they pass through `librosa.resample`.
 
     Parameters
     ----------
@@ -209,6 +208,9 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.flo
         raise MediaError("holds no samples")
     if not (is_bounded or (samples.min() >= -LOUDEST and samples.max() <= LOUDEST)):  # false of NaN, too
         raise MediaError("has samples that are no numbers, infinite, or beyond 32 bits")
+    if recipe.resampling == "soxr" and rate != recipe.sampling_rate:
+        resampled = librosa().resample(samples, orig_sr=rate, target_sr=recipe.sampling_rate)
+        return np.asarray(resampled[: recipe.needed], np.float32)
     return _resample(samples, rate, recipe.sampling_rate)[: recipe.needed]
 
 
@@ -254,6 +256,11 @@ def holds(path: str, wav: bytes) -> bool:
         return np.array_equal(soundfile.read(path, dtype="float32")[0], own)
     except soundfile.SoundFileError:
         return False
+
+
+def librosa() -> Any:
+    """Import librosa, which takes a second."""
+    return importlib.import_module("librosa")
 
 
 def _soundfile() -> Any:
@@ -310,7 +317,7 @@ def _wanted_frames(recipe: AudioRecipe, rate: int) -> int:
     """Return the frames to decode, with those that the filter of `_resample` looks ahead to."""
     if rate == recipe.sampling_rate:
         return recipe.needed
-    ahead = 10 * max(1.0, rate / recipe.sampling_rate)
+    ahead = (10 if recipe.resampling == "polyphase" else _SOXR_AHEAD) * max(1.0, rate / recipe.sampling_rate)
     return math.ceil(recipe.needed * rate / recipe.sampling_rate + ahead) + 1
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
 from daskprep.media.audio import AudioRecipe, decode_audio
-from daskprep.media.images import ImageRecipe, decode_image, prepare
+from daskprep.media.images import ImageRecipe, decode_image, prepare, shrink
 from daskprep.media.pixels import to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
@@ -89,7 +89,7 @@ class MediaDecoder(ABC):
         """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
-        for row, content in _each(cells, self._read, failures):
+        for row, content in _each(cells, self._packed, failures):
             # pyarrow 26 never lets go of views that it makes arrays of.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
@@ -98,6 +98,9 @@ class MediaDecoder(ABC):
 
     def _read(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
         return content_of(cell, self.reader)
+
+    def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
+        return self._read(cell)
 
 
 def content_of(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
@@ -140,6 +143,8 @@ class ImageDecoder(MediaDecoder):
         The colour of each class of masks; any other colour is class 0.
     two_levels : bool
         Whether pixels of masks are rounded to 0 and 255 before.
+    packing : tuple of int or None, optional
+        The shorter side and the quality that packed files are brought to.
 
     Examples
     --------
@@ -162,6 +167,7 @@ class ImageDecoder(MediaDecoder):
     broken: tuple[int, ...]
     colours: tuple[tuple[int, ...], ...] | None = None
     two_levels: bool = False
+    packing: tuple[int | None, int | None] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -197,6 +203,10 @@ class ImageDecoder(MediaDecoder):
                 stacklevel=2,
             )
         return failures
+
+    def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
+        content = self._read(cell)
+        return content if self.packing is None else shrink(content, self.recipe, *self.packing)
 
     def _fill(self, colour: tuple[int, ...]) -> np.ndarray:
         fill = np.array(colour, np.uint8)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 import numpy as np
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, MediaError, did_you_mean
+from daskprep.errors import ConfigError, MediaError
 from daskprep.media import pixels
 from daskprep.media.cells import array_of_npy
 from daskprep.media.pixels import Array, Pixels
@@ -61,30 +61,10 @@ _BROKEN = (
 class ImageRecipe:
     """How images become arrays (channels, height, width) of bytes.
 
-    Parameters
-    ----------
-    height, width : int
-        The size, in pixels.
-    channels : int
-        1 is grey, 2 grey and alpha, 3 RGB, 4 RGBA. Colours become grey by ITU-R 601 luma. Alpha that is not wanted is
-        dropped, as by Pillow: colours stay, and nothing is laid under them. Alpha that is not there is opaque, 255.
-    resize_method : str
-        "interpolate" is bilinear with antialiasing. Large JPEGs are decoded at a fraction of their size, see
-        `decode_image`. "crop_or_pad" keeps the scale: it cuts out the centre, and repeats the edges of smaller
-        images.
-    formats : tuple of str
-        The formats that may be read; others are refused.
-    max_pixels : int
-        Larger images are refused before any pixel is decoded.
-    decoder : str
-        The package that decodes JPEG files: "pillow", "simplejpeg" or "opencv", whose pixels may differ. The last also
-        brings them to size, by a filter of its own.
-    jpeg_scale : int
-        JPEG files that are interpolated are decoded at a fraction of their size, no smaller than this many times the
-        wanted one.
-    mask : bool
-        Whether pixels are labels. They are then never mixed: sizes change by the nearest pixel, and 16-bit values are
-        kept instead of scaled, if they are below 256.
+    `Image` tells of most parameters. Colours become grey by ITU-R 601 luma. Alpha that is not wanted is dropped, as by
+    Pillow: colours stay, and nothing is laid under them. Alpha that is not there is opaque, 255. Pixels of a `mask` are
+    labels, which are never mixed: sizes change by the nearest pixel, and 16-bit values are kept instead of scaled, if
+    they are below 256.
 
     Examples
     --------
@@ -111,11 +91,11 @@ class ImageRecipe:
         for name in ("height", "width", "max_pixels", "jpeg_scale"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected at least 1.")
-        _check_choice("channels", self.channels, tuple(pixels.MODES))
-        _check_choice("resize_method", self.resize_method, get_args(ResizeMethod))
-        _check_choice("decoder", self.decoder, get_args(Decoder))
+        pixels.check_choice("channels", self.channels, tuple(pixels.MODES))
+        pixels.check_choice("resize_method", self.resize_method, get_args(ResizeMethod))
+        pixels.check_choice("decoder", self.decoder, get_args(Decoder))
         for name in self.formats:
-            _check_choice("formats", name, FORMATS)
+            pixels.check_choice("formats", name, FORMATS)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -126,12 +106,6 @@ class ImageRecipe:
         """Return a name for what the recipe makes of any image: equal digests, equal pixels."""
         text = json.dumps(asdict(self) | {"version": _VERSIONS[self.decoder]}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_choice(name: str, value: object, options: Sequence[object]) -> None:
-    if value not in options:
-        shown = ", ".join(map(repr, options))
-        raise ConfigError(f"{name} is {value!r}: expected one of {shown}.{did_you_mean(value, options)}")
 
 
 def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
@@ -170,6 +144,25 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     out = np.empty(recipe.shape, np.uint8) if out is None else out
     pixels.fit(image, pixels.MODES[recipe.channels], recipe.resize_method == "crop_or_pad", recipe.mask, out)
     return out
+
+
+def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
+    """Return an image file whose shorter side has no more than so many pixels, as JPEG of a quality, or as PNG."""
+    resampling, data = pillow().Resampling, bytes(source)
+    with _media_errors():
+        file = _open(data, recipe.formats, recipe.max_pixels)
+        factor = 1.0 if side is None else min(1.0, side / min(file.size))
+        if factor == 1 and quality is None:
+            return data
+        mode = pixels.natural_mode(file)
+        image = pixels.convert(pixels.upright(file), mode, recipe.mask)
+        size = round(image.width * factor), round(image.height * factor)
+        image = image.resize(size, resampling.NEAREST if recipe.mask else resampling.BILINEAR)
+    is_jpeg = mode in {"L", "RGB"} and not recipe.mask and (quality is not None or file.format == "JPEG")
+    out = io.BytesIO()
+    image.info.clear()  # an orientation was carried out
+    image.save(out, "JPEG" if is_jpeg else "PNG", **({"quality": quality or 95} if is_jpeg else {}))
+    return out.getvalue()
 
 
 def image_size(

@@ -10,14 +10,14 @@ import io
 import math
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from daskprep.errors import MediaError
+from daskprep.errors import ConfigError, MediaError, did_you_mean
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -30,6 +30,13 @@ _LARGEST = 65_535  # of 16 bits
 _ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
+
+
+def check_choice(name: str, value: object, options: Sequence[object]) -> None:
+    """Raise ConfigError for what is none of the options of a parameter."""
+    if value not in options:
+        shown = ", ".join(map(repr, options))
+        raise ConfigError(f"{name} is {value!r}: expected one of {shown}.{did_you_mean(value, options)}")
 
 
 def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from daskprep.media.audio import AudioRecipe
+from daskprep.errors import ConfigError
+from daskprep.media.audio import AudioRecipe, librosa
 
 Floats = npt.NDArray[np.float32]
 
@@ -59,6 +60,10 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
         lengths = [len(wave) for wave in cut]
         for row, wave in zip(out, cut, strict=True):
             row[: len(wave), 0] = wave
+    elif recipe.is_librosa:
+        lengths = [recipe.frames(len(wave)) for wave in cut]
+        for row, wave, length in zip(out, cut, lengths, strict=True):
+            row[:length] = _by_librosa(wave, recipe)[:length]
     else:
         lengths = [recipe.frames(len(wave)) for wave in cut]
         _write_spectra(cut, lengths, recipe, out)
@@ -67,6 +72,17 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
             _standardize(row[:length])
         row[length:] = recipe.padding_value
     return out
+
+
+def _by_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
+    package = librosa()
+    function = package.feature.melspectrogram if recipe.type == "mel" else package.feature.mfcc
+    padded = np.pad(wave, (0, max(0, recipe.option("n_fft") - len(wave))))  # it warns of shorter ones
+    try:
+        found: npt.NDArray[Any] = function(y=padded, sr=recipe.sampling_rate, **dict(recipe.librosa_options))
+    except (package.ParameterError, TypeError, ValueError) as error:
+        raise ConfigError(f"librosa_options={dict(recipe.librosa_options)}: {error}") from error
+    return found.T
 
 
 @lru_cache(maxsize=64)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.summaries.base import Summary
+from daskprep.summaries.base import Summary, same_fields
 from daskprep.summaries.token_hash import token_hashes
 
 
@@ -21,6 +22,32 @@ class SampledFile(NamedTuple):
     digest: int
     path: str
     facts: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class PixelSums(Summary):
+    """Exact sums over images of bytes: of each pixel or channel, and of the squares of each channel."""
+
+    images: int
+    sums: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, images: np.ndarray, *, by_pixel: bool) -> PixelSums:
+        """Summarize uint8 (images, channels, height, width)."""
+        sums = images.sum(axis=0 if by_pixel else (0, 2, 3), dtype=np.int64)
+        return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
+
+    def moments(self, pixels: int) -> list[tuple[float, float]]:
+        """Return mean and deviation of each channel of images of so many pixels, where 255 is 1."""
+        count = self.images * pixels
+        totals = self.sums.reshape(len(self.squares), -1).sum(axis=1).tolist()
+        pairs = zip(totals, self.squares.tolist(), strict=True)
+        return [(sum_ / (255 * count), math.sqrt(count * squares - sum_**2) / (255 * count)) for sum_, squares in pairs]
+
+    __eq__ = same_fields
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)
@@ -45,6 +72,7 @@ class FileSample(Summary):
     cells: int = 0
     bytes: int = 0
     files: tuple[SampledFile, ...] = field(default=())
+    pixels: PixelSums | None = None
 
     @classmethod
     def of(cls, path: pa.Array, data: pa.Array, limit: int, facts_of: Callable[[pa.Buffer], Any]) -> FileSample:
@@ -67,10 +95,12 @@ class FileSample(Summary):
             return NotImplemented
         limit = max(self.limit, other.limit)
         files = _first([*self.files, *other.files], limit)
-        return FileSample(limit, self.cells + other.cells, self.bytes + other.bytes, files)
+        pixels = None if self.pixels is None or other.pixels is None else self.pixels + other.pixels
+        return FileSample(limit, self.cells + other.cells, self.bytes + other.bytes, files, pixels)
 
     def __mul__(self, times: int) -> FileSample:
-        return FileSample(self.limit, self.cells * times, self.bytes * times, self.files if times else ())
+        pixels = None if self.pixels is None else self.pixels * times
+        return FileSample(self.limit, self.cells * times, self.bytes * times, self.files if times else (), pixels)
 
 
 def _digest(content: pa.Buffer) -> int:
