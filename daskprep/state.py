@@ -32,14 +32,8 @@ _COLUMN_CHARACTERS = 40
 _NAMING = frozenset({"base_dir", "lazy_cache_dir", "pretrained_model_name_or_path", "vocab_file"})
 
 # Parameters that came later, and what was so before: left out then, they change no state and no version of a dataset.
-LATER = {
-    "transform_to": "ids",
-    "pixel_statistics": None,
-    "pack_size": None,
-    "pack_quality": None,
-    "librosa_options": None,
-    "resampling": "polyphase",
-}
+LATER: dict[str, Any] = {"transform_to": "ids", "resampling": "polyphase"}
+LATER |= dict.fromkeys(("pixel_statistics", "pack_size", "pack_quality", "librosa_options"))
 
 Place = tuple[str, ...]
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import functools
-import io
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -61,12 +59,6 @@ class LearnedImage(LearnedMedia):
 
     def to_state(self) -> dict[str, Any]:
         return {name: one for name, one in super().to_state().items() if one is not None or name not in self.later}
-
-
-def mean_image(text: str) -> np.ndarray:
-    """Return the float32 (channels, height, width) that `LearnedImage.mean_image` holds."""
-    file: np.ndarray = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
-    return file
 
 
 class Image(MediaFeature[LearnedImage]):
@@ -331,7 +323,7 @@ class Image(MediaFeature[LearnedImage]):
         sample = self.sample(summary)
         height, width, channels = self._size(sample)
         return LearnedImage(
-            **self._statistics(summary.pixels),
+            **({} if summary.pixels is None else summary.pixels.statistics(height * width)),
             height=height,
             width=width,
             num_channels=channels,
@@ -340,18 +332,6 @@ class Image(MediaFeature[LearnedImage]):
             mean_colour=self._mean_colour(sample, channels) if self._needs_colour else None,
             class_map=self._class_map(sample, channels) if self.is_mask else None,
         )
-
-    def _statistics(self, found: PixelSums | None) -> dict[str, Any]:
-        if found is None:
-            return {}
-        if not found.images:
-            raise MediaError("there is no image to learn pixel_statistics from: leave it out")
-        height, width, _ = self._size([])
-        mean, deviation = zip(*found.moments(height * width), strict=True)
-        file = io.BytesIO()
-        np.save(file, (found.sums / (255 * found.images)).astype(np.float32))
-        image = base64.b64encode(file.getvalue()).decode() if self.pixel_statistics == "image" else None
-        return {"mean": list(mean), "deviation": list(deviation), "mean_image": image}
 
     def learn_column(self, summary: ColumnSummary[FileSample]) -> LearnedImage:
         learned = super().learn_column(summary)

@@ -79,11 +79,6 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     formats: Sequence[str] | None
     _folders: tuple[str, ...] = ()
 
-    @property
-    def _rate(self) -> int | None:
-        """Samples per second of sounds that are arrays alone."""
-        return getattr(self, "sampling_rate", None)
-
     def _sample_cells(self, learned: MediaT) -> list[str | None]:
         return []
 
@@ -125,7 +120,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
             raise ConfigError(f"{name}: prefetch_size must be at least 0, not {self.prefetch_size}")
 
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        cells = media_cells(column, self.media, self._rate)
+        cells = media_cells(column, self.media, getattr(self, "sampling_rate", None))
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
             check_own(self.lazy_cache_dir, "lazy_cache_dir")
@@ -133,7 +128,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return self._parsed(cells)
 
     def parse(self, column: pa.Array) -> pa.Array:
-        return self._parsed(media_cells(column, self.media, self._rate))
+        return self._parsed(media_cells(column, self.media, getattr(self, "sampling_rate", None)))
 
     def _parsed(self, cells: pa.StructArray) -> pa.StructArray:
         path, data = (pc.struct_field(cells, name) for name in ("path", "bytes"))

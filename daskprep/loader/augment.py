@@ -17,9 +17,9 @@ import torch
 from numpy.typing import DTypeLike, NDArray
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.features.image import mean_image
 from daskprep.loader.device import to_device
 from daskprep.permutation import Integers, make_key, permute
+from daskprep.summaries.file_sample import mean_image
 
 Shape = tuple[int, ...]
 Row = tuple[torch.dtype, Shape]
@@ -273,8 +273,6 @@ def check_augment(
 ) -> Steps:
     """Return what is done to which outputs, in order; `outputs` has the type and shape of a row of each.
 
-    What features learned, by name, stands where augmentations were given no numbers.
-
     Raises
     ------
     ConfigError
@@ -346,17 +344,6 @@ def augmented(
     What an `Augmentation` draws for an image follows from seed, epoch, row, outputs and its place in the list. A
     function is called with all images at once, while torch draws from a generator that the same and all rows of the
     batch choose: its result depends on how rows are shared out to batches. It must take its random numbers from torch.
-
-    Parameters
-    ----------
-    batch
-        Tensors by output, on any device.
-    rows
-        The number of each row in the split.
-    seed, epoch
-        Choose what is random.
-    by_output
-        As returned by `check_augment`.
     """
     changed = dict(batch)
     for names, steps in by_output.items():

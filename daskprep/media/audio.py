@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 import json
 import math
@@ -57,13 +56,6 @@ class AudioRecipe:
 
     Lengths in seconds become whole samples; a fraction of a sample is cut off. `Audio` tells of the parameters; windows
     are symmetric.
-
-    Examples
-    --------
-    >>> AudioRecipe("fbank", sampling_rate=16_000).shape
-    (374, 80)
-    >>> AudioRecipe("stft", sampling_rate=22_050, length_limit_in_s=0.01).shape  # shorter than a window: one frame
-    (1, 442)
     """
 
     type: AudioType
@@ -180,13 +172,6 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.flo
     differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it. With
     ``resampling="soxr"`` they pass through `librosa.resample`.
 
-    Parameters
-    ----------
-    source : bytes or buffer
-        An encoded sound.
-    recipe : AudioRecipe
-        What is wanted.
-
     Raises
     ------
     MediaError
@@ -209,7 +194,9 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.flo
     if not (is_bounded or (samples.min() >= -LOUDEST and samples.max() <= LOUDEST)):  # false of NaN, too
         raise MediaError("has samples that are no numbers, infinite, or beyond 32 bits")
     if recipe.resampling == "soxr" and rate != recipe.sampling_rate:
-        resampled = librosa().resample(samples, orig_sr=rate, target_sr=recipe.sampling_rate)
+        import librosa  # noqa: PLC0415 it takes a second
+
+        resampled = librosa.resample(samples, orig_sr=rate, target_sr=recipe.sampling_rate)
         return np.asarray(resampled[: recipe.needed], np.float32)
     return _resample(samples, rate, recipe.sampling_rate)[: recipe.needed]
 
@@ -256,11 +243,6 @@ def holds(path: str, wav: bytes) -> bool:
         return np.array_equal(soundfile.read(path, dtype="float32")[0], own)
     except soundfile.SoundFileError:
         return False
-
-
-def librosa() -> Any:
-    """Import librosa, which takes a second."""
-    return importlib.import_module("librosa")
 
 
 def _soundfile() -> Any:

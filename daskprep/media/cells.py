@@ -82,12 +82,6 @@ def media_cells(
     ------
     ColumnError
         If the column is of a type that holds no media, or a cell is unreadable; see `object_cells` to go on.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> media_cells(pa.array(["cat.jpg", "", None]), "image").to_pylist()
-    [{'path': 'cat.jpg', 'bytes': None, 'rate': None}, None, None]
     """
     if isinstance(column, pa.ChunkedArray):
         return pa.concat_arrays([pa.nulls(0, CELL_TYPE), *(media_cells(chunk, kind, rate) for chunk in column.chunks)])
@@ -97,16 +91,7 @@ def media_cells(
 
 
 def object_cells(values: Iterable[object], kind: Kind) -> tuple[pa.StructArray, list[NotMedia]]:
-    """Return Python objects as a column of `CELL_TYPE`, and what is unreadable, of which the cells are null.
-
-    Examples
-    --------
-    >>> cells, unreadable = object_cells([{"bytes": b"GIF89a", "path": None}, 3.5, float("nan")], "image")
-    >>> cells.to_pylist()
-    [{'path': None, 'bytes': b'GIF89a', 'rate': None}, None, None]
-    >>> unreadable
-    [NotMedia(row=1, what='float')]
-    """
+    """Return Python objects as a column of `CELL_TYPE`, and what is unreadable, of which the cells are null."""
     contents: list[_Content] = []
     unreadable: list[NotMedia] = []
     for row, value in enumerate(values):

@@ -41,12 +41,7 @@ class Failure(NamedTuple):
 class MediaDecoder(ABC):
     """Turns cells of media into rows of one shape; many threads may use one at a time.
 
-    Parameters
-    ----------
-    reader : MediaReader
-        What reads the files that cells name.
-    on_error : {"raise", "fill"}
-        What the caller makes of failures. Either way they are returned, and their rows hold the fill value.
+    `on_error` says what the caller makes of failures: they are returned either way, and rows hold the fill value.
     """
 
     reader: MediaReader
@@ -145,21 +140,6 @@ class ImageDecoder(MediaDecoder):
         Whether pixels of masks are rounded to 0 and 255 before.
     packing : tuple of int or None, optional
         The shorter side and the quality that packed files are brought to.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.cells import media_cells
-    >>> from daskprep.media.images import ImageRecipe
-    >>> from daskprep.media.pixels import encode_png
-    >>> from daskprep.media.reader import MediaReader
-    >>> cells = media_cells([encode_png(np.full((4, 4), 200, np.uint8)), None, "/no/such.png"], "image")
-    >>> decoder = ImageDecoder(MediaReader(), "fill", ImageRecipe(1, 2, 1), missing=(0,), broken=(128,))
-    >>> out = np.empty((3, *decoder.shape), decoder.dtype)
-    >>> decoder.decode(cells, out)
-    [Failure(row=2, cell='/no/such.png', reason='there is no such file')]
-    >>> out.tolist()
-    [[[[200, 200]]], [[[0, 0]]], [[[128, 128]]]]
     """
 
     recipe: ImageRecipe
@@ -227,30 +207,7 @@ class ImageDecoder(MediaDecoder):
 
 @dataclass(frozen=True)
 class AudioDecoder(MediaDecoder):
-    """Decodes sounds to float32 (length, features).
-
-    Parameters
-    ----------
-    recipe : AudioRecipe
-        What is made of a sound.
-    missing, broken : float
-        The number, everywhere, that stands for a missing cell and for one that cannot be decoded.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.audio import AudioRecipe, encode_wav
-    >>> from daskprep.media.cells import media_cells
-    >>> from daskprep.media.reader import MediaReader
-    >>> cells = media_cells([encode_wav(np.array([0.5, -0.25]), 100), None, b"no sound"], "audio")
-    >>> recipe = AudioRecipe("raw", sampling_rate=100, length_limit_in_s=0.03)
-    >>> decoder = AudioDecoder(MediaReader(), "fill", recipe, missing=1.0, broken=0.0)
-    >>> out = np.empty((3, *decoder.shape), decoder.dtype)
-    >>> [failure.row for failure in decoder.decode(cells, out)]
-    [2]
-    >>> out[:, :, 0].tolist()
-    [[0.5, -0.25, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
-    """
+    """Decodes sounds to float32 (length, features); `missing` and `broken` stand everywhere for cells that are so."""
 
     recipe: AudioRecipe
     missing: float

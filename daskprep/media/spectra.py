@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from daskprep.errors import ConfigError
-from daskprep.media.audio import AudioRecipe, librosa
+from daskprep.media.audio import AudioRecipe
 
 Floats = npt.NDArray[np.float32]
 
@@ -33,23 +33,6 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
 
     The numbers of a sound do not depend on its company. Shorter sounds are followed by `padding_value`, of longer
     ones the start is used; `norm="per_file"` looks at what is kept. A sound shorter than a window is one frame.
-
-    Parameters
-    ----------
-    waves : sequence of arrays (samples,)
-        What `decode_audio` gave.
-    recipe : AudioRecipe
-        What is wanted.
-    out : array, optional
-        Where the result is written to.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.audio import AudioRecipe
-    >>> recipe = AudioRecipe("stft", 16_000, length_limit_in_s=1.5, padding_value=-1)
-    >>> features_of([np.ones(24_000), np.ones(160)], recipe)[:, :3, 0].astype(int).tolist()
-    [[10, 10, 10], [1, -1, -1]]
     """
     shape = (len(waves), *recipe.shape)
     out = np.empty(shape, np.float32) if out is None else out
@@ -60,14 +43,13 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
         lengths = [len(wave) for wave in cut]
         for row, wave in zip(out, cut, strict=True):
             row[: len(wave), 0] = wave
-    elif recipe.is_librosa:
-        lengths = [recipe.frames(len(wave)) for wave in cut]
-        for row, wave, length in zip(out, cut, lengths, strict=True):
-            row[:length] = _by_librosa(wave, recipe)[:length]
     else:
         lengths = [recipe.frames(len(wave)) for wave in cut]
-        _write_spectra(cut, lengths, recipe, out)
-    for row, length in zip(out, lengths, strict=True):
+        if not recipe.is_librosa:
+            _write_spectra(cut, lengths, recipe, out)
+    for row, wave, length in zip(out, cut, lengths, strict=True):
+        if recipe.is_librosa:
+            row[:length] = _by_librosa(wave, recipe)[:length]
         if recipe.norm == "per_file" and length:
             _standardize(row[:length])
         row[length:] = recipe.padding_value
@@ -75,12 +57,13 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
 
 
 def _by_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
-    package = librosa()
-    function = package.feature.melspectrogram if recipe.type == "mel" else package.feature.mfcc
+    import librosa  # noqa: PLC0415 it takes a second
+
+    function = librosa.feature.melspectrogram if recipe.type == "mel" else librosa.feature.mfcc
     padded = np.pad(wave, (0, max(0, recipe.option("n_fft") - len(wave))))  # it warns of shorter ones
     try:
         found: npt.NDArray[Any] = function(y=padded, sr=recipe.sampling_rate, **dict(recipe.librosa_options))
-    except (package.ParameterError, TypeError, ValueError) as error:
+    except (librosa.ParameterError, TypeError, ValueError) as error:
         raise ConfigError(f"librosa_options={dict(recipe.librosa_options)}: {error}") from error
     return found.T
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.errors import MediaError
 from daskprep.summaries.base import Summary, same_fields
 from daskprep.summaries.token_hash import token_hashes
 
@@ -38,16 +41,28 @@ class PixelSums(Summary):
         sums = images.sum(axis=0 if by_pixel else (0, 2, 3), dtype=np.int64)
         return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
 
-    def moments(self, pixels: int) -> list[tuple[float, float]]:
-        """Return mean and deviation of each channel of images of so many pixels, where 255 is 1."""
-        count = self.images * pixels
-        totals = self.sums.reshape(len(self.squares), -1).sum(axis=1).tolist()
-        pairs = zip(totals, self.squares.tolist(), strict=True)
-        return [(sum_ / (255 * count), math.sqrt(count * squares - sum_**2) / (255 * count)) for sum_, squares in pairs]
+    def statistics(self, pixels: int) -> dict[str, Any]:
+        """Return mean and deviation of channels of so many pixels, where 255 is 1, and the mean image as base64."""
+        if not self.images:
+            raise MediaError("there is no image to learn pixel_statistics from: leave it out")
+        count, channels = self.images * pixels, len(self.squares)
+        totals = self.sums.reshape(channels, -1).sum(axis=1).tolist()
+        roots = [math.sqrt(count * of - sum_**2) for of, sum_ in zip(self.squares.tolist(), totals, strict=True)]
+        mean, deviation = ([one / (255 * count) for one in part] for part in (totals, roots))
+        file = io.BytesIO()
+        np.save(file, (self.sums / (255 * self.images)).astype(np.float32))
+        image = base64.b64encode(file.getvalue()).decode() if self.sums.ndim == 3 else None
+        return {"mean": mean, "deviation": deviation, "mean_image": image}
 
     __eq__ = same_fields
 
     __hash__ = None  # type: ignore[assignment]
+
+
+def mean_image(text: str) -> np.ndarray:
+    """Return the float32 (channels, height, width) that stands in `statistics`."""
+    file: np.ndarray = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+    return file
 
 
 @dataclass(frozen=True)

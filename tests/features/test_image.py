@@ -18,11 +18,12 @@ from sklearn.base import clone
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueError
 from daskprep.features import Learned
-from daskprep.features.image import LearnedImage, mean_image
+from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
 from daskprep.features.missing import dropped_rows, may_drop_rows
 from daskprep.features.table import read_column
 from daskprep.media.pixels import encode_png
+from daskprep.summaries.file_sample import mean_image
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}
 

@@ -236,7 +236,7 @@ def test_recipe_survives_pickle_and_its_digest_tells_settings_apart():
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
-        ({"type": "mfcc"}, "type is 'mfcc'"),
+        ({"type": "mfccs"}, "type is 'mfccs'"),
         ({"window_type": "haning"}, 'Did you mean "hann"'),
         ({"norm": "global"}, "norm is 'global'"),
         ({"formats": ("WMA",)}, "formats is 'WMA'"),
