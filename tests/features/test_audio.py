@@ -222,7 +222,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
         ({"fill_value": float("nan")}, "fill_value must be a finite number"),
         ({"formats": ["wave"]}, "'wave'"),
-        ({"type": "mfcc"}, "type must be one of"),
+        ({"type": "mfccs"}, "type must be one of"),
         ({"mode": "eager", "pack": True}, "pack=True is for lazy modes"),
     ],
 )
