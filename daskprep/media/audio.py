@@ -44,9 +44,9 @@ HIGHEST_RATE = 768_000  # twice what recorders reach
 # Terms of the ratio of two sampling rates, which the resampling filter grows with. Rates that need larger ones are
 # taken for others that differ by 1e-5 at most, as the clocks of recorders do.
 FINEST_RATIO = 100_000
-LIBROSA = {"n_fft": 2048, "hop_length": 512, "n_mels": 128, "n_mfcc": 20}  # its defaults
+LIBROSA = {"n_fft": 2048, "hop_length": 512, "n_mels": 128}  # its defaults
 _SOXR_AHEAD = 1_000
-_LIBROSA_OTHERS = "win_length window center pad_mode power fmin fmax htk norm mel_norm dct_type lifter"
+_LIBROSA_OTHERS = "win_length window center pad_mode power fmin fmax htk norm n_mfcc mel_norm dct_type lifter"
 LOUDEST = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums of louder ones overflow float32
 
 
@@ -75,8 +75,9 @@ class AudioRecipe:
 
     def __post_init__(self) -> None:
         for option, value in self.librosa_options:
-            check_choice("an option of librosa_options", option, (*LIBROSA, *_LIBROSA_OTHERS.split()))
-            if option in LIBROSA and not (isinstance(value, int) and value >= 1):
+            known = [*LIBROSA, *_LIBROSA_OTHERS.split()][: None if self.type == "mfcc" else -4]
+            check_choice("an option of librosa_options", option, known)
+            if option in (*LIBROSA, "n_mfcc") and not (isinstance(value, int) and value >= 1):
                 raise ConfigError(f"{option} in librosa_options is {value!r}: give a whole number from 1.")
         if self.librosa_options and not self.is_librosa:
             raise ConfigError(f'librosa_options are for the types "mel" and "mfcc", not "{self.type}": leave them out.')
@@ -138,7 +139,7 @@ class AudioRecipe:
         """Columns of the result."""
         bins = self.nfft // 2 + 1
         if self.is_librosa:
-            return int(self.option("n_mels" if self.type == "mel" else "n_mfcc"))
+            return int(self.option("n_mels") if self.type == "mel" else dict(self.librosa_options).get("n_mfcc", 20))
         return {"raw": 1, "stft_phase": 2 * bins, "fbank": self.num_filter_bands}.get(self.type, bins)
 
     @property

@@ -128,18 +128,8 @@ def _failure(row: int, path: str | None, error: MediaError) -> Failure:
 class ImageDecoder(MediaDecoder):
     """Decodes images to uint8 (channels, height, width), or masks to the numbers of classes (height, width).
 
-    Parameters
-    ----------
-    recipe : ImageRecipe
-        How images are brought to one shape.
-    missing, broken : tuple of int
-        The colour, by channel, that stands for a missing cell and for one that cannot be decoded. Of masks, the class.
-    colours : tuple of tuple of int, optional
-        The colour of each class of masks; any other colour is class 0.
-    two_levels : bool
-        Whether pixels of masks are rounded to 0 and 255 before.
-    packing : tuple of int or None, optional
-        The shorter side and the quality that packed files are brought to.
+    `missing` and `broken` are colours by channel, of masks classes. `colours` are those of the classes of masks; any
+    other is class 0. `packing` is the longest shorter side, and the quality, of packed files.
     """
 
     recipe: ImageRecipe

@@ -17,6 +17,8 @@ Floats = npt.NDArray[np.float32]
 EMPHASIS = 0.97
 FLOOR = 1e-10  # keeps logarithms and quotients of silence finite
 BLOCK_BYTES = 8 << 20  # of all temporary arrays together, unless one frame takes more; less was slower, more no faster
+_STFT = {"n_fft", "hop_length", "win_length", "window", "center", "pad_mode"}
+_MFCC = {"n_mfcc", "dct_type", "norm", "lifter"}
 WINDOWS = {"bartlett": np.bartlett, "blackman": np.blackman, "hamming": np.hamming, "hann": np.hanning}
 
 
@@ -59,13 +61,29 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
 def _by_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
     import librosa  # noqa: PLC0415 it takes a second
 
-    function = librosa.feature.melspectrogram if recipe.type == "mel" else librosa.feature.mfcc
+    given = {"hop_length": recipe.option("hop_length"), **dict(recipe.librosa_options)}
     padded = np.pad(wave, (0, max(0, recipe.option("n_fft") - len(wave))))  # it warns of shorter ones
+    frames, cepstrum = _STFT & given.keys(), _MFCC & given.keys()
     try:
-        found: npt.NDArray[Any] = function(y=padded, sr=recipe.sampling_rate, **dict(recipe.librosa_options))
+        spectrum = np.abs(librosa.stft(padded, **{name: given[name] for name in frames})) ** given.get("power", 2.0)
+        found: npt.NDArray[Any] = _librosa_filters(recipe) @ spectrum  # not by BLAS, as below
+        if recipe.type == "mfcc":
+            found = librosa.feature.mfcc(S=librosa.power_to_db(found), **{name: given[name] for name in cepstrum})
     except (librosa.ParameterError, TypeError, ValueError) as error:
         raise ConfigError(f"librosa_options={dict(recipe.librosa_options)}: {error}") from error
     return found.T
+
+
+@lru_cache(maxsize=64)
+def _librosa_filters(recipe: AudioRecipe) -> Any:
+    import librosa  # noqa: PLC0415 as above
+    from scipy.sparse import csr_array  # noqa: PLC0415
+
+    given = dict(recipe.librosa_options)
+    if recipe.type == "mfcc":
+        given["norm"] = given.get("mel_norm", "slaney")
+    filters = {name: given[name] for name in {"n_mels", "fmin", "fmax", "htk", "norm"} & given.keys()}
+    return csr_array(librosa.filters.mel(sr=recipe.sampling_rate, n_fft=recipe.option("n_fft"), **filters))
 
 
 @lru_cache(maxsize=64)

@@ -281,3 +281,15 @@ def test_what_librosa_refuses_is_named():
     recipe = AudioRecipe("mel", 16_000, librosa_options=(("window", "no such window"),))
     with pytest.raises(ConfigError, match=r"librosa_options=.*no such window"):
         features_of([noise(3_000)], recipe)
+
+
+@pytest.mark.parametrize("type", ["mel", "mfcc"])
+def test_threads_of_blas_change_no_number(type):
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    pytest.importorskip("librosa")
+    recipe = AudioRecipe(type, 22_050, length_limit_in_s=2.0)
+    found = []
+    for threads in (1, 2, 4):
+        with threadpoolctl.threadpool_limits(threads):
+            found.append(features_of([noise(44_100)], recipe).tobytes())
+    assert len(set(found)) == 1
