@@ -296,8 +296,7 @@ def check_augment(
                 )
         _check_alike({name: row[1] for name in names if (row := rows[name]) is not None})
         steps = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-        known = learned.get(names[0])
-        checked[names] = tuple(step.resolved(known) if isinstance(step, Augmentation) else step for step in steps)
+        checked[names] = tuple(s.resolved(learned.get(names[0])) if isinstance(s, Augmentation) else s for s in steps)
         rows |= {name: _row_after_all(name, checked[names], rows[name], len(names) > 1) for name in names}
     return checked
 
