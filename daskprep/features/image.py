@@ -238,9 +238,7 @@ class Image(MediaFeature[LearnedImage]):
         if self.pack_quality is not None and (self.is_mask or self.pack_quality > 100):
             raise ConfigError("Image: pack_quality must be at most 100, and none of masks, which JPEG blurs")
         if self.pixel_statistics is not None and (self.is_mask or None in (self.height, self.num_channels)):
-            raise ConfigError(
-                "Image: pixel_statistics is for pictures of one size: give height, width and num_channels"
-            )
+            raise ConfigError("Image: pixel_statistics needs one size: give height, width and num_channels")
         self._check_fill()
 
     def _check_fill(self) -> None:
