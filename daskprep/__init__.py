@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         Timeseries,
         Vector,
     )
-    from daskprep.loader import MeanSubtraction, Mirror, Packing, RandomCrop
+    from daskprep.loader import MeanSubtraction, Mirror, Normalize, Packing, RandomCrop
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import prepared, read_files
     from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
@@ -57,7 +57,7 @@ _HOMES = {
         "Timeseries",
         "Vector",
     ),
-    "daskprep.loader": ("MeanSubtraction", "Mirror", "Packing", "RandomCrop"),
+    "daskprep.loader": ("MeanSubtraction", "Mirror", "Normalize", "Packing", "RandomCrop"),
     "daskprep.preprocessor": ("Preprocessor",),
     "daskprep.sources": ("prepared", "read_files"),
     "daskprep.split": ("DatetimeSplit", "FixedSplit", "HashSplit", "RandomSplit", "StratifiedSplit"),
@@ -83,6 +83,7 @@ __all__ = [
     "Manager",
     "MeanSubtraction",
     "Mirror",
+    "Normalize",
     "Number",
     "Oversample",
     "Packing",

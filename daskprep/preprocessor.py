@@ -408,6 +408,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             recipe = goes_by._recipe(features, None)
         written = write_source(recipe, source, Folder.open(path, storage_options), options)
         dataset = open_dataset(path, storage_options=storage_options, trusted=True)
+        dataset.clear_cache(unused=True)
         if written is not None:
             dataset.timings = written.seconds
         if features is not None:

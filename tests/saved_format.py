@@ -72,7 +72,7 @@ def learned_schema(kind: type[Learned]) -> Json:
     hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name != "vocabulary"}
     properties = {name: schema_of(hint) for name, hint in hints.items()}
     if not issubclass(kind, LearnedTokens):
-        return object_of(properties, ["seen", "written"])
+        return object_of(properties, ["seen", "written", *getattr(kind, "later", ())])
     either = {"oneOf": [{"required": list(VOCABULARY)}, {"required": list(LARGE)}]}
     return {**object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE]), **either}
 

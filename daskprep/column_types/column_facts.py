@@ -26,7 +26,9 @@ _HEAD_BYTES = 16
 _SAMPLE = 1 << 11
 _MOST_DECLARED = 1_000
 _IMAGE = re.compile(
-    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM.{4}\0\0\0\0|GIF8[79]a|II[*+]\0|MM\0[*+]|RIFF....WEBP|P[1-7fF]\s", re.DOTALL
+    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|BM.{4}\0\0\0\0|GIF8[79]a|II[*+]\0|MM\0[*+]|RIFF....WEBP|P[1-7fF]\s"
+    rb"|\x93NUMPY",
+    re.DOTALL,
 )
 _SOUND = re.compile(b"|".join(SIGNATURES.values()), re.DOTALL)
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from daskprep.dataset.mapped import MappedChunks, Stamp
+from daskprep.dataset.media import STAMP_BYTES
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
 from daskprep.storage import Folder
 from daskprep.storage.arrays import (
@@ -34,27 +35,20 @@ from daskprep.storage.local_files import GrowingFile
 
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
 _CACHED = re.compile(r"[0-9a-f]{32}/")
+_STAMPS, _USER = "files", "user-"
 _CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
 _PIECE_BYTES = 1 << 18  # as much as a core keeps at hand
 _LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
 _TRIES = 10  # to write to a cache that others remove
-_FAMILY = 8  # digits of a name that tell of which dataset a cache is
 # Chunks that this process has written or compared with their checksums, and need not compare again in every epoch.
 _checked: set[Stamp] = set()
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 
 def cache_name(**facts: object) -> str:
-    """Return the name of the cache of some media: one for all that their decoded numbers depend on.
-
-    The caches of one dataset begin alike.
-    """
+    """Return the name of the cache of some media: one for all that their decoded numbers depend on."""
     text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return _digest(str(facts["dataset"]))[:_FAMILY] + _digest(text)[: 32 - _FAMILY]
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True)
@@ -73,6 +67,10 @@ class BlockCache:
         Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones; those of the same
         stay, since each is read once in every epoch. In object stores, which have no locks, processes that write at
         once may exceed it by a chunk each.
+    user : str
+        Stands for the dataset; a cache may be that of several.
+    stamps : bytes
+        What tells the files of each block from what they were at another time, if anything does.
     """
 
     parent: Folder
@@ -82,10 +80,28 @@ class BlockCache:
     block_rows: int
     compression: Compression
     limit: int | None = None
+    user: str = ""
+    stamps: bytes = b""
 
     @property
     def folder(self) -> Folder:
         return self.parent / self.name
+
+    @property
+    def _array(self) -> str:
+        return folder_name(self.output.name)
+
+    def remove_changed(self) -> None:
+        """Remove the blocks of which files have changed since the stamps were written."""
+        name = f"{self._array}/{_STAMPS}"
+        seen = self.folder.read(name) if self.stamps and self.folder.size(name) else self.stamps
+        if seen == self.stamps:
+            return
+        before, now = (np.frombuffer(stamps, f"V{STAMP_BYTES}") for stamps in (seen, self.stamps))
+        same = before == now if len(before) == len(now) else np.zeros(len(now), bool)
+        self.folder.remove(*(self._chunk(block) for block in self.present() if not same[block]))
+        with self.explained():
+            self.folder.write(name, self.stamps, durable=False)
 
     @property
     def blocks(self) -> int:
@@ -263,18 +279,19 @@ class BlockCache:
         return chunk_name(self.output, block)
 
     def _missing_metadata(self) -> dict[str, bytes]:
-        names = ("zarr.json", f"{folder_name(self.output.name)}/zarr.json")
+        own = {f"{self._array}/{_STAMPS}": self.stamps, f"{self._array}/{_USER}{self.user}": b"\n"}
+        names = ("zarr.json", f"{self._array}/zarr.json", *(name for name, data in own.items() if data))
         if all(self.folder.size(name) for name in names):
             return {}
-        return _metadata(self.output, self.rows, self.block_rows, self.compression)
+        return _metadata(self.output, self.rows, self.block_rows, self.compression) | own
 
     def _make_room(self, nbytes: int) -> bool:
         """Remove chunks of other datasets as far as needed; return whether there is room then."""
         assert self.limit is not None
         sizes = {name: max(size, 0) for name, size in self.parent.sizes().items() if _CACHED.match(name)}
         excess = sum(sizes.values()) + nbytes - self.limit
-        family = self.name[:_FAMILY]
-        others = [name for name in sizes if not name.startswith(family) and _CHUNK.fullmatch(name)]
+        own = {name.partition("/")[0] for name in sizes if name.endswith(f"/{_USER}{self.user}")}
+        others = [name for name in sizes if name.partition("/")[0] not in own and _CHUNK.fullmatch(name)]
         if sum(sizes[name] for name in others) < excess:
             return False
         for name in others:

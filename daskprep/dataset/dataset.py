@@ -157,17 +157,22 @@ class Dataset(StoredDataset):
             names = [splits] if isinstance(splits, str) else self.splits if splits is None else dict.fromkeys(splits)
             cache_media({name: self[name] for name in names}, columns, folder, cache_limit, shown)
 
-    def clear_cache(self) -> None:
-        """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone."""
-        cache = self.files.folder / CACHE
-        if cache.children():
+    def clear_cache(self, *, unused: bool = False) -> None:
+        """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone.
+
+        With `unused`, only those that the dataset has no use for, as it was written otherwise since.
+        """
+        cache = self.root / CACHE
+        if names := cache.children():
+            used = {split.cache(one.name).name for split in self.splits.values() for one in self.layout.cells if unused}
             # Who writes to it meanwhile waits, rather than to lose every race.
             with cache.locked():
-                cache.remove_all()
-        elif CACHE in self.files.folder.children():
+                for part in [cache / name for name in names if name not in used] if used else [cache]:
+                    part.remove_all()
+        elif CACHE in self.root.children():
             # A link holds nothing, and goes itself. A folder stays: somebody may be about to write to it.
             with suppress(IsADirectoryError):
-                self.files.folder.remove(CACHE)
+                self.root.remove(CACHE)
 
     # -- what it looks like
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprep.media.decoding import Failure, MediaDecoder
 from daskprep.media.failures import decode_cells
@@ -14,6 +18,9 @@ from daskprep.permutation import Integers
 from daskprep.storage import Folder, Output
 from daskprep.storage.arrays import ROW_ID
 from daskprep.storage.reading import Block, column_array, read_table_block
+from daskprep.storage.threads import in_threads
+
+STAMP_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,28 @@ class MediaBlocks:
         held = self.cells(where)
         cells = held[rows] if isinstance(rows, slice) else held.take(rows)
         return decode_cells(self.decoder, cells, out, self.output.name, lambda: self.row_ids(where)[rows])
+
+
+def content_of(media: MediaBlocks, blocks: Iterable[Block]) -> tuple[str, bytes]:
+    """Return a digest of the cells of some blocks, and of each block a stamp of the sizes and times of local files."""
+    base = media.decoder.reader.base or ""
+
+    def look(where: Block) -> tuple[bytes, bytes]:
+        cells = media.cells(where)
+        path, data = (pc.struct_field(cells, field).to_pylist() for field in ("path", "bytes"))
+        seen = [_stamp(os.path.join(base, one)) for one in path if one is not None]  # noqa: PTH118 ten times as fast
+        return repr((path, data)).encode(), hashlib.blake2b(repr(seen).encode(), digest_size=STAMP_BYTES).digest()
+
+    found = in_threads(look, blocks, local=media.folder.is_local)
+    return hashlib.sha256(b"".join(cells for cells, _ in found)).hexdigest(), b"".join(stamp for _, stamp in found)
+
+
+def _stamp(path: str) -> tuple[int, int] | None:
+    try:
+        status = os.stat(path)  # noqa: PTH116 as above
+    except (OSError, ValueError):  # ValueError: no path at all; URLs are not looked at
+        return None
+    return status.st_size, status.st_mtime_ns
 
 
 def read_media_block(media: MediaBlocks, where: Block) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
 import operator
@@ -17,7 +18,7 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
 from daskprep.dataset.describing import describe_split
-from daskprep.dataset.media import MediaBlocks, read_media_block
+from daskprep.dataset.media import MediaBlocks, content_of, read_media_block
 from daskprep.dataset.places import Rows, overlaps, row_numbers
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
     from daskprep.loader import Loader
 
 _MOST_NAMED = 20
+_MOST_ROW_BYTES = 1_024  # of tables that are read to find a cache: those of files are told apart by their checksums
 
 
 class Split:
@@ -78,6 +80,7 @@ class Split:
     def __init__(self, dataset: StoredDataset, name: str) -> None:
         self.dataset = dataset
         self.name = name
+        self._contents: dict[str, tuple[str, bytes]] = {}
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return operator.getitem, (self.dataset, self.name)
@@ -318,15 +321,16 @@ class Split:
         """Return the cache of decoded blocks of an output of media: in a folder of caches, or within the dataset."""
         one, layout = self.output(output), self.layout
         decoder = self.dataset.decoder(output)
+        content, stamps = self._content(output)
         facts = {
-            "dataset": self.dataset.digest,
-            "split": self.name,
+            "content": content,
+            "rows": [len(self), layout.block_rows],
             "output": output,
             "decoder": decoder.digest(),
             "base": decoder.reader.base,
         }
-        return BlockCache(
-            self.dataset.files.folder / CACHE if folder is None else folder,
+        cache = BlockCache(
+            self.dataset.root / CACHE if folder is None else folder,
             cache_name(**facts),
             dataclasses.replace(one, cell_bytes=None),
             len(self),
@@ -334,7 +338,23 @@ class Split:
             # Pixels hardly shrink, and are read twice as fast as they are.
             "none" if one.dtype == "uint8" else layout.compression,
             limit,
+            self.dataset.digest,
+            stamps,
         )
+        cache.remove_changed()
+        return cache
+
+    def _content(self, output: str) -> tuple[str, bytes]:
+        """Return a digest of the media of all rows, and stamps of the files of each block, as they are now."""
+        if output not in self._contents:
+            tables = [self._table_file(part) for part in range(self.layout.parts(self.name))]
+            entries = [self.dataset.files.entry(table) for table in tables]
+            if sum(entry.bytes for entry in entries) > _MOST_ROW_BYTES * len(self):
+                self._contents[output] = hashlib.sha256(repr(entries).encode()).hexdigest(), b""
+            else:
+                blocks = [self.block(output, block) for block in range(self.layout.blocks(self.name))]
+                self._contents[output] = content_of(self.media(output), blocks)
+        return self._contents[output]
 
     def _table_pieces(self, rows: Rows) -> Iterator[tuple[TablePiece, slice | Integers, slice | Integers]]:
         """Give the row groups of each table that hold some of the rows: which of theirs, and where they go."""

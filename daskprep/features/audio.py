@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -45,8 +45,9 @@ class LearnedAudio(LearnedMedia):
 class Audio(MediaFeature[LearnedAudio]):
     """Decode sounds to float32 (length, features), now or only when they are loaded.
 
-    A cell is a path or URL, the bytes of a file, or a struct of `bytes` and `path`, or of `array` and `sampling_rate`.
-    Channels are averaged. Short sounds are padded, and long ones lose their end.
+    A cell is a path or URL, the bytes of a file, a struct of `bytes` and `path`, or of `array` and `sampling_rate`, or
+    an array of samples, as long as `sampling_rate` is given. Channels are averaged. Short sounds are padded, and long
+    ones lose their end.
 
     Parameters
     ----------
@@ -56,8 +57,9 @@ class Audio(MediaFeature[LearnedAudio]):
         What follows the end of a short sound.
     norm : {"per_file"} or None
         Whether the columns of a sound are standardized over its frames.
-    type : {"fbank", "raw", "stft", "stft_phase", "group_delay"}
-        Logarithms of the energies of mel bands; samples; magnitudes; phases and magnitudes; or group delays.
+    type : {"fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"}
+        Logarithms of the energies of mel bands; samples; magnitudes; phases and magnitudes; group delays; or what
+        `librosa.feature.melspectrogram` and `mfcc` give, a row for each frame.
     window_length_in_s, window_shift_in_s : float
         Length of a frame, and the distance between the starts of two neighbours.
     num_fft_points : int or None
@@ -66,6 +68,11 @@ class Audio(MediaFeature[LearnedAudio]):
         What frames are multiplied by.
     num_filter_bands : int
         Mel bands of "fbank".
+    librosa_options : mapping or None
+        What "mel" and "mfcc" give these functions besides, such as ``{"n_mels": 64, "hop_length": 160}``, in place of
+        the parameters of windows and bands above.
+    resampling : {"polyphase", "soxr"}
+        How sounds are brought to the rate: by scipy's resample_poly, or as librosa does.
     sampling_rate : int or None
         Samples per second that all sounds are brought to. None: the most frequent rate of 100 sounds, those with the
         smallest hashes of their paths or bytes; of several rates, the largest.
@@ -120,12 +127,14 @@ class Audio(MediaFeature[LearnedAudio]):
         audio_file_length_limit_in_s: float = 7.5,
         padding_value: float = 0.0,
         norm: Literal["per_file"] | None = None,
-        type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay"] = "fbank",
+        type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"] = "fbank",
         window_length_in_s: float = 0.04,
         window_shift_in_s: float = 0.02,
         num_fft_points: Count | None = None,
         window_type: Literal["bartlett", "blackman", "hamming", "hann"] = "hamming",
         num_filter_bands: Count = 80,
+        librosa_options: Mapping[str, Any] | None = None,
+        resampling: Literal["polyphase", "soxr"] = "polyphase",
         sampling_rate: Count | None = None,
         max_seconds: float = 3600.0,
         mode: Mode = "lazy",
@@ -149,6 +158,8 @@ class Audio(MediaFeature[LearnedAudio]):
         self.num_fft_points = num_fft_points
         self.window_type = window_type
         self.num_filter_bands = num_filter_bands
+        self.librosa_options = librosa_options
+        self.resampling = resampling
         self.sampling_rate = sampling_rate
         self.max_seconds = max_seconds
         self.mode = mode
@@ -183,6 +194,8 @@ class Audio(MediaFeature[LearnedAudio]):
             "num_fft_points": None if num_fft_points is None else int(num_fft_points),
             "window_type": self.window_type,
             "num_filter_bands": int(self.num_filter_bands),
+            "librosa_options": tuple(sorted((self.librosa_options or {}).items())),
+            "resampling": self.resampling,
             "padding_value": float(self.padding_value),
             "norm": self.norm,
             "max_seconds": float(self.max_seconds),
@@ -202,7 +215,10 @@ class Audio(MediaFeature[LearnedAudio]):
     def test(self, content: pa.Buffer | bytes) -> None:
         seconds = self.audio_file_length_limit_in_s + self.window_length_in_s + _AHEAD_S
         decode_audio(
-            content, self._recipe(self.sampling_rate or _TEST_RATE, None, type="raw", length_limit_in_s=seconds)
+            content,
+            self._recipe(
+                self.sampling_rate or _TEST_RATE, None, type="raw", length_limit_in_s=seconds, librosa_options=()
+            ),
         )
 
     def facts_of(self, content: pa.Buffer | bytes) -> _SoundFacts:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,13 +13,14 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Bounds, Invalid, Tensor
-from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, check_formats
+from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, check_formats, sound_cells
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count, NonNegative
 from daskprep.media.decoding import ImageDecoder
 from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image, image_size, infer_size
 from daskprep.media.pixels import class_map, encode_png
 from daskprep.summaries import ColumnSummary, FileSample
+from daskprep.summaries.file_sample import PixelSums
 
 # Mean and deviation of the pixels of ImageNet, by which its models expect images to be scaled.
 _STANDARDS = {"imagenet1k": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))}
@@ -25,6 +28,7 @@ _LUMA = (0.299, 0.587, 0.114)
 _MOST_CLASSES = 128
 _SMALL = 16  # sides of the images of which mean colours are taken, and which tell whether a file can be decoded
 _CHANNELS = (1, 2, 3, 4)
+_PIECE_ROWS = 32  # decoded at a time, to sum their pixels
 
 
 class _ImageFacts(NamedTuple):
@@ -37,13 +41,24 @@ class _ImageFacts(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedImage(LearnedMedia):
-    """The shape of a decoded image; the mean colour of the sample, and the colour of each class, where asked for."""
+    """The shape of a decoded image; where asked for, the mean colour of the sample, and the colour of each class.
+
+    `mean` and `deviation` are those of each channel, from 0 to 1, and `mean_image` an .npy file in base64.
+    """
 
     height: int = 1
     width: int = 1
     num_channels: int = 3
     mean_colour: list[int] | None = None
     class_map: list[list[int]] | None = None
+    mean: list[float] | None = None
+    deviation: list[float] | None = None
+    mean_image: str | None = None
+
+    later = ("mean", "deviation", "mean_image")  # left out of a state where they are None
+
+    def to_state(self) -> dict[str, Any]:
+        return {name: one for name, one in super().to_state().items() if one is not None or name not in self.later}
 
 
 class Image(MediaFeature[LearnedImage]):
@@ -70,6 +85,9 @@ class Image(MediaFeature[LearnedImage]):
         Whether images are squares: both sides become the smaller one.
     standardize_image : {"imagenet1k"} or None
         Whether batches are shifted and scaled by the mean and deviation of ImageNet; of images with 3 channels only.
+    pixel_statistics : {"channels", "image"} or None
+        Whether mean and deviation of each channel are learned from all images, which are decoded in the fit, or a mean
+        image besides; `MeanSubtraction` and `Normalize` use them. It needs `height`, `width` and `num_channels`.
     num_classes : int or None
         Images are masks with so many classes, one for each colour of the sample, in the order of the colours. Rows are
         the numbers of classes, uint8 (height, width). With 2 classes and 1 channel, pixels are rounded to black and
@@ -81,6 +99,10 @@ class Image(MediaFeature[LearnedImage]):
         are loaded, again in each epoch or only in the first; or pixels.
     pack : bool
         Whether lazy modes store the bytes of files instead of their paths.
+    pack_size, pack_quality : int or None
+        Files that are packed become smaller: larger images are brought to this length of their shorter side, and stored
+        as JPEG of this quality, 1 to 100, or as PNG where they have alpha. Without a quality, JPEG files are stored in
+        95, and others as PNG.
     prefetch_size : int or None
         Blocks that are read ahead for each stream; None leaves it to the loader.
     lazy_cache_dir : str or None
@@ -99,7 +121,7 @@ class Image(MediaFeature[LearnedImage]):
     max_pixels : int
         Larger images cannot be decoded.
     formats : sequence of str or None
-        The formats that can be, of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP" and "PPM". None: all.
+        The formats that can be, of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM" and "NPY". None: all.
     expand_to : {"float32", "uint8"}
         Whether batches hold numbers from 0 to 1 or bytes. Those of masks hold int64.
     missing_value_strategy : str
@@ -142,10 +164,13 @@ class Image(MediaFeature[LearnedImage]):
         infer_image_sample_size: Count = 100,
         requires_equal_dimensions: bool = False,
         standardize_image: Literal["imagenet1k"] | None = None,
+        pixel_statistics: Literal["channels", "image"] | None = None,
         num_classes: Count | None = None,
         infer_image_num_classes: bool = False,
         mode: Mode = "lazy",
         pack: bool = False,
+        pack_size: Count | None = None,
+        pack_quality: Count | None = None,
         prefetch_size: int | None = None,
         lazy_cache_dir: str | None = None,
         base_dir: str | None = None,
@@ -171,10 +196,13 @@ class Image(MediaFeature[LearnedImage]):
         self.infer_image_sample_size = infer_image_sample_size
         self.requires_equal_dimensions = requires_equal_dimensions
         self.standardize_image = standardize_image
+        self.pixel_statistics = pixel_statistics
         self.num_classes = num_classes
         self.infer_image_num_classes = infer_image_num_classes
         self.mode = mode
         self.pack = pack
+        self.pack_size = pack_size
+        self.pack_quality = pack_quality
         self.prefetch_size = prefetch_size
         self.lazy_cache_dir = lazy_cache_dir
         self.base_dir = base_dir
@@ -205,6 +233,12 @@ class Image(MediaFeature[LearnedImage]):
         if self.standardize_image is not None and (self.expand_to == "uint8" or self.is_mask):
             kind = "masks are" if self.is_mask else 'expand_to="uint8" is'
             raise ConfigError(f"Image: standardize_image is for numbers from 0 to 1, which {kind} not: leave it out")
+        if (self.pack_size or self.pack_quality) and not self.pack:
+            raise ConfigError("Image: pack_size and pack_quality are for files that are packed: give pack=True")
+        if self.pack_quality is not None and (self.is_mask or self.pack_quality > 100):
+            raise ConfigError("Image: pack_quality must be at most 100, and none of masks, which JPEG blurs")
+        if self.pixel_statistics is not None and (self.is_mask or None in (self.height, self.num_channels)):
+            raise ConfigError("Image: pixel_statistics needs one size: give height, width and num_channels")
         self._check_fill()
 
     def _check_fill(self) -> None:
@@ -271,10 +305,23 @@ class Image(MediaFeature[LearnedImage]):
     def _two_levels(self, channels: int) -> bool:
         return self.num_classes == 2 and channels == 1
 
+    def summarize(self, parsed: pa.Array) -> FileSample:
+        summary = super().summarize(parsed)
+        if self.pixel_statistics is None:
+            return summary
+        cells = sound_cells(parsed).drop_null()
+        height, width, channels = self._size([])
+        learned = LearnedImage(height=height, width=width, num_channels=channels, base_dir=self.absolute_base)
+        pieces = [cells[start : start + _PIECE_ROWS] for start in range(0, len(cells), _PIECE_ROWS)] or [cells]
+        decoded = (np.delete(*self._decoded(piece, learned), axis=0) for piece in pieces)
+        sums = (PixelSums.of(images, by_pixel=self.pixel_statistics == "image") for images in decoded)
+        return replace(summary, pixels=functools.reduce(operator.add, sums))
+
     def learn(self, summary: FileSample) -> LearnedImage:
         sample = self.sample(summary)
         height, width, channels = self._size(sample)
         return LearnedImage(
+            **({} if summary.pixels is None else summary.pixels.statistics(height * width)),
             height=height,
             width=width,
             num_channels=channels,
@@ -349,6 +396,7 @@ class Image(MediaFeature[LearnedImage]):
             broken=(0,) if mask else tuple(learned.mean_colour or self._grey(0.0, channels)),
             colours=None if learned.class_map is None else tuple(map(tuple, learned.class_map)),
             two_levels=self._two_levels(channels),
+            packing=(self.pack_size, self.pack_quality) if self.pack_size or self.pack_quality else None,
         )
 
     def expand(self, batch: Tensor, learned: LearnedImage) -> Tensor:

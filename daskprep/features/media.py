@@ -120,7 +120,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
             raise ConfigError(f"{name}: prefetch_size must be at least 0, not {self.prefetch_size}")
 
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
-        cells = media_cells(column, self.media)
+        cells = media_cells(column, self.media, getattr(self, "sampling_rate", None))
         in_memory = pc.struct_field(cells, "bytes").null_count < len(cells)
         if in_memory and self.lazy_cache_dir is not None and self.mode != "eager":
             check_own(self.lazy_cache_dir, "lazy_cache_dir")
@@ -128,7 +128,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return self._parsed(cells)
 
     def parse(self, column: pa.Array) -> pa.Array:
-        return self._parsed(media_cells(column, self.media))
+        return self._parsed(media_cells(column, self.media, getattr(self, "sampling_rate", None)))
 
     def _parsed(self, cells: pa.StructArray) -> pa.StructArray:
         path, data = (pc.struct_field(cells, name) for name in ("path", "bytes"))
@@ -190,7 +190,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return 0
 
     def summarize(self, parsed: pa.Array) -> FileSample:
-        present = _sound(parsed).drop_null()
+        present = sound_cells(parsed).drop_null()
         path, data = (pc.struct_field(present, name) for name in ("path", "bytes"))
         return FileSample.of(path, data, self.sample_size, self._found)
 
@@ -251,6 +251,10 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"
 
     def encode(self, parsed: pa.Array, learned: MediaT) -> np.ndarray:
+        return self._decoded(parsed, learned)[0]
+
+    def _decoded(self, parsed: pa.Array, learned: MediaT) -> tuple[np.ndarray, list[int]]:
+        """Return decoded cells, and the rows for which a fill value stands."""
         decoder = self.decoder(learned)
         out = np.empty((len(parsed), *decoder.shape), decoder.dtype)
         failures = decoder.decode(parsed, out)
@@ -260,7 +264,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
                 f"row {row} of this partition, {cell}: {reason} ({len(failures)} such cells in this partition); mend "
                 'the file, or use on_error="fill" or "drop"'
             )
-        return out
+        return out, [failure.row for failure in failures]
 
     def carry_column(self, parsed: pa.Array, learned: MediaT) -> dict[str, pa.Array]:
         if parsed.null_count and learned.fill_value is None:
@@ -284,12 +288,12 @@ class _MediaAround(Neighbours):
     """Fills gaps with media that can be decoded: what is to be dropped fills none."""
 
     def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
-        return Edge.of(_sound(parsed))
+        return Edge.of(sound_cells(parsed))
 
     def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
         if not parsed.null_count:
             return parsed
-        sound = _sound(parsed)
+        sound = sound_cells(parsed)
         filled = super().complete(sound, carry, learned)
         return filled if sound is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
 
@@ -303,7 +307,7 @@ def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:
     return pa.StructArray.from_arrays(fields, fields=list(PARSED_TYPE), mask=mask)
 
 
-def _sound(parsed: pa.StructArray) -> pa.StructArray:
+def sound_cells(parsed: pa.StructArray) -> pa.StructArray:
     """Return cells without those that have an error."""
     broken = pc.struct_field(parsed, "error").is_valid()
     return pc.if_else(broken, pa.scalar(None, PARSED_TYPE), parsed) if pc.any(broken).as_py() else parsed

@@ -1,7 +1,7 @@
 """Stream the rows of a split to torch: exact, elastic, resumable."""
 
-from daskprep.loader.augment import MeanSubtraction, Mirror, RandomCrop
+from daskprep.loader.augment import MeanSubtraction, Mirror, Normalize, RandomCrop
 from daskprep.loader.loader import Loader
 from daskprep.loader.packing import Packing
 
-__all__ = ["Loader", "MeanSubtraction", "Mirror", "Packing", "RandomCrop"]
+__all__ = ["Loader", "MeanSubtraction", "Mirror", "Normalize", "Packing", "RandomCrop"]

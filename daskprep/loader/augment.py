@@ -8,8 +8,9 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,9 +19,12 @@ from numpy.typing import DTypeLike, NDArray
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.device import to_device
 from daskprep.permutation import Integers, make_key, permute
+from daskprep.summaries.file_sample import mean_image
 
 Shape = tuple[int, ...]
+Row = tuple[torch.dtype, Shape]
 Step = Callable[..., Any]  # an Augmentation, or a function of a tensor
+Steps = Mapping[tuple[str, ...], Sequence[Step]]  # by the outputs that are changed alike
 
 _WORD_BITS = 62  # the largest domain of `permute`
 _FLOAT_BITS = 53
@@ -70,6 +74,10 @@ class Augmentation(ABC):
     def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
         """Return type and shape of a changed image of this type and shape, or raise ConfigError."""
         return dtype, shape
+
+    def resolved(self, learned: Any) -> Self:
+        """Return the augmentation with what the feature of its images has learned, where it needs that."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -172,7 +180,7 @@ class Mirror(Augmentation):
 
 @dataclass(frozen=True)
 class MeanSubtraction(Augmentation):
-    """Images as float32, less the mean of each channel.
+    """Images as float32, less the mean of each channel, or a mean image.
 
     Bytes are divided by 255 before; floats are taken as they are. As the result is floats, the loader does not divide
     it by 255 again, but a feature that standardizes its images would still do so. Put it last in a list: floats take
@@ -180,8 +188,9 @@ class MeanSubtraction(Augmentation):
 
     Parameters
     ----------
-    mean : sequence of float
-        The mean of each channel, where 0 is black and 1 is white.
+    mean : sequence of float, ndarray or None
+        The mean of each channel, where 0 is black and 1 is white, or an image of means. None: the image or else the
+        channels that the feature has learned by `pixel_statistics`.
     std : sequence of float or None
         What each channel is divided by afterwards, in the same unit.
 
@@ -196,27 +205,40 @@ class MeanSubtraction(Augmentation):
     [[[[-0.5, 0.0, 2.0]]]]
     """
 
-    mean: Sequence[float]
+    mean: Sequence[float] | NDArray[Any] | None = None
     std: Sequence[float] | None = None
+
+    def resolved(self, learned: Any) -> Self:
+        return self if self.mean is not None else replace(self, mean=self._learned(learned, "mean_image", "mean"))
+
+    def _learned(self, learned: Any, *names: str) -> Any:
+        found = next((one for name in names if (one := getattr(learned, name, None)) is not None), None)
+        if found is None:
+            raise ConfigError(f"{self}: nothing was learned: give numbers, or the feature pixel_statistics")
+        return mean_image(found) if isinstance(found, str) else found
 
     def __call__(self, images: torch.Tensor, draws: Draws) -> torch.Tensor:
         mean = np.array(self.mean, np.float64)
-        factor = 1 / (np.ones_like(mean) if self.std is None else np.array(self.std, np.float64))
+        mean = mean if mean.ndim == 3 else mean[:, None, None]
+        factor = 1 / (np.ones(len(mean)) if self.std is None else np.array(self.std, np.float64))[:, None, None]
         shift = -mean * factor
         if images.dtype == torch.uint8:
             factor = factor / 255
-        constants = np.stack([factor, shift]).astype(np.float32)[:, :, None, None]
+        constants = [one.astype(np.float32) for one in (factor, shift)]
         if _is_array(images):
             array = images.numpy().astype(np.float32)
             array *= constants[0]
             array += constants[1]
             return torch.from_numpy(array)
-        factors, shifts = to_device(constants, images.device)
+        factors, shifts = (to_device(one, images.device) for one in constants)
         return images.to(torch.float32, copy=True).mul_(factors).add_(shifts)
 
     def row_after(self, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
         shape = _image_shape(self, shape)
-        for name, values in (("mean", self.mean), ("std", self.std)):
+        is_image = isinstance(self.mean, np.ndarray) and self.mean.ndim == 3
+        if is_image and np.asarray(self.mean).shape != shape:
+            raise ConfigError(f"{self}: images are {list(shape)}, and the mean image is not: put it before a crop")
+        for name, values in (("mean", None if is_image else self.mean), ("std", self.std)):
             if values is not None and not (np.iterable(values) and all(map(_is_number, values))):
                 raise ConfigError(f"{self}: {name}={values!r}: expected a number for each channel, such as [0.5]")
             if values is not None and len(values) != shape[0]:
@@ -228,17 +250,28 @@ class MeanSubtraction(Augmentation):
             raise ConfigError(f"{self}: std={self.std!r}: expected numbers above 0")
         if not (dtype == torch.uint8 or dtype.is_floating_point):
             raise ConfigError(f"{self}: the images are {dtype}: expected uint8 or floats")
-        if dtype == torch.uint8 and not all(0 <= value <= 1 for value in self.mean):
+        if dtype == torch.uint8 and not all(0 <= value <= 1 for value in np.ravel(np.asarray(self.mean))):
             raise ConfigError(
                 f"{self}: mean={self.mean!r}: expected numbers from 0 to 1, so divide those of bytes by 255"
             )
         return torch.float32, shape
 
 
+class Normalize(MeanSubtraction):
+    """Images as float32, less the mean of each channel and divided by its deviation, both given or both learned."""
+
+    def resolved(self, learned: Any) -> Self:
+        if self.mean is not None:
+            return self
+        return replace(self, mean=self._learned(learned, "mean"), std=self._learned(learned, "deviation"))
+
+
 def check_augment(
-    augment: Mapping[str, Any] | None, outputs: Mapping[str, tuple[DTypeLike, Shape]]
-) -> dict[str, tuple[Step, ...]]:
-    """Return what is done to each output, in order; `outputs` has the type and shape of a row of each.
+    augment: Mapping[Any, Any] | None,
+    outputs: Mapping[str, tuple[DTypeLike, Shape]],
+    learned: Mapping[str, Any] = MappingProxyType({}),
+) -> Steps:
+    """Return what is done to which outputs, in order; `outputs` has the type and shape of a row of each.
 
     Raises
     ------
@@ -250,26 +283,45 @@ def check_augment(
         return {}
     if not isinstance(augment, Mapping):
         raise ConfigError(f'augment={augment!r}: expected a mapping such as {{"photo": Mirror()}}')
-    return {name: _steps(name, steps, outputs) for name, steps in augment.items()}
+    checked: dict[tuple[str, ...], tuple[Step, ...]] = {}
+    empty = {name: (torch.from_numpy(np.empty(0, dtype)), tuple(shape)) for name, (dtype, shape) in outputs.items()}
+    rows: dict[str, Row | None] = {name: (tensor.dtype, shape) for name, (tensor, shape) in empty.items()}
+    for one, given in augment.items():
+        names = one if isinstance(one, tuple) else (one,)
+        for name in names:
+            if name not in outputs:
+                raise ConfigError(
+                    f'augment: "{name}" is none of the outputs of this loader ({", ".join(outputs)}).'
+                    f"{did_you_mean(name, outputs)}"
+                )
+        _check_alike({name: row[1] for name in names if (row := rows[name]) is not None})
+        steps = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+        checked[names] = tuple(s.resolved(learned.get(names[0])) if isinstance(s, Augmentation) else s for s in steps)
+        rows |= {name: _row_after_all(name, checked[names], rows[name], len(names) > 1) for name in names}
+    return checked
 
 
-def _steps(name: str, given: Any, outputs: Mapping[str, tuple[DTypeLike, Shape]]) -> tuple[Step, ...]:
-    if name not in outputs:
-        raise ConfigError(
-            f'augment: "{name}" is none of the outputs of this loader ({", ".join(outputs)}).'
-            f"{did_you_mean(name, outputs)}"
-        )
-    steps = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-    dtype, shape = outputs[name]
-    row: tuple[torch.dtype, Shape] | None = torch.from_numpy(np.empty(0, dtype)).dtype, tuple(shape)
+def _check_alike(shapes: Mapping[str, Shape]) -> None:
+    if len({shape[-2:] for shape in shapes.values()}) > 1:
+        shown = ", ".join(f'"{name}" {list(shape)}' for name, shape in shapes.items())
+        raise ConfigError(f"augment: what is augmented alike must have one height and one width: {shown}")
+
+
+def _row_after_all(name: str, steps: Sequence[Step], row: Row | None, is_alike: bool) -> Row | None:
+    is_mask = is_alike and row is not None and len(row[1]) == 2
+    now = (row[0], (1, *row[1])) if row is not None and is_mask else row
     for step in steps:
         if isinstance(step, type) or not callable(step):
             raise ConfigError(
                 f'augment: "{name}": {step!r}: expected Mirror(), another augmentation, a function of a tensor, or a '
                 "list of them"
             )
-        row = _row_after(name, step, *row) if row is not None and isinstance(step, Augmentation) else None
-    return steps
+        now = _row_after(name, step, *now) if now is not None and isinstance(step, Augmentation) else None
+    if row is None or now is None or not is_mask:
+        return now
+    if now[0] != row[0]:
+        raise ConfigError(f'augment: "{name}": its classes would become {now[0]}: change the colours of images alone')
+    return now[0], now[1][1:]
 
 
 def _row_after(name: str, step: Augmentation, dtype: torch.dtype, shape: Shape) -> tuple[torch.dtype, Shape]:
@@ -284,37 +336,30 @@ def augmented(
     rows: Integers,
     seed: int,
     epoch: int,
-    by_output: Mapping[str, Sequence[Step]],
+    by_output: Steps,
 ) -> dict[str, torch.Tensor]:
     """Return a batch with some outputs augmented; what is given is not changed.
 
-    What an `Augmentation` draws for an image follows from seed, epoch, row, output and its place in the list. A
+    What an `Augmentation` draws for an image follows from seed, epoch, row, outputs and its place in the list. A
     function is called with all images at once, while torch draws from a generator that the same and all rows of the
     batch choose: its result depends on how rows are shared out to batches. It must take its random numbers from torch.
-
-    Parameters
-    ----------
-    batch
-        Tensors by output, on any device.
-    rows
-        The number of each row in the split.
-    seed, epoch
-        Choose what is random.
-    by_output
-        As returned by `check_augment`.
     """
-    changed = {}
-    for name, steps in by_output.items():
-        values = batch[name]
+    changed = dict(batch)
+    for names, steps in by_output.items():
+        _check_alike({name: tuple(changed[name].shape[1:]) for name in names})
         for place, step in enumerate(steps):
-            key = make_key(seed, "augment", epoch, name, place)
-            if isinstance(step, Augmentation):
-                _row_after(name, step, values.dtype, tuple(values.shape[1:]))
-                values = step(values, Draws(rows, key))
-            else:
-                values = _called(name, step, values, make_key(key, _digest(rows)))
-        changed[name] = values
-    return {**batch, **changed}
+            key = make_key(seed, "augment", epoch, *names, place)
+            for name in names:
+                values = changed[name]
+                is_mask = len(names) > 1 and values.dim() == 3
+                images = values[:, None] if is_mask else values
+                if isinstance(step, Augmentation):
+                    _row_after(name, step, images.dtype, tuple(images.shape[1:]))
+                    images = step(images, Draws(rows, key))
+                else:
+                    images = _called(name, step, images, make_key(key, _digest(rows)))
+                changed[name] = images[:, 0] if is_mask else images
+    return changed
 
 
 def _called(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:

@@ -13,7 +13,7 @@ from daskprep.errors import ColumnError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import noun_of
 from daskprep.loader.audit import GivenRows
-from daskprep.loader.augment import Step, augmented
+from daskprep.loader.augment import Steps, augmented
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 from daskprep.permutation import Integers
@@ -83,7 +83,7 @@ class Finish:
 
     names: Sequence[str]
     seed: int
-    augment: Mapping[str, Sequence[Step]]
+    augment: Steps
     expand: Mapping[str, Expand]
     form: Form
 
@@ -108,14 +108,18 @@ class Finish:
             yield self.form(batch), tally
 
     def _batches(self, name: str, column: torch.Tensor, sizes: list[int]) -> Iterable[torch.Tensor]:
-        if name in self.expand and name not in self.augment:
+        if name in self.expand and name not in self._augmented_names:
             return _expanded(column, sizes, self.expand[name])
         return _split(column, sizes)
 
     def _augmented(self, batch: Batch, rows: Integers, epoch: int) -> Batch:
         """Augment a batch, as it is stored, and expand what was augmented."""
         batch = augmented(batch, rows, self.seed, epoch, self.augment)
-        return batch | {name: self.expand[name](batch[name]) for name in self.augment if name in self.expand}
+        return batch | {name: self.expand[name](batch[name]) for name in self._augmented_names if name in self.expand}
+
+    @property
+    def _augmented_names(self) -> set[str]:
+        return set(itertools.chain.from_iterable(self.augment))
 
 
 def _expanded(column: torch.Tensor, sizes: list[int], expand: Expand) -> Iterator[torch.Tensor]:

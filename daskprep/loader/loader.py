@@ -107,7 +107,7 @@ class Loader(BatchIterator):
         Bytes that all that is kept there may have; what has no room is decoded again in each epoch.
     augment : mapping or None
         What is done to images by chance, by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It follows
-        from seed, epoch and row, and is done before `expand`.
+        from seed, epoch and row, and is done before `expand`. ``("photo", "mask")`` in place of a name: alike to both.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class Loader(BatchIterator):
         cache: bool | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
         cache_limit: int | None = None,
-        augment: Mapping[str, Any] | None = None,
+        augment: Mapping[Any, Any] | None = None,
     ) -> None:
         super().__init__()
         for name, value, least in (
@@ -197,7 +197,7 @@ class Loader(BatchIterator):
         self._caching = Caching.of(cache, cache_dir, cache_limit)
         self._caching.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
-        self._augment = check_augment(augment, shapes)
+        self._augment = check_augment(augment, shapes, {} if augment is None else split.dataset.learned)
         self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)
         self._ranks = Ranks(rank, world_size)
         if self._read_rows % self.streams:

@@ -8,7 +8,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
@@ -19,11 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, MediaError, did_you_mean
+from daskprep.errors import ConfigError, MediaError
+from daskprep.media.pixels import check_choice
 from daskprep.media.wav import plain_samples
 
 AudioSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
-AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank"]
+AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank", "mel", "mfcc"]
 WindowType = Literal["bartlett", "blackman", "hamming", "hann"]
 Norm = Literal["per_file"]
 
@@ -43,6 +44,9 @@ HIGHEST_RATE = 768_000  # twice what recorders reach
 # Terms of the ratio of two sampling rates, which the resampling filter grows with. Rates that need larger ones are
 # taken for others that differ by 1e-5 at most, as the clocks of recorders do.
 FINEST_RATIO = 100_000
+LIBROSA = {"n_fft": 2048, "hop_length": 512, "n_mels": 128}  # its defaults
+_SOXR_AHEAD = 1_000
+_LIBROSA_OTHERS = "win_length window center pad_mode power fmin fmax htk norm n_mfcc mel_norm dct_type lifter"
 LOUDEST = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums of louder ones overflow float32
 
 
@@ -50,39 +54,8 @@ LOUDEST = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums
 class AudioRecipe:
     """What to make of a sound; two recipes with the same `digest` give the same numbers.
 
-    Lengths in seconds become whole samples; a fraction of a sample is cut off.
-
-    Parameters
-    ----------
-    type : str
-        "raw", "stft" (magnitudes), "stft_phase" (phases, then magnitudes), "group_delay", or "fbank" (log mel).
-    sampling_rate : int
-        Samples per second that every sound is brought to.
-    length_limit_in_s : float
-        What comes later in a sound is not used, nor decoded.
-    window_length_in_s, window_shift_in_s : float
-        Length of a frame, and the distance between the starts of two neighbours.
-    num_fft_points : int, optional
-        Length of the Fourier transform, at least that of the window, which it is by default.
-    window_type : str
-        "bartlett", "blackman", "hamming" or "hann"; all are symmetric.
-    num_filter_bands : int
-        Mel bands of "fbank".
-    padding_value : float
-        What follows the end of a short sound.
-    norm : str, optional
-        "per_file" standardizes each column over the frames that are kept of a sound.
-    max_seconds : float
-        Sounds whose header says that they last longer are refused.
-    formats : tuple of str
-        Kinds of files that may be decoded, of "WAV", "FLAC", "OGG", "MP3" and "AIFF".
-
-    Examples
-    --------
-    >>> AudioRecipe("fbank", sampling_rate=16_000).shape
-    (374, 80)
-    >>> AudioRecipe("stft", sampling_rate=22_050, length_limit_in_s=0.01).shape  # shorter than a window: one frame
-    (1, 442)
+    Lengths in seconds become whole samples; a fraction of a sample is cut off. `Audio` tells of the parameters; windows
+    are symmetric.
     """
 
     type: AudioType
@@ -97,13 +70,22 @@ class AudioRecipe:
     norm: Norm | None = None
     max_seconds: float = 3600.0
     formats: tuple[str, ...] = FORMATS
+    librosa_options: tuple[tuple[str, Any], ...] = ()
+    resampling: Literal["polyphase", "soxr"] = "polyphase"
 
     def __post_init__(self) -> None:
-        _check_choice("type", self.type, get_args(AudioType))
-        _check_choice("window_type", self.window_type, get_args(WindowType))
-        _check_choice("norm", self.norm, (None, *get_args(Norm)))
+        for option, value in self.librosa_options:
+            known = [*LIBROSA, *_LIBROSA_OTHERS.split()][: None if self.type == "mfcc" else -4]
+            check_choice("an option of librosa_options", option, known)
+            if option in (*LIBROSA, "n_mfcc") and not (isinstance(value, int) and value >= 1):
+                raise ConfigError(f"{option} in librosa_options is {value!r}: give a whole number from 1.")
+        if self.librosa_options and not self.is_librosa:
+            raise ConfigError(f'librosa_options are for the types "mel" and "mfcc", not "{self.type}": leave them out.')
+        check_choice("type", self.type, get_args(AudioType))
+        check_choice("window_type", self.window_type, get_args(WindowType))
+        check_choice("norm", self.norm, (None, *get_args(Norm)))
         for name in self.formats:
-            _check_choice("formats", name, FORMATS)
+            check_choice("formats", name, FORMATS)
         if not 1 <= self.sampling_rate <= HIGHEST_RATE:
             raise ConfigError(f"sampling_rate is {self.sampling_rate}: give 1 to {HIGHEST_RATE:,} samples per second.")
         for name in ("length_limit_in_s", "window_length_in_s", "window_shift_in_s"):
@@ -134,6 +116,15 @@ class AudioRecipe:
         return self._samples(self.length_limit_in_s)
 
     @property
+    def is_librosa(self) -> bool:
+        """Whether frames are those of librosa."""
+        return self.type in {"mel", "mfcc"}
+
+    def option(self, name: str) -> Any:
+        """Return what librosa is given, or takes by itself."""
+        return dict(self.librosa_options).get(name, LIBROSA.get(name, True))
+
+    @property
     def nfft(self) -> int:
         """Points of the Fourier transform."""
         return self.window if self.num_fft_points is None else self.num_fft_points
@@ -147,6 +138,8 @@ class AudioRecipe:
     def feature_dim(self) -> int:
         """Columns of the result."""
         bins = self.nfft // 2 + 1
+        if self.is_librosa:
+            return int(self.option("n_mels") if self.type == "mel" else dict(self.librosa_options).get("n_mfcc", 20))
         return {"raw": 1, "stft_phase": 2 * bins, "fbank": self.num_filter_bands}.get(self.type, bins)
 
     @property
@@ -157,30 +150,19 @@ class AudioRecipe:
     @cached_property
     def needed(self) -> int:
         """Samples of a sound that the result depends on: the last frame may reach beyond the limit."""
-        return self.limit if self.type == "raw" else (self.max_length - 1) * self.shift + self.window
+        return self.limit if self.type == "raw" or self.is_librosa else (self.max_length - 1) * self.shift + self.window
 
     def frames(self, samples: int) -> int:
         """Return the number of frames of so many samples; the last one may lack samples, and one there always is."""
+        if self.is_librosa:
+            heard = samples if self.option("center") else max(0, samples - self.option("n_fft"))
+            return int(1 + heard // self.option("hop_length"))
         return max(1, -((self.window - samples) // self.shift) + 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parameters as JSON values."""
-        return {**asdict(self), "formats": list(self.formats)}
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> AudioRecipe:
-        """Return the recipe that `to_dict` described."""
-        return cls(**{**values, "formats": tuple(values.get("formats", FORMATS))})
 
     def digest(self) -> str:
         """Return the SHA-256 of all that the result depends on besides the file, for cache keys."""
-        content = {"decoder": "soundfile", "version": RECIPE_VERSION, **self.to_dict()}
+        content = {"decoder": "soundfile", "version": RECIPE_VERSION, **asdict(self)}
         return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _check_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} is {value!r}: expected one of {choices}.{did_you_mean(value, choices)}")
 
 
 def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
@@ -188,14 +170,8 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.flo
 
     Integers become fractions of their range. A WAV, AIFF or MP3 file that breaks off gives the samples that it holds.
     Sounds at another rate pass through `scipy.signal.resample_poly`, whose numbers are the same on every call; they
-    differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it.
-
-    Parameters
-    ----------
-    source : bytes or buffer
-        An encoded sound.
-    recipe : AudioRecipe
-        What is wanted.
+    differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it. With
+    ``resampling="soxr"`` they pass through `librosa.resample`.
 
     Raises
     ------
@@ -218,6 +194,11 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.flo
         raise MediaError("holds no samples")
     if not (is_bounded or (samples.min() >= -LOUDEST and samples.max() <= LOUDEST)):  # false of NaN, too
         raise MediaError("has samples that are no numbers, infinite, or beyond 32 bits")
+    if recipe.resampling == "soxr" and rate != recipe.sampling_rate:
+        import librosa  # noqa: PLC0415 it takes a second
+
+        resampled = librosa.resample(samples, orig_sr=rate, target_sr=recipe.sampling_rate)
+        return np.asarray(resampled[: recipe.needed], np.float32)
     return _resample(samples, rate, recipe.sampling_rate)[: recipe.needed]
 
 
@@ -250,6 +231,19 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
         chunks.insert(1, (b"fact", struct.pack("<I", len(samples))))
     body = b"WAVE" + b"".join(name + struct.pack("<I", len(content)) + content for name, content in chunks)
     return b"RIFF" + struct.pack("<I", len(body)) + body
+
+
+def holds(path: str, wav: bytes) -> bool:
+    """Tell whether a file has the very samples, and the rate, of a WAV file in memory."""
+    soundfile = _soundfile()
+    own, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
+    try:
+        found = soundfile.info(path)
+        if (found.samplerate, found.frames) != (rate, len(own)):
+            return False
+        return np.array_equal(soundfile.read(path, dtype="float32")[0], own)
+    except soundfile.SoundFileError:
+        return False
 
 
 def _soundfile() -> Any:
@@ -306,7 +300,7 @@ def _wanted_frames(recipe: AudioRecipe, rate: int) -> int:
     """Return the frames to decode, with those that the filter of `_resample` looks ahead to."""
     if rate == recipe.sampling_rate:
         return recipe.needed
-    ahead = 10 * max(1.0, rate / recipe.sampling_rate)
+    ahead = (10 if recipe.resampling == "polyphase" else _SOXR_AHEAD) * max(1.0, rate / recipe.sampling_rate)
     return math.ceil(recipe.needed * rate / recipe.sampling_rate + ahead) + 1
 
 

@@ -6,20 +6,24 @@
 | bytes | bytes, as they are |
 | dict or struct with `bytes` and `path`, as Hugging Face datasets stores media | its bytes, or else its path |
 | the same of sounds with `array` and `sampling_rate` | its bytes, or else a WAV of its samples, or else its path |
-| PIL image, array or torch tensor of an image | a PNG |
-| (samples, rate) of a sound | a WAV |
+| PIL image, array or torch tensor of an image | a PNG; the path of its file, where it holds what is in that |
+| (samples, rate) of a sound | a WAV; as a dict with a path, that of its file, where it holds what is in that |
+| array or tensor of one or two dimensions | a PNG or a WAV, as the feature says |
 | None, NaN, NA, empty text or bytes, a dict of these alone | missing |
 
 A column may mix them. Arrays of two or three dimensions are images as `encode_png` reads them, and tensors of three
 have their channels first. Samples are what `encode_wav` takes: of two dimensions, the shorter is that of the channels.
+Arrays that may be either are .npy files with a rate of 0, until a feature says what they are; its lists are sounds.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import struct
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from tokenize import TokenError
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +37,7 @@ Kind = Literal["image", "audio"]
 
 # Of each cell at most one of path and bytes is there; the rate is that of the samples which bytes were made of.
 CELL_TYPE = pa.struct([("path", pa.string()), ("bytes", pa.large_binary()), ("rate", pa.int32())])
+_EITHER = 0  # stands for the rate of arrays that could be images or sounds
 _NOUNS = {"image": "image", "audio": "sound"}
 _ACCEPTED = {
     "image": "paths, bytes, or structs of bytes and path",
@@ -40,8 +45,10 @@ _ACCEPTED = {
 }
 ACCEPTED_OBJECTS = {
     "image": "text, bytes, dicts of bytes and path, PIL images, arrays and tensors",
-    "audio": "text, bytes, dicts of bytes and path, dicts of array and sampling_rate, and (samples, rate)",
+    "audio": "text, bytes, dicts of bytes and path, dicts of array and sampling_rate, (samples, rate), and arrays",
 }
+_NPY_HEADER_BYTES = 1 << 17
+_NO_NPY = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, TokenError, Warning)
 # What Pillow raises of an image whose file it reads only now, and finds broken.
 _BROKEN = (
     OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, struct.error, zlib.error,
@@ -64,38 +71,27 @@ class _Content(NamedTuple):
 _MISSING = _Content()
 
 
-def media_cells(column: pa.Array | pa.ChunkedArray | Sequence[object], kind: Kind) -> pa.StructArray:
+def media_cells(
+    column: pa.Array | pa.ChunkedArray | Sequence[object], kind: Kind, rate: int | None = None
+) -> pa.StructArray:
     """Return a column of media as an Arrow column of `CELL_TYPE`, null where a cell is missing.
+
+    Samples without a rate of their own have `rate`.
 
     Raises
     ------
     ColumnError
         If the column is of a type that holds no media, or a cell is unreadable; see `object_cells` to go on.
-
-    Examples
-    --------
-    >>> import pyarrow as pa
-    >>> media_cells(pa.array(["cat.jpg", "", None]), "image").to_pylist()
-    [{'path': 'cat.jpg', 'bytes': None, 'rate': None}, None, None]
     """
     if isinstance(column, pa.ChunkedArray):
-        return pa.concat_arrays([pa.nulls(0, CELL_TYPE), *(media_cells(chunk, kind) for chunk in column.chunks)])
+        return pa.concat_arrays([pa.nulls(0, CELL_TYPE), *(media_cells(chunk, kind, rate) for chunk in column.chunks)])
     if isinstance(column, pa.Array):
-        return _arrow_cells(column, kind)
-    return _all_readable(column, kind)
+        return _of_kind(_arrow_cells(column, kind, rate), kind, rate)
+    return _of_kind(_all_readable(column, kind), kind, rate)
 
 
 def object_cells(values: Iterable[object], kind: Kind) -> tuple[pa.StructArray, list[NotMedia]]:
-    """Return Python objects as a column of `CELL_TYPE`, and what is unreadable, of which the cells are null.
-
-    Examples
-    --------
-    >>> cells, unreadable = object_cells([{"bytes": b"GIF89a", "path": None}, 3.5, float("nan")], "image")
-    >>> cells.to_pylist()
-    [{'path': None, 'bytes': b'GIF89a', 'rate': None}, None, None]
-    >>> unreadable
-    [NotMedia(row=1, what='float')]
-    """
+    """Return Python objects as a column of `CELL_TYPE`, and what is unreadable, of which the cells are null."""
     contents: list[_Content] = []
     unreadable: list[NotMedia] = []
     for row, value in enumerate(values):
@@ -121,6 +117,44 @@ def _all_readable(values: Iterable[object], kind: Kind) -> pa.StructArray:
     return cells
 
 
+def _of_kind(cells: pa.StructArray, kind: Kind, rate: int | None) -> pa.StructArray:
+    """Return cells with files of their kind in place of arrays that could be of either."""
+    is_array = pc.fill_null(pc.equal(pc.struct_field(cells, "rate"), _EITHER), fill_value=False)
+    if not pc.any(is_array).as_py():
+        return cells
+    values: list[object] = [None] * len(cells)
+    for row in np.flatnonzero(is_array).tolist():
+        array = array_of_npy(cells[row]["bytes"].as_buffer())
+        values[row] = (array, rate) if kind == "audio" else array.reshape(*array.shape, 1)
+    found = _all_readable(values, kind)
+    parts = [[pc.struct_field(one, field.name) for one in (found, cells)] for field in CELL_TYPE]
+    return _struct(*(pc.if_else(is_array, *part) for part in parts))
+
+
+def array_of_npy(source: pa.Buffer | bytes) -> np.ndarray:
+    """Return the numbers of an .npy file, which are not copied; MediaError if it holds others, or not all."""
+    view = memoryview(source)
+    file = io.BytesIO(view[:_NPY_HEADER_BYTES])
+    try:
+        is_short = np.lib.format.read_magic(file) == (1, 0)
+        read = np.lib.format.read_array_header_1_0 if is_short else np.lib.format.read_array_header_2_0
+        shape, is_fortran, dtype = read(file)
+        if dtype.kind not in "biuf":
+            raise MediaError(f"it is an array of {dtype}: expected numbers")
+        array = np.frombuffer(view[file.tell() :], dtype)
+        return array.reshape(shape, order="F" if is_fortran else "C")
+    except _NO_NPY as error:
+        raise MediaError(f"it is no .npy file of numbers, or cut short: {error}") from error
+
+
+def _of_either(array: np.ndarray) -> _Content:
+    if array.dtype.kind not in "biuf":
+        raise MediaError(f"it is an array of {array.dtype}: expected numbers")
+    file = io.BytesIO()
+    np.lib.format.write_array(file, array, allow_pickle=False)
+    return _Content(data=file.getvalue(), rate=_EITHER)
+
+
 def _struct(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.StructArray:
     path = pc.if_else(pc.equal(path, ""), pa.scalar(None, pa.string()), path)
     empty = pc.equal(pc.binary_length(data), 0)
@@ -132,12 +166,14 @@ def _struct(path: pa.Array, data: pa.Array, rate: pa.Array | None = None) -> pa.
     return pa.StructArray.from_arrays([path, data, rate], fields=list(CELL_TYPE), mask=missing)
 
 
-def _arrow_cells(column: pa.Array, kind: Kind) -> pa.StructArray:
+def _arrow_cells(column: pa.Array, kind: Kind, rate: int | None) -> pa.StructArray:
     found = column.type
     if isinstance(found, pa.BaseExtensionType):
-        return _arrow_cells(column.storage, kind)
+        return _arrow_cells(column.storage, kind, rate)
     if pt.is_dictionary(found):
-        return _arrow_cells(column.dictionary_decode(), kind)
+        return _arrow_cells(column.dictionary_decode(), kind, rate)
+    if kind == "audio" and _is_list(found):
+        return _all_readable(((_numbers(cell), rate) if cell.is_valid else None for cell in column), kind)
     if _is_text(found):
         return _struct(column.cast(pa.string()), pa.nulls(len(column), pa.large_binary()))
     if _is_bytes(found):
@@ -166,7 +202,8 @@ def _is_list(found: pa.DataType) -> bool:
 
 
 def _struct_cells(column: pa.StructArray, kind: Kind) -> pa.StructArray:
-    fields = {field.name: field.type for field in column.type}
+    found = column.type
+    fields = {field.name: field.type for field in found}
     path, data = fields.get("path", pa.null()), fields.get("bytes", pa.null())
     if not ({"path", "bytes"} & set(fields) or (kind == "audio" and "array" in fields)):
         raise ColumnError(
@@ -182,7 +219,8 @@ def _struct_cells(column: pa.StructArray, kind: Kind) -> pa.StructArray:
                 "samples and sampling_rate whole numbers"
             )
         return _all_readable(_dicts(column), kind)
-    return _struct(_field(column, "path").cast(pa.string()), _field(column, "bytes").cast(pa.large_binary()))
+    rate = column.field("rate") if found == CELL_TYPE else None
+    return _struct(_field(column, "path").cast(pa.string()), _field(column, "bytes").cast(pa.large_binary()), rate)
 
 
 def _field(column: pa.StructArray, name: str) -> pa.Array:
@@ -248,7 +286,7 @@ def _from_mapping(cell: Mapping[Any, Any], kind: Kind) -> _Content:
     if data is not None:
         raise MediaError(f"its bytes are of type {type(data).__name__}")
     if samples is not None and kind == "audio":
-        return _wav(samples, cell.get("sampling_rate"))
+        return _wav(samples, cell.get("sampling_rate"), path)
     if isinstance(path, str | os.PathLike):
         return _Content(path=_text(os.fsdecode(path)))
     if path is not None:
@@ -260,17 +298,18 @@ def _from_mapping(cell: Mapping[Any, Any], kind: Kind) -> _Content:
 
 
 def _encoded_image(value: Any) -> _Content:
-    from daskprep.media.pixels import encode_png  # noqa: PLC0415 columns of paths need none of it
-
-    if is_tensor(value):
+    if isinstance(value, np.ndarray) or is_tensor(value):
         array = _array(value)
-        channels_first = array.ndim == 3 and array.shape[0] in range(1, 5)
-        return _Content(data=encode_png(np.moveaxis(array, 0, -1) if channels_first else array))
-    if isinstance(value, np.ndarray):
-        return _Content(data=encode_png(value))
+        if array.ndim in {1, 2}:
+            return _of_either(array)
+        channels_first = is_tensor(value) and array.ndim == 3 and array.shape[0] in range(1, 5)
+        return _png(np.moveaxis(array, 0, -1) if channels_first else array)
     if is_pillow(value):
+        from daskprep.media.pixels import file_of  # noqa: PLC0415 columns of paths need none of it
+
         try:
-            return _Content(data=encode_png(value))
+            path = file_of(value)
+            return _png(value) if path is None else _Content(path=_text(path))
         except MediaError:
             raise
         except _BROKEN as error:
@@ -282,7 +321,7 @@ def _encoded_sound(value: object) -> _Content:
     if isinstance(value, tuple) and len(value) == 2:
         return _wav(*value)
     if isinstance(value, np.ndarray) or is_tensor(value):
-        raise MediaError("samples need their rate: give (samples, rate), or a dict of array and sampling_rate")
+        return _of_either(_array(value))
     raise MediaError
 
 
@@ -304,11 +343,25 @@ def _array(value: Any) -> np.ndarray:
         raise MediaError(f"it cannot be made an array: {error}") from error
 
 
-def _wav(samples: object, rate: object) -> _Content:
-    from daskprep.media.audio import encode_wav  # noqa: PLC0415 as above
+def _png(image: Any) -> _Content:
+    from daskprep.media.pixels import encode_png  # noqa: PLC0415 as above
 
+    return _Content(data=encode_png(image))
+
+
+def _wav(samples: object, rate: object, path: object = None) -> _Content:
+    from daskprep.media.audio import encode_wav, holds  # noqa: PLC0415 as above
+
+    if rate is None:
+        raise MediaError(
+            "samples need their rate: give the feature's sampling_rate, (samples, rate), or a dict of array and "
+            "sampling_rate"
+        )
     samples_per_second = _rate(rate)
-    return _Content(data=encode_wav(_array(samples), samples_per_second), rate=samples_per_second)
+    wav = encode_wav(_array(samples), samples_per_second)
+    if isinstance(path, str) and os.path.isfile(path) and holds(path, wav):  # noqa: PTH113 a Path would tidy it up
+        return _Content(path=os.path.abspath(path), rate=samples_per_second)  # noqa: PTH100 as above
+    return _Content(data=wav, rate=samples_per_second)
 
 
 def _rate(rate: Any) -> int:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
 from daskprep.media.audio import AudioRecipe, decode_audio
-from daskprep.media.images import ImageRecipe, decode_image, prepare
+from daskprep.media.images import ImageRecipe, decode_image, prepare, shrink
 from daskprep.media.pixels import to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
@@ -41,12 +41,7 @@ class Failure(NamedTuple):
 class MediaDecoder(ABC):
     """Turns cells of media into rows of one shape; many threads may use one at a time.
 
-    Parameters
-    ----------
-    reader : MediaReader
-        What reads the files that cells name.
-    on_error : {"raise", "fill"}
-        What the caller makes of failures. Either way they are returned, and their rows hold the fill value.
+    `on_error` says what the caller makes of failures: they are returned either way, and rows hold the fill value.
     """
 
     reader: MediaReader
@@ -89,7 +84,7 @@ class MediaDecoder(ABC):
         """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
-        for row, content in _each(cells, self._read, failures):
+        for row, content in _each(cells, self._packed, failures):
             # pyarrow 26 never lets go of views that it makes arrays of.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
@@ -98,6 +93,9 @@ class MediaDecoder(ABC):
 
     def _read(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
         return content_of(cell, self.reader)
+
+    def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
+        return self._read(cell)
 
 
 def content_of(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
@@ -130,31 +128,8 @@ def _failure(row: int, path: str | None, error: MediaError) -> Failure:
 class ImageDecoder(MediaDecoder):
     """Decodes images to uint8 (channels, height, width), or masks to the numbers of classes (height, width).
 
-    Parameters
-    ----------
-    recipe : ImageRecipe
-        How images are brought to one shape.
-    missing, broken : tuple of int
-        The colour, by channel, that stands for a missing cell and for one that cannot be decoded. Of masks, the class.
-    colours : tuple of tuple of int, optional
-        The colour of each class of masks; any other colour is class 0.
-    two_levels : bool
-        Whether pixels of masks are rounded to 0 and 255 before.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.cells import media_cells
-    >>> from daskprep.media.images import ImageRecipe
-    >>> from daskprep.media.pixels import encode_png
-    >>> from daskprep.media.reader import MediaReader
-    >>> cells = media_cells([encode_png(np.full((4, 4), 200, np.uint8)), None, "/no/such.png"], "image")
-    >>> decoder = ImageDecoder(MediaReader(), "fill", ImageRecipe(1, 2, 1), missing=(0,), broken=(128,))
-    >>> out = np.empty((3, *decoder.shape), decoder.dtype)
-    >>> decoder.decode(cells, out)
-    [Failure(row=2, cell='/no/such.png', reason='there is no such file')]
-    >>> out.tolist()
-    [[[[200, 200]]], [[[0, 0]]], [[[128, 128]]]]
+    `missing` and `broken` are colours by channel, of masks classes. `colours` are those of the classes of masks; any
+    other is class 0. `packing` is the longest shorter side, and the quality, of packed files.
     """
 
     recipe: ImageRecipe
@@ -162,6 +137,7 @@ class ImageDecoder(MediaDecoder):
     broken: tuple[int, ...]
     colours: tuple[tuple[int, ...], ...] | None = None
     two_levels: bool = False
+    packing: tuple[int | None, int | None] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -198,6 +174,10 @@ class ImageDecoder(MediaDecoder):
             )
         return failures
 
+    def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
+        content = self._read(cell)
+        return content if self.packing is None else shrink(content, self.recipe, *self.packing)
+
     def _fill(self, colour: tuple[int, ...]) -> np.ndarray:
         fill = np.array(colour, np.uint8)
         return fill[:, None, None] if self.colours is None else fill[0]
@@ -217,30 +197,7 @@ class ImageDecoder(MediaDecoder):
 
 @dataclass(frozen=True)
 class AudioDecoder(MediaDecoder):
-    """Decodes sounds to float32 (length, features).
-
-    Parameters
-    ----------
-    recipe : AudioRecipe
-        What is made of a sound.
-    missing, broken : float
-        The number, everywhere, that stands for a missing cell and for one that cannot be decoded.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.audio import AudioRecipe, encode_wav
-    >>> from daskprep.media.cells import media_cells
-    >>> from daskprep.media.reader import MediaReader
-    >>> cells = media_cells([encode_wav(np.array([0.5, -0.25]), 100), None, b"no sound"], "audio")
-    >>> recipe = AudioRecipe("raw", sampling_rate=100, length_limit_in_s=0.03)
-    >>> decoder = AudioDecoder(MediaReader(), "fill", recipe, missing=1.0, broken=0.0)
-    >>> out = np.empty((3, *decoder.shape), decoder.dtype)
-    >>> [failure.row for failure in decoder.decode(cells, out)]
-    [2]
-    >>> out[:, :, 0].tolist()
-    [[0.5, -0.25, 0.0], [1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]
-    """
+    """Decodes sounds to float32 (length, features); `missing` and `broken` stand everywhere for cells that are so."""
 
     recipe: AudioRecipe
     missing: float

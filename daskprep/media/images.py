@@ -11,19 +11,21 @@ import hashlib
 import importlib
 import io
 import json
+import math
 import re
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import pyarrow as pa
 
-from daskprep.errors import ConfigError, MediaError, did_you_mean
+from daskprep.errors import ConfigError, MediaError
 from daskprep.media import pixels
+from daskprep.media.cells import array_of_npy
 from daskprep.media.pixels import Array, Pixels
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ _FORMATS = {
     "TIFF": (re.compile(rb"II[*+]\0|MM\0[*+]"), "TiffImagePlugin", "TiffImageFile"),
     "WEBP": (re.compile(rb"RIFF....WEBP", re.DOTALL), "WebPImagePlugin", "WebPImageFile"),
     "PPM": (re.compile(rb"P[1-7fF]\s"), "PpmImagePlugin", "PpmImageFile"),
+    "NPY": (re.compile(rb"\x93NUMPY"), "", ""),
 }
 FORMATS = tuple(_FORMATS)
 # What Pillow raises of broken files, besides an error of its own.
@@ -58,39 +61,10 @@ _BROKEN = (
 class ImageRecipe:
     """How images become arrays (channels, height, width) of bytes.
 
-    Parameters
-    ----------
-    height, width : int
-        The size, in pixels.
-    channels : int
-        1 is grey, 2 grey and alpha, 3 RGB, 4 RGBA. Colours become grey by ITU-R 601 luma. Alpha that is not wanted is
-        dropped, as by Pillow: colours stay, and nothing is laid under them. Alpha that is not there is opaque, 255.
-    resize_method : str
-        "interpolate" is bilinear with antialiasing. Large JPEGs are decoded at a fraction of their size, see
-        `decode_image`. "crop_or_pad" keeps the scale: it cuts out the centre, and repeats the edges of smaller
-        images.
-    formats : tuple of str
-        The formats that may be read; others are refused.
-    max_pixels : int
-        Larger images are refused before any pixel is decoded.
-    decoder : str
-        The package that decodes JPEG files: "pillow", "simplejpeg" or "opencv", whose pixels may differ. The last also
-        brings them to size, by a filter of its own.
-    jpeg_scale : int
-        JPEG files that are interpolated are decoded at a fraction of their size, no smaller than this many times the
-        wanted one.
-    mask : bool
-        Whether pixels are labels. They are then never mixed: sizes change by the nearest pixel, and 16-bit values are
-        kept instead of scaled, if they are below 256.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.images import ImageRecipe, decode_image
-    >>> from daskprep.media.pixels import encode_png
-    >>> grey = encode_png(np.array([[0, 65535]], dtype=np.uint16))
-    >>> decode_image(grey, ImageRecipe(height=1, width=4, channels=2, resize_method="crop_or_pad")).tolist()
-    [[[0, 0, 255, 255]], [[255, 255, 255, 255]]]
+    `Image` tells of most parameters. Colours become grey by ITU-R 601 luma. Alpha that is not wanted is dropped, as by
+    Pillow: colours stay, and nothing is laid under them. Alpha that is not there is opaque, 255. Pixels of a `mask` are
+    labels, which are never mixed: sizes change by the nearest pixel, and 16-bit values are kept instead of scaled, if
+    they are below 256.
     """
 
     height: int
@@ -108,44 +82,25 @@ class ImageRecipe:
         for name in ("height", "width", "max_pixels", "jpeg_scale"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected at least 1.")
-        _check_choice("channels", self.channels, tuple(pixels.MODES))
-        _check_choice("resize_method", self.resize_method, get_args(ResizeMethod))
-        _check_choice("decoder", self.decoder, get_args(Decoder))
+        pixels.check_choice("channels", self.channels, tuple(pixels.MODES))
+        pixels.check_choice("resize_method", self.resize_method, get_args(ResizeMethod))
+        pixels.check_choice("decoder", self.decoder, get_args(Decoder))
         for name in self.formats:
-            _check_choice("formats", name, FORMATS)
+            pixels.check_choice("formats", name, FORMATS)
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """The shape of a decoded image: channels, height, width."""
         return self.channels, self.height, self.width
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parameters as what JSON can hold."""
-        return asdict(self) | {"formats": list(self.formats)}
-
-    @classmethod
-    def from_dict(cls, parameters: Mapping[str, Any]) -> Self:
-        """Make the recipe that gave `to_dict`."""
-        names = [field.name for field in fields(cls)]
-        for name in parameters:
-            if name not in names:
-                raise ConfigError(f'An image recipe has no "{name}".{did_you_mean(name, names)}')
-        return cls(**parameters)
-
     def digest(self) -> str:
         """Return a name for what the recipe makes of any image: equal digests, equal pixels."""
-        text = json.dumps(self.to_dict() | {"version": _VERSIONS[self.decoder]}, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(asdict(self) | {"version": _VERSIONS[self.decoder]}, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _check_choice(name: str, value: object, options: Sequence[object]) -> None:
-    if value not in options:
-        shown = ", ".join(map(repr, options))
-        raise ConfigError(f"{name} is {value!r}: expected one of {shown}.{did_you_mean(value, options)}")
-
-
 def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
-    """Decode an image file as uint8 (channels, height, width).
+    """Decode an image file as uint8 (channels, height, width): a new array, or `out`, such as a row of a batch.
 
     EXIF orientation is carried out, palettes become colours, CMYK becomes RGB, of animations the first frame counts.
     16-bit grey is scaled to 8 bits by 1/257, and floats from 0..1. A file that is cut short or broken is a
@@ -155,20 +110,6 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     one: one of 4 megapixels takes a quarter of the time. From photos of 500 x 375 pixels that are decoded in full
     and then resized, they differ by 0.3 grey levels in the mean at 224 pixels, and by 1.5 to 2 at 64 to 160. With
     ``jpeg_scale=2`` it is 0 to 0.1 from 128 pixels on, and 0.8 at 64. All this is of Pillow; OpenCV adds up to 0.8.
-
-    Parameters
-    ----------
-    source : bytes, memoryview or pyarrow.Buffer
-        The file's content.
-    recipe : ImageRecipe
-        What comes out.
-    out : numpy.ndarray, optional
-        Where the pixels go, for instance a row of a batch: uint8 in the shape of the recipe.
-
-    Returns
-    -------
-    numpy.ndarray
-        `out`, or a new array.
     """
     if out is not None and (out.shape != recipe.shape or out.dtype != np.uint8):
         raise ValueError(f"out is {out.dtype} of shape {out.shape}: expected uint8 of shape {recipe.shape}.")
@@ -180,6 +121,25 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     out = np.empty(recipe.shape, np.uint8) if out is None else out
     pixels.fit(image, pixels.MODES[recipe.channels], recipe.resize_method == "crop_or_pad", recipe.mask, out)
     return out
+
+
+def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
+    """Return an image file whose shorter side has no more than so many pixels, as JPEG of a quality, or as PNG."""
+    resampling, data = pillow().Resampling, bytes(source)
+    with _media_errors():
+        file = _open(data, recipe.formats, recipe.max_pixels)
+        factor = 1.0 if side is None else min(1.0, side / min(file.size))
+        if factor == 1 and quality is None:
+            return data
+        mode = pixels.natural_mode(file)
+        image = pixels.convert(pixels.upright(file), mode, recipe.mask)
+        size = round(image.width * factor), round(image.height * factor)
+        image = image.resize(size, resampling.NEAREST if recipe.mask else resampling.BILINEAR)
+    is_jpeg = mode in {"L", "RGB"} and not recipe.mask and (quality is not None or file.format == "JPEG")
+    out = io.BytesIO()
+    image.info.clear()  # an orientation was carried out
+    image.save(out, "JPEG" if is_jpeg else "PNG", **({"quality": quality or 95} if is_jpeg else {}))
+    return out.getvalue()
 
 
 def image_size(
@@ -244,6 +204,10 @@ def _open(source: ImageSource, formats: Sequence[str], max_pixels: int) -> Image
     if name is None or name not in formats:
         found = f"it is a {name} file" if name else f"it is no image: it starts with {start[:12]!r}"
         raise MediaError(f"{found if start else 'it is empty'}. Expected one of {', '.join(formats)}.")
+    if name == "NPY":
+        values = array_of_npy(source)
+        _check_size(sorted(values.shape)[-2:], max_pixels)  # before pixels are scaled
+        return pixels.image_of(values)  # type: ignore[return-value]  # what is asked of it every image has
     if name == "WEBP":
         if not features.check_module("webp"):
             raise MediaError("it is a WEBP file, which the installed Pillow was built without.")
@@ -269,10 +233,11 @@ def prepare(recipe: ImageRecipe) -> None:
         _package(*_PACKAGES[recipe.decoder])
 
 
-def _check_size(size: tuple[int, int], max_pixels: int) -> None:
-    width, height = size
-    if width * height > max_pixels:
-        raise MediaError(f"it has {width} x {height} pixels: expected at most max_pixels={max_pixels:,} in all.")
+def _check_size(size: Sequence[int], max_pixels: int) -> None:
+    if math.prod(size) > max_pixels:
+        raise MediaError(
+            f"it has {' x '.join(map(str, size))} pixels: expected at most max_pixels={max_pixels:,} in all."
+        )
 
 
 def _webp_size(start: bytes) -> tuple[int, int]:

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import io
 import math
+import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from daskprep.errors import MediaError
+from daskprep.errors import ConfigError, MediaError, did_you_mean
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -29,6 +30,13 @@ _LARGEST = 65_535  # of 16 bits
 _ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
+
+
+def check_choice(name: str, value: object, options: Sequence[object]) -> None:
+    """Raise ConfigError for what is none of the options of a parameter."""
+    if value not in options:
+        shown = ", ".join(map(repr, options))
+        raise ConfigError(f"{name} is {value!r}: expected one of {shown}.{did_you_mean(value, options)}")
 
 
 def scale_to_bytes(values: Array, labels: bool = False) -> Pixels:
@@ -82,7 +90,7 @@ def image_of(values: Array) -> Image.Image:
     """Make an image of an array (height, width), (height, width, channels) or (channels, height, width).
 
     It is channels first if the first axis has 1 to 4 entries and the last has not. Types are uint8, uint16, bool, and
-    floats from 0 to 1.
+    floats from 0 to 1. Grey of 16 bits keeps them.
     """
     from PIL import Image  # noqa: PLC0415 as above
 
@@ -96,7 +104,8 @@ def image_of(values: Array) -> Image.Image:
         )
     if values.ndim == 3 and values.shape[2] == 1:
         values = values[:, :, 0]
-    return Image.fromarray(np.ascontiguousarray(scale_to_bytes(values)))
+    is_deep = values.dtype == np.uint16 and values.ndim == 2
+    return Image.fromarray(np.ascontiguousarray(values.astype(np.uint16) if is_deep else scale_to_bytes(values)))
 
 
 def orientation(image: Image.Image) -> int:
@@ -218,8 +227,7 @@ def encode_png(image: Array | Image.Image) -> bytes:
     from PIL import Image  # noqa: PLC0415 as above
 
     if isinstance(image, np.ndarray):
-        deep = image.dtype == np.uint16 and image.ndim == 2 and image.size
-        image = Image.fromarray(np.ascontiguousarray(image)) if deep else image_of(image)
+        image = image_of(image)
     else:
         image = upright(image)
         if image.mode == "I":
@@ -232,6 +240,21 @@ def encode_png(image: Array | Image.Image) -> bytes:
     # A new image has no metadata that could slip into the file. Level 1 takes a third of the time of the default.
     Image.fromarray(np.asarray(image)).save(file, "PNG", compress_level=1)
     return file.getvalue()
+
+
+def file_of(image: Image.Image) -> str | None:
+    """Return the absolute path of the local file whose first image an image of Pillow still is, or None."""
+    from PIL import Image, ImageFile  # noqa: PLC0415 as above
+
+    if not isinstance(image, ImageFile.ImageFile) or not isinstance(image.filename, str):
+        return None
+    path = os.path.abspath(image.filename)  # noqa: PTH100 a Path would tidy it up
+    if not image.filename or not os.path.isfile(path):  # noqa: PTH113 as above
+        return None
+    with Image.open(path) as found:
+        is_same = (found.format, found.mode, found.size) == (image.format, image.mode, image.size)
+        is_known = found.format in {"JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM"}
+        return path if is_known and is_same and found.tobytes() == image.tobytes() else None
 
 
 def class_map(images: Iterable[Pixels], most: int = 128) -> Pixels:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from daskprep.errors import ConfigError
 from daskprep.media.audio import AudioRecipe
 
 Floats = npt.NDArray[np.float32]
@@ -16,6 +17,8 @@ Floats = npt.NDArray[np.float32]
 EMPHASIS = 0.97
 FLOOR = 1e-10  # keeps logarithms and quotients of silence finite
 BLOCK_BYTES = 8 << 20  # of all temporary arrays together, unless one frame takes more; less was slower, more no faster
+_STFT = {"n_fft", "hop_length", "win_length", "window", "center", "pad_mode"}
+_MFCC = {"n_mfcc", "dct_type", "norm", "lifter"}
 WINDOWS = {"bartlett": np.bartlett, "blackman": np.blackman, "hamming": np.hamming, "hann": np.hanning}
 
 
@@ -32,23 +35,6 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
 
     The numbers of a sound do not depend on its company. Shorter sounds are followed by `padding_value`, of longer
     ones the start is used; `norm="per_file"` looks at what is kept. A sound shorter than a window is one frame.
-
-    Parameters
-    ----------
-    waves : sequence of arrays (samples,)
-        What `decode_audio` gave.
-    recipe : AudioRecipe
-        What is wanted.
-    out : array, optional
-        Where the result is written to.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from daskprep.media.audio import AudioRecipe
-    >>> recipe = AudioRecipe("stft", 16_000, length_limit_in_s=1.5, padding_value=-1)
-    >>> features_of([np.ones(24_000), np.ones(160)], recipe)[:, :3, 0].astype(int).tolist()
-    [[10, 10, 10], [1, -1, -1]]
     """
     shape = (len(waves), *recipe.shape)
     out = np.empty(shape, np.float32) if out is None else out
@@ -61,12 +47,43 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
             row[: len(wave), 0] = wave
     else:
         lengths = [recipe.frames(len(wave)) for wave in cut]
-        _write_spectra(cut, lengths, recipe, out)
-    for row, length in zip(out, lengths, strict=True):
+        if not recipe.is_librosa:
+            _write_spectra(cut, lengths, recipe, out)
+    for row, wave, length in zip(out, cut, lengths, strict=True):
+        if recipe.is_librosa:
+            row[:length] = _by_librosa(wave, recipe)[:length]
         if recipe.norm == "per_file" and length:
             _standardize(row[:length])
         row[length:] = recipe.padding_value
     return out
+
+
+def _by_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
+    import librosa  # noqa: PLC0415 it takes a second
+
+    given = {"hop_length": recipe.option("hop_length"), **dict(recipe.librosa_options)}
+    padded = np.pad(wave, (0, max(0, recipe.option("n_fft") - len(wave))))  # it warns of shorter ones
+    frames, cepstrum = _STFT & given.keys(), _MFCC & given.keys()
+    try:
+        spectrum = np.abs(librosa.stft(padded, **{name: given[name] for name in frames})) ** given.get("power", 2.0)
+        found: npt.NDArray[Any] = _librosa_filters(recipe) @ spectrum  # not by BLAS, as below
+        if recipe.type == "mfcc":
+            found = librosa.feature.mfcc(S=librosa.power_to_db(found), **{name: given[name] for name in cepstrum})
+    except (librosa.ParameterError, TypeError, ValueError) as error:
+        raise ConfigError(f"librosa_options={dict(recipe.librosa_options)}: {error}") from error
+    return found.T
+
+
+@lru_cache(maxsize=64)
+def _librosa_filters(recipe: AudioRecipe) -> Any:
+    import librosa  # noqa: PLC0415 as above
+    from scipy.sparse import csr_array  # noqa: PLC0415
+
+    given = dict(recipe.librosa_options)
+    if recipe.type == "mfcc":
+        given["norm"] = given.get("mel_norm", "slaney")
+    filters = {name: given[name] for name in {"n_mels", "fmin", "fmax", "htk", "norm"} & given.keys()}
+    return csr_array(librosa.filters.mel(sr=recipe.sampling_rate, n_fft=recipe.option("n_fft"), **filters))
 
 
 @lru_cache(maxsize=64)

@@ -78,7 +78,7 @@ def cell_kind(cells: np.ndarray) -> str:
             return _unchanged(kind, present, types)
     if _all_are(types, _LISTS):
         # Of lists that can be read no cell is a medium, and so the first tells.
-        return (_media_kind(present[:1]) and _media_kind(present)) or "list"
+        return (_media_kind(present if types == {np.ndarray} else present[:1]) and _media_kind(present)) or "list"
     if _all_are(types, SCALARS):
         return "image" if _are_paths_and_files(present, types) else "mixed"
     return _media_kind(present) or "refused"
@@ -111,7 +111,7 @@ def _is_medium(cell: Any) -> bool:
     if isinstance(cell, Mapping):
         return "bytes" in cell or "path" in cell
     if isinstance(cell, np.ndarray) or is_tensor(cell):
-        return bool(cell.ndim >= 2)
+        return bool(cell.ndim >= (2 if isinstance(cell, np.ndarray) else 1))
     return is_pillow(cell)
 
 

@@ -16,7 +16,7 @@ from daskprep.storage.arrays import MOST_CHUNK_BYTES, Compression, Output, chunk
 
 SPLITS = ("train", "validation", "test")
 CACHE = "cache"
-"""The folder of decoded media within a version, which is no part of the dataset and may be removed at any time."""
+"""The folder of decoded media within a dataset, which is no part of the dataset and may be removed at any time."""
 
 _ROW_ID_BYTES = 8
 _CHUNK_BYTES = 16_000_000

@@ -120,7 +120,7 @@ class Stream(BatchIterator):
         expand: bool = True,
         row_ids: bool = False,
         transform: Callable[[Any], Any] | None = None,
-        augment: Mapping[str, Any] | None = None,
+        augment: Mapping[Any, Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         device: str | torch.device | None = None,
@@ -158,7 +158,9 @@ class Stream(BatchIterator):
         form = Form(contents.targets, is_one(targets, wanted), transform)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
         expand_with = expansions(recipe.features, contents.learned, shapes if expand else ())
-        self._finish = Finish(contents.names, self.seed, check_augment(augment, shapes), expand_with, form)
+        self._finish = Finish(
+            contents.names, self.seed, check_augment(augment, shapes, contents.learned), expand_with, form
+        )
         self._ranks = Ranks(rank, world_size)
         with partitions.scheduled_on(client):
             self._plan = plan_stream(

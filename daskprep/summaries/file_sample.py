@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import io
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.summaries.base import Summary
+from daskprep.errors import MediaError
+from daskprep.summaries.base import Summary, same_fields
 from daskprep.summaries.token_hash import token_hashes
 
 
@@ -21,6 +25,44 @@ class SampledFile(NamedTuple):
     digest: int
     path: str
     facts: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class PixelSums(Summary):
+    """Exact sums over images of bytes: of each pixel or channel, and of the squares of each channel."""
+
+    images: int
+    sums: np.ndarray
+    squares: np.ndarray
+
+    @classmethod
+    def of(cls, images: np.ndarray, *, by_pixel: bool) -> PixelSums:
+        """Summarize uint8 (images, channels, height, width)."""
+        sums = images.sum(axis=0 if by_pixel else (0, 2, 3), dtype=np.int64)
+        return cls(len(images), sums, np.square(images, dtype=np.uint32).sum(axis=(0, 2, 3), dtype=np.int64))
+
+    def statistics(self, pixels: int) -> dict[str, Any]:
+        """Return mean and deviation of channels of so many pixels, where 255 is 1, and the mean image as base64."""
+        if not self.images:
+            raise MediaError("there is no image to learn pixel_statistics from: leave it out")
+        count, channels = self.images * pixels, len(self.squares)
+        totals = self.sums.reshape(channels, -1).sum(axis=1).tolist()
+        roots = [math.sqrt(count * of - sum_**2) for of, sum_ in zip(self.squares.tolist(), totals, strict=True)]
+        mean, deviation = ([one / (255 * count) for one in part] for part in (totals, roots))
+        file = io.BytesIO()
+        np.save(file, (self.sums / (255 * self.images)).astype(np.float32))
+        image = base64.b64encode(file.getvalue()).decode() if self.sums.ndim == 3 else None
+        return {"mean": mean, "deviation": deviation, "mean_image": image}
+
+    __eq__ = same_fields
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def mean_image(text: str) -> np.ndarray:
+    """Return the float32 (channels, height, width) that stands in `statistics`."""
+    file: np.ndarray = np.load(io.BytesIO(base64.b64decode(text)), allow_pickle=False)
+    return file
 
 
 @dataclass(frozen=True)
@@ -45,6 +87,7 @@ class FileSample(Summary):
     cells: int = 0
     bytes: int = 0
     files: tuple[SampledFile, ...] = field(default=())
+    pixels: PixelSums | None = None
 
     @classmethod
     def of(cls, path: pa.Array, data: pa.Array, limit: int, facts_of: Callable[[pa.Buffer], Any]) -> FileSample:
@@ -67,10 +110,12 @@ class FileSample(Summary):
             return NotImplemented
         limit = max(self.limit, other.limit)
         files = _first([*self.files, *other.files], limit)
-        return FileSample(limit, self.cells + other.cells, self.bytes + other.bytes, files)
+        pixels = None if self.pixels is None or other.pixels is None else self.pixels + other.pixels
+        return FileSample(limit, self.cells + other.cells, self.bytes + other.bytes, files, pixels)
 
     def __mul__(self, times: int) -> FileSample:
-        return FileSample(self.limit, self.cells * times, self.bytes * times, self.files if times else ())
+        pixels = None if self.pixels is None else self.pixels * times
+        return FileSample(self.limit, self.cells * times, self.bytes * times, self.files if times else (), pixels)
 
 
 def _digest(content: pa.Buffer) -> int:

@@ -64,7 +64,7 @@ def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bo
 
 def _is_ours(root: Folder, name: str) -> bool:
     if not _VERSION.fullmatch(name):
-        return bool(name == MANIFEST or _TEMPORARY.fullmatch(name))
+        return bool(name in {MANIFEST, CACHE} or _TEMPORARY.fullmatch(name))
     # What is being removed has lost some of these, but never has others.
     return all(_OF_VERSION.fullmatch(child) for child in (root / name).children())
 

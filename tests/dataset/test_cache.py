@@ -50,7 +50,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 def cache_of(dataset: Dataset) -> Path:
-    return Path(dataset.files.folder.path) / "cache"
+    return Path(dataset.url) / "cache"
 
 
 def test_a_block_is_there_once_it_was_written(dataset):
@@ -301,3 +301,58 @@ def test_an_epoch_whose_whole_cache_is_cleared_decodes_again(dataset):
     assert len(found) == len(train)
     for row, value in found:
         np.testing.assert_array_equal(value, expected[row])
+
+
+def two_columns(path: Path, photos: list[str], **options) -> Dataset:
+    features = {"photo": dp.Image(height=6, width=5, num_channels=3), "x": dp.Number(**options)}
+    frame = pd.DataFrame({"photo": photos, "x": np.arange(ROWS)})
+    return dp.Preprocessor(features).fit_write(frame, path, block_rows=8, overwrite=True)
+
+
+def test_a_cache_outlives_all_that_it_does_not_depend_on(photos, tmp_path, monkeypatch):
+    two_columns(tmp_path / "a.dp", photos).cache_media()
+    read = MediaReader.read
+    monkeypatch.setattr(MediaReader, "read", None)
+    for options in ({}, {"normalization": "zscore"}):
+        assert two_columns(tmp_path / "a.dp", photos, **options)["train"].cache("photo").complete
+    monkeypatch.setattr(MediaReader, "read", read)
+    other = two_columns(tmp_path / "a.dp", photos[::-1])
+    assert not other["train"].cache("photo").present()
+
+
+def test_what_a_rewritten_dataset_has_no_use_for_is_removed(photos, tmp_path):
+    two_columns(tmp_path / "a.dp", photos).cache_media()
+    dataset = two_columns(tmp_path / "a.dp", photos[:50] * 2)
+    assert not files(tmp_path / "a.dp" / "cache")
+    dataset.cache_media(splits="train")
+    dataset.clear_cache(unused=True)
+    assert dataset["train"].cache("photo").complete
+
+
+def test_only_blocks_of_changed_files_are_decoded_again(tmp_path):
+    paths = [str(tmp_path / f"{row}.png") for row in range(40)]
+    for path in paths:
+        Path(path).write_bytes(encode_png(np.zeros((6, 5, 3), np.uint8)))
+    split = dp.FixedSplit("part")
+    frame = pd.DataFrame({"photo": paths, "part": ["train"] * 40})
+    feature = dp.Image(height=6, width=5, num_channels=3)
+    dp.Preprocessor({"photo": feature}, split=split).fit_write(frame, tmp_path / "a.dp", block_rows=8).cache_media()
+    Path(paths[17]).write_bytes(encode_png(np.full((6, 5, 3), 9, np.uint8)))
+    Path(paths[39]).unlink()
+    dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
+    assert dataset["train"].cache("photo").present() == [0, 1, 3]
+    Path(paths[39]).write_bytes(Path(paths[0]).read_bytes())
+    dataset = dp.open_dataset(tmp_path / "a.dp", trusted=True)
+    dataset.cache_media()
+    assert dataset["train"].cache("photo").read(2)[1].max() == 9
+    assert dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].cache("photo").complete
+
+
+def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr("daskprep.dataset.split._MOST_ROW_BYTES", 100)
+    dataset = write(tmp_path / "a.dp", photos, pack=True)
+    monkeypatch.setattr("daskprep.dataset.split.content_of", None)
+    names = [split.cache("photo").name for split in dataset.splits.values()]
+    again = write(tmp_path / "b.dp", photos, pack=True)
+    assert [split.cache("photo").name for split in again.splits.values()] == names
+    assert len(set(names)) == 3

@@ -222,7 +222,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"missing_value_strategy": "fill_with_const"}, "needs a fill_value"),
         ({"fill_value": float("nan")}, "fill_value must be a finite number"),
         ({"formats": ["wave"]}, "'wave'"),
-        ({"type": "mfcc"}, "type must be one of"),
+        ({"type": "mfccs"}, "type must be one of"),
         ({"mode": "eager", "pack": True}, "pack=True is for lazy modes"),
     ],
 )
@@ -289,3 +289,30 @@ def test_sounds_in_memory_are_written_once(tmp_path):
     assert np.array_equal(encode(feature, *cells), first)
     assert {path: path.stat().st_mtime_ns for path in Path(tmp_path / "x").iterdir()} == files
     assert len(files) == 2
+
+
+def test_arrays_of_any_partition_are_sounds_of_the_rate_of_the_feature():
+    cells = [noise(4), noise(4)[None], np.stack([noise(4), noise(4)]), torch.from_numpy(noise(4))]
+    frame = pd.DataFrame({"x": cells})
+    feature = dp.Audio(**RAW, sampling_rate=1_000)
+    whole = dp.Preprocessor({"x": feature}, split=None).fit(frame)
+    with dask.config.set({"dataframe.convert-string": False}):
+        pieces = dp.Preprocessor({"x": feature}, split=None).fit(dd.from_pandas(frame, npartitions=3))
+    assert whole.to_dict() == pieces.to_dict()
+    np.testing.assert_array_equal(whole.encode(frame)["x"][:, :, 0], np.stack([noise(4)] * 4))
+    with pytest.raises(ColumnError, match=r'column "x": row 0 .*give the feature\'s sampling_rate'):
+        fit(dp.Audio(**RAW), *cells)
+
+
+def test_librosas_features_arrive_and_survive_json(tmp_path):
+    librosa = pytest.importorskip("librosa")
+    wave = noise(8_000)
+    feature = dp.Audio(type="mel", librosa_options={"n_mels": 40}, audio_file_length_limit_in_s=1.0, resampling="soxr")
+    prep = dp.Preprocessor({"x": feature}, split=None)
+    dataset = prep.fit_write(column(encode_wav(wave, 8_000)), tmp_path / "a.dp")
+    theirs = librosa.feature.melspectrogram(y=wave, sr=8_000, n_mels=40).T
+    np.testing.assert_allclose(dataset["train"].read("x")["x"][0], theirs, rtol=1e-5, atol=1e-6)
+    again = dp.Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict())))
+    assert (again.learned_["x"].max_length, again.learned_["x"].feature_dim) == theirs.shape
+    with pytest.raises(ConfigError, match='Audio: an option of librosa_options is .*Did you mean "n_mels"'):
+        learned(dp.Audio(type="mel", librosa_options={"n_melz": 3}), encode_wav(wave, 8_000))

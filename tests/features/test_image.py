@@ -23,6 +23,7 @@ from daskprep.features.media import PARSED_TYPE
 from daskprep.features.missing import dropped_rows, may_drop_rows
 from daskprep.features.table import read_columns
 from daskprep.media.pixels import encode_png
+from daskprep.summaries.file_sample import mean_image
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}
 
@@ -480,3 +481,51 @@ def test_the_same_names_in_another_folder_are_another_version(tmp_path, monkeypa
         dataset = prep.fit_write(column("a.png"), tmp_path / "a.dp", version="1")
         found.append(int(dataset["train"].read("x")["x"].max()))
     assert found == [1, 2]
+
+
+# -- mean and deviation of pixels
+
+
+@pytest.mark.parametrize("statistics", ["channels", "image"])
+def test_pixel_statistics_are_those_of_numpy_whatever_the_partitions(statistics):
+    images = [noise(seed=seed) for seed in range(70)]
+    feature = dp.Image(height=6, width=9, num_channels=3, pixel_statistics=statistics)
+    frame = pd.DataFrame({"x": [encode_png(image) for image in images]})
+    whole = dp.Preprocessor({"x": feature}, split=None).fit(frame)
+    with dask.config.set({"dataframe.convert-string": False}):
+        pieces = dp.Preprocessor({"x": feature}, split=None).fit(dd.from_pandas(frame, npartitions=7))
+    assert whole.to_dict() == pieces.to_dict()
+    found = dp.Preprocessor.from_dict(json.loads(json.dumps(whole.to_dict()))).learned_["x"]
+    pixels = np.stack(images) / 255
+    np.testing.assert_allclose(found.mean, pixels.mean(axis=(0, 1, 2)), rtol=1e-12)
+    np.testing.assert_allclose(found.deviation, pixels.std(axis=(0, 1, 2)), rtol=1e-12)
+    assert (found.mean_image is None) == (statistics == "channels")
+    if found.mean_image is not None:
+        np.testing.assert_allclose(mean_image(found.mean_image), pixels.mean(axis=0).transpose(2, 0, 1), atol=1e-7)
+
+
+def test_pixel_statistics_leave_out_what_is_missing_or_broken():
+    feature = dp.Image(**SMALL, pixel_statistics="image", on_error="fill")
+    found = learned(feature, flat(51), None, b"no image", flat(153))
+    assert found.mean == [0.4]
+    np.testing.assert_allclose(found.deviation, [0.2])
+    with pytest.raises(MediaError, match="is no image"):
+        learned(dp.Image(**SMALL, pixel_statistics="image"), flat(51), b"no image")
+    with pytest.raises(MediaError, match="no image to learn pixel_statistics from"):
+        learned(feature, b"no image")
+    for wrong in ({}, {"height": 2, "width": 3}, SMALL | {"num_classes": 2}):
+        with pytest.raises(ConfigError, match="give height, width and num_channels"):
+            learned(dp.Image(**wrong, pixel_statistics="channels"), flat(1))
+
+
+def test_a_loader_subtracts_the_mean_image(tmp_path):
+    cells = [encode_png(noise(seed=seed)) for seed in range(20)]
+    feature = dp.Image(height=6, width=9, num_channels=3, pixel_statistics="image")
+    dataset = dp.Preprocessor({"x": feature}, split=None).fit_write(column(*cells), tmp_path / "a.dp")
+    opened = dp.open_dataset(tmp_path / "a.dp")
+    [batch] = opened["train"].loader(20, augment={"x": dp.MeanSubtraction()})
+    np.testing.assert_allclose(batch["x"].mean(0), 0, atol=1e-6)
+    [batch] = opened["train"].loader(20, augment={"x": dp.Normalize()})
+    np.testing.assert_allclose(batch["x"].std(dim=(0, 2, 3), correction=0), 1, rtol=1e-5)
+    assert "mean" not in learned(dp.Image(**SMALL), flat(3)).to_dict()
+    assert dataset.verify() is None

@@ -136,7 +136,7 @@ def test_what_is_given_is_not_changed():
     before = images.clone()
     batch = {"price": torch.ones(60), "photo": images, "row_id": torch.from_numpy(ROWS)}
     steps = [dp.RandomCrop(12, 10), dp.Mirror(), dp.MeanSubtraction([0.5] * 3)]
-    changed = augmented(batch, ROWS, 0, 0, {"photo": tuple(steps)})
+    changed = augmented(batch, ROWS, 0, 0, {("photo",): tuple(steps)})
     assert list(changed) == list(batch)
     assert changed["price"] is batch["price"]
     assert batch["photo"] is images
@@ -276,7 +276,7 @@ OUTPUTS = {"photo": ("uint8", (3, 12, 10)), "mask": (np.dtype("uint8"), (12, 10)
 
 def test_one_augmentation_is_a_list_of_one():
     mirror, noise = dp.Mirror(), Noise()
-    assert check_augment({"photo": mirror, "mask": [noise]}, OUTPUTS) == {"photo": (mirror,), "mask": (noise,)}
+    assert check_augment({"photo": mirror, "mask": [noise]}, OUTPUTS) == {("photo",): (mirror,), ("mask",): (noise,)}
     assert check_augment(None, OUTPUTS) == {}
 
 
@@ -311,3 +311,81 @@ def test_an_option_that_makes_no_sense_is_an_error(option, message):
 @pytest.mark.parametrize("step", [dp.RandomCrop(5, 4, padding=1), dp.Mirror(0.3), dp.MeanSubtraction((0.5,))])
 def test_those_built_in_travel_to_other_processes(step):
     assert pickle.loads(pickle.dumps(step)) == step
+
+
+# -- an image and its mask alike
+
+
+def alike(batch, steps, rows=ROWS, **learned):
+    shapes = {name: (str(one.dtype).removeprefix("torch."), tuple(one.shape[1:])) for name, one in batch.items()}
+    return augmented(batch, rows, 0, 0, check_augment({tuple(batch): steps}, shapes, learned))
+
+
+@pytest.mark.parametrize(
+    "steps", [[dp.RandomCrop(5, 4)], [dp.RandomCrop(13, 9, padding=2), dp.Mirror()], [dp.Mirror()]]
+)
+def test_a_mask_is_cut_and_mirrored_as_its_image_is(steps):
+    images = images_of(channels=1)
+    changed = alike({"photo": images, "mask": images[:, 0]}, steps)
+    torch.testing.assert_close(changed["mask"], changed["photo"][:, 0])
+    assert not torch.equal(changed["mask"][:, :4, :4], images[:, 0, :4, :4])
+    parts = [alike({"photo": images[a:b], "mask": images[a:b, 0]}, steps, ROWS[a:b]) for a, b in ((0, 17), (17, 60))]
+    torch.testing.assert_close(torch.cat([part["mask"] for part in parts]), changed["mask"])
+
+
+def test_functions_draw_the_same_for_both():
+    images = images_of(channels=1).float()
+    changed = alike({"photo": images, "other": images}, [Noise()])
+    torch.testing.assert_close(changed["photo"], changed["other"])
+
+
+def test_steps_of_one_output_may_follow_those_of_both():
+    images = images_of()
+    shapes = {"photo": ("uint8", (3, 12, 10)), "mask": ("uint8", (12, 10))}
+    steps = check_augment({("photo", "mask"): dp.RandomCrop(6, 6), "photo": dp.MeanSubtraction([0.0] * 3)}, shapes)
+    changed = augmented({"photo": images, "mask": images[:, 0]}, ROWS, 0, 0, steps)
+    torch.testing.assert_close(changed["photo"][:, 0], changed["mask"] / 255)
+
+
+@pytest.mark.parametrize(
+    ("steps", "height", "message"),
+    [
+        (dp.Mirror(), 11, r'one height and one width: "photo" \[1, 12, 10\], "mask" \[11, 10\]'),
+        (dp.MeanSubtraction([0.5]), 12, '"mask": its classes would become torch.float32'),
+        (dp.RandomCrop(99, 9), 12, "too small"),
+        ("Mirror", 12, "expected Mirror"),
+    ],
+)
+def test_what_cannot_be_done_alike_is_refused(steps, height, message):
+    shapes = {"photo": ("uint8", (1, 12, 10)), "mask": ("uint8", (height, 10))}
+    with pytest.raises(ConfigError, match=message):
+        check_augment({("photo", "mask"): steps}, shapes)
+
+
+# -- what was learned of pixels
+
+
+class Learned:
+    mean, deviation, mean_image = [0.25, 0.5, 0.75], [0.1, 0.2, 0.4], None
+
+
+def test_what_was_learned_stands_where_no_numbers_are_given():
+    images = images_of()
+    mean, std = (torch.tensor(one)[:, None, None] for one in (Learned.mean, Learned.deviation))
+    by_mean = alike({"photo": images}, dp.MeanSubtraction(), photo=Learned)["photo"]
+    torch.testing.assert_close(by_mean, images / 255 - mean)
+    both = alike({"photo": images}, dp.Normalize(), photo=Learned)["photo"]
+    torch.testing.assert_close(both, (images / 255 - mean) / std)
+    given = alike({"photo": images}, dp.Normalize(Learned.mean, Learned.deviation))["photo"]
+    torch.testing.assert_close(given, both)
+    for step in (dp.Normalize(), dp.MeanSubtraction()):
+        with pytest.raises(ConfigError, match="nothing was learned"):
+            alike({"photo": images}, step)
+
+
+def test_a_mean_image_is_of_the_size_of_the_images():
+    images = images_of()
+    mean = np.random.default_rng(0).random((3, 12, 10), np.float32)
+    torch.testing.assert_close(augment(images, dp.MeanSubtraction(mean)), images / 255 - torch.from_numpy(mean))
+    with pytest.raises(ConfigError, match="put it before a crop"):
+        augment(images, dp.RandomCrop(4, 4), dp.MeanSubtraction(mean))

@@ -86,7 +86,7 @@ def check(rows: list[tuple[int, np.ndarray]], expected: dict[int, np.ndarray], c
 
 
 def chunks(split: Split, folder: Path | None = None) -> dict[str, bytes]:
-    root = Path(split.dataset.files.folder.path) / "cache" if folder is None else folder
+    root = Path(split.dataset.url) / "cache" if folder is None else folder
     return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("c.*")}
 
 
@@ -246,7 +246,7 @@ def test_a_process_that_is_killed_leaves_whole_blocks(train):
 def test_a_damaged_chunk_is_decoded_again(train, damage):
     list(train.loader(48))
     before = chunks(train)
-    path = next((Path(train.dataset.files.folder.path) / "cache").rglob("c.3.*"))
+    path = next((Path(train.dataset.url) / "cache").rglob("c.3.*"))
     path.write_bytes(damage(path.read_bytes()))
     loader = train.loader(48, row_ids=True, expand=False)
     check(given(loader), by_row(train))
@@ -569,7 +569,7 @@ def test_chunks_stay_mapped_until_another_file_takes_their_place(train, monkeypa
     names = mapped_chunks(monkeypatch)
     check(given(loader), expected)
     assert not [name for name in names if name.startswith("photo/c.")]
-    path = next((Path(train.dataset.files.folder.path) / "cache").rglob("c.3.*"))
+    path = next((Path(train.dataset.url) / "cache").rglob("c.3.*"))
     path.write_bytes(path.read_bytes()[:-1])
     check(given(loader), expected)
     assert loader.stats()["decoded"] == BLOCK_ROWS

@@ -42,7 +42,7 @@ def samples(cell: dict[str, Any]) -> np.ndarray:
 def only_cell(value: object, kind: Kind) -> dict[str, Any]:
     cells, unreadable = object_cells([value], kind)
     assert unreadable == []
-    return cells[0].as_py()
+    return media_cells(cells, kind)[0].as_py()
 
 
 def complaint(value: object, kind: Kind) -> str:
@@ -157,15 +157,11 @@ def test_missing_objects_are_null(kind: Kind) -> None:
         ({"bytes": "text"}, "image", "dict: its bytes are of type str"),
         ({"path": 7}, "image", "dict: its path is of type int"),
         ("\udcff.png", "image", r"str: '\udcff.png' is not UTF-8 text; rename the file"),
-        (
-            SOUND,
-            "audio",
-            "ndarray: samples need their rate: give (samples, rate), or a dict of array and sampling_rate",
-        ),
         (("a", "b", "c"), "audio", "tuple"),
         ((SOUND, 16_000), "image", "tuple"),
         ((SOUND, 440.5), "audio", "tuple: a sampling rate of 440.5; expected is how many samples make a second"),
-        ({"array": SOUND}, "audio", "dict: a sampling rate of None; expected is how many samples make a second"),
+        ({"array": SOUND}, "audio", "dict: samples need their rate: give the feature's sampling_rate, (samples, rate)"),
+        (SOUND.astype(complex), "audio", "ndarray: it is an array of complex128"),
         ((SOUND, float("inf")), "audio", "tuple: a sampling rate of inf"),
         ((SOUND, 0), "audio", "tuple: has a sampling rate of 0"),
         ((SOUND.astype(complex), 8_000), "audio", "tuple: has samples of complex128"),
@@ -254,3 +250,59 @@ def test_channels_are_the_shorter_axis() -> None:
 )
 def test_whole_numbers_are_samples_as_files_hold_them(whole: np.ndarray, expected: list[float]) -> None:
     assert samples(only_cell((whole, 8_000), "audio")).tolist() == expected
+
+
+@pytest.mark.parametrize("samples_of", [lambda a: a, lambda a: a[None], lambda a: np.stack([a, -a])])
+@pytest.mark.parametrize("wrapped", [lambda a: a, lambda a: pytest.importorskip("torch").tensor(a)])
+def test_arrays_are_sounds_where_the_feature_says_so(samples_of: Any, wrapped: Any) -> None:
+    array = samples_of(SOUND)
+    cells = media_cells([wrapped(array), None, (SOUND, 8_000)], "audio", 16_000).to_pylist()
+    assert [cell and cell["rate"] for cell in cells] == [16_000, None, 8_000]
+    np.testing.assert_array_equal(samples(cells[0]), array.T if len(array) == 2 else array.reshape(-1))
+
+
+@pytest.mark.parametrize("of", [pa.float32(), pa.float64(), pa.int16()])
+def test_lists_are_sounds_of_the_rate_of_the_feature(of: pa.DataType) -> None:
+    whole = (SOUND * 1_000).astype("int16")
+    column = pa.array([whole, None, whole[:3]], pa.list_(of))
+    cells = media_cells(column, "audio", 16_000).to_pylist()
+    expected = whole / np.float32(2**15) if of == pa.int16() else whole
+    np.testing.assert_array_equal(samples(cells[0]), expected)
+    assert cells[1] is None
+    with pytest.raises(ColumnError, match=r"row 0 holds no sound \(tuple: samples need their rate"):
+        media_cells(column, "audio")
+
+
+def test_grey_images_and_sounds_of_several_channels_are_told_apart_by_the_feature() -> None:
+    either, _ = object_cells([np.zeros((2, 5), "float32")], "image")
+    assert media_cells(either, "image")[0].as_py()["bytes"].startswith(b"\x89PNG")
+    assert media_cells(either, "audio", 8_000)[0].as_py()["bytes"].startswith(b"RIFF")
+
+
+def test_images_that_are_what_their_files_hold_are_these_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for suffix in ("png", "jpg", "webp"):
+        image.fromarray(np.arange(768, dtype="uint8").reshape(16, 16, 3)).save(tmp_path / f"a.{suffix}")
+    monkeypatch.chdir(tmp_path)
+    for suffix in ("png", "jpg", "webp"):
+        untouched, loaded, changed = (image.open(f"a.{suffix}") for _ in range(3))
+        loaded.load()
+        changed.thumbnail((4, 4))
+        assert only_cell(untouched, "image") == path(str(tmp_path / f"a.{suffix}"))
+        assert only_cell(loaded, "image") == path(str(tmp_path / f"a.{suffix}"))
+        assert pixels(only_cell(changed, "image")).shape == (4, 4, 3)
+        assert only_cell(untouched.copy(), "image")["path"] is None
+    gone = image.open("a.png")
+    gone.load()
+    (tmp_path / "a.png").unlink()
+    assert pixels(only_cell(gone, "image")).shape == (16, 16, 3)
+
+
+def test_samples_beside_the_path_of_their_file_are_that_file(tmp_path: Path) -> None:
+    file = tmp_path / "a.wav"
+    pytest.importorskip("soundfile").write(file, SOUND, 8_000, subtype="FLOAT")
+    same = {"path": str(file), "array": SOUND, "sampling_rate": 8_000}
+    assert only_cell(same, "audio") == {"path": str(file), "bytes": None, "rate": 8_000}
+    (tmp_path / "b.wav").write_bytes(b"RIFF")
+    for change in ({"array": SOUND * 2}, {"sampling_rate": 4_000}, {"path": "no.wav"}, {"path": f"{tmp_path}/b.wav"}):
+        assert only_cell(same | change, "audio")["path"] is None

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from daskprep.errors import ConfigError
 from daskprep.media import spectra
 from daskprep.media.audio import AudioRecipe
 from daskprep.media.spectra import features_of, mel_filters
@@ -234,3 +235,61 @@ def test_threads_give_the_same():
     with ThreadPoolExecutor(8) as pool:
         threaded = list(pool.map(lambda wave: features_of([wave], recipe)[0], waves))
     np.testing.assert_array_equal(threaded, features_of(waves, recipe))
+
+
+@pytest.mark.parametrize(
+    ("type", "options"),
+    [
+        ("mel", {}),
+        ("mfcc", {}),
+        ("mel", {"n_fft": 512, "hop_length": 160, "n_mels": 40, "power": 1.0, "htk": True, "fmax": 4_000}),
+        ("mel", {"n_fft": 400, "hop_length": 160, "n_mels": 20, "center": False, "window": "hamming"}),
+        ("mfcc", {"n_mfcc": 13, "n_mels": 64, "hop_length": 256, "lifter": 22}),
+    ],
+)
+def test_features_are_those_of_librosa(type, options):
+    librosa = pytest.importorskip("librosa")
+    recipe = AudioRecipe(
+        type, 16_000, length_limit_in_s=1.0, padding_value=-7.0, librosa_options=tuple(options.items())
+    )
+    function = getattr(librosa.feature, {"mel": "melspectrogram", "mfcc": "mfcc"}[type])
+    waves = [noise(16_000), noise(9_000, 1), noise(20_000, 2)]
+    found = features_of(waves, recipe)
+    assert found.shape == (3, *recipe.shape)
+    for row, wave in zip(found, waves, strict=True):
+        theirs = function(y=wave[:16_000], sr=16_000, **options).T
+        np.testing.assert_allclose(row[: len(theirs)], theirs, rtol=1e-5, atol=1e-5)
+        assert (row[len(theirs) :] == -7).all()
+    assert np.isfinite(features_of([noise(7)], recipe)[0, 0]).all()
+    np.testing.assert_array_equal(features_of(waves[1:2], recipe)[0], found[1])
+
+
+@pytest.mark.parametrize(
+    ("type", "options", "message"),
+    [
+        ("mel", {"n_mel": 3}, 'Did you mean "n_mels"'),
+        ("mfcc", {"hop_length": 0}, "hop_length in librosa_options is 0"),
+        ("fbank", {"n_mels": 3}, "leave them out"),
+    ],
+)
+def test_options_that_librosa_has_not_are_refused(type, options, message):
+    with pytest.raises(ConfigError, match=message):
+        AudioRecipe(type, 16_000, librosa_options=tuple(options.items()))
+
+
+def test_what_librosa_refuses_is_named():
+    recipe = AudioRecipe("mel", 16_000, librosa_options=(("window", "no such window"),))
+    with pytest.raises(ConfigError, match=r"librosa_options=.*no such window"):
+        features_of([noise(3_000)], recipe)
+
+
+@pytest.mark.parametrize("type", ["mel", "mfcc"])
+def test_threads_of_blas_change_no_number(type):
+    threadpoolctl = pytest.importorskip("threadpoolctl")
+    pytest.importorskip("librosa")
+    recipe = AudioRecipe(type, 22_050, length_limit_in_s=2.0)
+    found = []
+    for threads in (1, 2, 4):
+        with threadpoolctl.threadpool_limits(threads):
+            found.append(features_of([noise(44_100)], recipe).tobytes())
+    assert len(set(found)) == 1

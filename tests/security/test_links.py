@@ -119,7 +119,7 @@ def test_a_stray_that_is_named_like_a_version_is_removed_and_not_what_it_leads_t
 
 def test_a_cache_that_is_a_link_loses_the_link_alone(tmp_path: Path, decoy: Path) -> None:
     dataset = photos(tmp_path / "media")
-    cache = Path(dataset.url, dataset.version, "cache")
+    cache = Path(dataset.url, "cache")
     replaced(cache, decoy)
     with pytest.raises(CorruptDatasetError, match=r"cache is a link, which could lead anywhere"):
         dataset.cache_media()

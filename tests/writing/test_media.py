@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 import tracemalloc
 from collections.abc import Callable
@@ -19,7 +20,7 @@ import pytest
 from PIL import Image as PillowImage
 
 import daskprep as dp
-from daskprep.errors import MediaError
+from daskprep.errors import ConfigError, MediaError
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
 from daskprep.writing import parts
@@ -266,3 +267,41 @@ def test_cells_come_back_from_their_bytes(cells):
     order = np.arange(len(cells))[::-1]
     again: Callable[[Any], Any] = take
     assert again(concatenated([cells, cells]), order).to_pylist() == cells.to_pylist()[::-1]
+
+
+@pytest.mark.parametrize(
+    ("mode", "suffix", "options", "expected"),
+    [
+        ("RGB", "jpg", {"pack_size": 16}, ("JPEG", (16, 24))),
+        ("RGB", "png", {"pack_size": 16}, ("PNG", (16, 24))),
+        ("RGB", "png", {"pack_size": 16, "pack_quality": 80}, ("JPEG", (16, 24))),
+        ("RGB", "png", {"pack_quality": 50}, ("JPEG", (40, 60))),
+        ("RGBA", "png", {"pack_size": 16, "pack_quality": 80}, ("PNG", (16, 24))),
+        ("L", "jpg", {"pack_size": 99}, ("JPEG", (40, 60))),
+        ("L", "png", {"pack_size": 20, "infer_image_num_classes": True}, ("PNG", (20, 30))),
+    ],
+)
+def test_packed_images_are_made_smaller(tmp_path, mode, suffix, options, expected):
+    coarse = np.random.default_rng(0).integers(0, 256, (3, 2, 4), np.uint8)
+    picture = PillowImage.fromarray(coarse, "RGBA").resize((40, 60), PillowImage.Resampling.NEAREST).convert(mode)
+    picture.save(tmp_path / f"a.{suffix}")
+    feature = dp.Image(pack=True, **options)
+    written = dp.Preprocessor({"x": feature}).fit_write(
+        pd.DataFrame({"x": [str(tmp_path / f"a.{suffix}")]}), tmp_path / "a.dp"
+    )
+    cell = written["train"].table("x")["x"][0]["bytes"].as_py()
+    found = PillowImage.open(io.BytesIO(cell))
+    assert (found.format, found.size) == expected
+    if expected[1] == picture.size and "pack_quality" not in options:
+        assert cell == (tmp_path / f"a.{suffix}").read_bytes()
+    close = np.asarray(found.convert("RGB").resize((2, 3), PillowImage.Resampling.BOX)).astype(int)
+    assert np.abs(close - np.asarray(picture.convert("RGB").resize((2, 3), PillowImage.Resampling.BOX))).mean() < 12
+    if "infer_image_num_classes" in options:
+        assert set(np.unique(np.asarray(found))) <= set(np.unique(np.asarray(picture)))
+
+
+@pytest.mark.parametrize("options", [{"pack_size": 9}, {"pack": True, "pack_quality": 101},
+                                     {"pack": True, "pack_quality": 9, "num_classes": 2}])  # fmt: skip
+def test_packing_that_makes_no_sense_is_refused(options):
+    with pytest.raises(ConfigError, match="pack_"):
+        dp.Preprocessor({"x": dp.Image(**options)}).fit(pd.DataFrame({"x": [b"x"]}))
