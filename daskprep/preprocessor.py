@@ -389,7 +389,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         options.check()
 
         def read(columns: Sequence[str]) -> Source:
-            return plan_source(frame, columns, memory, storage_options)
+            return plan_source(frame, columns, memory, {"storage_options": storage_options})
 
         if features is None:
             chosen, source = self._new_rows(read, assigning_columns(self.split, self.balance))
@@ -468,7 +468,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         leave = {}
         if isinstance(self.split, FixedSplit):
             leave[self.split.column] = "says the split of each row"
-        source = plan_source(frame, columns, memory, storage_options)
+        source = plan_source(frame, columns, memory, {"storage_options": storage_options})
         with Progress(progress) as shown:
             self.inferred_: InferredFeatures = infer_source(source, self._target_names, leave, progress=shown)
         return self._checked(self.inferred_)

@@ -11,6 +11,7 @@ import daskprep as dp
 from daskprep.cli.console import resumable
 from daskprep.cli.options import (
     dataset_argument,
+    file_options,
     on_workers,
     one_or_list,
     quiet_option,
@@ -52,6 +53,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
 @dataset_argument
 @click.argument("data", nargs=-1, type=click.Path())
 @trusted_option
+@file_options
 @worker_options
 @storage_options
 @quiet_option
@@ -61,6 +63,7 @@ def repair(
     *,
     scheduler: str | None,
     workers: int | None,
+    reading: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     trusted: bool,
     quiet: bool,
@@ -75,9 +78,12 @@ def repair(
     daskprep repair listings.dp /backup/listings.csv
     """
     with on_workers(scheduler, workers), resumable():
+        rows: Any = one_or_list(data) if data else None
+        if rows and reading:
+            rows = dp.read_files(rows, storage_options=storage_options, **reading)
         repaired = dp.repair(
             dataset,
-            one_or_list(data) if data else None,
+            rows,
             progress=False if quiet else None,
             storage_options=storage_options,
             trusted=trusted,

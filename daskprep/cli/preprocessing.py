@@ -15,6 +15,7 @@ from daskprep.cli.inferring import inferred_features
 from daskprep.cli.options import (
     bytes_option,
     data_argument,
+    file_options,
     on_workers,
     one_or_list,
     quiet_option,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, help="Chooses the random order.")
 @bytes_option("--memory", help='The most that all processes may hold together, such as "2GB".')
 @target_option
+@file_options
 @worker_options
 @click.option("--skip-save", is_flag=True, help="Learn, print what was learned, and write nothing.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, with rows, bytes and memory, and do nothing.")
@@ -53,6 +55,7 @@ def preprocess(
     workers: int | None,
     skip_save: bool,
     dry_run: bool,
+    reading: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
     **how: Any,
@@ -60,7 +63,7 @@ def preprocess(
     """Learn from DATA what CONFIG says of its columns, and write a dataset.
 
     CONFIG is a YAML or JSON file in Ludwig's layout, "-" for one on standard input, or "auto" to guess every column.
-    DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON lines or Feather.
+    DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON or Feather.
 
     \b
     daskprep preprocess listings.yaml listings.csv -o listings.dp
@@ -81,9 +84,10 @@ def preprocess(
 
     with on_workers(scheduler, workers):
         progress = False if quiet else None
-        prep = _preprocessor(config, data, targets, storage_options, progress)
+        options = {**reading, "storage_options": storage_options}
+        prep = _preprocessor(config, data, targets, options, progress)
         columns = source_columns(_features(prep), assigning_columns(prep.split, prep.balance))
-        source = plan_source(one_or_list(data), columns, memory, storage_options)
+        source = plan_source(one_or_list(data), columns, memory, options)
         if dry_run:
             _print_plan(prep, source, output)
         elif output is None or skip_save:
@@ -100,11 +104,11 @@ def _preprocessor(
     config: str,
     data: Sequence[str],
     targets: Sequence[str],
-    storage_options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     progress: bool | None,
 ) -> dp.Preprocessor:
     if config == "auto":
-        features = inferred_features(data, storage_options, targets, progress=progress)
+        features = inferred_features(data, options, targets, progress=progress)
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit())
     if targets:
         raise click.UsageError('--target is for "auto": in a configuration, targets are its output_features')

@@ -25,22 +25,25 @@ def as_source(
     *,
     columns: Iterable[str] | None = None,
     partition_bytes: int = PARTITION_BYTES,
-    storage_options: Mapping[str, Any] | None = None,
+    partitions: int | None = None,
+    **options: Any,
 ) -> Source:
     """Return the source of the rows of a frame or of files; a source is returned as it is.
 
     Parameters
     ----------
     frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
-        Where the rows are. `read_files` has more options for files.
+        Where the rows are. The options of `read_files` are for files alone.
     columns : iterable of str, optional
         The columns that will be read. The others may then be anything, and do not count towards
         `partition_bytes`.
     partition_bytes : int
         Of files and Hugging Face datasets: bytes of rows in memory that a partition holds at most, unless one row
         group or record holds more.
-    storage_options : mapping, optional
-        Of files: what fsspec needs to open URLs, such as credentials.
+    partitions : int, optional
+        Of these: in how many partitions they are read at least.
+    **options
+        Of files: what `read_files` takes besides.
 
     Examples
     --------
@@ -61,10 +64,10 @@ def as_source(
     if is_dask_frame(frame):
         return DaskSource(frame, wanted)
     if is_dataset(frame):
-        return HuggingFaceSource(frame, wanted, partition_bytes)
+        return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
     listed = frame if isinstance(frame, list | tuple | set) else [frame]
     if all(isinstance(item, str | os.PathLike) for item in listed):
-        return read_files(frame, columns=wanted, partition_bytes=partition_bytes, storage_options=storage_options)
+        return read_files(frame, columns=wanted, partition_bytes=partition_bytes, partitions=partitions, **options)
     raise ConfigError(f"{_described(frame)} is no source of rows; accepted are {_ACCEPTED}{_remedy(frame)}")
 
 

@@ -63,20 +63,20 @@ class Ceiling:
         )
 
 
-def plan_source(
-    frame: Any, columns: Sequence[str], memory: str | int | None, storage_options: Mapping[str, Any] | None
-) -> Source:
-    """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough."""
+def plan_source(frame: Any, columns: Sequence[str], memory: str | int | None, options: Mapping[str, Any]) -> Source:
+    """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough.
+
+    `options` are those of `read_files`.
+    """
     if memory is None:
-        return as_source(frame, columns=columns, storage_options=storage_options)
+        return as_source(frame, columns=columns, **options)
     ceiling = Ceiling.of(memory)
     allowed = ceiling.partition_bytes
     if allowed < LEAST_PARTITION_BYTES:
         least = f"partitions of {size(LEAST_PARTITION_BYTES)} are the smallest that make sense"
         raise ceiling.refusal(LEAST_PARTITION_BYTES, least, "leave memory out")
-    source = as_source(
-        frame, columns=columns, partition_bytes=min(allowed, PARTITION_BYTES), storage_options=storage_options
-    )
+    wanted = min(allowed, options.get("partition_bytes", PARTITION_BYTES))
+    source = as_source(frame, columns=columns, **{**options, "partition_bytes": wanted})
     if source.is_dask:
         raise ConfigError(
             "memory= cannot be kept for a Dask frame: how large its partitions are is not known before they are "
