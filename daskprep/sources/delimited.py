@@ -174,7 +174,7 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
     for nbytes in (_HEAD_BYTES * 16**i for i in count()):
         head, complete, start = _head(text, dialect, nbytes)
         shown = text.decoded_head(head[start:])
-        found = replace(dialect, delimiter=dialect.delimiter or _sniff(shown, dialect.quote, complete=complete))
+        found = replace(dialect, delimiter=dialect.delimiter or _sniff(shown, dialect, complete=complete))
         # Whether a line in quotes is a comment depends on the delimiter before the quotes.
         head, complete, start = _head(text, found, nbytes) if dialect.comment else (head, complete, start)
         length = first_record_end(head[start:], found.delimiter, dialect.quote)
@@ -263,16 +263,16 @@ def _rows(text: str, delimiter: str, quote: str | None) -> Any:
     return csv.reader(lines, delimiter=delimiter, quotechar=quote)
 
 
-def _sniff(head: str, quote: str | None, *, complete: bool) -> str:
+def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
     """Return the delimiter that cuts the first records into the most cells, the same number in each."""
-    widths = {delimiter: _widths(head, delimiter, quote, complete=complete) for delimiter in DELIMITERS}
+    widths = {delimiter: _widths(head, delimiter, dialect.quote, complete=complete) for delimiter in DELIMITERS}
     single = all(counts[:1] == [1] for counts in widths.values())
 
-    def rank(delimiter: str) -> tuple[bool, int]:
+    def rank(delimiter: str) -> tuple[bool, bool, int]:
         counts = widths[delimiter]
         first = counts[0] if counts else 0
         # With one name in the header, commas in the rows are a part of their text.
-        return len(set(counts)) == 1 and (first > 1 or single), first
+        return len(set(counts)) == 1 and (first > 1 or single), delimiter not in dialect.marks_in_numbers, first
 
     return max(DELIMITERS, key=rank)
 

@@ -51,6 +51,13 @@ class Dialect:
         options = (self.null_values, self.decimal, self.thousands)
         return [name for option in options if isinstance(option, Mapping) for name in option]
 
+    @property
+    def marks_in_numbers(self) -> set[str | None]:
+        """What parts decimals and thousands, in some column or in all."""
+        return {
+            _of(option, name, None) for option in (self.decimal, self.thousands) for name in ["", *self.named_columns]
+        }
+
     def check(self) -> None:
         """Raise ConfigError for options that make no sense."""
         given = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}

@@ -426,6 +426,13 @@ def test_numbers_with_commas_are_read_with_points_and_all_else_as_it_is(write: W
         assert whole(source)["a"].to_pylist() == expected
 
 
+@pytest.mark.parametrize("decimal", [",", {"column_1": ","}])
+def test_what_parts_decimals_is_taken_for_a_delimiter_last(write: Write, decimal: str | dict[str, str]) -> None:
+    source = read_files(write("01;1,5;2,5\n02;3,5;4,5\n"), header=None, decimal=decimal)
+    assert [row[:2] for row in rows(source)] == [["01", "1.5"], ["02", "3.5"]]
+    assert rows(read_files(write('a,b\n"1,5",2\n'), decimal=",")) == [["1.5", "2"]]
+
+
 def test_points_are_no_decimals_where_commas_are(write: Write) -> None:
     path = write("price;version\n1,5;1.5\n1.234;2.0\n")
     with pytest.raises(RejectedValueError, match="\"price\": '1.234' has a point"):
