@@ -18,13 +18,7 @@ from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
 from daskprep.sources.base import FilePiece, check_names
 from daskprep.sources.dialect import DELIMITERS, Dialect
 from daskprep.sources.joining import evenly
-from daskprep.sources.quotes import (
-    cut_records,
-    first_record_end,
-    record_starts,
-    unclosed_quote,
-    without_comments,
-)
+from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
 from daskprep.sources.text import BLOCK_BYTES, TextFile, byte_view, in_blocks
 
 _HEAD_BYTES = 1 << 18
@@ -50,7 +44,10 @@ class DelimitedPiece(FilePiece):
 
     def read_stored(self, columns: list[str]) -> pa.Table:
         dialect = self.dialect
-        data = _without_mark(self._without_comments(self.text.read(self.start, self.stop)))
+        data = self.text.read(self.start, self.stop)
+        if dialect.comment:
+            data = pa.py_buffer(b"".join(dialect.uncommented([data.to_pybytes()])))
+        data = _without_mark(data)
         wanted = columns or [dialect.names[0]]
         if not data.size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
@@ -60,13 +57,6 @@ class DelimitedPiece(FilePiece):
             self._check_closed(view)
         table = self._parse(data, wanted, quoted=quoted)
         return pa.table({name: dialect.read(name, table[name]) for name in wanted}).select(columns)
-
-    def _without_comments(self, data: pa.Buffer) -> pa.Buffer:
-        dialect = self.dialect
-        if dialect.comment is None:
-            return data
-        blocks = without_comments([data.to_pybytes()], dialect.delimiter, dialect.quote, dialect.comment)
-        return pa.py_buffer(b"".join(blocks))
 
     def _has_quotes(self, view: np.ndarray) -> bool:
         mark = self.dialect.quote
@@ -186,8 +176,8 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
     file, size = text.file, text.file.size or 0
     if not text.can_cut or size - body <= partition_bytes:
         return [DelimitedPiece(file, None, max(size - body, 0), text, body, None, found)]
-    blocks = without_comments(text.blocks(body), found.delimiter, dialect.quote, dialect.comment)
-    cuts, opened = cut_records(blocks, body, evenly(body, size, partition_bytes), found.delimiter, dialect.quote)
+    targets, blocks = evenly(body, size, partition_bytes), found.uncommented(text.blocks(body))
+    cuts, opened = cut_records(blocks, body, targets, found.delimiter, dialect.quote)
     if opened is not None:
         raise _never_closed(text, text.line_at(opened))
     bounds = [body, *(cut for cut in cuts if cut < size), size]
@@ -197,12 +187,10 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
 def _head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:
     """Return how a file begins, whether that is all of it, and where its first record does."""
     head, complete = text.head(nbytes)
-    start, skipped = text.after_mark(head), 0
-    for end in islice(_LINE_END.finditer(head, start), dialect.skip_rows):
-        start, skipped = end.end(), skipped + 1
-    rest = [head[start:] if skipped == dialect.skip_rows else b""]
-    rest = [*without_comments(rest, dialect.delimiter or DELIMITERS[0], dialect.quote, dialect.comment)]
-    record = b"".join(rest).lstrip(b"\r\n")
+    starts = [text.after_mark(head)]
+    starts += [end.end() for end in islice(_LINE_END.finditer(head, starts[0]), dialect.skip_rows)]
+    rest = head[starts[-1] :] if len(starts) > dialect.skip_rows else b""
+    record = b"".join(dialect.uncommented([rest])).lstrip(b"\r\n")
     start = len(head) - len(record)
     return head[:start] + record, complete, start
 
@@ -240,20 +228,18 @@ def row_for_names(text: TextFile, dialect: Dialect) -> str | None:
     head, _, start = _head(text, dialect, _HEAD_BYTES)
     rows = _first_rows(text.decoded_head(head[start:]), dialect.delimiter, dialect.quote)
     cells = rows[0] if rows else []
-    named = [cell for cell in cells if cell]
-    below = [{row[i] for row in rows[1:] if i < len(row)} for i in range(len(cells))]
-    first = int(named[0]) if named and named[0].isdecimal() else 0
     if "" in cells[1:]:
         return f"has no name for column {cells.index('', 1)}, counted from 0"
-    # pandas calls columns 0, 1, 2 where they have no names.
-    if named == [str(first + i) for i in range(len(named))] and named != [str(first or "")]:
-        return None
-    if all(
-        not cell or _FIGURES.fullmatch(cell) or (cell in seen and len(cells) > 1)
-        for cell, seen in zip(cells, below, strict=True)
+    named = [cell for cell in cells if cell]
+    first = int(named[0]) if named and named[0].isdecimal() else 0
+    # pandas calls columns 0, 1, 2 where they have no names; one name alone may well be a cell as well.
+    counted = named == [str(first + i) for i in range(len(named))] and (not first or len(named) > 1)
+    repeated = {(i, cell) for row in rows[1:] for i, cell in enumerate(row) if cell and len(cells) > 1}
+    if counted or not all(
+        not cell or (i, cell) in repeated or _FIGURES.fullmatch(cell) for i, cell in enumerate(cells)
     ):
-        return f"looks like a row: {cells!r:.{_SHOWN}} are numbers, dates, or cells of rows below as well"
-    return None
+        return None
+    return f"looks like a row: {cells!r:.{_SHOWN}} are numbers, dates, or cells of rows below as well"
 
 
 def _rows(text: str, delimiter: str, quote: str | None) -> Any:
@@ -272,7 +258,7 @@ def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
         counts = widths[delimiter]
         first = counts[0] if counts else 0
         # With one name in the header, commas in the rows are a part of their text.
-        return len(set(counts)) == 1 and (first > 1 or single), delimiter not in dialect.marks_in_numbers, first
+        return len(set(counts)) == 1 and (first > 1 or single), delimiter not in dialect.in_numbers, first
 
     return max(DELIMITERS, key=rank)
 

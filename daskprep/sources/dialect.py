@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.sources.base import check_names
+from daskprep.sources.quotes import without_comments
 
 DELIMITERS = (",", "\t", ";", "|")
 # The strings that pandas.read_csv takes for missing cells.
@@ -52,14 +53,20 @@ class Dialect:
         return [name for option in options if isinstance(option, Mapping) for name in option]
 
     @property
-    def marks_in_numbers(self) -> set[str | None]:
+    def in_numbers(self) -> set[Any]:
         """What parts decimals and thousands, in some column or in all."""
-        return {
-            _of(option, name, None) for option in (self.decimal, self.thousands) for name in ["", *self.named_columns]
-        }
+        names = ["", *self.named_columns]
+        return {_of(option, name, None) for option in (self.decimal, self.thousands) for name in names}
+
+    def uncommented(self, blocks: Iterable[bytes]) -> Iterable[bytes]:
+        """Return blocks with blanks for comments; as long as no delimiter is known, of a file with commas."""
+        if self.comment is None:
+            return blocks
+        return without_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
 
     def check(self) -> None:
         """Raise ConfigError for options that make no sense."""
+        self._check_numbers()
         given = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}
         marks = {name: mark for name, mark in given.items() if mark is not None}
         for name, mark in marks.items():
@@ -67,21 +74,26 @@ class Dialect:
                 raise ConfigError(f"{name}={mark!r}: one ASCII character is needed, such as {DELIMITERS[0]!r}")
         if len(set(marks.values())) < len(marks):
             raise ConfigError(f"{' and '.join(marks)} are {', '.join(map(repr, marks.values()))}; they must differ")
-        for column in ["", *self.named_columns]:
-            decimal, thousands = _of(self.decimal, column, "."), _of(self.thousands, column, None)
-            if any(mark and (not _is_mark(mark) or mark.isalnum() or mark in "+-") for mark in (decimal, thousands)):
-                raise ConfigError(
-                    f'decimal={decimal!r}, thousands={thousands!r}: marks are needed, such as "," and "."'
-                )
-            if decimal == thousands:
-                raise ConfigError(f'decimal and thousands are both {decimal!r}; they must differ, as "," and "." do')
         if self.header is not None and (isinstance(self.header, bool) or self.header != 0):
             raise ConfigError(f"header={self.header!r}: 0 is needed where a line holds names, None where none does")
         if self.names and self.header is not None:
             raise ConfigError("names= is for files without names: give header=None too, or columns= to choose columns")
         check_names(self.names, "names=", "give each column a name of its own")
+        if not all(isinstance(name, str) for name in self.names):
+            raise ConfigError(f"names={list(self.names)!r}: names of columns are text")
         if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:
             raise ConfigError(f"skip_rows={self.skip_rows!r}: a whole number of lines is needed")
+
+    def _check_numbers(self) -> None:
+        for column in ["", *self.named_columns]:
+            decimal, thousands = _of(self.decimal, column, "."), _of(self.thousands, column, None)
+            for mark in (decimal, *([] if thousands is None else [thousands])):
+                if not _is_mark(mark) or mark.isalnum() or mark in "+-":
+                    raise ConfigError(
+                        f'{mark!r} is no mark that parts decimals or thousands: give one, such as "," or "."'
+                    )
+            if decimal == thousands:
+                raise ConfigError(f'decimal and thousands are both {decimal!r}; they must differ, as "," and "." do')
 
     def read(self, name: str, cells: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the cells of a column with nulls for what is missing, and numbers with a decimal point."""

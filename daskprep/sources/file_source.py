@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
@@ -199,13 +199,7 @@ def read_files(
         else:
             settings |= {"delimiter": delimiter, "quote": quote, "null_values": dialect.null_values, **dialect.unusual}
             schemas, parts = _plan_delimited(texts, dialect, share)
-        pieces = grouped(
-            parts,
-            partition_bytes,
-            JoinedPiece.of,
-            alone=_is_whole,
-            partitions=partitions,
-        )
+        pieces = grouped(parts, partition_bytes, JoinedPiece.of, alone=_is_whole, partitions=partitions)
     return FileSource(found, files, schemas, pieces, settings=settings, columns=wanted)
 
 
@@ -219,7 +213,6 @@ def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> 
         warnings.warn(
             f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
             "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names",
-            UserWarning,
             stacklevel=3,
         )
     schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
@@ -238,10 +231,11 @@ def _plan_json(texts: Sequence[TextFile], share: int, keep_bytes: int) -> tuple[
 
 
 def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
-    lists = list(given.values()) if isinstance(given, Mapping) else [given]
-    if any(isinstance(cells, str) for cells in lists):
-        raise ConfigError(f'null_values={given!r}: lists of cells are needed, such as ["-"]')
-    return {name: list(cells) for name, cells in given.items()} if isinstance(given, Mapping) else list(given)
+    if isinstance(given, Mapping):
+        return {name: cast("list[str]", _nulls(cells)) for name, cells in given.items()}
+    if isinstance(given, str):
+        raise ConfigError(f"null_values={given!r}: a list of cells is needed, such as [{given!r}]")
+    return list(given)
 
 
 def _check_options(format: str | None, partition_bytes: int, partitions: int | None) -> None:

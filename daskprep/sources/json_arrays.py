@@ -10,9 +10,10 @@ from daskprep.errors import RejectedValueError
 from daskprep.sources.quotes import take_ends, whole_runs
 from daskprep.sources.text import BLOCK_BYTES, TextFile
 
+# What an opening or closing bracket does to the number of those that are open.
+STEPS = np.zeros(256, np.int8)
+STEPS[list(b"[{")], STEPS[list(b"]}")] = 1, -1
 _MARKS = np.isin(np.arange(256), list(b"[{]},\n"))
-_STEPS = np.zeros(256, np.int64)
-_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 
 
 def _follow(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
@@ -32,7 +33,7 @@ def _follow(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.ndarray, n
             quotes = quotes[(quotes - np.where(quotes, others[quotes - 1], -1)) & 1 == 1]
         marks = np.flatnonzero(_MARKS[view])
         marks = marks[(np.searchsorted(quotes, marks) + inside) & 1 == 0]
-        levels = depth + np.cumsum(_STEPS[view[marks]])
+        levels = depth + np.cumsum(STEPS[view[marks]], dtype=np.int64)
         commas = marks[(view[marks] == ord(",")) & (levels == 0)]
         yield view, marks[view[marks] == ord("\n")], commas, marks[levels < 0]
         inside ^= bool(len(quotes) & 1)

@@ -22,7 +22,7 @@ from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.serving.json_text import unique_keys
 from daskprep.sources.base import FilePiece, rows_alone
 from daskprep.sources.joining import evenly
-from daskprep.sources.json_arrays import as_lines, cut_elements
+from daskprep.sources.json_arrays import STEPS, as_lines, cut_elements
 from daskprep.sources.json_types import NOTHING, JsonType, array_type, json_array, merged, settled, values_type
 from daskprep.sources.text import TextFile, in_blocks
 
@@ -33,8 +33,6 @@ _MOST_LEVELS = 100
 _WIDENED = (pa.int64(), pa.float64())
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NEWLINE = 10
-_STEPS = np.zeros(256, np.int8)
-_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 _NO_MARKS = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
 
 
@@ -96,9 +94,10 @@ class JsonPiece(FilePiece):
             if not any(mixed for _, mixed in types.values()):
                 raise self._explained(data, error) from error
             return len(objects), types
-        with suppress(pa.ArrowInvalid):
-            table.validate(full=True)
-            self.kept.table = table if keep else None
+        if keep:
+            with suppress(pa.ArrowInvalid):
+                table.validate(full=True)
+                self.kept.table = table
         return table.num_rows, {name: (array_type(table[name]), False) for name in table.column_names}
 
     def _fitted(self, table: pa.Table, columns: list[str]) -> pa.Table | None:
@@ -181,7 +180,7 @@ def _deep_lines(text: bytes) -> np.ndarray:
     lengths = np.diff(ends, prepend=-1)
     if lengths.max() <= _MOST_LEVELS:  # no line has so many brackets, and most files end here
         return np.zeros(0, np.int64)
-    depth = np.cumsum(_STEPS[marks], dtype=np.int64)
+    depth = np.cumsum(STEPS[marks], dtype=np.int64)
     before = np.concatenate([[0], depth])[ends - lengths + 1]
     levels = depth - np.repeat(before, lengths)[: len(marks)]
     line = np.repeat(np.arange(len(ends)), lengths)[: len(marks)]
@@ -203,11 +202,8 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonPiece]:
         _check_lines(text, begins, complete=complete)
         if text.can_cut:
             bounds = list(pairwise([start, *_line_starts(text, evenly(start, size, partition_bytes)), size]))
-    none = pa.schema([])
-    return [
-        JsonPiece(text.file, None, (size if b is None else b) - a, text, a, b, none, frozenset(), is_array)
-        for a, b in bounds
-    ]
+    blank = JsonPiece(text.file, None, 0, text, 0, None, pa.schema([]), frozenset(), is_array)
+    return [replace(blank, nbytes=(b or size) - a, start=a, stop=b, kept=_Kept()) for a, b in bounds]
 
 
 def typed(pieces: Sequence[JsonPiece], surveys: Sequence[tuple[int, dict[str, JsonType]]]) -> list[JsonPiece]:

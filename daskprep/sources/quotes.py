@@ -22,7 +22,7 @@ class _Quotes:
 
     def __init__(self, delimiter: str, quote: str | None) -> None:
         self._delimiter = ord(delimiter)
-        self.quote = None if quote is None else ord(quote)
+        self._quote = None if quote is None else ord(quote)
         self._before = _NEWLINE
         self.inside = False  # whether the text so far ends in quotes, which opened at `opened_at`
         self.opened_at = 0
@@ -47,9 +47,9 @@ class _Quotes:
 
     def _odd_runs(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return where runs of an odd number of quotes begin, and whether each may open a quoted part."""
-        if self.quote is None:
+        if self._quote is None:
             return np.empty(0, np.int64), np.empty(0, bool)
-        at = np.flatnonzero(block == self.quote)
+        at = np.flatnonzero(block == self._quote)
         first = np.flatnonzero(np.diff(at, prepend=-2) > 1)
         runs = at[first[np.diff(first, append=len(at)) & 1 == 1]]
         before = block[runs - 1]
@@ -83,21 +83,15 @@ def whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
 def _whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     waiting: list[bytes] = []
     for block in blocks:
-        end = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-        if end:
+        if end := max(block.rfind(b"\n"), block.rfind(b"\r")) + 1:
             yield b"".join([*waiting, block[:end]])
             waiting = []
         waiting.append(block[end:])
     yield b"".join(waiting)
 
 
-def without_comments(
-    blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str | None
-) -> Iterator[bytes]:
-    """Put carriage returns in place of lines that begin with a mark, but for those in quotes: all keeps its place."""
-    if comment is None:
-        yield from blocks
-        return
+def without_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
+    """Put carriage returns in place of lines that begin with a mark and not in quotes; all else keeps its place."""
     quotes, line = _Quotes(delimiter, quote), re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*")
     for block in _whole_lines(blocks):
         view, out, start = np.frombuffer(block, np.uint8), bytearray(block), 0
