@@ -208,3 +208,8 @@ def test_several_datasets_and_streams_are_refused(make: Any, message: str) -> No
 
 def test_repr_says_how_much_there_is() -> None:
     assert repr(as_source(in_memory())) == "<HuggingFaceSource: 400 rows, 5 columns>"
+
+
+def test_a_dataset_is_as_many_partitions_as_asked_for() -> None:
+    dataset = datasets.Dataset.from_dict({"a": list(range(10))})
+    assert as_source(dataset, partitions=5).row_counts == [2] * 5
