@@ -188,6 +188,7 @@ def files(folder: Path) -> Iterator[Pair]:
     frame = frame.assign(city=words(1_000, 200_000).to_pandas(), note=words(100_000, 200_000).to_pandas())
     frame.to_csv(folder / "a.csv", index=False)
     frame.to_json(folder / "a.jsonl", orient="records", lines=True)
+    frame.to_json(folder / "a.json", orient="records")
     names = list(frame.columns)
 
     def ours(path: Path) -> Call:
@@ -211,6 +212,7 @@ def files(folder: Path) -> Iterator[Pair]:
         "json_lines", "pandas.read_json",
         ours(folder / "a.jsonl"), lambda: pd.read_json(folder / "a.jsonl", lines=True),
     )  # fmt: skip
+    yield "json_arrays", "pandas.read_json", ours(folder / "a.json"), lambda: pd.read_json(folder / "a.json")
 
 
 def storage(folder: Path) -> Iterator[Pair]:

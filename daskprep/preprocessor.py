@@ -398,7 +398,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         goes_by = self._going_by(frame)
 
         def read(columns: Sequence[str]) -> Source:
-            return self._sampled(plan_source(frame, columns, memory, storage_options))
+            return self._sampled(plan_source(frame, columns, memory, {"storage_options": storage_options}))
 
         if features is None:
             chosen, source = self._new_rows(read, assigning_columns(goes_by.split, self.balance))
@@ -479,7 +479,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             return self._checked_features()
         columns = as_source(frame, storage_options=storage_options).columns
         leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
-        source = self._sampled(plan_source(frame, columns, memory, storage_options))
+        source = self._sampled(plan_source(frame, columns, memory, {"storage_options": storage_options}))
         with Progress(progress) as shown:
             self.inferred_: InferredFeatures = infer_source(source, self._target_names, leave, progress=shown)
         return self._checked(self.inferred_)

@@ -11,6 +11,7 @@ import daskprep as dp
 from daskprep.cli.console import resumable
 from daskprep.cli.options import (
     dataset_argument,
+    file_options,
     on_workers,
     quiet_option,
     rows_of,
@@ -54,6 +55,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
 @click.argument("data", nargs=-1, type=click.Path())
 @split_options
 @trusted_option
+@file_options
 @worker_options
 @storage_options
 @quiet_option
@@ -63,6 +65,7 @@ def repair(
     *,
     scheduler: str | None,
     workers: int | None,
+    reading: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     trusted: bool,
     quiet: bool,
@@ -77,10 +80,15 @@ def repair(
     daskprep repair listings.dp --trusted
     daskprep repair listings.dp /backup/listings.csv
     """
+    from daskprep.sources import as_source
+
     with on_workers(scheduler, workers), resumable():
+        rows = rows_of(data, splits)
+        if rows and reading:
+            rows = as_source(rows, storage_options=storage_options, **reading)
         repaired = dp.repair(
             dataset,
-            rows_of(data, splits),
+            rows,
             progress=False if quiet else None,
             storage_options=storage_options,
             trusted=trusted,

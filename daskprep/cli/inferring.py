@@ -12,6 +12,7 @@ import daskprep as dp
 from daskprep.cli.console import line_of
 from daskprep.cli.options import (
     data_argument,
+    file_options,
     on_workers,
     one_or_list,
     quiet_option,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Guess what columns are, as a configuration.")
 @data_argument
 @target_option
+@file_options
 @worker_options
 @storage_options
 @quiet_option
@@ -36,6 +38,7 @@ def infer(
     targets: Sequence[str],
     scheduler: str | None,
     workers: int | None,
+    reading: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
 ) -> None:
@@ -48,21 +51,22 @@ def infer(
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     """
     with on_workers(scheduler, workers):
-        found = inferred_features(one_or_list(data), storage_options, targets, progress=False if quiet else None)
+        options = {**reading, "storage_options": storage_options}
+        found = inferred_features(one_or_list(data), options, targets, progress=False if quiet else None)
     click.echo(_as_yaml(found, targets), nl=False)
 
 
 def inferred_features(
     data: Any,
-    storage_options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     targets: Sequence[str] = (),
     *,
     progress: bool | None,
 ) -> InferredFeatures:
-    """Return what was guessed of each column."""
+    """Return what was guessed of each column; `options` are those of `read_files`."""
     from daskprep.sources import as_source
 
-    source = as_source(data, storage_options=storage_options)
+    source = as_source(data, **options)
     return dp.infer_features(source, targets=targets, progress=progress)
 
 

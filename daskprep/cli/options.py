@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -18,6 +19,12 @@ _SPLITS = ("train", "validation", "test")
 # Dask's own threshold gives the memory of every array back to the system, from which it must be had anew. Encoding took
 # 4.5 s a worker with that, and 2.6 s with these. What the environment says comes before them.
 _WORKER_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
+
+# Options of `read_files` that are given as they are.
+_READING = (
+    "format", "encoding", "delimiter", "skip_rows", "comment", "null_values", "decimal", "thousands",
+    "partition_bytes", "partitions",
+)  # fmt: skip
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -65,6 +72,17 @@ data_argument = click.argument("data", nargs=-1, required=True, type=click.Path(
 dataset_argument = click.argument("dataset", metavar="DATASET", type=click.Path())
 
 
+def _by_column(context: click.Context, option: click.Parameter, given: Sequence[str]) -> Any:
+    """Return what is given for all columns, or by column where it is given as COLUMN=TEXT."""
+    del context
+    found: dict[str, Any] = {}
+    for column, _, text in (one.rpartition("=") for one in given):
+        found[column] = [*found.get(column, []), text] if option.name == "null_values" else text
+    if "" in found and len(found) > 1:
+        raise click.BadParameter("give it for all columns, or as COLUMN=TEXT each time")
+    return found.get("", found) or None
+
+
 def bytes_option(name: str, *, help: str) -> Callable[[_Command], _Command]:
     """Return an option for a number of bytes, such as "2GB"."""
     return click.option(name, metavar="BYTES", callback=_read_bytes, help=help)
@@ -80,6 +98,41 @@ def _read_bytes(context: click.Context, option: click.Parameter, given: str | No
         return bytes_of(given)
     except ConfigError as error:
         raise click.BadParameter(f'expected bytes such as "2GB" or "500MB", not {given!r}') from error
+
+
+def file_options(command: _Command) -> _Command:
+    """Add the options that say how files are read; the command gets those of `read_files` that are given."""
+    character: dict[str, Any] = {"metavar": "CHARACTER"}
+    by_column: dict[str, Any] = {"multiple": True, "callback": _by_column}
+    options = [
+        click.option(
+            "--format", type=click.Choice(["parquet", "csv", "tsv", "jsonl", "feather"]), help="Of the files."
+        ),
+        click.option("--encoding", help="Of CSV and JSON, such as latin-1."),
+        click.option("--delimiter", **character, help="What parts cells of CSV; found where it is not given."),
+        click.option("--quote", **character, help='What cells of CSV are put in; "" if quotes mean nothing.'),
+        click.option("--no-header", is_flag=True, help="The first line of CSV is a row."),
+        click.option("--names", metavar="NAME,...", help="With --no-header: what the columns are called."),
+        click.option("--skip-rows", type=click.IntRange(min=0), metavar="N", help="Leave out the first lines of CSV."),
+        click.option("--comment", **character, help="Leave out lines of CSV that begin with it."),
+        click.option(
+            "--null-value", "null_values", **by_column, metavar="[COLUMN=]TEXT", help="A missing cell of CSV."
+        ),
+        click.option("--decimal", **by_column, metavar="[COLUMN=]CHARACTER", help="What parts decimals in CSV."),
+        click.option("--thousands", **by_column, metavar="[COLUMN=]CHARACTER", help="What parts thousands in CSV."),
+        bytes_option("--partition-bytes", help='The most that a partition may hold, such as "16MB".'),
+        click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Read in N partitions, or in more."),
+    ]
+
+    @functools.wraps(command)
+    def run(*, no_header: bool, names: str | None, quote: str | None, **given: Any) -> Any:
+        reading = {name: value for name in _READING if (value := given.pop(name)) is not None}
+        reading |= {"header": None} if no_header else {}
+        reading |= {} if names is None else {"names": names.split(",")}
+        reading |= {} if quote is None else {"quote": quote or None}
+        return command(reading=reading, **given)
+
+    return cast("_Command", functools.reduce(lambda made, option: option(made), reversed(options), run))
 
 
 def worker_options(command: _Command) -> _Command:

@@ -15,6 +15,7 @@ from daskprep.cli.console import resumable
 from daskprep.cli.inferring import inferred_features
 from daskprep.cli.options import (
     bytes_option,
+    file_options,
     on_workers,
     quiet_option,
     rows_of,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @click.option("--sample-size", type=int, metavar="ROWS", help="Use only so many rows.")
 @bytes_option("--memory", help='The most that all processes may hold together, such as "2GB".')
 @target_option
+@file_options
 @worker_options
 @click.option("--skip-save", is_flag=True, help="Learn, print what was learned, and write nothing.")
 @click.option("--dry-run", is_flag=True, help="Print what would be done, with rows, bytes and memory, and do nothing.")
@@ -59,6 +61,7 @@ def preprocess(
     workers: int | None,
     skip_save: bool,
     dry_run: bool,
+    reading: Mapping[str, Any],
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
     **how: Any,
@@ -66,7 +69,7 @@ def preprocess(
     """Learn from DATA what CONFIG says of its columns, and write a dataset.
 
     CONFIG is a YAML or JSON file in Ludwig's layout, "-" for one on standard input, or "auto" to guess every column.
-    DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON lines or Feather.
+    DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON or Feather.
 
     \b
     daskprep preprocess listings.yaml listings.csv
@@ -94,12 +97,13 @@ def preprocess(
 
     with on_workers(scheduler, workers):
         progress = False if quiet else None
-        prep = _preprocessor(config, rows, targets, storage_options, progress)
+        options = {**reading, "storage_options": storage_options}
+        prep = _preprocessor(config, rows, targets, options, progress)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
         split = dp.FixedSplit() if isinstance(rows, dict) else prep.split
         columns = source_columns(_features(prep), assigning_columns(split, prep.balance))
-        source = plan_source(rows, columns, memory, storage_options)
+        source = plan_source(rows, columns, memory, options)
         if dry_run:
             _print_plan(prep, source, split, output)
         elif output is None or skip_save:
@@ -126,11 +130,11 @@ def _preprocessor(
     config: str,
     data: Any,
     targets: Sequence[str],
-    storage_options: Mapping[str, Any] | None,
+    options: Mapping[str, Any],
     progress: bool | None,
 ) -> dp.Preprocessor:
     if config == "auto":
-        features = inferred_features(data, storage_options, targets, progress=progress)
+        features = inferred_features(data, options, targets, progress=progress)
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit())
     if targets:
         raise click.UsageError('--target is for "auto": in a configuration, targets are its output_features')

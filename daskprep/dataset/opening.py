@@ -113,9 +113,9 @@ class JoinedDataset(Dataset):
         for one in self.datasets:
             one.cache_media(client, **options)
 
-    def clear_cache(self) -> None:
+    def clear_cache(self, *, unused: bool = False) -> None:
         for one in self.datasets:
-            one.clear_cache()
+            one.clear_cache(unused=unused)
 
     def damaged(self) -> list[Damage]:
         return [Damage(f"{one.url}/{bad.file}", bad.problem) for one in self.datasets for bad in one.damaged()]

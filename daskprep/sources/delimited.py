@@ -5,9 +5,9 @@ from __future__ import annotations
 import codecs
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import islice, pairwise
+import re
+from dataclasses import dataclass, replace
+from itertools import count, islice, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,16 +16,10 @@ import pyarrow.csv as pa_csv
 
 from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
 from daskprep.sources.base import FilePiece, check_names
+from daskprep.sources.dialect import DELIMITERS, Dialect
 from daskprep.sources.joining import evenly
 from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
 from daskprep.sources.text import BLOCK_BYTES, TextFile, byte_view, in_blocks
-
-DELIMITERS = (",", "\t", ";", "|")
-# The strings that pandas.read_csv takes for missing cells.
-DEFAULT_NULLS = (
-    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
-    "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
-)  # fmt: skip
 
 _HEAD_BYTES = 1 << 18
 _PARSED_BYTES = 1 << 22
@@ -33,16 +27,9 @@ _SNIFFED_ROWS = 50
 _SHOWN = 80
 _RETURN = 13
 _ENCODING_REMEDY = "give the right encoding by read_files(..., encoding=)"
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How cells stand in a delimited file, and what its columns are called."""
-
-    delimiter: str
-    quote: str | None
-    null_values: tuple[str, ...]
-    names: tuple[str, ...]
+_LINE_END = re.compile(rb"\r\n|\r|\n")
+# Numbers, dates, times and amounts of money: figures, marks, and the letters that stand in them.
+_FIGURES = re.compile(r"(?=.*\d)(?:[\s\d.,:/+\-()$€£%']|(?<=\d)[TZeE](?=[\d+\-]|$))+")
 
 
 @dataclass(frozen=True)
@@ -56,15 +43,20 @@ class DelimitedPiece(FilePiece):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        data = _without_mark(self.text.read(self.start, self.stop))
-        wanted = columns or [self.dialect.names[0]]
+        dialect = self.dialect
+        data = self.text.read(self.start, self.stop)
+        if dialect.comment:
+            data = pa.py_buffer(b"".join(dialect.uncommented([data.to_pybytes()])))
+        data = _without_mark(data)
+        wanted = columns or [dialect.names[0]]
         if not data.size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
         view = byte_view(data)
         quoted = self._has_quotes(view)
         if quoted and self.stop is None:
             self._check_closed(view)
-        return self._parse(data, wanted, quoted=quoted).select(columns)
+        table = self._parse(data, wanted, quoted=quoted)
+        return pa.table({name: dialect.read(name, table[name]) for name in wanted}).select(columns)
 
     def _has_quotes(self, view: np.ndarray) -> bool:
         mark = self.dialect.quote
@@ -112,7 +104,7 @@ class DelimitedPiece(FilePiece):
                     column_types=dict.fromkeys(columns, kind),
                     include_columns=columns,
                     strings_can_be_null=True,
-                    null_values=list(dialect.null_values),
+                    null_values=[] if isinstance(dialect.null_values, dict) else dialect.null_values,
                 ),
             )
 
@@ -125,8 +117,8 @@ class DelimitedPiece(FilePiece):
         if ragged:
             row = ragged[0]
             return RejectedValueError(
-                f"{name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where the "
-                f"header has {row.expected_columns}: {row.text[:_SHOWN]!r}; mend the line (cells that hold "
+                f"{name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where there "
+                f"are {row.expected_columns} columns: {row.text[:_SHOWN]!r}; mend the line (cells that hold "
                 f"{dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
             )
         unread = ConfigError(f"{name}: cannot be read as {self.kind}: {error}")
@@ -167,36 +159,47 @@ def _harmless_blocks(view: np.ndarray, block_bytes: int) -> int:
     return block_bytes
 
 
-def plan_delimited(
-    text: TextFile, delimiter: str | None, quote: str | None, null_values: Sequence[str], partition_bytes: int
-) -> list[DelimitedPiece]:
+def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> list[DelimitedPiece]:
     """Read the header of a file and cut the rest into pieces of about `partition_bytes`."""
-    head, complete, start = _head(text, _HEAD_BYTES)
-    delimiter = delimiter or _sniff(text.decoded_head(head[start:]), quote, complete=complete)
-    nbytes = _HEAD_BYTES
-    while (length := first_record_end(head[start:], delimiter, quote)) is None and not complete:
-        nbytes *= 16
-        head, complete, start = _head(text, nbytes)
+    for nbytes in (_HEAD_BYTES * 16**i for i in count()):
+        head, complete, start = _head(text, dialect, nbytes)
+        shown = text.decoded_head(head[start:])
+        found = replace(dialect, delimiter=dialect.delimiter or _sniff(shown, dialect, complete=complete))
+        # Whether a line in quotes is a comment depends on the delimiter before the quotes.
+        head, complete, start = _head(text, found, nbytes) if dialect.comment else (head, complete, start)
+        length = first_record_end(head[start:], found.delimiter, dialect.quote)
+        if length is not None or complete:
+            break
     body = len(head) if length is None else start + length
-    dialect = Dialect(delimiter, quote, tuple(null_values), _names(text, head[start:body], delimiter, quote))
+    found = replace(found, names=_names(text, head[start:body], found))
+    body = start if dialect.header is None else body
     file, size = text.file, text.file.size or 0
     if not text.can_cut or size - body <= partition_bytes:
-        return [DelimitedPiece(file, None, max(size - body, 0), text, body, None, dialect)]
-    cuts, opened = cut_records(text.blocks(body), body, evenly(body, size, partition_bytes), delimiter, quote)
+        return [DelimitedPiece(file, None, max(size - body, 0), text, body, None, found)]
+    targets, blocks = evenly(body, size, partition_bytes), found.uncommented(text.blocks(body))
+    cuts, opened = cut_records(blocks, body, targets, found.delimiter, dialect.quote)
     if opened is not None:
         raise _never_closed(text, text.line_at(opened))
     bounds = [body, *(cut for cut in cuts if cut < size), size]
-    return [DelimitedPiece(file, None, b - a, text, a, b, dialect) for a, b in pairwise(bounds)]
+    return [DelimitedPiece(file, None, b - a, text, a, b, found) for a, b in pairwise(bounds)]
 
 
-def _head(text: TextFile, nbytes: int) -> tuple[bytes, bool, int]:
+def _head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:
+    """Return how a file begins, whether that is all of it, and where its first record does."""
     head, complete = text.head(nbytes)
-    return head, complete, text.begin(head)
+    starts = [text.after_mark(head)]
+    starts += [end.end() for end in islice(_LINE_END.finditer(head, starts[0]), dialect.skip_rows)]
+    rest = head[starts[-1] :] if len(starts) > dialect.skip_rows else b""
+    record = b"".join(dialect.uncommented([rest])).lstrip(b"\r\n")
+    start = len(head) - len(record)
+    return head[:start] + record, complete, start
 
 
-def _names(text: TextFile, record: bytes, delimiter: str, quote: str | None) -> tuple[str, ...]:
+def _names(text: TextFile, record: bytes, dialect: Dialect) -> tuple[str, ...]:
     name = text.file.name
     if not record.strip():
+        if dialect.names:
+            return dialect.names
         raise ConfigError(f"{name}: is empty; a first line with the names of the columns is needed")
     try:
         line = record.decode(text.encoding if text.can_cut else "utf-8")
@@ -206,13 +209,37 @@ def _names(text: TextFile, record: bytes, delimiter: str, quote: str | None) -> 
             f"{error.object[error.start : error.start + 8]!r} at byte {error.start}; {_ENCODING_REMEDY}"
         ) from error
     try:
-        cells = next(_rows(line, delimiter, quote))
+        cells = next(_rows(line, dialect.delimiter, dialect.quote))
     except (csv.Error, StopIteration) as error:
         raise ConfigError(f"{name}: its first line cannot be read as names of columns: {error}") from error
+    if dialect.header is None:
+        names = dialect.names or tuple(f"column_{i}" for i in range(len(cells)))
+        if len(names) != len(cells):
+            raise ConfigError(f"{name}: its first line has {len(cells)} cells, and names= {len(names)} names")
+        return names
     # pandas writes its index under an empty name, and reads that back under this one.
     names = tuple(cell or f"Unnamed: {i}" for i, cell in enumerate(cells))
-    check_names(names, name, "rename one in the file's first line")
+    check_names(names, name, "rename one in the file's first line, or give header=None if that is a row")
     return names
+
+
+def row_for_names(text: TextFile, dialect: Dialect) -> str | None:
+    """Return what looks like a row in the first line of a file, which is taken for names of columns."""
+    head, _, start = _head(text, dialect, _HEAD_BYTES)
+    rows = _first_rows(text.decoded_head(head[start:]), dialect.delimiter, dialect.quote)
+    cells = rows[0] if rows else []
+    if "" in cells[1:]:
+        return f"has no name for column {cells.index('', 1)}, counted from 0"
+    named = [cell for cell in cells if cell]
+    first = int(named[0]) if named and named[0].isdecimal() else 0
+    # pandas calls columns 0, 1, 2 where they have no names; one name alone may well be a cell as well.
+    counted = named == [str(first + i) for i in range(len(named))] and (not first or len(named) > 1)
+    repeated = {(i, cell) for row in rows[1:] for i, cell in enumerate(row) if cell and len(cells) > 1}
+    if counted or not all(
+        not cell or (i, cell) in repeated or _FIGURES.fullmatch(cell) for i, cell in enumerate(cells)
+    ):
+        return None
+    return f"looks like a row: {cells!r:.{_SHOWN}} are numbers, dates, or cells of rows below as well"
 
 
 def _rows(text: str, delimiter: str, quote: str | None) -> Any:
@@ -222,27 +249,31 @@ def _rows(text: str, delimiter: str, quote: str | None) -> Any:
     return csv.reader(lines, delimiter=delimiter, quotechar=quote)
 
 
-def _sniff(head: str, quote: str | None, *, complete: bool) -> str:
+def _sniff(head: str, dialect: Dialect, *, complete: bool) -> str:
     """Return the delimiter that cuts the first records into the most cells, the same number in each."""
-    widths = {delimiter: _widths(head, delimiter, quote, complete=complete) for delimiter in DELIMITERS}
+    widths = {delimiter: _widths(head, delimiter, dialect.quote, complete=complete) for delimiter in DELIMITERS}
     single = all(counts[:1] == [1] for counts in widths.values())
 
-    def rank(delimiter: str) -> tuple[bool, int]:
+    def rank(delimiter: str) -> tuple[bool, bool, int]:
         counts = widths[delimiter]
         first = counts[0] if counts else 0
         # With one name in the header, commas in the rows are a part of their text.
-        return len(set(counts)) == 1 and (first > 1 or single), first
+        return len(set(counts)) == 1 and (first > 1 or single), delimiter not in dialect.in_numbers, first
 
     return max(DELIMITERS, key=rank)
 
 
 def _widths(head: str, delimiter: str, quote: str | None, *, complete: bool) -> list[int]:
-    try:
-        widths = [len(row) for row in islice(filter(None, _rows(head, delimiter, quote)), _SNIFFED_ROWS + 1)]
-    except csv.Error:
-        return []
+    widths = [len(row) for row in _first_rows(head, delimiter, quote)]
     # The last record may be cut off by the end of the head.
     return widths[:_SNIFFED_ROWS] if complete or len(widths) > _SNIFFED_ROWS else widths[:-1] or widths
+
+
+def _first_rows(head: str, delimiter: str, quote: str | None) -> list[list[str]]:
+    try:
+        return list(islice(filter(None, _rows(head, delimiter, quote)), _SNIFFED_ROWS + 1))
+    except csv.Error:
+        return []
 
 
 def _first_undecodable(column: pa.ChunkedArray) -> int | None:

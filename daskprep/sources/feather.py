@@ -42,7 +42,7 @@ class FeatherPiece(FilePiece):
 
 
 def plan_feather(
-    files: Sequence[File], columns: Collection[str] | None, partition_bytes: int
+    files: Sequence[File], columns: Collection[str] | None, partition_bytes: int, partitions: int | None = None
 ) -> tuple[Schemas, list[Piece]]:
     """Read the schema and the batch lengths of all files, and join small batches to pieces."""
     found = for_each_file(_layout, files)
@@ -55,7 +55,7 @@ def plan_feather(
             replace(blank, rows=count, nbytes=count * width, first=i, last=i + 1) for i, count in enumerate(rows)
         ]
         pieces += batches or [blank]
-    return schemas, grouped(pieces, partition_bytes, _join)
+    return schemas, grouped(pieces, partition_bytes, _join, partitions=partitions)
 
 
 def _join(pieces: list[FeatherPiece]) -> Piece:

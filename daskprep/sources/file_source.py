@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
-from typing import Any, get_args
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.sources.arrow_types import TEXT_CODES
-from daskprep.sources.base import JoinedPiece, Piece, PieceSource
+from daskprep.sources.base import JoinedPiece, Piece, PieceSource, require_columns
 from daskprep.sources.columnar import Schemas
-from daskprep.sources.delimited import DEFAULT_NULLS, DELIMITERS, DelimitedPiece, plan_delimited
+from daskprep.sources.delimited import DelimitedPiece, plan_delimited, row_for_names
+from daskprep.sources.dialect import DEFAULT_NULLS, Dialect
 from daskprep.sources.feather import plan_feather
 from daskprep.sources.formats import Format, common_format, compression_of, is_known
 from daskprep.sources.joining import grouped
@@ -110,14 +112,21 @@ def read_files(
     delimiter: str | None = None,
     quote: str | None = '"',
     encoding: str = "utf-8",
-    null_values: Iterable[str] = DEFAULT_NULLS,
+    null_values: Iterable[str] | Mapping[str, Iterable[str]] = DEFAULT_NULLS,
+    header: Literal[0] | None = 0,
+    names: Sequence[str] | None = None,
+    skip_rows: int = 0,
+    comment: str | None = None,
+    decimal: str | Mapping[str, str] = ".",
+    thousands: str | Mapping[str, str] | None = None,
     partition_bytes: int = PARTITION_BYTES,
+    partitions: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
-    r"""Make a source of files: Parquet, CSV, TSV, JSON lines, Feather or Arrow IPC.
+    r"""Make a source of files: Parquet, CSV, TSV, JSON, Feather or Arrow IPC.
 
-    Parquet footers, CSV headers and, where files must be cut, the quotes in CSV are read at once; JSON lines
-    are read through, since only that tells the types of their columns. Rows are read later, partition by
+    Parquet footers, CSV headers and, where files must be cut, the quotes in CSV are read at once; JSON is
+    read through, since only that tells the types of its columns. Rows are read later, partition by
     partition.
 
     Parameters
@@ -135,10 +144,25 @@ def read_files(
         What cells that hold delimiters or newlines are put in; None if quotes mean nothing.
     encoding : str
         Of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
-    null_values : iterable of str
-        Cells of CSV that are missing; by default those that pandas takes for missing, and empty cells.
+    null_values : iterable of str, or mapping from columns to these
+        Cells of CSV that are missing; by default, and in columns that a mapping lacks, those that pandas takes for
+        missing, and empty cells.
+    header : 0 or None
+        Whether the first line of CSV holds the names of the columns, or is a row already.
+    names : sequence of str, optional
+        With ``header=None``: what the columns are called, "column_0" and so on by default.
+    skip_rows : int
+        Lines of CSV before the first that is read.
+    comment : str, optional
+        The character that lines of CSV begin with that are left out.
+    decimal, thousands : str, or mapping from columns to these
+        What parts decimals and thousands in numbers of CSV, in the columns of a mapping alone; cells that are such
+        numbers as a whole are read with a decimal point.
     partition_bytes : int
         Bytes of rows in memory that a partition holds at most, unless one row group or record holds more.
+    partitions : int, optional
+        In how many partitions the rows are read: more if `partition_bytes` needs more, fewer if files cannot be cut
+        so often.
     storage_options : mapping, optional
         What fsspec needs to open URLs, such as credentials.
 
@@ -153,61 +177,79 @@ def read_files(
     >>> source.read(0, ["note", "city"]).to_pylist()
     [{'note': 'two\nlines', 'city': 'Rome'}, {'note': 'x', 'city': None}]
     """
-    _check_options(format, delimiter, quote, partition_bytes)
+    _check_options(format, partition_bytes, partitions)
     wanted = None if columns is None else list(dict.fromkeys(columns))
     files = find_files(_listed(paths), storage_options, (lambda _: True) if format else is_known)
     found = format or common_format(files)
+    given = delimiter or ("\t" if found == "tsv" else "")
+    called = () if names is None else tuple(names)
+    dialect = Dialect(given, quote, _nulls(null_values), header, called, skip_rows, comment, decimal, thousands)
+    dialect.check()
+    if found not in ("csv", "tsv") and dialect.unusual:
+        raise ConfigError(f"{next(iter(dialect.unusual))}= is for CSV, and {files[0].name} is read as {found}")
     settings: dict[str, Any] = {"format": found}
     if found == "parquet":
-        schemas, pieces = plan_parquet(files, wanted, partition_bytes)
+        schemas, pieces = plan_parquet(files, wanted, partition_bytes, partitions)
     elif found == "feather":
-        schemas, pieces = plan_feather(files, wanted, partition_bytes)
+        schemas, pieces = plan_feather(files, wanted, partition_bytes, partitions)
     else:
         texts = [TextFile(file, codec_name(encoding), compression_of(file.name)) for file in files]
         settings["encoding"] = texts[0].encoding
+        share = min(partition_bytes, max(1, sum(file.size or 0 for file in files) // (partitions or 1)))
+        parts: list[Any]
         if found == "jsonl":
-            schemas, pieces = _plan_json(texts, partition_bytes)
+            schemas, parts = _plan_json(texts, share, keep_bytes=partition_bytes)
         else:
-            settings |= {"delimiter": delimiter, "quote": quote, "null_values": list(null_values)}
-            given = delimiter or ("\t" if found == "tsv" else None)
-            schemas, pieces = _plan_delimited(texts, given, quote, settings["null_values"], partition_bytes)
+            settings |= {"delimiter": delimiter, "quote": quote, "null_values": dialect.null_values, **dialect.unusual}
+            schemas, parts = _plan_delimited(texts, dialect, share)
+        pieces = grouped(parts, partition_bytes, JoinedPiece.of, alone=_is_whole, partitions=partitions)
     return FileSource(found, files, schemas, pieces, settings=settings, columns=wanted)
 
 
-def _plan_delimited(
-    texts: Sequence[TextFile], delimiter: str | None, quote: str | None, nulls: Sequence[str], partition_bytes: int
-) -> tuple[Schemas, list[Piece]]:
-    planned = for_each_file(lambda text: plan_delimited(text, delimiter, quote, nulls, partition_bytes), texts)
+def _is_whole(piece: Any) -> bool:
+    return not piece.text.can_cut
+
+
+def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> tuple[Schemas, list[DelimitedPiece]]:
+    planned = for_each_file(lambda text: plan_delimited(text, dialect, share), texts)
+    if dialect.header is not None and (problem := row_for_names(texts[0], planned[0][0].dialect)):
+        warnings.warn(
+            f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
+            "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names",
+            stacklevel=3,
+        )
     schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
-    return Schemas([text.file for text in texts], schemas), _grouped(chain.from_iterable(planned), partition_bytes)
+    found = Schemas([text.file for text in texts], schemas)
+    require_columns(dialect.named_columns, list(found.types))
+    return found, list(chain.from_iterable(planned))
 
 
-def _plan_json(texts: Sequence[TextFile], partition_bytes: int) -> tuple[Schemas, list[Piece]]:
-    planned = for_each_file(lambda text: plan_json(text, partition_bytes), texts)
-    untyped = list(chain.from_iterable(planned))
+def _plan_json(texts: Sequence[TextFile], share: int, keep_bytes: int) -> tuple[Schemas, list[JsonPiece]]:
+    untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, share), texts)))
+    keep = sum(piece.nbytes for piece in untyped) <= keep_bytes
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
-        pieces = typed(untyped, list(pool.map(JsonPiece.survey, untyped)))
+        pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep=keep), untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.
-    return Schemas([pieces[0].file], [pieces[0].schema]), _grouped(pieces, partition_bytes)
+    return Schemas([pieces[0].file], [pieces[0].schema]), pieces
 
 
-def _grouped(pieces: Iterable[DelimitedPiece | JsonPiece], partition_bytes: int) -> list[Piece]:
-    return grouped(list(pieces), partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut)
+def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
+    if isinstance(given, Mapping):
+        return {name: cast("list[str]", _nulls(cells)) for name, cells in given.items()}
+    if isinstance(given, str):
+        raise ConfigError(f"null_values={given!r}: a list of cells is needed, such as [{given!r}]")
+    return list(given)
 
 
-def _check_options(format: str | None, delimiter: str | None, quote: str | None, partition_bytes: int) -> None:
+def _check_options(format: str | None, partition_bytes: int, partitions: int | None) -> None:
     if format is not None and format not in get_args(Format):
         accepted = ", ".join(map(repr, get_args(Format)))
         raise ConfigError(
             f"format={format!r} is unknown; use one of {accepted}.{did_you_mean(format, get_args(Format))}"
         )
-    for name, value in (("delimiter", delimiter), ("quote", quote)):
-        if value is not None and (len(value) != 1 or not value.isascii() or value in "\r\n"):
-            raise ConfigError(f"{name}={value!r}: one ASCII character is needed, such as {DELIMITERS[0]!r}")
-    if delimiter is not None and delimiter == quote:
-        raise ConfigError(f"delimiter and quote are both {quote!r}; they must differ")
-    if isinstance(partition_bytes, bool) or not isinstance(partition_bytes, int) or partition_bytes < 1:
-        raise ConfigError(f"partition_bytes={partition_bytes!r}: a whole number of bytes above 0 is needed")
+    for name, value in (("partition_bytes", partition_bytes), ("partitions", partitions)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise ConfigError(f"{name}={value!r}: a whole number above 0 is needed")
 
 
 def _listed(paths: Paths) -> list[str]:

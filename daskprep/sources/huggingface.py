@@ -52,7 +52,11 @@ class HuggingFaceSource(PieceSource):
     """
 
     def __init__(
-        self, dataset: Any, columns: Iterable[str] | None = None, partition_bytes: int = PARTITION_BYTES
+        self,
+        dataset: Any,
+        columns: Iterable[str] | None = None,
+        partition_bytes: int = PARTITION_BYTES,
+        partitions: int | None = None,
     ) -> None:
         self.columns = list(dataset.column_names)
         if columns is not None:
@@ -66,7 +70,7 @@ class HuggingFaceSource(PieceSource):
         stored = self._dataset.data
         self._row_bytes = stored.nbytes / max(len(stored), 1) if self.columns else 0.0
         of_media = any(pt.is_struct(t) or pt.is_binary(t) or pt.is_large_binary(t) for t in stored.schema.types)
-        most = _MEDIA_ROWS if of_media else _SLICE_ROWS
+        most = min(_MEDIA_ROWS if of_media else _SLICE_ROWS, -(-rows // (partitions or 1)))
         self._slice_rows = max(1, min(most, int(partition_bytes / max(self._row_bytes, 1))))
         self.row_counts: list[int] = slices(rows, self._slice_rows)
         self.npartitions = len(self.row_counts)

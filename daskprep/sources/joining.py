@@ -7,6 +7,8 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeVar
 
+import numpy as np
+
 from daskprep.sources.base import FilePiece, JoinedPiece, Piece
 
 # Rows of few narrow columns take little memory as they are, but parsing gives each row more.
@@ -22,18 +24,33 @@ def grouped(
     join: Callable[[list[P]], Piece],
     *,
     alone: Callable[[P], bool] | None = None,
+    partitions: int | None = None,
 ) -> list[Piece]:
-    """Join pieces that follow each other as long as they stay within `partition_bytes` together."""
+    """Join pieces that follow each other as long as they stay within `partition_bytes` together.
+
+    There are as many `partitions` at least, if there are so many pieces.
+    """
     groups: list[list[P]] = []
-    room, rows = 0, 0
-    for piece in pieces:
-        apart = alone is not None and alone(piece)
-        if apart or piece.nbytes > room or (piece.rows or 0) > rows or not groups:
-            groups.append([])
-            room, rows = (0, 0) if apart else (partition_bytes, _MOST_ROWS)
-        groups[-1].append(piece)
-        room, rows = room - piece.nbytes, rows - (piece.rows or 0)
+    for cuts in ((), _even_cuts([piece.nbytes for piece in pieces], partitions or 1)):
+        if groups and len(groups) >= (partitions or 1):
+            break
+        groups, room, rows = [], 0, 0
+        for i, piece in enumerate(pieces):
+            apart = alone is not None and alone(piece)
+            if apart or piece.nbytes > room or (piece.rows or 0) > rows or not groups or i in cuts:
+                groups.append([])
+                room, rows = (0, 0) if apart else (partition_bytes, _MOST_ROWS)
+            groups[-1].append(piece)
+            room, rows = room - piece.nbytes, rows - (piece.rows or 0)
     return [group[0] if len(group) == 1 else join(group) for group in groups]
+
+
+def _even_cuts(sizes: Sequence[int], parts: int) -> list[int]:
+    """Return before which pieces to cut them into parts of about the same size, none of them empty."""
+    ends, steps = np.cumsum(sizes), np.arange(1, min(parts, len(sizes)))
+    cuts = np.searchsorted(ends - np.asarray(sizes) / 2, steps * (ends[-1] / (len(steps) + 1)))
+    found: list[int] = (np.maximum.accumulate(cuts - steps).clip(0, len(sizes) - 1 - len(steps)) + steps).tolist()
+    return found
 
 
 def evenly(start: int, stop: int, partition_bytes: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""JSON lines: one object a line, cut at newlines, every column of one type over all pieces of all files.
+"""JSON: one object a line or one array of them, cut between them, every column of one type over all files.
 
 Types come from a pass over all rows when the source is made, piece by piece on threads, because a type that
 is guessed from a sample, or from one piece, fails or differs in another. That pass also counts the rows.
@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -19,8 +20,9 @@ import pyarrow.json as pa_json
 
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.serving.json_text import unique_keys
-from daskprep.sources.base import FilePiece
+from daskprep.sources.base import FilePiece, rows_alone
 from daskprep.sources.joining import evenly
+from daskprep.sources.json_arrays import STEPS, as_lines, cut_elements
 from daskprep.sources.json_types import NOTHING, JsonType, array_type, json_array, merged, settled, values_type
 from daskprep.sources.text import TextFile, in_blocks
 
@@ -28,16 +30,24 @@ _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20
 _SHOWN = 80
 _MOST_LEVELS = 100
+_WIDENED = (pa.int64(), pa.float64())
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NEWLINE = 10
-_STEPS = np.zeros(256, np.int8)
-_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
 _NO_MARKS = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
+
+
+class _Kept:
+    """The rows of a piece as its survey parsed them, for who reads them first; they stay in this process."""
+
+    table: pa.Table | None = None
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
 
 
 @dataclass(frozen=True)
 class JsonPiece(FilePiece):
-    """The lines between two positions of a file.
+    """The lines between two positions of a file, or elements of the array that it holds.
 
     `schema` has the types of all columns; those in `mixed` hold values of several kinds, read as text.
     """
@@ -47,10 +57,15 @@ class JsonPiece(FilePiece):
     stop: int | None
     schema: pa.Schema
     mixed: frozenset[str]
-    kind: ClassVar[str] = "JSON lines"
+    is_array: bool
+    kept: _Kept = field(default_factory=_Kept, compare=False, repr=False)
+    kind: ClassVar[str] = "JSON"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        data = self.text.read(self.start, self.stop)
+        kept, self.kept.table = self.kept.table, None
+        if kept is not None and (table := self._fitted(kept, columns)) is not None:
+            return table
+        data = self._lines()
         plain = pa.schema([self.schema.field(name) for name in columns if name not in self.mixed])
         try:
             table = self._parsed(data, plain)
@@ -66,9 +81,9 @@ class JsonPiece(FilePiece):
                 )
         return table.select(columns)
 
-    def survey(self) -> tuple[int, dict[str, JsonType]]:
-        """Return how many rows there are, and the type of every column as this piece has it."""
-        data = self.text.read(self.start, self.stop)
+    def survey(self, *, keep: bool) -> tuple[int, dict[str, JsonType]]:
+        """Return how many rows there are, and the type of every column as this piece has it; keep the rows if told."""
+        data = self._lines()
         self._check_depth(data.to_pybytes())
         try:
             table = self._parsed(data, None)
@@ -79,7 +94,26 @@ class JsonPiece(FilePiece):
             if not any(mixed for _, mixed in types.values()):
                 raise self._explained(data, error) from error
             return len(objects), types
+        if keep:
+            with suppress(pa.ArrowInvalid):
+                table.validate(full=True)
+                self.kept.table = table
         return table.num_rows, {name: (array_type(table[name]), False) for name in table.column_names}
+
+    def _fitted(self, table: pa.Table, columns: list[str]) -> pa.Table | None:
+        """Return columns of the rows that were kept in the types of all pieces; None where values would change."""
+        arrays = []
+        for name in columns:
+            kind = self.schema.field(name).type
+            column = table[name] if name in table.column_names else pa.nulls(table.num_rows)
+            if name in self.mixed or (column.type, kind) not in ((kind, kind), (pa.null(), kind), _WIDENED):
+                return None
+            arrays.append(column.cast(kind, safe=False))
+        return pa.table(arrays, columns) if columns else rows_alone(table.num_rows)
+
+    def _lines(self) -> pa.Buffer:
+        data = self.text.read(self.start, self.stop)
+        return pa.py_buffer(as_lines(data.to_pybytes())) if self.is_array else data
 
     def _check_depth(self, text: bytes) -> None:
         """Refuse what is nested very deeply: Arrow's parser calls itself for each level, until the process dies."""
@@ -126,9 +160,17 @@ class JsonPiece(FilePiece):
 
     def _bad_line(self, number: int, line: bytes, reason: str) -> RejectedValueError:
         return RejectedValueError(
-            f"{self.file.name}, line {self.text.line_at(self.start) + number}: not one JSON object: "
-            f"{reason}: {line[:_SHOWN].decode(errors='replace')!r}; mend the line"
+            f"{self.file.name}, line {self._line(number)}: not one JSON object: "
+            f"{reason}: {line.strip()[:_SHOWN].decode(errors='replace')!r}; mend the line"
         )
+
+    def _line(self, number: int) -> int:
+        """Return the line of the file, counted from 1, that holds a line or element of the piece."""
+        if self.is_array:
+            data = self.text.read(self.start, self.stop).to_pybytes()
+            lines = as_lines(data).split(b"\n")[: number + 1]
+            number = data.count(b"\n", 0, len(b"\n".join(lines)) - len(lines[-1].lstrip()))
+        return self.text.line_at(self.start) + number
 
 
 def _deep_lines(text: bytes) -> np.ndarray:
@@ -138,7 +180,7 @@ def _deep_lines(text: bytes) -> np.ndarray:
     lengths = np.diff(ends, prepend=-1)
     if lengths.max() <= _MOST_LEVELS:  # no line has so many brackets, and most files end here
         return np.zeros(0, np.int64)
-    depth = np.cumsum(_STEPS[marks], dtype=np.int64)
+    depth = np.cumsum(STEPS[marks], dtype=np.int64)
     before = np.concatenate([[0], depth])[ends - lengths + 1]
     levels = depth - np.repeat(before, lengths)[: len(marks)]
     line = np.repeat(np.arange(len(ends)), lengths)[: len(marks)]
@@ -146,19 +188,22 @@ def _deep_lines(text: bytes) -> np.ndarray:
 
 
 def plan_json(text: TextFile, partition_bytes: int) -> list[JsonPiece]:
-    """Cut a file at newlines into pieces of about `partition_bytes`, of which no types are known yet."""
+    """Cut a file between rows into pieces of about `partition_bytes`, of which no types are known yet."""
     head, complete = text.head(_HEAD_BYTES)
-    start = text.begin(head)
-    _check_lines(text, head[start:], complete=complete)
+    start = text.after_mark(head)
+    begins = head[start:].lstrip()
     size = text.file.size or 0
-    bounds: list[int | None] = [start, None]
-    if text.can_cut:
-        bounds = [start, *_line_starts(text, evenly(start, size, partition_bytes)), size]
-    none = pa.schema([])
-    return [
-        JsonPiece(text.file, None, (size if b is None else b) - (a or 0), text, a or 0, b, none, frozenset())
-        for a, b in pairwise(bounds)
-    ]
+    is_array = begins.startswith(b"[")
+    bounds: list[tuple[int, int | None]] = [(start, None)]
+    if is_array:
+        start = len(head) - len(begins) + 1
+        bounds = [*cut_elements(text, start, evenly(start, size, partition_bytes) if text.can_cut else [])]
+    else:
+        _check_lines(text, begins, complete=complete)
+        if text.can_cut:
+            bounds = list(pairwise([start, *_line_starts(text, evenly(start, size, partition_bytes)), size]))
+    blank = JsonPiece(text.file, None, 0, text, 0, None, pa.schema([]), frozenset(), is_array)
+    return [replace(blank, nbytes=(b or size) - a, start=a, stop=b, kept=_Kept()) for a, b in bounds]
 
 
 def typed(pieces: Sequence[JsonPiece], surveys: Sequence[tuple[int, dict[str, JsonType]]]) -> list[JsonPiece]:
@@ -185,10 +230,9 @@ def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
     except (ValueError, RecursionError):
         whole = False
     if not whole:
-        what = "begins a JSON array" if first.startswith(b"[") else "is not a JSON object"
         raise ConfigError(
-            f"{text.file.name}: its first line {what}; JSON lines are needed, one object a line: read it "
-            "with pandas.read_json and pass the frame, or write it anew with "
+            f"{text.file.name}: its first line is not a JSON object; one object a line, or one array of objects is "
+            "needed: read it with pandas.read_json and pass the frame, or write it anew with "
             "to_json(orient='records', lines=True)"
         )
 

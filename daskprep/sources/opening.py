@@ -26,22 +26,25 @@ def as_source(
     *,
     columns: Iterable[str] | None = None,
     partition_bytes: int = PARTITION_BYTES,
-    storage_options: Mapping[str, Any] | None = None,
+    partitions: int | None = None,
+    **options: Any,
 ) -> Source:
     """Return the source of the rows of a frame or of files; a source is returned as it is.
 
     Parameters
     ----------
     frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path, list of paths, or dict of these by split
-        Where the rows are. `read_files` has more options for files. Of a dict, "split" is a column too.
+        Where the rows are. The options of `read_files` are for files alone. Of a dict, "split" is a column too.
     columns : iterable of str, optional
         The columns that will be read. The others may then be anything, and do not count towards
         `partition_bytes`.
     partition_bytes : int
         Of files and Hugging Face datasets: bytes of rows in memory that a partition holds at most, unless one row
         group or record holds more.
-    storage_options : mapping, optional
-        Of files: what fsspec needs to open URLs, such as credentials.
+    partitions : int, optional
+        Of these: in how many partitions they are read at least.
+    **options
+        Of files: what `read_files` takes besides.
 
     Examples
     --------
@@ -54,7 +57,7 @@ def as_source(
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
     if (frames := splits_of(frame)) and not isinstance(frame, Source):
-        how: Any = {"partition_bytes": partition_bytes, "storage_options": storage_options}
+        how: Any = {"partition_bytes": partition_bytes, "partitions": partitions, **options}
         return by_split(frames, wanted, lambda one, own: as_source(one, columns=own, **how))
     if isinstance(frame, Source):
         if wanted is not None:
@@ -65,10 +68,10 @@ def as_source(
     if is_dask_frame(frame):
         return DaskSource(frame, wanted)
     if is_dataset(frame):
-        return HuggingFaceSource(frame, wanted, partition_bytes)
+        return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
     listed = frame if isinstance(frame, list | tuple | set) else [frame]
     if all(isinstance(item, str | os.PathLike) for item in listed):
-        return read_files(frame, columns=wanted, partition_bytes=partition_bytes, storage_options=storage_options)
+        return read_files(frame, columns=wanted, partition_bytes=partition_bytes, partitions=partitions, **options)
     raise ConfigError(f"{_described(frame)} is no source of rows; accepted are {_ACCEPTED}{_remedy(frame)}")
 
 

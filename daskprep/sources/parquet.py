@@ -74,7 +74,7 @@ class ParquetPiece(FilePiece):
 
 
 def plan_parquet(
-    files: Sequence[File], columns: Collection[str] | None, partition_bytes: int
+    files: Sequence[File], columns: Collection[str] | None, partition_bytes: int, partitions: int | None = None
 ) -> tuple[Schemas, list[Piece]]:
     """Read the footers of all files, and make pieces of about `partition_bytes` of the columns asked for.
 
@@ -93,7 +93,7 @@ def plan_parquet(
             for i, rows in enumerate(footer.rows)
         ]
         pieces += groups or [blank]
-    return schemas, grouped(pieces, partition_bytes, _join)
+    return schemas, grouped(pieces, partition_bytes, _join, partitions=partitions)
 
 
 def _join(pieces: list[ParquetPiece]) -> Piece:

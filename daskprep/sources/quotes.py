@@ -9,6 +9,7 @@ sum that restarts at the latter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -65,7 +66,7 @@ def _closed(places: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarra
     return closed
 
 
-def _whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
+def whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
     """Move the quotes at the end of each block to the next one."""
     mark = b"" if quote is None else quote.encode()
     rest = b""
@@ -79,6 +80,31 @@ def _whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
         yield rest
 
 
+def _whole_lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    waiting: list[bytes] = []
+    for block in blocks:
+        if end := max(block.rfind(b"\n"), block.rfind(b"\r")) + 1:
+            yield b"".join([*waiting, block[:end]])
+            waiting = []
+        waiting.append(block[end:])
+    yield b"".join(waiting)
+
+
+def without_comments(blocks: Iterable[bytes], delimiter: str, quote: str | None, comment: str) -> Iterator[bytes]:
+    """Put carriage returns in place of lines that begin with a mark and not in quotes; all else keeps its place."""
+    quotes, line = _Quotes(delimiter, quote), re.compile(rb"(?<![^\r\n])" + re.escape(comment.encode()) + rb"[^\r\n]*")
+    for block in _whole_lines(blocks):
+        view, out, start = np.frombuffer(block, np.uint8), bytearray(block), 0
+        for found in line.finditer(block):
+            quotes.follow(view[start : found.start()], 0)
+            start = found.start()
+            if not quotes.inside:
+                start = found.end()
+                out[slice(*found.span())] = b"\r" * len(found[0])
+        quotes.follow(view[start:], 0)
+        yield bytes(out)
+
+
 def cut_records(
     blocks: Iterable[bytes], start: int, targets: Sequence[int], delimiter: str, quote: str | None
 ) -> tuple[list[int], int | None]:
@@ -88,20 +114,23 @@ def cut_records(
     `start` is the position of the first block's first byte.
     """
     quotes, cuts, waiting = _Quotes(delimiter, quote), [], list(targets)[::-1]
-    for block in _whole_runs(blocks, quote):
+    for block in whole_runs(blocks, quote):
         view = np.frombuffer(block, np.uint8)
         at, inside = quotes.follow(view, start)
         if waiting and waiting[-1] <= start + len(view):
-            ends = start + 1 + _closed(np.flatnonzero(view == _NEWLINE), at, inside)
-            while waiting:
-                reached = int(np.searchsorted(ends, waiting[-1]))
-                if reached == len(ends):
-                    break
-                cuts.append(int(ends[reached]))
-                while waiting and waiting[-1] <= cuts[-1]:
-                    waiting.pop()
+            cuts += take_ends(start + 1 + _closed(np.flatnonzero(view == _NEWLINE), at, inside), waiting)
         start += len(view)
     return cuts, quotes.opened_at if quotes.inside else None
+
+
+def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
+    """Return the first end at or after each target, which are removed from those `waiting`, the next one last."""
+    taken: list[int] = []
+    while waiting and (reached := int(np.searchsorted(ends, waiting[-1]))) < len(ends):
+        taken.append(int(ends[reached]))
+        while waiting and waiting[-1] <= taken[-1]:
+            waiting.pop()
+    return taken
 
 
 def unclosed_quote(view: np.ndarray, delimiter: str, quote: str | None, block_bytes: int) -> int | None:

@@ -109,12 +109,11 @@ class TextFile:
         """Return the number of the line, counted from 1, that holds a position."""
         return 1 + sum(block.count(b"\n") for block in self.blocks(0, position))
 
-    def begin(self, head: bytes) -> int:
-        """Return the position after a byte order mark and blank lines."""
+    def after_mark(self, head: bytes) -> int:
+        """Return the position after a byte order mark."""
         if self.encoding == _UTF8 and head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             raise RejectedValueError(f'{self.file.name}: begins with the mark of UTF-16; use encoding="utf-16"')
-        start = len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_cut) else 0
-        return start + len(head[start:]) - len(head[start:].lstrip(b"\r\n"))
+        return len(_BOM) if head.startswith(_BOM) and (self.encoding == _UTF8 or not self.can_cut) else 0
 
     def _stored(self, nbytes: int | None = None) -> pa.Buffer:
         """Return the decompressed bytes from the beginning."""

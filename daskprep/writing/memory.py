@@ -64,22 +64,22 @@ class Ceiling:
         )
 
 
-def plan_source(
-    frame: Any, columns: Sequence[str], memory: str | int | None, storage_options: Mapping[str, Any] | None
-) -> Source:
-    """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough."""
+def plan_source(frame: Any, columns: Sequence[str], memory: str | int | None, options: Mapping[str, Any]) -> Source:
+    """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough.
+
+    `options` are those of `read_files`.
+    """
     if memory is None:
-        return as_source(frame, columns=columns, storage_options=storage_options)
+        return as_source(frame, columns=columns, **options)
     if frames := splits_of(frame):
-        return by_split(frames, columns, lambda one, own: plan_source(one, own, memory, storage_options))
+        return by_split(frames, columns, lambda one, own: plan_source(one, own, memory, options))
     ceiling = Ceiling.of(memory)
     allowed = ceiling.partition_bytes
     if allowed < LEAST_PARTITION_BYTES:
         least = f"partitions of {size(LEAST_PARTITION_BYTES)} are the smallest that make sense"
         raise ceiling.refusal(LEAST_PARTITION_BYTES, least, "leave memory out")
-    source = as_source(
-        frame, columns=columns, partition_bytes=min(allowed, PARTITION_BYTES), storage_options=storage_options
-    )
+    wanted = min(allowed, options.get("partition_bytes", PARTITION_BYTES))
+    source = as_source(frame, columns=columns, **{**options, "partition_bytes": wanted})
     if source.is_dask or source.prepared_by:
         raise ConfigError(
             "memory= cannot be kept for a Dask frame or prepared rows: how large partitions are is not known before "

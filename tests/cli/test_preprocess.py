@@ -232,6 +232,48 @@ def test_a_dry_run_tells_rows_bytes_and_memory(call, files, tmp_path, kind, rows
     assert not (tmp_path / "a.dp").exists()
 
 
+def test_files_as_they_come_are_read_by_options(call, files, tmp_path, tree, rows):
+    text = rows().to_csv(index=False, header=False, sep=";", decimal=",", na_rep="-")
+    (tmp_path / "odd.txt").write_text(f"a title\n# more\n{text}", encoding="utf-16")
+    how = [
+        "--format",
+        "csv",
+        "--encoding",
+        "utf-16",
+        "--delimiter",
+        ";",
+        "--no-header",
+        "--skip-rows",
+        1,
+        "--comment",
+        "#",
+    ]
+    how += ["--names", ",".join(rows().columns), "--decimal", "price=,", "--null-value", "price=-", "--partitions", 3]
+    assert call("preprocess", files / "rows.yaml", tmp_path / "odd.txt", "-o", tmp_path / "a.dp", *how).status == 0
+    assert call("decode", tmp_path / "a.dp").out == call("decode", files / "rows.dp").out
+    next((tmp_path / "a.dp").rglob("part-00000.parquet")).write_bytes(b"")
+    assert call("repair", tmp_path / "a.dp", tmp_path / "odd.txt", *how).status == 0
+    next((tmp_path / "a.dp").rglob("part-00000.parquet")).write_bytes(b"")
+    assert call("repair", tmp_path / "a.dp", "--trusted").status == 0
+    assert yaml.safe_load(call("infer", tmp_path / "odd.txt", *how).out)["input_features"][0]["name"] == "price"
+
+
+def test_options_of_files_are_for_all_columns_or_for_some(call, tmp_path):
+    (tmp_path / "a.csv").write_text("a;b\n" + "".join(f"{i},5;-\n{i},25;x\n" for i in range(20)))
+    ended = call("infer", tmp_path / "a.csv", "--decimal", ",", "--null-value", "-", "--quote", "")
+    assert yaml.safe_load(ended.out)["input_features"][0]["type"] == "number"
+    ended = call("infer", tmp_path / "a.csv", "--decimal", ",", "--decimal", "a=,")
+    assert ended.status == 2
+    ended.check_line("give it for all columns, or as COLUMN=TEXT")
+
+
+def test_partitions_change_no_byte(call, files, tmp_path, tree):
+    for number in (1, 5):
+        command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / f"{number}.dp", "-q"]
+        assert call(*command, "--partitions", number, "--partition-bytes", "1MB").status == 0
+        assert tree(tmp_path / f"{number}.dp") == tree(files / "rows.dp")
+
+
 def test_memory_that_is_not_enough_is_refused(call, files, tmp_path):
     ended = call("preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "--memory", "50MB")
     assert ended.status == 1

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
 from daskprep.sources import FileSource, read_files
-from daskprep.sources.delimited import DEFAULT_NULLS
+from daskprep.sources.dialect import DEFAULT_NULLS
 
 Write = Callable[..., Path]
 
@@ -230,12 +230,12 @@ def test_column_missing_in_one_file_matters_only_when_it_is_read(write: Write) -
 @pytest.mark.parametrize(("line", "cells"), [("7", 1), ("7,8,9", 3)])
 def test_ragged_row_is_named_by_its_line(write: Write, partition_bytes: int, line: str, cells: int) -> None:
     path = write('a,b\n1,"2\n2"\n\n3,4\n5,6\n' + line + "\n9,9\n")
-    with pytest.raises(RejectedValueError, match=rf"a\.csv, line 7: {cells} cells where the header has 2: '{line}'"):
+    with pytest.raises(RejectedValueError, match=rf"a\.csv, line 7: {cells} cells where there are 2 columns: '{line}'"):
         whole(read_files(path, partition_bytes=partition_bytes, delimiter=","))
 
 
 def test_header_with_a_name_too_few_is_no_single_column(write: Write) -> None:
-    with pytest.raises(RejectedValueError, match="line 2: 3 cells where the header has 2"):
+    with pytest.raises(RejectedValueError, match="line 2: 3 cells where there are 2 columns"):
         whole(read_files(write("a,b\n1,2,3\n4,5,6\n")))
 
 
@@ -298,8 +298,205 @@ def test_truncated_compressed_file_is_an_error(write: Write) -> None:
         ({"encoding": "base64"}, 'encoding="base64" is unknown'),
         ({"format": "cvs"}, 'Did you mean "csv"'),
         ({"partition_bytes": 0}, "partition_bytes=0"),
+        ({"partitions": 0}, "partitions=0"),
+        ({"header": 1}, "header=1"),
+        ({"names": ["x", "y"]}, "give header=None too"),
+        ({"names": ["x", "x"], "header": None}, '2 columns are named "x"'),
+        ({"skip_rows": -1}, "skip_rows=-1"),
+        ({"comment": "//"}, "comment='//'"),
+        ({"comment": '"'}, "must differ"),
+        ({"decimal": "x"}, "'x' is no mark"),
+        ({"decimal": ""}, "'' is no mark"),
+        ({"names": [1, 2], "header": None}, "names of columns are text"),
+        ({"thousands": "."}, "are both '.'"),
+        ({"decimal": {"a": ","}, "thousands": ","}, "are both ','"),
+        ({"null_values": "-"}, "null_values='-'"),
+        ({"null_values": {"c": ["-"]}}, '"c" is not in the data'),
+        ({"format": "jsonl", "skip_rows": 1}, "skip_rows= is for CSV"),
     ],
 )
 def test_options_that_make_no_sense_are_errors(write: Write, options: dict[str, object], message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, ColumnError), match=message):
         read_files(write("a,b\n1,2\n"), **options)
+
+
+# -- files without names, and with lines that are no rows
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 1000])
+def test_without_a_header_the_first_line_is_a_row(write: Write, partition_bytes: int) -> None:
+    path = write("\ufeff\n01234,Rome\n00007,Oslo\n")
+    source = read_files(path, header=None, partition_bytes=partition_bytes)
+    assert source.columns == ["column_0", "column_1"]
+    assert rows(source) == [["01234", "Rome"], ["00007", "Oslo"]]
+    named = read_files(path, header=None, names=["zip", "city"], columns=["city"], partition_bytes=partition_bytes)
+    assert (named.columns, rows(named)) == (["city"], [["Rome"], ["Oslo"]])
+
+
+def test_names_are_one_for_each_cell_of_the_first_line(write: Write) -> None:
+    with pytest.raises(ConfigError, match=r"a\.csv: its first line has 3 cells, and names= 2 names"):
+        read_files(write("1,2,3\n"), header=None, names=["a", "b"])
+
+
+def test_an_empty_file_without_a_header_needs_names(write: Write) -> None:
+    assert rows(read_files(write(""), header=None, names=["a"])) == []
+    with pytest.raises(ConfigError, match="is empty"):
+        read_files(write(""), header=None)
+
+
+def test_names_of_a_file_are_replaced(write: Write) -> None:
+    source = read_files(write("a,a\n1,2\n"), header=None, skip_rows=1, names=["x", "y"])
+    assert (source.columns, rows(source)) == (["x", "y"], [["1", "2"]])
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("lines", [1, 3, 5])
+def test_lines_before_the_header_are_skipped(write: Write, newline: str, lines: int) -> None:
+    above = ['a "title, with a quote', "", "of 2020", "", "end"][:lines]
+    source = read_files(write(newline.join([*above, "a,b", "1,2", ""])), skip_rows=lines)
+    assert (source.columns, rows(source)) == (["a", "b"], [["1", "2"]])
+
+
+def test_more_lines_are_skipped_than_the_head_holds(write: Write) -> None:
+    path = write("x" * 100 + "\n" * 300_000 + "a;b\n1;2\n")
+    assert rows(read_files(path, skip_rows=300_000)) == [["1", "2"]]
+    with pytest.raises(ConfigError, match="is empty"):
+        read_files(path, skip_rows=300_003)
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 12, 1000])
+@pytest.mark.parametrize("delimiter", [None, ";"])
+def test_comments_are_left_out_outside_of_quotes(write: Write, partition_bytes: int, delimiter: str | None) -> None:
+    text = '# a title;"\n#;"\na;"b\n#b"\n1;"x\n# y"\n#"\n\n#;";\n2;#z\n#3;4\n5;6\n#'
+    source = read_files(write(text), comment="#", delimiter=delimiter, partition_bytes=partition_bytes)
+    assert source.columns == ["a", "b\n#b"]
+    assert rows(source) == [["1", "x\n# y"], ["2", "#z"], ["5", "6"]]
+
+
+def test_lines_of_errors_count_comments_and_skipped_lines(write: Write) -> None:
+    path = write("title\n# one\na,b\n# two\n1,2\n#\n3\n")
+    with pytest.raises(RejectedValueError, match=r"line 7: 1 cells where there are 2 columns: '3'"):
+        whole(read_files(path, skip_rows=1, comment="#", delimiter=","))
+
+
+def test_comments_alone_are_no_rows(write: Write) -> None:
+    assert rows(read_files(write("a,b\n# x\n#\n"), comment="#")) == []
+
+
+# -- what cells mean
+
+
+def test_null_values_may_differ_by_column(write: Write) -> None:
+    path = write("a,b,c\n-,-,NA\nNA,NA,-\n")
+    assert rows(read_files(path, null_values={"a": ["-"], "b": []})) == [[None, "-", None], ["NA", "NA", "-"]]
+
+
+def test_numbers_with_commas_are_read_with_points_and_all_else_as_it_is(write: Write) -> None:
+    cells = [
+        "1.234,5",
+        "-1.234.567",
+        "+,5e3",
+        " 12,50 ",
+        "01234",
+        "012.345",
+        "1.23,4",
+        "10115 Berlin",
+        "1,2,3",
+        "",
+        "NA",
+    ]
+    path = write("a\n" + "".join(f'"{cell}"\n' for cell in cells))
+    expected = [
+        "1234.5",
+        "-1234567",
+        "+.5e3",
+        " 12.50 ",
+        "01234",
+        "012.345",
+        "1.23,4",
+        "10115 Berlin",
+        "1,2,3",
+        None,
+        None,
+    ]
+    with pytest.raises(RejectedValueError, match=r"\"a\": '012\.345' has a point, and decimal=','"):
+        whole(read_files(path, decimal=",", thousands="."))
+    path = write(path.read_text().replace('"012.345"\n', ""))
+    expected.remove("012.345")
+    for partition_bytes in (1, 1000):
+        source = read_files(path, decimal=",", thousands=".", delimiter=";", partition_bytes=partition_bytes)
+        assert whole(source)["a"].to_pylist() == expected
+
+
+@pytest.mark.parametrize("decimal", [",", {"column_1": ","}])
+def test_what_parts_decimals_is_taken_for_a_delimiter_last(write: Write, decimal: str | dict[str, str]) -> None:
+    source = read_files(write("01;1,5;2,5\n02;3,5;4,5\n"), header=None, decimal=decimal)
+    assert [row[:2] for row in rows(source)] == [["01", "1.5"], ["02", "3.5"]]
+    assert rows(read_files(write('a,b\n"1,5",2\n'), decimal=",")) == [["1.5", "2"]]
+
+
+def test_points_are_no_decimals_where_commas_are(write: Write) -> None:
+    path = write("price;version\n1,5;1.5\n1.234;2.0\n")
+    with pytest.raises(RejectedValueError, match="\"price\": '1.234' has a point"):
+        whole(read_files(path, decimal=","))
+    source = read_files(path, decimal={"price": ","}, thousands={"price": "."})
+    assert rows(source) == [["1.5", "1.5"], ["1234", "2.0"]]
+
+
+@pytest.mark.parametrize("mark", [",", " ", "'", "\u202f", "_"])
+def test_thousands_are_parted_by_any_mark(write: Write, mark: str) -> None:
+    path = write(f"a;b\n1{mark}234.5;1{mark}23\n1234;0{mark}123\n")
+    assert rows(read_files(path, thousands=mark)) == [["1234.5", f"1{mark}23"], ["1234", f"0{mark}123"]]
+
+
+# -- first lines that look like rows
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "1.5,2020-01-31\n2.5,2020-02-01\n", "Rome,3\nOslo,4\nRome,5\n", "Rome,Oslo\nRome,Oslo\n", "a,,b\n1,2,3\n",
+        "17\n18\n",
+    ],
+)  # fmt: skip
+def test_a_first_line_that_looks_like_a_row_is_a_warning(write: Write, text: str) -> None:
+    path = write(text)
+    with pytest.warns(UserWarning, match=r"a\.csv: its first line is taken for the names.*header=None"):
+        read_files(path)
+    read_files(path, header=None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0,1,2\n5,6,7\n", "2019,2020\n5,6\n", ",0,1\n0,5,6\n", "city,2019\nRome,4\n", ",a\n0,x\n", "a\na\n",
+        "1st,2nd\n1,2\n", "0\n1\n",
+    ],
+)  # fmt: skip
+def test_names_that_pandas_and_people_give_are_no_warning(write: Write, text: str) -> None:
+    read_files(write(text))
+
+
+# -- how many partitions
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 5, 8, 100])
+def test_small_files_are_cut_into_as_many_partitions_as_asked_for(write: Write, partitions: int) -> None:
+    for i in range(8):
+        path = write("a,b\n" + f"{i},x\n" * (1 + 40 * (i == 3)), f"{i}.csv")
+    source = read_files(path.parent, partitions=partitions)
+    assert source.npartitions == min(partitions, 48)  # records
+    assert whole(source).equals(whole(read_files(path.parent)))
+
+
+def test_partitions_hold_no_more_than_their_bytes(write: Write) -> None:
+    source = read_files(write("a\n" + "xyz\n" * 100), partitions=2, partition_bytes=40)
+    assert source.npartitions == 10
+
+
+def test_fingerprints_say_what_is_unusual_alone(write: Write) -> None:
+    path = write("a,b\n1,2\n")
+    usual = {"format": "csv", "encoding": "utf-8", "delimiter": None, "quote": '"', "null_values": list(DEFAULT_NULLS)}
+    assert read_files(path, header=0, partitions=2).settings == usual
+    options = {"header": None, "names": ("x", "y"), "skip_rows": 1, "decimal": {"x": ","}}
+    assert read_files(path, **options).settings == usual | options

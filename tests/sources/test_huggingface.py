@@ -215,3 +215,8 @@ def test_a_dict_of_datasets_by_split_is_one_source() -> None:
 
 def test_repr_says_how_much_there_is() -> None:
     assert repr(as_source(in_memory())) == "<HuggingFaceSource: 400 rows, 5 columns>"
+
+
+def test_a_dataset_is_as_many_partitions_as_asked_for() -> None:
+    dataset = datasets.Dataset.from_dict({"a": list(range(10))})
+    assert as_source(dataset, partitions=5).row_counts == [2] * 5

@@ -162,7 +162,7 @@ def test_bytes_that_are_not_utf8_are_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [('[{"a": 1}]', "begins a JSON array"), ('{\n"a": 1}', "is not a JSON object"), ("7", "is not")],
+    [('{\n"a": 1}', "is not a JSON object"), ("7", "is not")],
 )
 def test_json_that_is_not_in_lines_is_refused(write: WriteLines, content: str, message: str) -> None:
     with pytest.raises(ConfigError, match=rf"a\.json: its first line {message}.*pandas\.read_json"):

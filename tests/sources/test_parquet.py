@@ -230,3 +230,12 @@ def test_text_that_is_no_utf8_is_an_error(tmp_path: Path) -> None:
     assert source.read(0, ["a"])["a"].to_pylist() == [1, 2]
     with pytest.raises(ColumnError, match=r'a\.parquet: column "b" is damaged: .*UTF8'):
         source.read(0, ["b"])
+
+
+@pytest.mark.parametrize(("partitions", "found"), [(1, 1), (3, 3), (8, 8), (9, 8)])
+def test_row_groups_are_as_many_partitions_as_asked_for(tmp_path: Path, partitions: int, found: int) -> None:
+    table = pa.table({"a": list(range(40))})
+    pq.write_table(table, tmp_path / "a.parquet", row_group_size=5)
+    source = read_files(tmp_path / "a.parquet", partitions=partitions)
+    assert source.npartitions == found
+    assert pa.concat_tables([source.read(i, ["a"]) for i in range(found)]).equals(table)

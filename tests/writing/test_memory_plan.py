@@ -43,8 +43,8 @@ def test_what_is_no_number_of_bytes_is_refused(given: object) -> None:
 
 
 def test_partitions_are_cut_to_fit(file: str) -> None:
-    roomy = plan_source(file, ["x", "city"], "2GB", None)
-    tight = plan_source(file, ["x", "city"], "364MB", None)
+    roomy = plan_source(file, ["x", "city"], "2GB", {})
+    tight = plan_source(file, ["x", "city"], "364MB", {})
     allowed = Ceiling.of("364MB").partition_bytes
     assert roomy.npartitions == 1
     assert tight.npartitions > 1

@@ -1,0 +1,128 @@
+"""How cells stand in a delimited file, and what they mean."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.sources.base import check_names
+from daskprep.sources.quotes import without_comments
+
+DELIMITERS = (",", "\t", ";", "|")
+# The strings that pandas.read_csv takes for missing cells.
+DEFAULT_NULLS = (
+    "", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+    "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
+)  # fmt: skip
+
+_WITH_POINT = r"^\s*[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?\s*$"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How cells stand in a delimited file, and what its columns are called; see `read_files`.
+
+    The delimiter and the names are empty until the file has told them.
+    """
+
+    delimiter: str
+    quote: str | None
+    null_values: list[str] | dict[str, list[str]]
+    header: int | None = 0
+    names: tuple[str, ...] = ()
+    skip_rows: int = 0
+    comment: str | None = None
+    decimal: str | Mapping[str, str] = "."
+    thousands: str | Mapping[str, str] | None = None
+
+    @property
+    def unusual(self) -> dict[str, Any]:
+        """What differs from its default."""
+        return {one.name: value for one in fields(self)[3:] if (value := getattr(self, one.name)) != one.default}
+
+    @property
+    def named_columns(self) -> list[str]:
+        """The columns for which an option has a value of their own."""
+        options = (self.null_values, self.decimal, self.thousands)
+        return [name for option in options if isinstance(option, Mapping) for name in option]
+
+    @property
+    def in_numbers(self) -> set[Any]:
+        """What parts decimals and thousands, in some column or in all."""
+        names = ["", *self.named_columns]
+        return {_of(option, name, None) for option in (self.decimal, self.thousands) for name in names}
+
+    def uncommented(self, blocks: Iterable[bytes]) -> Iterable[bytes]:
+        """Return blocks with blanks for comments; as long as no delimiter is known, of a file with commas."""
+        if self.comment is None:
+            return blocks
+        return without_comments(blocks, self.delimiter or DELIMITERS[0], self.quote, self.comment)
+
+    def check(self) -> None:
+        """Raise ConfigError for options that make no sense."""
+        self._check_numbers()
+        given = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}
+        marks = {name: mark for name, mark in given.items() if mark is not None}
+        for name, mark in marks.items():
+            if not _is_mark(mark) or not mark.isascii() or mark in "\r\n":
+                raise ConfigError(f"{name}={mark!r}: one ASCII character is needed, such as {DELIMITERS[0]!r}")
+        if len(set(marks.values())) < len(marks):
+            raise ConfigError(f"{' and '.join(marks)} are {', '.join(map(repr, marks.values()))}; they must differ")
+        if self.header is not None and (isinstance(self.header, bool) or self.header != 0):
+            raise ConfigError(f"header={self.header!r}: 0 is needed where a line holds names, None where none does")
+        if self.names and self.header is not None:
+            raise ConfigError("names= is for files without names: give header=None too, or columns= to choose columns")
+        check_names(self.names, "names=", "give each column a name of its own")
+        if not all(isinstance(name, str) for name in self.names):
+            raise ConfigError(f"names={list(self.names)!r}: names of columns are text")
+        if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:
+            raise ConfigError(f"skip_rows={self.skip_rows!r}: a whole number of lines is needed")
+
+    def _check_numbers(self) -> None:
+        for column in ["", *self.named_columns]:
+            decimal, thousands = _of(self.decimal, column, "."), _of(self.thousands, column, None)
+            for mark in (decimal, *([] if thousands is None else [thousands])):
+                if not _is_mark(mark) or mark.isalnum() or mark in "+-":
+                    raise ConfigError(
+                        f'{mark!r} is no mark that parts decimals or thousands: give one, such as "," or "."'
+                    )
+            if decimal == thousands:
+                raise ConfigError(f'decimal and thousands are both {decimal!r}; they must differ, as "," and "." do')
+
+    def read(self, name: str, cells: pa.ChunkedArray) -> pa.ChunkedArray:
+        """Return the cells of a column with nulls for what is missing, and numbers with a decimal point."""
+        if isinstance(self.null_values, dict):
+            missing = pa.array(self.null_values.get(name, DEFAULT_NULLS), pa.string())
+            cells = pc.if_else(pc.is_in(cells, value_set=missing), pa.scalar(None, pa.string()), cells)
+        decimal, thousands = _of(self.decimal, name, "."), _of(self.thousands, name, None)
+        if decimal == "." and thousands is None:
+            return cells
+        point, whole = re.escape(decimal), r"\d+"
+        if thousands is not None:
+            # Groups are of three digits, and what begins with 0, as zip codes may, stays as it is.
+            whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+)"
+        number = rf"^\s*[+-]?(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?\s*$"
+        is_number = pc.match_substring_regex(cells, number)
+        if decimal != ".":
+            wrong = pc.and_not(pc.match_substring_regex(cells, _WITH_POINT), is_number)
+            if (row := pc.index(wrong, value=True).as_py()) >= 0:
+                raise RejectedValueError(
+                    f'column "{name}": {cells[row].as_py()!r} has a point, and decimal={decimal!r}; give thousands="." '
+                    'if points part thousands, or say which columns hold numbers: decimal={"price": ","}'
+                )
+        plain = cells if thousands is None else pc.replace_substring(cells, thousands, "")
+        return pc.if_else(is_number, pc.replace_substring(plain, decimal, "."), cells)
+
+
+def _of(option: Any, column: str, others: Any) -> Any:
+    return option.get(column, others) if isinstance(option, Mapping) else option
+
+
+def _is_mark(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1

@@ -1,0 +1,115 @@
+"""JSON arrays: cut between elements, read as JSON lines are."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pyarrow as pa
+import pytest
+
+from daskprep.errors import DaskprepError, RejectedValueError
+from daskprep.sources import FileSource, json_arrays, read_files, text
+from daskprep.sources.json_lines import JsonPiece
+
+ROWS: list[dict[str, Any]] = [
+    {"a": 1, "b": 'x",[{\\'},
+    {"a": 2.5, "b": "\\\\", "c": [{"d": "}]"}, {"d": None}]},
+    {},
+    {"a": None, "b": 'é"\\"\n', "c": []},
+] * 5
+
+
+def whole(source: FileSource) -> pa.Table:
+    return pa.concat_tables([source.read(i, source.columns) for i in range(source.npartitions)])
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> pa.Table:
+    (tmp_path / "lines.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return whole(read_files(tmp_path / "lines.jsonl"))
+
+
+@pytest.mark.parametrize("indent", [None, 0, 2])
+@pytest.mark.parametrize("partition_bytes", [1, 50, 1_000_000])
+@pytest.mark.parametrize("block_bytes", [3, 1 << 20])
+def test_an_array_is_read_as_its_elements_in_lines(
+    tmp_path: Path, lines: pa.Table, indent: int | None, partition_bytes: int, block_bytes: int
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(f" \n{json.dumps(ROWS, indent=indent, ensure_ascii=indent is None)}\n\n", encoding="utf-8")
+    with (
+        mock.patch.object(json_arrays, "BLOCK_BYTES", block_bytes),
+        mock.patch.object(text, "BLOCK_BYTES", block_bytes),
+    ):
+        source = read_files(path, partition_bytes=partition_bytes)
+        assert whole(source).equals(lines)
+    assert source.row_counts is not None
+    assert sum(source.row_counts) == len(ROWS)
+    assert (source.npartitions > 5) == (partition_bytes < 1_000_000)
+
+
+def test_compressed_and_transcoded_arrays_are_read(tmp_path: Path, lines: pa.Table) -> None:
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(ROWS, indent=1).encode()))
+    (tmp_path / "b.json").write_bytes(json.dumps(ROWS, ensure_ascii=False).encode("utf-16"))
+    assert whole(read_files(tmp_path / "a.json.gz", partition_bytes=10)).equals(lines)
+    assert whole(read_files(tmp_path / "b.json", encoding="utf-16")).equals(lines)
+
+
+def test_arrays_and_lines_are_one_source(tmp_path: Path) -> None:
+    (tmp_path / "1.json").write_text('[{"a": 1},\n {"a": 2}]')
+    (tmp_path / "2.jsonl").write_text('{"a": 3}\n')
+    (tmp_path / "3.json").write_text(" [ ] ")
+    for partition_bytes in (1, 1000):
+        assert whole(read_files(tmp_path, partition_bytes=partition_bytes))["a"].to_pylist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("partition_bytes", [1, 1000])
+@pytest.mark.parametrize("element", ['{"a": }', "7", "[1]", '{"a": 1, "a": 2}', '{"a": "\n"}'])
+def test_a_bad_element_is_named_by_its_line(tmp_path: Path, element: str, partition_bytes: int) -> None:
+    (tmp_path / "a.json").write_text(f'[{{"a": 1}}, {{"a":\n2}},\n\n{element},\n{{"a": 3}}]')
+    with pytest.raises(RejectedValueError, match=r"a\.json, line 4: not one JSON object"):
+        read_files(tmp_path / "a.json", partition_bytes=partition_bytes)
+
+
+@pytest.mark.parametrize(
+    "content", ['[{"a": 1}', '[{"a": "]}', '[{"a": 1}}', '[{"a": 1}]\n[{"a": 2}]', "[", '[{"a": 1]}']
+)
+def test_an_array_that_does_not_end_as_it_should_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(DaskprepError, match=r"a\.json"):
+        whole(read_files(tmp_path / "a.json"))
+
+
+# -- rows are parsed once
+
+
+def test_files_that_fit_are_parsed_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"a": 1, "b": "x", "c": [1]}\n{"a": 2.5}\n{"b": null}\n')
+    expected = [1.0, 2.5, None]
+    with mock.patch.object(JsonPiece, "_parsed", autospec=True, side_effect=JsonPiece._parsed) as parsed:
+        source = read_files(path)
+        copy = pickle.loads(pickle.dumps(source.pieces[0]))
+        assert source.read(0, ["a", "b"]).to_pydict() == {"a": expected, "b": ["x", None, None]}
+        assert parsed.call_count == 1
+        assert source.read(0, ["a"])["a"].to_pylist() == copy.read(["a"])["a"].to_pylist() == expected
+        assert parsed.call_count == 3
+        assert read_files(path).read(0, []).num_rows == 3
+
+
+def test_rows_are_parsed_again_where_types_differ(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1, "b": "2020-01-31"}\n')
+    (tmp_path / "b.jsonl").write_text('{"a": "x", "b": "y"}\n{"a": 0.5}\n')
+    table = whole(read_files(tmp_path))
+    assert table.to_pydict() == {"a": ["1", "x", "0.5"], "b": ["2020-01-31", "y", None]}
+
+
+def test_larger_files_are_not_kept(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
+    pieces = read_files(tmp_path / "a.jsonl", partition_bytes=100).pieces
+    assert all(piece.kept.table is None for piece in pieces if isinstance(piece, JsonPiece))
