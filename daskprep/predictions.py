@@ -54,6 +54,7 @@ class Predicting:
         features_: dict[str, Feature]
         learned_: dict[str, Learned]
         targets_: tuple[str, ...]
+        scratch: Any
 
         @property
         def _inputs(self) -> dict[str, Feature]: ...
@@ -155,7 +156,7 @@ class Predicting:
         how.check(outcomes)
         _check_run(self._inputs, model, batch_size)
         names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
-        source = as_source(frame, columns=source_columns(self._inputs, names))
+        source = as_source(frame, columns=source_columns(self._inputs, names), scratch=self.scratch)
         features, rows = located(self._inputs, source, names), Rows(source)
         learned = {name: self.learned_[name] for name in features}
         is_frame = source.is_dask or isinstance(source, PandasSource)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -27,13 +27,13 @@ from daskprep.features.fitting import decode_arrays, encode_source, learn_source
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
 from daskprep.features.missing import fills_all
-from daskprep.features.output import FrameOutput
+from daskprep.features.output import EncodedArrays, FrameOutput
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
 from daskprep.serving.saved import PLAIN_FORMAT, telling
-from daskprep.sources import Source, as_source
+from daskprep.sources import Source, StreamSource, TableSource, as_source
 from daskprep.split import FixedSplit, Splitter, split_from_dict
 from daskprep.state import feature_params, read_state, restore, restored_targets, write_state
 from daskprep.storage import Folder
@@ -165,10 +165,10 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             that none are shown unless asked for.
         """
         if self.features == _AUTO:
-            frame = as_source(frame)
-        features = self._features_for(frame, progress=progress)
+            frame = as_source(frame, scratch=self.scratch)
+        features, _ = self._features_for(frame, progress=progress)
         split = self.split if self.fit_on == "train" else None
-        source = as_source(frame, columns=self._columns(features))
+        source = as_source(frame, columns=self._columns(features), scratch=self.scratch)
         with Progress(progress) as shown:
             learned = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
         self._set_learned(features, learned)
@@ -202,18 +202,19 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         check_is_fitted(self)
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so that there is nothing to transform")
-        source = as_source(frame, columns=source_columns(features))
+        source = as_source(frame, columns=source_columns(features), scratch=self.scratch)
         return self._contained(tabulate_source(features, self.learned_, source), frame)
 
-    def encode(self, frame: Any) -> dict[str, Any]:
+    def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row for every row of the frame.
 
         NumPy for pandas; lazy Dask arrays for Dask frames and paths. Rows that have not the columns of all targets are
         encoded without targets. No row is dropped: where a write would, a missing cell becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
-        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns))
-        return encode_source(features, self.learned_, source)
+        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
+        arrays = encode_source(features, self.learned_, source)
+        return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
     def cell_counts(self, frame: Any) -> pd.DataFrame:
         """Count the cells of new rows, in a pass of its own.
@@ -237,7 +238,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         price     3        2           1       0
         """
         check_is_fitted(self)
-        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns))
+        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
@@ -252,7 +253,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """
         features = self.features_ if hasattr(self, "learned_") else self._checked_features()
         assignment = Assignment(features, self.split, self.balance, getattr(self, "learned_", None))
-        return assignment.arrays(as_source(frame, columns=self._columns(features)))
+        return assignment.arrays(as_source(frame, columns=self._columns(features), scratch=self.scratch))
 
     def fit_write(
         self,
@@ -309,7 +310,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             The dataset at `path`.
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
-        features = self._features_for(frame, memory, storage_options, progress=progress)
+        features, frame = self._features_for(frame, memory, storage_options, progress=progress)
         return self._write(features, frame, path, options, memory, storage_options)
 
     def write(
@@ -367,7 +368,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         check_is_fitted(self)
         features, source = self._new_rows(
-            lambda columns: as_source(frame, columns=columns, storage_options=storage_options),
+            lambda columns: as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch),
             assigning_columns(self.split, self.balance),
         )
         return Stream(self._recipe(features, self.learned_), source, batch_size, **options)
@@ -389,7 +390,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         options.check()
 
         def read(columns: Sequence[str]) -> Source:
-            return plan_source(frame, columns, memory, storage_options)
+            return plan_source(frame, columns, memory, storage_options, self._scratch)
 
         if features is None:
             chosen, source = self._new_rows(read, assigning_columns(self.split, self.balance))
@@ -459,19 +460,18 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         storage_options: Mapping[str, Any] | None = None,
         *,
         progress: bool | None,
-    ) -> dict[str, Feature]:
-        """Return the features to learn from a frame: those given, or what its columns look like."""
+    ) -> tuple[dict[str, Feature], Any]:
+        """Return the features to learn from a frame, given or guessed, and the frame, or the source of a stream."""
         if self.features != _AUTO:
-            return self._checked_features()
+            return self._checked_features(), frame
         self._check_others()
-        columns = as_source(frame, storage_options=storage_options).columns
         leave = {}
         if isinstance(self.split, FixedSplit):
             leave[self.split.column] = "says the split of each row"
-        source = plan_source(frame, columns, memory, storage_options)
+        source = plan_source(frame, None, memory, storage_options, self._scratch)
         with Progress(progress) as shown:
             self.inferred_: InferredFeatures = infer_source(source, self._target_names, leave, progress=shown)
-        return self._checked(self.inferred_)
+        return self._checked(self.inferred_), source if isinstance(source, StreamSource) else frame
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""

@@ -10,7 +10,7 @@ from typing import Any
 from daskprep import partitions
 from daskprep.display.words import size
 from daskprep.errors import ConfigError
-from daskprep.sources import FileSource, PandasSource, Source, as_source
+from daskprep.sources import FileSource, PandasSource, Source, TableSource, as_source
 from daskprep.sources.file_source import PARTITION_BYTES
 
 # Resident memory of a process that has imported what a write needs and done nothing yet, measured.
@@ -64,26 +64,29 @@ class Ceiling:
 
 
 def plan_source(
-    frame: Any, columns: Sequence[str], memory: str | int | None, storage_options: Mapping[str, Any] | None
+    frame: Any,
+    columns: Sequence[str] | None,
+    memory: str | int | None,
+    storage_options: Mapping[str, Any] | None,
+    scratch: str | None = None,
 ) -> Source:
     """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough."""
     if memory is None:
-        return as_source(frame, columns=columns, storage_options=storage_options)
+        return as_source(frame, columns=columns, storage_options=storage_options, scratch=scratch)
     ceiling = Ceiling.of(memory)
     allowed = ceiling.partition_bytes
     if allowed < LEAST_PARTITION_BYTES:
         least = f"partitions of {size(LEAST_PARTITION_BYTES)} are the smallest that make sense"
         raise ceiling.refusal(LEAST_PARTITION_BYTES, least, "leave memory out")
-    source = as_source(
-        frame, columns=columns, partition_bytes=min(allowed, PARTITION_BYTES), storage_options=storage_options
-    )
+    most = min(allowed, PARTITION_BYTES)
+    source = as_source(frame, columns=columns, partition_bytes=most, storage_options=storage_options, scratch=scratch)
     if source.is_dask:
         raise ConfigError(
             "memory= cannot be kept for a Dask frame: how large its partitions are is not known before they are "
             "computed; give the paths of the files, or leave memory out"
         )
     # As far as can be told before reading.
-    if isinstance(source, PandasSource):
+    if isinstance(source, PandasSource | TableSource):
         largest = source.partition_bytes
     else:
         largest = max((piece.nbytes for piece in source.pieces), default=0)
