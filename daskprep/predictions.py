@@ -120,7 +120,7 @@ class Predicting:
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             Rows with the columns of the inputs.
         model : callable
             Takes a dict of tensors by output, as batches of a loader hold them, and returns a tensor for the one target

@@ -67,9 +67,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     fit_on : {"train", "all"}
         Whether features are learned from training rows only.
     scratch : str or None
-        Folder for counts that do not fit in memory and, in a write, for rows between its passes. None: the system's
-        temporary folder for counts, and for rows the folder that is written. Workers on several machines need one
-        that all of them see.
+        Folder for counts that do not fit in memory, for the rows of streams and, in a write, for rows between its
+        passes. None: the system's temporary folder for counts and streams, and for the others the folder that is
+        written. Workers on several machines need one that all of them see.
 
     Attributes
     ----------
@@ -156,7 +156,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             Parquet, CSV, TSV, JSON-lines and Feather files are read where they are, partition by partition.
         y : ignored
             For scikit-learn's pipelines.
@@ -197,7 +197,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def transform(self, frame: Any) -> Any:
         """Return all inputs side by side in one 2-D table, named by `get_feature_names_out`: a row for every row.
 
-        NumPy for pandas; a lazy Dask array for Dask frames and paths; a frame with names if `set_output` asks for one.
+        NumPy for what is in memory; a lazy Dask array for Dask frames, paths and streams; a frame with names if `set_output` asks for one.
         """
         check_is_fitted(self)
         if not (features := self._inputs):
@@ -208,8 +208,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row for every row of the frame.
 
-        NumPy for pandas; lazy Dask arrays for Dask frames and paths. Rows that have not the columns of all targets are
-        encoded without targets. No row is dropped: where a write would, a missing cell becomes `Learned.fill_value`.
+        NumPy for what is in memory; lazy Dask arrays for Dask frames, paths and streams. What tables of Arrow and
+        polars become, Arrow reads as a table. Rows that have not the columns of all targets are encoded without targets. No row is dropped: where a write would, a missing cell becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
         features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
@@ -278,7 +278,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             As for `fit`.
         path : str or path
             A folder of its own, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``.
@@ -350,7 +350,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             As for `fit`.
         batch_size : int
             Rows of a batch over all ranks together.

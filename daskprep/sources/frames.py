@@ -238,7 +238,8 @@ def _series(name: str, cells: Any) -> pd.Series[Any]:
     if isinstance(cells, pd.Series):
         return cells.reset_index(drop=True)
     if hasattr(cells, "__arrow_c_array__") or hasattr(cells, "__arrow_c_stream__"):
-        return pd.Series(pd.array(pa.chunked_array(cells), pd.ArrowDtype(cells.type)))
+        column = pa.chunked_array(cells)
+        return pd.Series(pd.arrays.ArrowExtensionArray(column))
     array = np.asarray(cells) if hasattr(cells, "__array__") else None
     return pd.Series(array) if array is not None and array.ndim == 1 else pd.Series(list(cells), dtype=object)
 

@@ -12,7 +12,7 @@ from daskprep.errors import ColumnError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
-from daskprep.sources.frames import is_of, rows_of_slices, slices
+from daskprep.sources.frames import frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 
 # Of a stream: rows that are fetched at a time.
 _BATCH_ROWS = 256
@@ -96,12 +96,14 @@ def stream_names(dataset: Any) -> list[str]:
 
 
 def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Give the rows of an `IterableDataset` as they are stored; where no types are known, as Arrow takes them."""
+    """Give the rows of an `IterableDataset` as they are stored; where no types are known, as the cells of frames are."""
     if dataset.features is not None:
         yield from dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS)
         return
     for batch in dataset.iter(_BATCH_ROWS):
-        yield pa.table({name: batch.get(name, [None] * len(next(iter(batch.values())))) for name in columns})
+        rows = len(next(iter(batch.values())))
+        cells = {name: batch.get(name, [None] * rows) for name in columns}
+        yield table_from_pandas(frame_of_columns(cells), columns)
 
 
 def _is_on_disk(dataset: Any) -> bool:

@@ -7,7 +7,10 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -26,8 +29,11 @@ from daskprep.sources.joining import MOST_ROWS
 from daskprep.sources.locations import find_files
 from daskprep.storage.files import Appended, Folder
 
-# Batches of a scanner that lie ready; with the default, rows that nobody has asked for fill the memory.
+# What lies ready before it is asked for; with the defaults it is several times as much.
 _SCANNER = {"batch_readahead": 2, "fragment_readahead": 1}
+_LAZY: dict[str, Any] = {"chunk_size": 32_768, "engine": "streaming"}
+# Small enough to hold a few at a time, and large enough that a partition has a few.
+_BATCH_BYTES = 8_000_000
 
 _read: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -98,14 +104,19 @@ def open_stream(
         _read.add(given)
     schema = None if stream.schema is None else narrow_schema(stream.schema, columns)
     try:
-        return _kept(_parts(stream.read(columns), schema, partition_bytes), columns, Spool(scratch))
+        return _kept(stream.read(columns), schema, columns, partition_bytes, Spool(scratch))
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise ColumnError(f"the rows of a {type(given).__name__} cannot be read: {error}") from error
 
 
 def _stream_of(given: Any) -> _Stream | None:
     if is_of(given, "polars", "LazyFrame"):
-        return _Stream(given.collect_schema().names(), lambda names: _tables(given.select(names).collect_batches()))
+        schema = pa.table(given.collect_schema().to_frame()).schema
+        return _Stream(
+            schema.names,
+            lambda names: _tables(given.select(names).collect_batches(chunk_size=_CHUNK, engine="streaming")),
+            schema,
+        )
     if is_of(given, "datasets", "IterableDataset"):
         return _Stream(stream_names(given), lambda names: stream_tables(given, names))
     if isinstance(given, pds.Dataset):
@@ -126,23 +137,23 @@ def _tables(batches: Iterable[Any]) -> Iterator[pa.Table]:
     return map(pa.table, batches)
 
 
-def _parts(tables: Iterable[pa.Table], schema: pa.Schema | None, partition_bytes: int) -> Iterator[pa.Table]:
-    """Give rows as tables that fit a partition, of delivered types; at least one, if the types are known."""
+def _batches(tables: Iterable[pa.Table], schema: pa.Schema | None, most_bytes: int) -> Iterator[pa.Table]:
+    """Give rows as tables of about so many bytes, of delivered types; at least one, if the types are known."""
     held: list[pa.Table] = [] if schema is None else [schema.empty_table()]
-    rows = nbytes = 0
-    for part in _slices(map(narrow_table, tables), partition_bytes):
-        rows, nbytes = rows + part.num_rows, nbytes + part.nbytes
-        if rows > part.num_rows and (nbytes > partition_bytes or rows > MOST_ROWS):
+    nbytes = 0
+    for part in _slices(map(narrow_table, tables), most_bytes):
+        if nbytes and nbytes + part.nbytes > most_bytes:
             yield _joined(held)
-            held, rows, nbytes = [], part.num_rows, part.nbytes
+            held, nbytes = [], 0
         held.append(part)
+        nbytes += part.nbytes
     if held:
         yield _joined(held)
 
 
-def _slices(tables: Iterable[pa.Table], partition_bytes: int) -> Iterator[pa.Table]:
+def _slices(tables: Iterable[pa.Table], most_bytes: int) -> Iterator[pa.Table]:
     for table in tables:
-        most = max(1, min(MOST_ROWS, len(table) * partition_bytes // max(table.nbytes, 1)))
+        most = max(1, min(MOST_ROWS, len(table) * most_bytes // max(table.nbytes, 1)))
         yield from (table.slice(start, most) for start in range(0, len(table), most))
 
 
@@ -151,22 +162,39 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
 
 
-def _kept(parts: Iterable[pa.Table], columns: list[str], spool: Spool) -> StreamSource:
-    """Write every part to a file of its own."""
+def _numbered(batches: Iterable[pa.Table], partition_bytes: int) -> Iterator[tuple[int, pa.Table]]:
+    """Tell which file each batch goes to: those of a file have one schema, and fit a partition."""
+    number = rows = nbytes = 0
+    schema = None
+    for batch in batches:
+        rows, nbytes = rows + batch.num_rows, nbytes + batch.nbytes
+        if batch.schema != schema or nbytes > partition_bytes or rows > MOST_ROWS:
+            number, rows, nbytes, schema = number + 1, batch.num_rows, batch.nbytes, batch.schema
+        yield number, batch
+
+
+def _kept(
+    tables: Iterable[pa.Table], schema: pa.Schema | None, columns: list[str], partition_bytes: int, spool: Spool
+) -> StreamSource:
+    """Write rows to files, one for each partition."""
     folder, kept = Folder.open(spool.path), []
-    for number, table in enumerate(parts):
-        with (
-            folder.writer(f"part-{number:06d}.arrow", durable=False) as append,
-            pa.ipc.new_stream(Appended(append), table.schema) as file,
-        ):
-            file.write_table(table)
-        kept.append((table.schema, table.num_rows, table.nbytes, len(table.to_batches())))
+    batches = _batches(tables, schema, min(_BATCH_BYTES, partition_bytes))
+    for number, group in groupby(_numbered(batches, partition_bytes), key=itemgetter(0)):
+        rows = nbytes = count = 0
+        with ExitStack() as stack:
+            append = stack.enter_context(folder.writer(f"part-{number:06d}.arrow", durable=False))
+            for _, batch in group:
+                if not count:
+                    file = stack.enter_context(pa.ipc.new_stream(Appended(append), batch.schema))
+                file.write_table(batch)
+                rows, nbytes, count = rows + len(batch), nbytes + batch.nbytes, count + len(batch.to_batches())
+        kept.append((batch.schema, rows, nbytes, count))
     if not kept:
         raise ColumnError("the stream gives no rows, and so no columns")
     files = find_files([spool.path], None, is_known)
     schemas = Schemas(files, [schema for schema, *_ in kept])
     pieces = [
-        SpooledPiece(file, rows, nbytes, 0, batches, schemas.casts(schema), spool)
-        for file, (schema, rows, nbytes, batches) in zip(files, kept, strict=True)
+        SpooledPiece(file, rows, nbytes, 0, count, schemas.casts(schema), spool)
+        for file, (schema, rows, nbytes, count) in zip(files, kept, strict=True)
     ]
     return StreamSource("feather", files, schemas, pieces, settings={}, columns=columns)

@@ -134,7 +134,7 @@ def test_written_bytes_are_those_of_parquet(kind: str, written: dict[str, bytes]
     assert files_of(tmp_path / "out") == written
 
 
-@pytest.mark.parametrize("kind", ["reader", "lazy frame", "duckdb", "arrow dataset", "lance", "delta", "streaming"])
+@pytest.mark.parametrize("kind", ["reader", "lazy frame", "duckdb", "arrow dataset", "lance", "streaming"])
 def test_partitions_make_no_difference(kind: str, written: dict[str, bytes], tmp_path: Path) -> None:
     source = as_source(OUT_OF_CORE[kind](tmp_path), partition_bytes=20_000)
     assert source.npartitions > 2
@@ -299,7 +299,7 @@ def test_types_that_batches_disagree_on() -> None:
     assert read_all(source, "a") == [float(i) if i < 300 else i + 0.5 for i in range(700)]
     assert read_all(source, "b") == [None] * 600 + ["x"] * 100
     mixed = datasets.IterableDataset.from_generator(lambda: ({"a": 1 if i < 300 else "x"} for i in range(700)))
-    with pytest.raises(ColumnError, match="rows of a IterableDataset cannot be read: .*string"):
+    with pytest.raises(ColumnError, match="rows of a IterableDataset cannot be read: .*Field a has incompatible types"):
         as_source(mixed)
     with pytest.raises(ColumnError, match="no rows"):
         as_source(datasets.IterableDataset.from_generator(lambda: iter(())))
@@ -351,7 +351,7 @@ def test_text_of_any_type_is_text(array: pa.Array) -> None:
 )
 @pytest.mark.parametrize("kind", ["number", "category", "set", "vector", "text", "date", "image"])
 def test_types_that_no_feature_reads_are_named(array: pa.Array, kind: str) -> None:
-    with pytest.raises(ColumnError, match='column "a".* type (map|struct|month_day_nano_interval)'):
+    with pytest.raises(ColumnError, match='column "a".* (map|struct|month_day_nano_interval)'):
         dp.Preprocessor({"a": kind}).fit(pa.table({"a": array}))
 
 
@@ -385,7 +385,7 @@ def test_dicts_keep_whole_numbers_and_arrays() -> None:
 def test_streams_give_batches_and_predictions() -> None:
     prep = dp.Preprocessor({"price": "number", "sold": "binary"}, targets="sold", split=None).fit(table())
     for frame in (reader(table()), table(), pl.from_arrow(table()).lazy()):
-        rows = sum(len(batch["sold"]) for batch in prep.stream(frame, 100, shuffle=False))
+        rows = sum(len(target) for _, target in prep.stream(frame, 100, shuffle=False))
         assert rows == ROWS
     found = [prep.predict(frame, lambda batch: batch["price"], ids="note") for frame in (table(), reader(table()))]
     pd.testing.assert_frame_equal(found[0], found[1].compute().reset_index(drop=True))
@@ -411,5 +411,5 @@ def test_transform_gives_frames_for_arrow(container: Any) -> None:
     for frame in (table(), pl.from_arrow(table())):
         assert expected.equals(prep.transform(frame))
         cities = frame.select(["city"])
-        assert feature.fit(cities).transform(cities).equals(expected[["city"]])
+        assert feature.fit(cities).transform(cities)["city"].to_list() == expected["city"].to_list()
         assert feature.feature_names_in_.tolist() == ["city"]
