@@ -197,7 +197,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def transform(self, frame: Any) -> Any:
         """Return all inputs side by side in one 2-D table, named by `get_feature_names_out`: a row for every row.
 
-        NumPy for what is in memory; a lazy Dask array for Dask frames, paths and streams; a frame with names if `set_output` asks for one.
+        NumPy for what is in memory; a lazy Dask array for Dask frames, paths and streams; a frame with names if
+        `set_output` asks for one.
         """
         check_is_fitted(self)
         if not (features := self._inputs):
@@ -208,8 +209,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row for every row of the frame.
 
-        NumPy for what is in memory; lazy Dask arrays for Dask frames, paths and streams. What tables of Arrow and
-        polars become, Arrow reads as a table. Rows that have not the columns of all targets are encoded without targets. No row is dropped: where a write would, a missing cell becomes `Learned.fill_value`.
+        NumPy for what is in memory; lazy Dask arrays for Dask frames, paths and streams. Of tables of Arrow and polars,
+        Arrow reads it as a table. Rows that have not the columns of all targets are encoded without targets. No row is
+        dropped: where a write would, a missing cell becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
         features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +13,10 @@ from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import JoinedPiece, Piece, PieceSource, rows_alone
 from daskprep.sources.frames import chosen_columns, is_of
-from daskprep.sources.joining import evenly, grouped
+from daskprep.sources.joining import grouped
 from daskprep.storage.threads import in_threads
 
-# Rows of which the mean tells how many bytes a row takes.
+# Rows that tell how many bytes a row takes in the mean.
 _SAMPLE_ROWS = 1_000
 
 
@@ -34,8 +33,11 @@ class FragmentPiece(Piece):
     def read(self, columns: Sequence[str]) -> pa.Table:
         if not columns:
             return rows_alone(self.rows)
+        how = {"offset": self.start, "limit": self.rows}
+        if self.start is None:
+            how = {"schema": self.schema, "use_threads": False}
         try:
-            table = _table(self.fragment, self.schema, columns, self.start, self.rows)
+            table = self.fragment.to_table(columns=list(columns), **how)
         except (pa.ArrowException, OSError, ValueError) as error:
             raise ConfigError(f"{self.fragment!r}: cannot be read: {error}; make the dataset anew") from error
         if table.num_rows != self.rows:
@@ -46,16 +48,6 @@ class FragmentPiece(Piece):
 class FragmentSource(PieceSource):
     """A dataset of Arrow that lies in Parquet files, or one of Lance."""
 
-    def __init__(self, schema: pa.Schema, columns: list[str], pieces: Sequence[Piece]) -> None:
-        self.columns = columns
-        self.schema = narrow_schema(schema, columns)
-        self.npartitions = len(pieces)
-        self.row_counts = [piece.rows or 0 for piece in pieces]
-        self._pieces = pieces
-
-    def __repr__(self) -> str:
-        return f"<FragmentSource: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
-
 
 def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int) -> FragmentSource | None:
     """Return the source of a dataset; None where it cannot be cut, as where it is filtered, or lies in other files."""
@@ -64,47 +56,24 @@ def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_byt
         fragments = list(dataset.get_fragments())
     except ValueError:  # it is filtered
         return None
-    if not fragments or not all(_can_cut(fragment) for fragment in fragments):
+    known = is_of(dataset, "lance", "LanceDataset") or {type(one) for one in fragments} == {pds.ParquetFileFragment}
+    if not known:
         return None
-    schema, limit = dataset.schema, partition_bytes
-    row_bytes = _row_bytes(fragments[0], schema, columns)
-    cut = in_threads(lambda one: _pieces(one, schema, row_bytes, limit), fragments, local=False)
-    pieces = grouped([piece for some in cut for piece in some], limit, JoinedPiece.of)
-    return FragmentSource(schema, columns, pieces) if pieces else None
-
-
-def _is_lance(fragment: Any) -> bool:
-    return is_of(fragment, "lance.fragment", "LanceFragment")
-
-
-def _can_cut(fragment: Any) -> bool:
-    return _is_lance(fragment) or isinstance(fragment, pds.ParquetFileFragment)
-
-
-def _pieces(fragment: Any, schema: pa.Schema, row_bytes: float, partition_bytes: int) -> list[FragmentPiece]:
-    if not _is_lance(fragment):
-        groups = [(one, sum(group.num_rows for group in one.row_groups)) for one in fragment.split_by_row_group()]
-        return [FragmentPiece(one, schema, rows, int(rows * row_bytes)) for one, rows in groups]
-    whole = fragment.count_rows()
-    starts = [0, *evenly(0, whole, max(1, int(partition_bytes / max(row_bytes, 1)))), whole]
-    return [
-        FragmentPiece(fragment, schema, stop - start, int((stop - start) * row_bytes), start)
-        for start, stop in pairwise(starts)
-        if stop > start
+    sample = narrow_table(dataset.head(_SAMPLE_ROWS, columns=columns, batch_size=_SAMPLE_ROWS))
+    row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))
+    most = max(1, int(partition_bytes / row_bytes))
+    pieces = [
+        FragmentPiece(fragment, dataset.schema, rows, int(rows * row_bytes), start)
+        for parts in in_threads(lambda fragment: _parts(fragment, most), fragments, local=False)
+        for fragment, rows, start in parts
     ]
+    joined = grouped(pieces, partition_bytes, JoinedPiece.of)
+    return FragmentSource(narrow_schema(dataset.schema, columns), joined) if joined else None
 
 
-def _row_bytes(fragment: Any, schema: pa.Schema, columns: Sequence[str]) -> float:
-    if _is_lance(fragment):
-        rows = _table(fragment, schema, columns, 0, _SAMPLE_ROWS)
-    else:
-        # Read ahead, it would hold many more rows than these.
-        sizes = {"batch_size": _SAMPLE_ROWS, "batch_readahead": 1, "fragment_readahead": 1}
-        rows = fragment.scanner(schema=schema, columns=list(columns), **sizes).head(_SAMPLE_ROWS)
-    return float(narrow_table(rows).nbytes / max(len(rows), 1))
-
-
-def _table(fragment: Any, schema: pa.Schema, columns: Sequence[str], start: int | None, rows: int) -> pa.Table:
-    if start is None:
-        return fragment.to_table(schema=schema, columns=list(columns), use_threads=False)
-    return fragment.to_table(columns=list(columns), offset=start, limit=rows)
+def _parts(fragment: Any, most: int) -> list[tuple[Any, int, int | None]]:
+    """Return row groups of a Parquet file, or ranges of rows of a fragment of Lance; of each its rows and the first."""
+    if isinstance(fragment, pds.ParquetFileFragment):
+        return [(one, sum(group.num_rows for group in one.row_groups), None) for one in fragment.split_by_row_group()]
+    rows = fragment.count_rows()
+    return [(fragment, min(most, rows - start), start) for start in range(0, rows, most)]

@@ -81,9 +81,6 @@ class PandasSource(Source):
                 self._kinds[name] = cell_kind(self._objects[name].to_numpy())
             return self._kinds[name]
 
-    def __repr__(self) -> str:
-        return f"<PandasSource: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
-
 
 class TableSource(Source):
     """Tables of the same columns in memory, each of which is a partition."""
@@ -108,18 +105,10 @@ class TableSource(Source):
         self.require(columns)
         return narrow_table(self._tables[partition].select(list(columns)))
 
-    def sample(self, columns: Sequence[str], most: int) -> pa.Table:
-        """Return some rows, evenly spread."""
-        table = pa.concat_tables(self._tables).select(list(columns))
-        return narrow_table(table.take(np.arange(0, len(table), -(-max(len(table), 1) // most))))
-
     @property
     def partition_bytes(self) -> int:
         """What a partition takes in memory, about."""
         return max(int(table.nbytes) for table in self._tables)
-
-    def __repr__(self) -> str:
-        return f"<TableSource: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
 
 
 class DaskSource(Source):
@@ -238,8 +227,7 @@ def _series(name: str, cells: Any) -> pd.Series[Any]:
     if isinstance(cells, pd.Series):
         return cells.reset_index(drop=True)
     if hasattr(cells, "__arrow_c_array__") or hasattr(cells, "__arrow_c_stream__"):
-        column = pa.chunked_array(cells)
-        return pd.Series(pd.arrays.ArrowExtensionArray(column))
+        return pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array(cells)))
     array = np.asarray(cells) if hasattr(cells, "__array__") else None
     return pd.Series(array) if array is not None and array.ndim == 1 else pd.Series(list(cells), dtype=object)
 

@@ -12,7 +12,7 @@ from daskprep.errors import ColumnError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
-from daskprep.sources.frames import frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
+from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 
 # Of a stream: rows that are fetched at a time.
 _BATCH_ROWS = 256
@@ -49,31 +49,18 @@ class HuggingFaceSource(PieceSource):
     def __init__(
         self, dataset: Any, columns: Iterable[str] | None = None, partition_bytes: int = PARTITION_BYTES
     ) -> None:
-        self.columns = list(dataset.column_names)
-        if columns is not None:
-            wanted = list(dict.fromkeys(columns))
-            self.require(wanted)
-            self.columns = wanted
+        names = chosen_columns(dataset.column_names, None if columns is None else list(columns), "the dataset")
         rows = len(dataset)
         # A dataset that is left without columns forgets its rows.
-        self._dataset = (dataset.select_columns(self.columns) if self.columns else dataset).with_format("arrow")
-        self.in_memory = not _is_on_disk(self._dataset)
-        stored = self._dataset.data
-        self._row_bytes = stored.nbytes / max(len(stored), 1) if self.columns else 0.0
-        self._slice_rows = rows_of_slices(stored.schema, self._row_bytes, partition_bytes)
-        self.row_counts: list[int] = slices(rows, self._slice_rows)
-        self.npartitions = len(self.row_counts)
-        self._pieces = [
-            DatasetPiece(self._dataset, i * self._slice_rows, count, int(count * self._row_bytes))
-            for i, count in enumerate(self.row_counts)
+        chosen = (dataset.select_columns(names) if names else dataset).with_format("arrow")
+        self.in_memory = not _is_on_disk(chosen)
+        stored = chosen.data
+        row_bytes = stored.nbytes / max(len(stored), 1) if names else 0.0
+        most = rows_of_slices(stored.schema, row_bytes, partition_bytes)
+        pieces = [
+            DatasetPiece(chosen, i * most, count, int(count * row_bytes)) for i, count in enumerate(slices(rows, most))
         ]
-
-    @property
-    def schema(self) -> pa.Schema:
-        return narrow_schema(self._dataset.data.schema)
-
-    def __repr__(self) -> str:
-        return f"<HuggingFaceSource: {sum(self.row_counts):,} rows, {len(self.columns)} columns>"
+        super().__init__(narrow_schema(stored.schema, names), pieces)
 
 
 def is_dataset(frame: object) -> bool:
@@ -90,13 +77,15 @@ def is_dataset(frame: object) -> bool:
     return is_of(frame, "datasets", "Dataset")
 
 
-def stream_names(dataset: Any) -> list[str]:
-    """Return the columns of an `IterableDataset`; those of its first row, where only rows tell."""
-    return list(dataset.column_names or next(iter(dataset), ()))
+def stream_schema(dataset: Any) -> pa.Schema:
+    """Return the types of an `IterableDataset`; where it does not know them, the columns of its first row."""
+    if dataset.features is not None:
+        return dataset.features.arrow_schema
+    return pa.schema([(name, pa.null()) for name in next(iter(dataset), ())])
 
 
 def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Give the rows of an `IterableDataset` as they are stored; where no types are known, as the cells of frames are."""
+    """Give the rows of an `IterableDataset` as they are stored; where it knows no types, as frames are read."""
     if dataset.features is not None:
         yield from dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS)
         return

@@ -22,7 +22,7 @@ from daskprep.loader.batches import chosen_names
 from daskprep.loader.groups import Group, groups_of
 from daskprep.media.decoding import MediaDecoder
 from daskprep.sources import FileSource, Source
-from daskprep.sources.frames import PandasSource, TableSource
+from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.streaming.encoding import Encoding, encode_partition, own_rows
@@ -150,7 +150,7 @@ def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
     """
     if isinstance(source, FileSource):
         facts: Any = [[stamp for _, *stamp in source.fingerprint()], str(source.settings)]
-    elif isinstance(source, PandasSource | TableSource):
+    elif isinstance(source, PandasSource):
         features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
         sample = source.sample(source_columns(features), _MARKED_ROWS)
         # Of all types, in bounded time; Python has no times as far away as Arrow.

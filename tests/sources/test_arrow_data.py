@@ -301,7 +301,7 @@ def test_types_that_batches_disagree_on() -> None:
     mixed = datasets.IterableDataset.from_generator(lambda: ({"a": 1 if i < 300 else "x"} for i in range(700)))
     with pytest.raises(ColumnError, match="rows of a IterableDataset cannot be read: .*Field a has incompatible types"):
         as_source(mixed)
-    with pytest.raises(ColumnError, match="no rows"):
+    with pytest.raises(ConfigError, match="holds rows"):
         as_source(datasets.IterableDataset.from_generator(lambda: iter(())))
 
 
