@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
+import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -17,7 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
 from daskprep.errors import ConfigError
+from daskprep.features.base import rows_seen
 from daskprep.features.fitting import located, neighbourhood
+from daskprep.features.missing import fills_all
 from daskprep.features.surroundings import Rows, untold
 from daskprep.features.table import (
     Parsed,
@@ -53,11 +56,9 @@ class Predicting:
     if TYPE_CHECKING:
         features_: dict[str, Feature]
         learned_: dict[str, Learned]
+        targets: str | Iterable[str] | None
         targets_: tuple[str, ...]
         scratch: Any
-
-        @property
-        def _inputs(self) -> dict[str, Feature]: ...
 
     def predictions(
         self,
@@ -193,6 +194,34 @@ class Predicting:
             }
             made = self._made_outcomes = self.learned_, {name: outcome(name, state) for name, state in states.items()}
         return made[1]
+
+    @property
+    def _inputs(self) -> dict[str, Feature]:
+        """The features that are no targets."""
+        return {name: feature for name, feature in self.features_.items() if name not in self.targets_}
+
+    @property
+    def _target_names(self) -> list[str]:
+        given = [self.targets] if isinstance(self.targets, str) else self.targets
+        if not isinstance(given, Iterable | None) or not all(isinstance(name, str) for name in given or ()):
+            raise ConfigError(f"Preprocessor: targets must be names of features, not {self.targets!r}")
+        return list(dict.fromkeys(given or ()))
+
+    def _targets_among(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
+        """Return those of the targets that are among these features."""
+        return tuple(name for name in self._target_names if name in features)
+
+    def _warn_of_missing_labels(self) -> None:
+        for name in self.targets_:
+            learned, feature = self.learned_[name], self.features_[name]
+            if learned.missing and fills_all(feature):
+                warnings.warn(
+                    f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
+                    f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
+                    'missing_value_strategy="drop_row"',
+                    UserWarning,
+                    stacklevel=3,
+                )
 
 
 @dataclass(frozen=True)

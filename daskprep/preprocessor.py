@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
@@ -21,12 +20,11 @@ from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
 from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
-from daskprep.features.base import rows_seen, validate
+from daskprep.features.base import validate
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
-from daskprep.features.missing import fills_all
 from daskprep.features.output import EncodedArrays, FrameOutput
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
@@ -174,18 +172,6 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         self._set_learned(features, learned)
         self._warn_of_missing_labels()
         return self
-
-    def _warn_of_missing_labels(self) -> None:
-        for name in self.targets_:
-            learned, feature = self.learned_[name], self.features_[name]
-            if learned.missing and fills_all(feature):
-                warnings.warn(
-                    f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
-                    f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
-                    'missing_value_strategy="drop_row"',
-                    UserWarning,
-                    stacklevel=3,
-                )
 
     def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None:
         self.learned_: dict[str, Learned] = dict(learned)
@@ -430,22 +416,6 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         check_is_fitted(self)
         names = [column_names(feature, name, self.learned_[name]) for name, feature in self._inputs.items()]
         return np.asarray([name for part in names for name in part], dtype=object)
-
-    @property
-    def _inputs(self) -> dict[str, Feature]:
-        """The features that are no targets."""
-        return {name: feature for name, feature in self.features_.items() if name not in self.targets_}
-
-    @property
-    def _target_names(self) -> list[str]:
-        given = [self.targets] if isinstance(self.targets, str) else self.targets
-        if not isinstance(given, Iterable | None) or not all(isinstance(name, str) for name in given or ()):
-            raise ConfigError(f"Preprocessor: targets must be names of features, not {self.targets!r}")
-        return list(dict.fromkeys(given or ()))
-
-    def _targets_among(self, features: Mapping[str, Feature]) -> tuple[str, ...]:
-        """Return those of the targets that are among these features."""
-        return tuple(name for name in self._target_names if name in features)
 
     def _columns(self, features: Mapping[str, Feature]) -> list[str]:
         """Return the columns that features, split and balance read."""

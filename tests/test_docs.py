@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import importlib
 import inspect
+import io
 import re
 import runpy
 from collections.abc import Iterator
@@ -20,23 +22,30 @@ from daskprep.tokenizers import TOKENIZERS
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
 PARAMETERS = re.compile(r"^Parameters\n-{10}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 OPENED = {"Dataset"}  # by `open_dataset`, never by its own name
 
 
-def python_blocks(text: str) -> list[tuple[int, str]]:
-    """Give (line number, source) of each block; those opened with ```python no-run are left out."""
-    return [(text.count("\n", 0, match.start(1)), match[1]) for match in BLOCK.finditer(text)]
+def python_blocks(text: str) -> list[tuple[int, str, str | None]]:
+    """Give (line number, source, text below) of each block; those opened with ```python no-run are left out."""
+    return [(text.count("\n", 0, match.start(1)), match[1], match[2]) for match in BLOCK.finditer(text)]
 
 
 def run_blocks(text: str, filename: str) -> dict[str, object]:
-    """Run the blocks in one namespace; tracebacks show the page and its line."""
+    """Run the blocks in one namespace; tracebacks show the page and its line; check what it prints."""
     namespace: dict[str, object] = {"__name__": "__main__"}
-    for line, source in python_blocks(text):
-        exec(compile("\n" * line + source, filename, "exec"), namespace)
+    for line, source, below in python_blocks(text):
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            exec(compile("\n" * line + source, filename, "exec"), namespace)
+        if printed.getvalue() and below is not None:
+            assert _lines(printed.getvalue()) == _lines(below), f"{filename}:{line}"
     return namespace
+
+
+def _lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.rstrip().splitlines()]
 
 
 @pytest.fixture
@@ -72,6 +81,13 @@ def test_an_example_runs_and_prints(example, tmp_path, monkeypatch, capsys):
 def test_blocks_share_names_and_no_run_is_skipped():
     page = "```python\na = 1\n```\ntext\n```python no-run\n1 / 0\n```\n```python\nb = a + 1\n```\n"
     assert run_blocks(page, "page.md")["b"] == 2
+
+
+def test_what_a_block_prints_stands_below_it():
+    page = "```python\nprint(1)\n```\n\n```text\n1\n```\n"
+    run_blocks(page, "page.md")
+    with pytest.raises(AssertionError, match="page.md:1"):
+        run_blocks(page.replace("\n1\n", "\n2\n"), "page.md")
 
 
 def test_an_error_in_a_block_names_the_line_of_the_page():

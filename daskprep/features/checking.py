@@ -11,17 +11,17 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
-from daskprep.features.parameters import annotations_of
 from daskprep.serving.predictions import as_array
 
 
 def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
     """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""
-    arrays = dict(encoded) if isinstance(encoded, Mapping) else {"": encoded}
-    if arrays.keys() != set(feature.outputs):
+    arrays = {"": encoded} if isinstance(encoded, np.ndarray) or not isinstance(encoded, Mapping) else dict(encoded)
+    outputs = feature.outputs
+    if len(arrays) != len(outputs) or any(output not in arrays for output in outputs):
         raise ColumnError(
             f"encode of {noun_of(feature)} gave the outputs {list(arrays)}: expected those of its property outputs, "
-            f"{list(feature.outputs)}"
+            f"{list(outputs)}"
         )
     for array in arrays.values():
         if not isinstance(array, np.ndarray) or array.dtype.hasobject or array.shape[:1] != (rows,):
@@ -29,7 +29,7 @@ def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str,
                 f"encode of {noun_of(feature)} gave {described(array)} for {rows:,} cells: expected a NumPy array of "
                 "numbers with one row for each"
             )
-    return {output: arrays[output] for output in feature.outputs}
+    return arrays if len(outputs) == 1 else {output: arrays[output] for output in outputs}
 
 
 def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
@@ -59,8 +59,7 @@ def kept(
     feature: Contract, learned: Any, make: Callable[[Contract, Any], Mapping[str, np.ndarray]]
 ) -> Mapping[str, np.ndarray]:
     """Return what was made before for the same parameters, or make it: it lies with what was learned."""
-    kind: Any = type(feature)
-    parameters = [kind, *map(feature.__getattribute__, annotations_of(kind))]
+    parameters = [type(feature), *vars(feature).values()]
     found: tuple[list[Any], Mapping[str, np.ndarray]] = learned.__dict__.get(make.__name__, ([], {}))
     # By identity: parameters may be anything, also what cannot be compared.
     if len(found[0]) != len(parameters) or not all(map(operator.is_, found[0], parameters)):

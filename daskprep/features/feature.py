@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 import typing
-import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from daskprep.features.base import Contract, Learned, LearnedT
 from daskprep.features.estimator import Estimator
-from daskprep.features.former import CALLED, adopt
 from daskprep.summaries.base import SummaryT
 
 
@@ -29,17 +27,8 @@ class Feature(Contract[SummaryT, LearnedT], Estimator):
                 cls.learned_type = given
         if "kind" in vars(cls) and "holds" not in vars(cls):
             cls.holds = "others"  # what a type of another name decodes to may be anything
-        adopt(cls)
         for name in inspect.signature(cls.__init__).parameters:
             _check_free(cls, name)
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            if name not in CALLED:
-                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
-            warnings.warn(f"{name} of a feature will be gone from the next release", DeprecationWarning, stacklevel=2)
-            return CALLED[name](self)
 
 
 def _check_free(cls: type[Feature], parameter: str) -> None:

@@ -24,6 +24,7 @@ Normalization = Literal["zscore", "minmax", "log1p", "iq"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
 
 
+_LARGEST_FLOAT32 = np.finfo(np.float32).max
 _LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -256,7 +257,6 @@ def _no_logarithm(value: float) -> RejectedValueError:
 
 
 def _to_float32(values: np.ndarray) -> np.ndarray:
-    limit = np.finfo(np.float32).max
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
-    return np.clip(narrow, -limit, limit, out=narrow) if np.isinf(narrow).any() else narrow
+    return np.clip(narrow, -_LARGEST_FLOAT32, _LARGEST_FLOAT32, out=narrow) if np.isinf(narrow).any() else narrow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -90,22 +90,22 @@ def around_while_learning(feature: Contract) -> Neighbours | None:
     return around if around is not None and around.learns else None
 
 
-class naming:  # noqa: N801 a context, entered for every column of every batch: a class costs half of a generator
-    """Put the column's name in front of errors that come from reading it."""
+class naming:  # noqa: N801 a context, entered for every batch: a class costs half of a generator
+    """Put the column's name in front of errors that come from reading it; loops change `name` as they go on."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str = "") -> None:
+        self.name = name
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         if error is None:
             return
         if isinstance(error, DaskprepError):
-            raise type(error)(f'column "{self._name}": {error}') from error
+            raise type(error)(f'column "{self.name}": {error}') from error
         if isinstance(error, pa.ArrowException):
-            raise ColumnError(f'column "{self._name}": cannot be read: {error}') from error
+            raise ColumnError(f'column "{self.name}": cannot be read: {error}') from error
 
 
 def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ()) -> list[str]:
@@ -114,28 +114,28 @@ def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ())
     return list(dict.fromkeys([*columns, *others]))
 
 
-def read_column(feature: Contract, table: pa.Table, name: str) -> pa.Array:
-    """Parse the cells of the feature called `name`."""
-    columns = feature.reads(name)
+def _parsed(feature: Contract, names: list[str], raw: list[pa.ChunkedArray]) -> pa.Array:
+    """Parse the cells of the columns that a feature reads."""
     if isinstance(feature, MediaContract):
-        return feature.read_cells(table[columns[0]], columns[0])
+        return feature.read_cells(raw[0], names[0])
     parse: Callable[..., pa.Array] = feature.parse
-    return parse(*(one_array(table[column]) for column in columns))
+    return parse(*map(one_array, raw))
 
 
 def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
     columns, unreadable = {}, {}
-    for name, feature in features.items():
-        raw = table[feature.reads(name)[0]]
-        with naming(name):
-            columns[name] = read_column(feature, table, name)
+    with naming() as read:
+        for name, feature in features.items():
+            read.name, names = name, feature.reads(name)
+            raw = [table[column] for column in names]
+            columns[name] = _parsed(feature, names, raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
             # Of media, only an empty cell is unreadable here, and nothing to be warned of.
             quiet = isinstance(feature, MediaContract) and feature.invalid == "missing"
-            cells = None if quiet else _unreadable(raw, columns[name])
-        if cells is not None:
-            unreadable[name] = cells
+            cells = None if quiet else _unreadable(raw[0], columns[name])
+            if cells is not None:
+                unreadable[name] = cells
     return Parsed(table.num_rows, columns, unreadable)
 
 
@@ -280,16 +280,17 @@ def encoded_outputs(
     With `carried`, they are what a write carries to its parts: the cells of media, which only parts decode.
     """
     rows = None if keep.all() else pa.array(keep)
-    for name, feature in features.items():
-        column = columns.pop(name) if rows is None else columns.pop(name).filter(rows)
-        with naming(name):
+    with naming() as encoding:
+        for name, feature in features.items():
+            encoding.name, column = name, columns.pop(name)
+            column = column if rows is None else column.filter(rows)
             if carried and isinstance(feature, MediaContract):
                 encoded: Mapping[str, Any] = feature.carry_column(column, learned[name])
             else:
                 encoded = _encode(feature, column, learned[name])
-        del column
-        for output, array in encoded.items():
-            yield name + output, array
+            del column
+            for output, array in encoded.items():
+                yield name + output, array
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:

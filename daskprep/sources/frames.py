@@ -268,7 +268,8 @@ def series_column(
     if _holds_objects(dtype):
         cells = series.to_numpy()
         return narrow_column(Cells(cells, name, kind or cell_kind(cells), first_row).to_arrow())
-    _check_dtype(dtype, name)
+    if remedy := _remedy(dtype):
+        raise ColumnError(f'column "{name}" has dtype {dtype}, which no feature reads: {remedy}')
     if isinstance(dtype, pd.CategoricalDtype):
         return narrow_column(_category_array(series, name))
     if isinstance(dtype, pd.SparseDtype):
@@ -291,16 +292,13 @@ def _values(series: pd.Series[Any], dtype: Any) -> Any:
     return array if hasattr(array, "__arrow_array__") else series
 
 
-def _check_dtype(dtype: Any, name: str) -> None:
-    remedy = None
+def _remedy(dtype: Any) -> str | None:
+    """Return what to do about a column that no feature reads."""
+    if isinstance(dtype, np.dtype):
+        return "make two columns, of .real and .imag" if dtype.kind == "c" else None
     if isinstance(dtype, pd.IntervalDtype):
-        remedy = "use .astype(str), or the middle by .array.mid"
-    elif isinstance(dtype, pd.PeriodDtype):
-        remedy = "use .dt.to_timestamp()"
-    elif isinstance(dtype, np.dtype) and dtype.kind == "c":
-        remedy = "make two columns, of .real and .imag"
-    if remedy:
-        raise ColumnError(f'column "{name}" has dtype {dtype}, which no feature reads: {remedy}')
+        return "use .astype(str), or the middle by .array.mid"
+    return "use .dt.to_timestamp()" if isinstance(dtype, pd.PeriodDtype) else None
 
 
 def _category_array(series: pd.Series[Any], name: str) -> pa.Array:

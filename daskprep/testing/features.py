@@ -24,7 +24,7 @@ from daskprep.features.feature import Feature
 from daskprep.features.fitting import encode_source, learn_source
 from daskprep.features.parameters import check_fields
 from daskprep.features.surroundings import Rows, ask, survey
-from daskprep.features.table import read_column, summarize_columns
+from daskprep.features.table import read_columns, summarize_columns
 from daskprep.loader.batches import expansions
 from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
@@ -131,7 +131,7 @@ def _table(feature: Feature, column: Any) -> pa.Table:
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)
-    if not table.num_rows or read_column(feature, table, _NAME).null_count:
+    if not table.num_rows or read_columns({_NAME: feature}, table).columns[_NAME].null_count:
         raise ConfigError(f"{type(feature).__name__} cannot read all cells of the column to check it with: give others")
     return table
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-import pandas as pd
-import pyarrow.compute as pc
 import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 
 import daskprep as dp
-from daskprep.errors import ConfigError
 from daskprep.features import Learned
 from daskprep.features.media import MediaFeature
 from daskprep.summaries import Range
@@ -42,57 +39,6 @@ def test_other_names_are_free_and_so_are_defaults_of_a_family():
     assert made(dp.Feature, "mode")(mode=3).mode == 3
     family = made(dp.Feature, "other", shift=2)
     assert made(family, "shift")(shift=3).shift == 3
-
-
-# -- names of the release before
-
-
-def old_type():
-    class Old(dp.Number):
-        kind = "old"
-
-        def mean(self, summary):
-            return 7.0
-
-        @property
-        def may_drop_rows(self):
-            return True
-
-        def dropped(self, parsed, learned):
-            return pc.fill_null(pc.equal(parsed, 5), False).to_numpy(zero_copy_only=False)
-
-    return Old
-
-
-def test_hooks_by_their_former_names_go_on_with_a_warning():
-    with pytest.warns(
-        DeprecationWarning, match=r"Old\.(mean: define learn_fill|(dropped|may_drop_rows): define drops)"
-    ):
-        old = old_type()(normalization=None, missing_value_strategy="fill_with_mean")
-    frame = pd.DataFrame({"x": [1.0, None, 5.0]})
-    prep = dp.Preprocessor({"x": old}, split=None).fit(frame)
-    assert prep.encode(frame)["x"].tolist() == [1.0, 7.0, 5.0]
-    assert prep.assign(frame)["split"].tolist() == [0, 0, 255]
-
-
-def test_a_fill_by_its_former_name_goes_on_with_a_warning():
-    with pytest.warns(DeprecationWarning, match=r"Shouting\.fill_from_cell: define learn_fill"):
-
-        class Shouting(dp.Category):
-            def fill_from_cell(self, cell):
-                return cell.upper()
-
-    learned = Shouting(missing_value_strategy="fill_with_mode").fit(pd.DataFrame({"x": ["a", None]})).learned_["x"]
-    assert learned.fill_value == "A"
-
-
-def test_what_was_a_method_can_be_called_with_a_warning():
-    with pytest.warns(DeprecationWarning, match="check_parameters"), pytest.raises(ConfigError, match="outlier"):
-        dp.Number(outlier_threshold=-1).check_parameters()
-    with pytest.warns(DeprecationWarning, match="may_drop_rows"):
-        assert dp.Number(missing_value_strategy="drop_row").may_drop_rows
-    with pytest.raises(AttributeError, match="Number has no attribute 'encodes'"):
-        dp.Number().encodes  # noqa: B018
 
 
 def test_the_contract_is_small():

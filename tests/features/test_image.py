@@ -21,7 +21,7 @@ from daskprep.features import Learned
 from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
 from daskprep.features.missing import dropped_rows, may_drop_rows
-from daskprep.features.table import read_column
+from daskprep.features.table import read_columns
 from daskprep.media.pixels import encode_png
 
 SMALL = {"height": 2, "width": 3, "num_channels": 1}
@@ -402,14 +402,14 @@ def test_images_in_memory_are_written_once_also_outside_base_dir(folder, tmp_pat
     assert len(files) == 2
     assert np.array_equal(encode(feature, *cells), first)
     assert {path: path.stat().st_mtime_ns for path in (cache / "x").iterdir()} == files
-    parsed = read_column(feature, pa.table({"x": pa.array(cells[:3])}), "x")
+    parsed = read_columns({"x": feature}, pa.table({"x": pa.array(cells[:3])})).columns["x"]
     assert pa.compute.struct_field(parsed, "bytes").null_count == 3
 
 
 def test_folders_of_columns_stay_inside_lazy_cache_dir(tmp_path):
     feature = dp.Image(lazy_cache_dir=str(tmp_path / "cache"))
     for name in ("..", "a/b", "."):
-        read_column(feature, pa.table({name: pa.array([flat(1)])}), name)
+        read_columns({name: feature}, pa.table({name: pa.array([flat(1)])}))
     assert sorted(path.name for path in (tmp_path / "cache").iterdir()) == ["%2E", "%2E%2E", "a%2Fb"]
     assert list(tmp_path.iterdir()) == [tmp_path / "cache"]
 

@@ -16,7 +16,7 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import validate
 from daskprep.features.fitting import encode_source, learn_source
 from daskprep.features.missing import dropped_rows
-from daskprep.features.table import read_column
+from daskprep.features.table import read_columns
 from daskprep.features.timeseries import LearnedTimeseries, Timeseries
 from daskprep.sources import as_source
 
@@ -233,7 +233,7 @@ def across(feature: Timeseries, pieces) -> list[list[float]]:
     constant = feature.missing_value_strategy == "fill_with_const"
     learned = dataclasses.replace(feature.learn(feature.summarize(feature.parse_fill(""))), rows=1)
     learned = dataclasses.replace(learned, fill_value=feature.fill_value if constant else None)
-    parsed = [read_column(feature, table, "x") for table in tables]
+    parsed = [read_columns({"x": feature}, table).columns["x"] for table in tables]
     edges = [pickle.loads(pickle.dumps(feature.around.edge(one, learned))) for one in parsed]
     windows = [
         feature.encode(feature.around.complete(one, carry, learned), learned)
