@@ -58,6 +58,7 @@ class Predicting:
         learned_: dict[str, Learned]
         targets: str | Iterable[str] | None
         targets_: tuple[str, ...]
+        scratch: Any
 
     def predictions(
         self,
@@ -120,7 +121,7 @@ class Predicting:
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             Rows with the columns of the inputs.
         model : callable
             Takes a dict of tensors by output, as batches of a loader hold them, and returns a tensor for the one target
@@ -156,7 +157,7 @@ class Predicting:
         how.check(outcomes)
         _check_run(self._inputs, model, batch_size)
         names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
-        source = as_source(frame, columns=source_columns(self._inputs, names))
+        source = as_source(frame, columns=source_columns(self._inputs, names), scratch=self.scratch)
         features, rows = located(self._inputs, source, names), Rows(source)
         learned = {name: self.learned_[name] for name in features}
         is_frame = source.is_dask or isinstance(source, PandasSource)

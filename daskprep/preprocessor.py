@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
@@ -26,13 +26,13 @@ from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
-from daskprep.features.output import FrameOutput
+from daskprep.features.output import EncodedArrays, FrameOutput
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import naming, source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
 from daskprep.serving.saved import PLAIN_FORMAT, telling
-from daskprep.sources import Source, as_source, prepared
+from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared
 from daskprep.sources.composed import SPLIT, splits_of
 from daskprep.split import FixedSplit, RandomSplit, Splitter, split_from_dict
 from daskprep.state import feature_params, read_state, restore, restored_targets, write_state
@@ -72,9 +72,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     fit_on : {"train", "all"}
         Whether features are learned from training rows only.
     scratch : str or None
-        Folder for counts that do not fit in memory and, in a write, for rows between its passes. None: the system's
-        temporary folder for counts, and for rows the folder that is written. Workers on several machines need one
-        that all of them see.
+        Folder for counts that do not fit in memory, for the rows of streams and, in a write, for rows between its
+        passes. None: the system's temporary folder for counts and streams, and for the others the folder that is
+        written. Workers on several machines need one that all of them see.
 
     Attributes
     ----------
@@ -165,7 +165,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, Source, or dict of these by split
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
             Parquet, CSV, TSV, JSON-lines and Feather files are read where they are, partition by partition. A dict
             such as ``{"train": frame, "test": "test.csv"}`` says the split of each row, in place of `split`.
         y : ignored
@@ -176,10 +176,10 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """
         goes_by = self._going_by(frame)
         if self.features == _AUTO:
-            frame = as_source(frame)
-        features = self._features_for(frame, goes_by.split, progress=progress)
+            frame = as_source(frame, scratch=self.scratch)
+        features, _ = self._features_for(frame, goes_by.split, progress=progress)
         split = goes_by.split if self.fit_on == "train" else None
-        source = self._sampled(as_source(frame, columns=goes_by._columns(features)))
+        source = self._sampled(as_source(frame, columns=goes_by._columns(features), scratch=self.scratch))
         with Progress(progress) as shown:
             learned = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
         self._set_learned(features, learned)
@@ -196,23 +196,26 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def transform(self, frame: Any) -> Any:
         """Return all inputs side by side in one 2-D table, named by `get_feature_names_out`: a row for every row.
 
-        NumPy for pandas; a lazy Dask array for Dask frames and paths; a frame with names if `set_output` asks for one.
+        NumPy for what is in memory; a lazy Dask array for Dask frames, paths and streams; a frame with names if
+        `set_output` asks for one.
         """
         check_is_fitted(self)
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so that there is nothing to transform")
-        source = as_source(frame, columns=source_columns(features))
+        source = as_source(frame, columns=source_columns(features), scratch=self.scratch)
         return self._contained(tabulate_source(features, self.learned_, source), frame)
 
-    def encode(self, frame: Any) -> dict[str, Any]:
+    def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row for every row of the frame.
 
-        NumPy for pandas; lazy Dask arrays for Dask frames and paths. Rows that have not the columns of all targets are
-        encoded without targets. No row is dropped: where a write would, a missing cell becomes `Learned.fill_value`.
+        NumPy for what is in memory; lazy Dask arrays for Dask frames, paths and streams. Of tables of Arrow and polars,
+        Arrow reads it as a table. Rows that have not the columns of all targets are encoded without targets. No row is
+        dropped: where a write would, a missing cell becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
-        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns))
-        return encode_source(features, self.learned_, source)
+        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
+        arrays = encode_source(features, self.learned_, source)
+        return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
     def cell_counts(self, frame: Any) -> pd.DataFrame:
         """Count the cells of new rows, in a pass of its own.
@@ -236,7 +239,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         price     3        2           1       0
         """
         check_is_fitted(self)
-        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns))
+        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
@@ -252,7 +255,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         features = self.features_ if hasattr(self, "learned_") else self._checked_features()
         goes_by = self._going_by(frame)
         assignment = Assignment(features, goes_by.split, self.balance, getattr(self, "learned_", None))
-        source = as_source(frame, columns=goes_by._columns(features))
+        source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
         return assignment.arrays(source, self.sample, self.sample_seed)
 
     def fit_write(
@@ -278,7 +281,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, Source, or dict of these by split
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
             As for `fit`.
         path : str or path
             A folder of its own, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``.
@@ -311,7 +314,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
         split = self._going_by(frame).split
-        features = self._features_for(frame, split, memory, storage_options, progress=progress)
+        features, frame = self._features_for(frame, split, memory, storage_options, progress=progress)
         return self._write(features, frame, path, options, memory, storage_options)
 
     def write(
@@ -352,7 +355,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
         Parameters
         ----------
-        frame : pandas or Dask DataFrame, path, glob, URL, list of those, Source, or dict of these by split
+        frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
             As for `fit`.
         batch_size : int
             Rows of a batch over all ranks together.
@@ -375,7 +378,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         if prepare is not None:
             frame = prepared(frame, prepare, storage_options=storage_options)
         features, source = self._new_rows(
-            lambda columns: self._sampled(as_source(frame, columns=columns, storage_options=storage_options)),
+            lambda columns: self._sampled(
+                as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch)
+            ),
             assigning_columns(goes_by.split, self.balance),
         )
         return Stream(goes_by._recipe(features, self.learned_), source, batch_size, **options)
@@ -398,7 +403,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         goes_by = self._going_by(frame)
 
         def read(columns: Sequence[str]) -> Source:
-            return self._sampled(plan_source(frame, columns, memory, {"storage_options": storage_options}))
+            options = {"storage_options": storage_options, "scratch": self._scratch}
+            return self._sampled(plan_source(frame, columns, memory, options))
 
         if features is None:
             chosen, source = self._new_rows(read, assigning_columns(goes_by.split, self.balance))
@@ -473,16 +479,17 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         storage_options: Mapping[str, Any] | None = None,
         *,
         progress: bool | None,
-    ) -> dict[str, Feature]:
-        """Return the features to learn from a frame: those given, or what its columns look like."""
+    ) -> tuple[dict[str, Feature], Any]:
+        """Return the features to learn from a frame, given or guessed, and the frame, or the source of a stream."""
         if self.features != _AUTO:
-            return self._checked_features()
-        columns = as_source(frame, storage_options=storage_options).columns
+            return self._checked_features(), frame
         leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
-        source = self._sampled(plan_source(frame, columns, memory, {"storage_options": storage_options}))
+        source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
         with Progress(progress) as shown:
-            self.inferred_: InferredFeatures = infer_source(source, self._target_names, leave, progress=shown)
-        return self._checked(self.inferred_)
+            self.inferred_: InferredFeatures = infer_source(
+                self._sampled(source), self._target_names, leave, progress=shown
+            )
+        return self._checked(self.inferred_), source if isinstance(source, StreamSource) else frame
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""

@@ -32,7 +32,7 @@ def infer_features(
 
     Parameters
     ----------
-    frame : pandas or Dask DataFrame, path, glob, URL, list of those, or Source
+    frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
         As for `Preprocessor.fit`. It is read once, partition by partition.
     targets : str or iterable of str, optional
         Columns that a model is to predict: rows without their value are dropped, their numbers are not normalized.

@@ -42,7 +42,9 @@ from daskprep.storage.reading import (
     column_array,
     read_block,
     read_table,
+    read_table_block,
 )
+from daskprep.storage.tables import CELL_TYPE, arrow_column
 from daskprep.storage.threads import in_threads
 
 if TYPE_CHECKING:
@@ -213,6 +215,32 @@ class Split:
         return pa.concat_tables(
             in_threads(lambda piece: read_table(folder, piece, outputs), pieces, local=folder.is_local)
         )
+
+    def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
+        """Return a stream of Arrow, one batch for each block: what `table` gives, and arrays as lists of a fixed size.
+
+        None: "row_id" and all outputs. A split is such a stream itself, for all that reads `__arrow_c_stream__`.
+        """
+        outputs = [ROW_ID, *self.layout.outputs] if columns is None else self._outputs(columns)
+        schema = pa.schema(
+            [(one.name, CELL_TYPE if one.is_cells else arrow_column(one.empty(0)).type) for one in outputs]
+        )
+        blocks = range(self.layout.blocks(self.name))
+        return pa.RecordBatchReader.from_batches(schema, (self._batch(outputs, schema, block) for block in blocks))
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _batch(self, outputs: list[Output], schema: pa.Schema, block: int) -> pa.RecordBatch:
+        rows = self.layout.block_range(self.name, block)
+        tabled = [output for output in outputs if output.is_scalar or output.is_cells]
+        arrays = self.read([output.name for output in outputs if output not in tabled], rows.start, rows.stop)
+        columns = {name: arrow_column(array) for name, array in arrays.items()}
+        if tabled:
+            where = self.block(tabled[0].name, block)
+            table = read_table_block(self.dataset.files.folder, where, tabled).combine_chunks()
+            columns |= {name: table[name].chunk(0) for name in table.column_names}
+        return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
     def head(self, n: int = 5) -> pd.DataFrame:
         """Return the first rows as values a person reads."""

@@ -15,7 +15,8 @@ from daskprep.features.base import validate
 from daskprep.features.fitting import learn_source, tabulate_source
 from daskprep.features.matrix import column_names
 from daskprep.features.output import FrameOutput
-from daskprep.sources import Source, as_source, is_frame
+from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
+from daskprep.sources.arrow_types import narrow_table
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
@@ -47,8 +48,8 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
                 f"{type(self).__name__}: column={self._feature().column!r} is for features of a Preprocessor; "
                 "a transformer reads the columns that it is given"
             )
-        frame = as_frame(self, X)
-        source = as_source(frame)
+        X = _framed(X)
+        source = as_source(as_frame(self, X))
         features = dict.fromkeys(source.columns, self._feature())
         self.learned_: dict[str, Learned] = learn_source(features, source)
         self.n_features_in_ = len(source.columns)
@@ -61,6 +62,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
     def transform(self, X: Any) -> Any:
         """Encode the columns seen in `fit`: NumPy, a lazy Dask array for a Dask frame, or as `set_output` says."""
         check_is_fitted(self)
+        X = _framed(X)
         source = self._checked_source(X)
         features = dict.fromkeys(self.learned_, self._feature())
         return self._contained(tabulate_source(features, self.learned_, source), X)
@@ -104,6 +106,12 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         tags.input_tags.categorical = True
         tags.transformer_tags.preserves_dtype = []
         return tags
+
+
+def _framed(X: Any) -> Any:
+    """Return tables of Arrow and polars as pandas frames, which share their numbers; anything else as it is."""
+    table = None if is_frame(X) else arrow_table(X)
+    return X if table is None else table_to_pandas(narrow_table(table))
 
 
 def as_frame(estimator: BaseEstimator, X: Any) -> Any:

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 from sklearn import get_config  # type: ignore[attr-defined]
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.storage.tables import arrow_column
 
 Container = Literal["default", "pandas", "polars"]
 _CONFIG = "_sklearn_output_config"  # where scikit-learn's `clone` looks for it
+
+
+class EncodedArrays(UserDict[str, Any]):
+    """Encoded arrays by output, which Arrow, polars and DuckDB read as a table: `pyarrow.table(arrays)`."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        table = pa.table({name: arrow_column(array) for name, array in self.data.items()})
+        return table.__arrow_c_stream__(requested_schema)
 
 
 class FrameOutput(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):

@@ -1,4 +1,4 @@
-"""Where rows come from: pandas and Dask frames, and files, each as an ordered list of partitions."""
+"""Where rows come from: frames, Arrow's tables and streams, and files, each as an ordered list of partitions."""
 
 from daskprep.sources.base import Piece, Source
 from daskprep.sources.file_source import FileSource, read_files
@@ -6,6 +6,7 @@ from daskprep.sources.frames import (
     DaskSource,
     PandasSource,
     TableSource,
+    arrow_table,
     is_frame,
     table_from_pandas,
     table_to_pandas,
@@ -13,6 +14,7 @@ from daskprep.sources.frames import (
 from daskprep.sources.huggingface import HuggingFaceSource
 from daskprep.sources.opening import as_source
 from daskprep.sources.prepared import PreparedSource, prepared
+from daskprep.sources.streams import StreamSource
 
 __all__ = [
     "DaskSource",
@@ -22,7 +24,9 @@ __all__ = [
     "Piece",
     "PreparedSource",
     "Source",
+    "StreamSource",
     "TableSource",
+    "arrow_table",
     "as_source",
     "is_frame",
     "prepared",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -40,11 +42,30 @@ def narrow_type(kind: pa.DataType) -> pa.DataType:
     if pt.is_dictionary(kind):
         values = narrow_type(kind.value_type)
         return pa.dictionary(pa.int32(), values, kind.ordered) if pt.is_string(values) else values
+    return _narrow_nested(kind)
+
+
+def _narrow_nested(kind: pa.DataType) -> pa.DataType:
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_list_view(kind) or pt.is_large_list_view(kind):
         return pa.list_(narrow_type(kind.value_type))
     if pt.is_fixed_size_list(kind):
         return pa.list_(narrow_type(kind.value_type), kind.list_size)
+    if pt.is_struct(kind):
+        return pa.struct([(field.name, _narrow_field(field.type)) for field in kind])
     return kind
+
+
+def _narrow_field(kind: pa.DataType) -> pa.DataType:
+    # The bytes of media may be more than 32-bit offsets reach, and structs cannot be halved as columns can.
+    if pt.is_binary_view(kind):
+        return pa.large_binary()
+    return kind if kind in _LARGE else narrow_type(kind)
+
+
+def narrow_schema(schema: pa.Schema, columns: Sequence[str] | None = None) -> pa.Schema:
+    """Return the types in which the columns, or some of them, are delivered."""
+    fields = schema if columns is None else [schema.field(name) for name in columns]
+    return pa.schema([(field.name, narrow_type(field.type)) for field in fields])
 
 
 def narrow_table(table: pa.Table) -> pa.Table:
@@ -82,6 +103,13 @@ def _narrowed(array: pa.Array, target: pa.DataType) -> pa.Array:
         lengths = pc.fill_null(pc.list_value_length(array), 0).to_numpy()
         offsets = pa.array(np.append(0, np.cumsum(lengths)), pa.int32())
         return pa.ListArray.from_arrays(offsets, _narrowed(array.flatten(), target.value_type), mask=array.is_null())
+    if pt.is_fixed_size_list(target):
+        cells = array.values.slice(array.offset * target.list_size, len(array) * target.list_size)
+        values = _narrowed(cells, target.value_type)
+        return pa.FixedSizeListArray.from_arrays(values, type=target, mask=array.is_null())
+    if pt.is_struct(target):
+        cells = [_narrowed(cells, field.type) for cells, field in zip(array.flatten(), target, strict=True)]
+        return pa.StructArray.from_arrays(cells, fields=list(target), mask=array.is_null())
     return array.cast(target)
 
 

@@ -154,11 +154,20 @@ class Source(ABC):
         """Raise ColumnError for the first of these columns that cannot be read."""
         require_columns(columns, self.columns)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
+
 
 class PieceSource(Source):
     """A source that is read piece by piece."""
 
-    _pieces: Sequence[Piece]
+    def __init__(self, schema: pa.Schema, pieces: Sequence[Piece]) -> None:
+        self.columns = schema.names
+        self.schema = schema
+        self._pieces = pieces
+        self.npartitions = len(pieces)
+        counts = [piece.rows for piece in pieces]
+        self.row_counts = None if None in counts else [count or 0 for count in counts]
 
     @property
     def pieces(self) -> Sequence[Piece]:

@@ -60,12 +60,7 @@ class FileSource(PieceSource):
         self.columns = list(types)
         self._problems = schemas.problems | _incomplete(folders, files)
         self.require(types if columns is None else columns)
-        self.columns = list(types) if columns is None else columns
-        self.schema = pa.schema([(name, types[name]) for name in self.columns])
-        self._pieces = list(pieces)
-        self.npartitions = len(self._pieces)
-        counts = [piece.rows for piece in self._pieces]
-        self.row_counts = None if None in counts else [count or 0 for count in counts]
+        super().__init__(pa.schema([(name, types[name]) for name in (types if columns is None else columns)]), pieces)
 
     def require(self, columns: Iterable[str]) -> None:
         columns = list(columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.sources.arrow_types import narrow_column
+from daskprep.sources.arrow_types import narrow_column, narrow_schema, narrow_table
 from daskprep.sources.base import Source, check_names, require_columns, rows_alone
 from daskprep.sources.object_cells import Cells, cell_kind
 
@@ -82,23 +82,34 @@ class PandasSource(Source):
                 self._kinds[name] = cell_kind(self._objects[name].to_numpy())
             return self._kinds[name]
 
-    def __repr__(self) -> str:
-        return f"<PandasSource: {sum(self.row_counts or ()):,} rows, {len(self.columns)} columns>"
-
 
 class TableSource(Source):
-    """Tables in memory, each of which is a partition."""
+    """Tables of the same columns in memory, each of which is a partition."""
 
     in_memory = True
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
         self.columns = tables[0].column_names
+        self.schema = narrow_schema(tables[0].schema)
         self.npartitions = len(tables)
         self.row_counts = [table.num_rows for table in tables]
         self._tables = tables
 
+    @classmethod
+    def cut(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
+        """Make slices of a table; nothing is copied."""
+        chosen = table.select(chosen_columns(table.column_names, columns, "the table"))
+        most = rows_of_slices(chosen.schema, chosen.nbytes / max(len(chosen), 1), partition_bytes)
+        return cls([chosen.slice(i * most, most) for i in range(len(slices(len(chosen), most)))])
+
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        return self._tables[partition].select(list(columns))
+        self.require(columns)
+        return narrow_table(self._tables[partition].select(list(columns)))
+
+    @property
+    def partition_bytes(self) -> int:
+        """What a partition takes in memory, about."""
+        return max(int(table.nbytes) for table in self._tables)
 
 
 class DaskSource(Source):
@@ -126,8 +137,13 @@ class DaskSource(Source):
 
 def is_dask_frame(frame: object) -> bool:
     """Tell whether something is a Dask frame, without importing Dask."""
-    module = sys.modules.get("dask.dataframe")
-    return module is not None and isinstance(frame, module.DataFrame)
+    return is_of(frame, "dask.dataframe", "DataFrame")
+
+
+def is_of(given: object, module: str, name: str) -> bool:
+    """Tell whether something is of a class of another package, without importing it."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(given, kind)
 
 
 def is_frame(frame: object) -> bool:
@@ -162,6 +178,59 @@ def _no_text(name: Hashable, labels: pd.Index[Any]) -> ColumnError:
         f"column {name!r} of the frame is named by a {type(name).__name__}, and names must be text: "
         f"use frame.columns = {remedy}"
     )
+
+
+def chosen_columns(names: Sequence[str], wanted: list[str] | None, where: str) -> list[str]:
+    """Return the columns of a table, or those wanted, after checking that each is there once."""
+    require_columns(wanted or (), names)
+    check_names([name for name in names if wanted is None or name in wanted], where, "rename one")
+    return list(names) if wanted is None else wanted
+
+
+def arrow_table(given: Any, wanted: list[str] | None = None) -> pa.Table | None:
+    """Return what holds its rows in memory and offers them to Arrow as a table, without a copy; None for others."""
+    if isinstance(given, pa.RecordBatch):
+        return pa.Table.from_batches([given])
+    # DuckDB's relations have a length, which they compute.
+    sized = hasattr(given, "__arrow_c_stream__") and not is_of(given, "duckdb", "DuckDBPyRelation")
+    if not sized or not (hasattr(given, "num_rows") or hasattr(given, "__len__")):
+        return None
+    if wanted is not None and is_of(given, "polars", "DataFrame"):
+        # Others may hold Python objects, of which Arrow knows nothing.
+        given = given.select([name for name in wanted if name in given.columns])
+    try:
+        return pa.table(given)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise ColumnError(f"the columns of a {type(given).__name__} cannot be read: {error}") from error
+
+
+def frame_of_columns(columns: Mapping[str, Any]) -> pd.DataFrame:
+    """Return a frame of lists and arrays by name; its cells are read as those of any frame are."""
+    series = {name: _series(name, cells) for name, cells in columns.items()}
+    rows = {name: len(one) for name, one in series.items()}
+    if len(set(rows.values())) > 1:
+        raise ColumnError(f"the columns of a dict must have as many cells each, and have {rows}")
+    return pd.DataFrame(series)
+
+
+def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Return a frame of dicts; what a dict lacks is missing there."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pd.DataFrame({name: _series(name, [row.get(name) for row in rows]) for name in names}, range(len(rows)))
+
+
+def _series(name: str, cells: Any) -> pd.Series[Any]:
+    if isinstance(cells, str | bytes | Mapping) or not hasattr(cells, "__len__"):
+        raise ColumnError(
+            f'column "{name}" of a dict is {cells!r:.80}: give a list or an array for each column, and for rows a list '
+            "of dicts"
+        )
+    if isinstance(cells, pd.Series):
+        return cells.reset_index(drop=True)
+    if hasattr(cells, "__arrow_c_array__") or hasattr(cells, "__arrow_c_stream__"):
+        return pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array(cells)))
+    array = np.asarray(cells) if hasattr(cells, "__array__") else None
+    return pd.Series(array) if array is not None and array.ndim == 1 else pd.Series(list(cells), dtype=object)
 
 
 def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
@@ -251,6 +320,13 @@ def _slice_rows(objects: Iterable[pd.Series[Any]], rows: int) -> int:
     step = max(1, rows // _SAMPLE)
     large = any(cell_kind(series.to_numpy()[::step]) in _LARGE_KINDS for series in objects)
     return _MEDIA_ROWS if large else _SLICE_ROWS
+
+
+def rows_of_slices(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
+    """Return how many rows a slice of at most so many bytes may have, fewer where cells may be media."""
+    # Media may be paths alone, of which the bytes say nothing about what decoding them takes.
+    of_media = any(pt.is_struct(kind) or pt.is_binary(kind) for kind in narrow_schema(schema).types)
+    return max(1, min(_MEDIA_ROWS if of_media else _SLICE_ROWS, int(partition_bytes / max(row_bytes, 1))))
 
 
 def slices(rows: int, slice_rows: int) -> list[int]:

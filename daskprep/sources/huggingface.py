@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.sources.arrow_types import narrow_table, narrow_type
+from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import Piece, PieceSource, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
-from daskprep.sources.frames import slices
+from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 
-_SLICE_ROWS = 131_072
-# Media may be stored as paths alone, of which the bytes say nothing about what decoding them takes.
-_MEDIA_ROWS = 1_024
+# Of a stream: rows that are fetched at a time.
+_BATCH_ROWS = 256
 _REMEDIES = {
     "DatasetDict": 'give one of its splits, such as dataset["train"]',
-    "IterableDatasetDict": "load it without streaming=True, and give one of its splits",
-    "IterableDataset": "it can be read only once and from its beginning: load it without streaming=True, or write it "
-    "to Parquet files and give their paths",
+    "IterableDatasetDict": 'give one of its splits, such as dataset["train"]',
 }
 
 
@@ -41,7 +36,7 @@ class DatasetPiece(Piece):
             return rows_alone(self.rows)
         table = self.dataset.select_columns(list(columns))[self.start : self.start + self.rows]
         # Of a shuffled dataset every row is a chunk of its own.
-        return narrow_table(_as_stored(table).combine_chunks()).select(list(columns))
+        return narrow_table(table.combine_chunks()).select(list(columns))
 
 
 class HuggingFaceSource(PieceSource):
@@ -58,34 +53,19 @@ class HuggingFaceSource(PieceSource):
         partition_bytes: int = PARTITION_BYTES,
         partitions: int | None = None,
     ) -> None:
-        self.columns = list(dataset.column_names)
-        if columns is not None:
-            wanted = list(dict.fromkeys(columns))
-            self.require(wanted)
-            self.columns = wanted
+        names = chosen_columns(dataset.column_names, None if columns is None else list(columns), "the dataset")
         rows = len(dataset)
         # A dataset that is left without columns forgets its rows.
-        self._dataset = (dataset.select_columns(self.columns) if self.columns else dataset).with_format("arrow")
-        self.in_memory = not _is_on_disk(self._dataset)
-        stored = self._dataset.data
-        self._row_bytes = stored.nbytes / max(len(stored), 1) if self.columns else 0.0
-        of_media = any(pt.is_struct(t) or pt.is_binary(t) or pt.is_large_binary(t) for t in stored.schema.types)
-        most = min(_MEDIA_ROWS if of_media else _SLICE_ROWS, -(-rows // (partitions or 1)))
-        self._slice_rows = max(1, min(most, int(partition_bytes / max(self._row_bytes, 1))))
-        self.row_counts: list[int] = slices(rows, self._slice_rows)
-        self.npartitions = len(self.row_counts)
-        self._pieces = [
-            DatasetPiece(self._dataset, i * self._slice_rows, count, int(count * self._row_bytes))
-            for i, count in enumerate(self.row_counts)
+        chosen = (dataset.select_columns(names) if names else dataset).with_format("arrow")
+        self.in_memory = not _is_on_disk(chosen)
+        stored = chosen.data
+        row_bytes = stored.nbytes / max(len(stored), 1) if names else 0.0
+        most = rows_of_slices(stored.schema, row_bytes, partition_bytes)
+        most = max(1, min(most, -(-rows // (partitions or 1))))
+        pieces = [
+            DatasetPiece(chosen, i * most, count, int(count * row_bytes)) for i, count in enumerate(slices(rows, most))
         ]
-
-    @property
-    def schema(self) -> pa.Schema:
-        fields = [(field.name, narrow_type(_stored_type(field.type))) for field in self._dataset.data.schema]
-        return pa.schema(fields)
-
-    def __repr__(self) -> str:
-        return f"<HuggingFaceSource: {sum(self.row_counts):,} rows, {len(self.columns)} columns>"
+        super().__init__(narrow_schema(stored.schema, names), pieces)
 
 
 def is_dataset(frame: object) -> bool:
@@ -94,18 +74,30 @@ def is_dataset(frame: object) -> bool:
     Raises
     ------
     ColumnError
-        For several datasets in one, and for streams.
+        For several datasets in one.
     """
-    module = sys.modules.get("datasets")
     for name, remedy in _REMEDIES.items():
-        if _is_one(frame, module, name):
+        if is_of(frame, "datasets", name):
             raise ColumnError(f"a datasets.{name} is no table of rows: {remedy}")
-    return _is_one(frame, module, "Dataset")
+    return is_of(frame, "datasets", "Dataset")
 
 
-def _is_one(frame: object, module: Any, name: str) -> bool:
-    kind = getattr(module, name, None)
-    return isinstance(kind, type) and isinstance(frame, kind)
+def stream_schema(dataset: Any) -> pa.Schema:
+    """Return the types of an `IterableDataset`; where it does not know them, the columns of its first row."""
+    if dataset.features is not None:
+        return dataset.features.arrow_schema
+    return pa.schema([(name, pa.null()) for name in next(iter(dataset), ())])
+
+
+def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Give the rows of an `IterableDataset` as they are stored; where it knows no types, as frames are read."""
+    if dataset.features is not None:
+        yield from dataset.select_columns(list(columns)).with_format("arrow").iter(_BATCH_ROWS)
+        return
+    for batch in dataset.iter(_BATCH_ROWS):
+        rows = len(next(iter(batch.values())))
+        cells = {name: batch.get(name, [None] * rows) for name in columns}
+        yield table_from_pandas(frame_of_columns(cells), columns)
 
 
 def _is_on_disk(dataset: Any) -> bool:
@@ -122,26 +114,3 @@ def _is_mapped(table: Any) -> bool:
     if blocks is not None:
         return all(_is_mapped(block) for row in blocks for block in row)
     return isinstance(table, MemoryMappedTable)
-
-
-def _as_stored(table: pa.Table) -> pa.Table:
-    """Return the table with the lists and structs that extension types are stored as."""
-    for i, field in enumerate(table.schema):
-        stored = _stored_type(field.type)
-        if stored != field.type:
-            table = table.set_column(i, field.name, table.column(i).cast(stored))
-    return table
-
-
-def _stored_type(kind: pa.DataType) -> pa.DataType:
-    if isinstance(kind, pa.BaseExtensionType):
-        return _stored_type(kind.storage_type)
-    if pt.is_struct(kind):
-        return pa.struct([(field.name, _stored_type(field.type)) for field in kind])
-    if pt.is_list(kind):
-        return pa.list_(_stored_type(kind.value_type))
-    if pt.is_large_list(kind):
-        return pa.large_list(_stored_type(kind.value_type))
-    if pt.is_fixed_size_list(kind):
-        return pa.list_(_stored_type(kind.value_type), kind.list_size)
-    return kind

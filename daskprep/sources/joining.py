@@ -12,7 +12,7 @@ import numpy as np
 from daskprep.sources.base import FilePiece, JoinedPiece, Piece
 
 # Rows of few narrow columns take little memory as they are, but parsing gives each row more.
-_MOST_ROWS = 1 << 20
+MOST_ROWS = 1 << 20
 
 P = TypeVar("P", bound=Piece)
 F = TypeVar("F", bound=FilePiece)
@@ -39,7 +39,7 @@ def grouped(
             apart = alone is not None and alone(piece)
             if apart or piece.nbytes > room or (piece.rows or 0) > rows or not groups or i in cuts:
                 groups.append([])
-                room, rows = (0, 0) if apart else (partition_bytes, _MOST_ROWS)
+                room, rows = (0, 0) if apart else (partition_bytes, MOST_ROWS)
             groups[-1].append(piece)
             room, rows = room - piece.nbytes, rows - (piece.rows or 0)
     return [group[0] if len(group) == 1 else join(group) for group in groups]

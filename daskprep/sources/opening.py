@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -12,12 +12,25 @@ from daskprep.errors import ConfigError
 from daskprep.sources.base import Source
 from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.file_source import PARTITION_BYTES, read_files
-from daskprep.sources.frames import DaskSource, PandasSource, is_dask_frame
+from daskprep.sources.fragments import open_fragments
+from daskprep.sources.frames import (
+    DaskSource,
+    PandasSource,
+    TableSource,
+    arrow_table,
+    frame_of_columns,
+    frame_of_rows,
+    is_dask_frame,
+    is_of,
+)
 from daskprep.sources.huggingface import HuggingFaceSource, is_dataset
+from daskprep.sources.streams import open_stream
 
 _ACCEPTED = (
-    "a pandas or Dask DataFrame, a Hugging Face Dataset, a Source, or paths, globs, folders or URLs of Parquet, CSV, "
-    "TSV, JSON lines, Feather or Arrow IPC files, one or a list of them, or a dict of these by split"
+    "a pandas or Dask DataFrame, tables, streams and datasets of Arrow and whatever offers __arrow_c_stream__, such as "
+    "those of polars, DuckDB, Delta Lake and Lance, a Hugging Face dataset, a dict of columns, a list of dicts, a "
+    "Source, or paths, globs, folders or URLs of Parquet, CSV, TSV, JSON lines, Feather or Arrow IPC files, one or a "
+    "list of them, or a dict of all these by split"
 )
 
 
@@ -27,22 +40,26 @@ def as_source(
     columns: Iterable[str] | None = None,
     partition_bytes: int = PARTITION_BYTES,
     partitions: int | None = None,
+    scratch: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Source:
     """Return the source of the rows of a frame or of files; a source is returned as it is.
 
     Parameters
     ----------
-    frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path, list of paths, or dict of these by split
-        Where the rows are. The options of `read_files` are for files alone. Of a dict, "split" is a column too.
+    frame : DataFrame, Dask DataFrame, Arrow data, Hugging Face dataset, dict, list of dicts, Source, path or paths
+        Where the rows are. The options of `read_files` are for files alone. A stream is read to its end at once. Of a
+        dict of these by split, "split" is a column too.
     columns : iterable of str, optional
         The columns that will be read. The others may then be anything, and do not count towards
         `partition_bytes`.
     partition_bytes : int
-        Of files and Hugging Face datasets: bytes of rows in memory that a partition holds at most, unless one row
-        group or record holds more.
+        Of all but frames: bytes of rows in memory that a partition holds at most, unless one row group or record holds
+        more.
     partitions : int, optional
-        Of these: in how many partitions they are read at least.
+        Of files and Hugging Face datasets: in how many partitions they are read at least.
+    scratch : str or path, optional
+        The folder for the rows of a stream; by default the system's temporary folder.
     **options
         Of files: what `read_files` takes besides.
 
@@ -57,22 +74,54 @@ def as_source(
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
     if (frames := splits_of(frame)) and not isinstance(frame, Source):
-        how: Any = {"partition_bytes": partition_bytes, "partitions": partitions, **options}
+        how: Any = {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch, **options}
         return by_split(frames, wanted, lambda one, own: as_source(one, columns=own, **how))
     if isinstance(frame, Source):
         if wanted is not None:
             frame.require(wanted)
         return frame
-    if isinstance(frame, pd.DataFrame):
-        return PandasSource(frame, wanted)
     if is_dask_frame(frame):
         return DaskSource(frame, wanted)
     if is_dataset(frame):
         return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
+    if (table := _in_memory(frame)) is not None:
+        return PandasSource(table, wanted)
+    if (source := _of_arrow(frame, wanted, partition_bytes, scratch)) is not None:
+        return source
     listed = frame if isinstance(frame, list | tuple | set) else [frame]
     if all(isinstance(item, str | os.PathLike) for item in listed):
         return read_files(frame, columns=wanted, partition_bytes=partition_bytes, partitions=partitions, **options)
     raise ConfigError(f"{_described(frame)} is no source of rows; accepted are {_ACCEPTED}{_remedy(frame)}")
+
+
+def _is_encoded(frame: Any) -> bool:
+    return type(frame).__module__.startswith("daskprep.")
+
+
+def _in_memory(frame: Any) -> pd.DataFrame | None:
+    """Return a frame, also of a dict of columns and of a list of dicts; None for anything else."""
+    if isinstance(frame, Mapping) and not _is_encoded(frame):
+        return frame_of_columns(frame)
+    if isinstance(frame, list | tuple) and frame and all(isinstance(row, Mapping) for row in frame):
+        return frame_of_rows(frame)
+    return frame if isinstance(frame, pd.DataFrame) else None
+
+
+def _of_arrow(
+    given: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
+) -> Source | None:
+    """Return the source of tables, datasets and streams of Arrow; None for anything else."""
+    if _is_encoded(given) or hasattr(given, "to_frame"):  # the latter is a column
+        return None
+    if (table := arrow_table(given, wanted)) is not None:
+        return TableSource.cut(table, wanted, partition_bytes)
+    if is_of(given, "deltalake", "DeltaTable"):
+        given = given.to_pyarrow_dataset()
+    if is_of(given, "pyarrow.dataset", "Dataset"):
+        source = open_fragments(given, wanted, partition_bytes)
+        if source is not None:
+            return source
+    return open_stream(given, wanted, partition_bytes, scratch)
 
 
 def _described(frame: Any) -> str:
@@ -88,12 +137,10 @@ def _remedy(frame: Any) -> str:
         return "; for a single column use .to_frame()"
     if hasattr(frame, "to_pandas"):
         return "; use .to_pandas()"
-    if type(frame).__module__.startswith("daskprep."):
+    if _is_encoded(frame):
         return "; the rows of a dataset are encoded already: iterate over the loader of a split"
     if hasattr(frame, "shape"):
         return "; use pandas.DataFrame(array, columns=[...])"
-    if isinstance(frame, Mapping):
-        return "; for one row use pandas.DataFrame([row])"
-    if isinstance(frame, list | tuple) and frame and isinstance(frame[0], Mapping):
-        return "; for rows use pandas.DataFrame(rows)"
+    if isinstance(frame, Iterator):
+        return "; for batches use pyarrow.RecordBatchReader.from_batches(schema, batches)"
     return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,15 @@ def _table(columns: Columns) -> pa.Table:
         if array.null_count and not field.nullable:
             raise ValueError(f'column "{field.name}" has {array.null_count} nulls, and a table of outputs has none')
     return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def arrow_column(array: np.ndarray) -> pa.Array:
+    """Return an array as a column, of lists of a fixed size where rows are no scalars; nothing is copied."""
+    column = pa.array(array.reshape(-1))
+    for axis in range(array.ndim - 1, 0, -1):
+        kind = pa.list_(column.type, array.shape[axis])
+        column = pa.Array.from_buffers(kind, math.prod(array.shape[:axis]), [None], children=[column])
+    return column
 
 
 def read_footer(data: Buffer) -> pq.FileMetaData:

@@ -10,7 +10,7 @@ from typing import Any
 from daskprep import partitions
 from daskprep.display.words import size
 from daskprep.errors import ConfigError
-from daskprep.sources import FileSource, PandasSource, Source, as_source
+from daskprep.sources import FileSource, PandasSource, Source, TableSource, as_source
 from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.file_source import PARTITION_BYTES
 
@@ -64,10 +64,12 @@ class Ceiling:
         )
 
 
-def plan_source(frame: Any, columns: Sequence[str], memory: str | int | None, options: Mapping[str, Any]) -> Source:
+def plan_source(
+    frame: Any, columns: Sequence[str] | None, memory: str | int | None, options: Mapping[str, Any]
+) -> Source:
     """Return the source of a frame, in partitions that the memory allows; ConfigError if none can be small enough.
 
-    `options` are those of `read_files`.
+    `options` are those of `as_source`.
     """
     if memory is None:
         return as_source(frame, columns=columns, **options)
@@ -86,7 +88,7 @@ def plan_source(frame: Any, columns: Sequence[str], memory: str | int | None, op
             "they are computed; give the paths of the files, or leave memory out"
         )
     # As far as can be told before reading.
-    if isinstance(source, PandasSource):
+    if isinstance(source, PandasSource | TableSource):
         largest = source.partition_bytes
     else:
         largest = max((piece.nbytes for piece in source.pieces), default=0)

@@ -6,8 +6,11 @@ import sys
 import warnings
 
 import dask
+import duckdb
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import daskprep as dp
@@ -70,6 +73,26 @@ def test_table_holds_row_ids_and_scalars(dataset, encoded):
     assert dataset["test"].table(["sold", "row_id"]).column_names == ["sold", "row_id"]
     with pytest.raises(ConfigError, match=r'"vector".*shape \(3,\).*read\(\)'):
         dataset["test"].table(["vector"])
+
+
+def test_split_is_a_stream_of_arrow(dataset, encoded):
+    train = dataset["train"]
+    assert [batch.num_rows for batch in train.to_arrow()] == [8] * 8 + [6]
+    for table in (pa.table(train), train.to_arrow().read_all(), pl.DataFrame(train).to_arrow()):
+        assert table.column_names == ["row_id", *train.columns]
+        assert table.select(["row_id", "price", "city", "sold"]).to_pydict() == train.table().to_pydict()
+        for name in ("bag", "tags", "vector"):
+            assert table[name].to_pylist() == encoded[name][:70].tolist()
+    total = duckdb.sql("SELECT sum(vector[2]) FROM train").fetchall()[0][0]
+    assert total == pytest.approx(encoded["vector"][:70, 1].sum())
+
+
+def test_stream_has_the_columns_asked_for(dataset, encoded):
+    assert dataset["test"].to_arrow(["sold", "row_id"]).schema.names == ["sold", "row_id"]
+    found = dataset["test"].to_arrow("vector").read_all()
+    assert found.schema.types == [pa.list_(pa.float32(), 3)]
+    with pytest.raises(ConfigError, match='there is no output "x"'):
+        dataset["test"].to_arrow("x")
 
 
 def test_arrays_is_a_zarr_group_that_cannot_be_written_to(dataset, encoded):

@@ -76,6 +76,21 @@ def test_lists_of_any_kind_are_narrowed_at_any_offset(make: Callable[..., pa.Dat
     assert narrowed.to_pylist() == cells[start:]
 
 
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_lists_of_fixed_size_and_structs_are_narrowed_at_any_offset(start: int) -> None:
+    lists = [["a", "b"], None, ["c", None], ["d", "e"]]
+    media = [{"bytes": b"x", "path": "a"}, None, {"bytes": None, "path": "b"}, {"bytes": b"y", "path": None}]
+    views = pa.struct([("bytes", pa.binary_view()), ("path", pa.string_view())])
+    for cells, kind, expected in [
+        (lists, pa.list_(pa.string_view(), 2), pa.list_(pa.string(), 2)),
+        (media, views, pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])),
+    ]:
+        narrowed = narrow_column(pa.array(cells, kind).slice(start))
+        narrowed.validate(full=True)
+        assert narrowed.type == expected
+        assert narrowed.to_pylist() == cells[start:]
+
+
 @given(st.lists(st.none() | st.uuids()), st.integers(0, 3))
 def test_uuids_are_delivered_as_python_writes_them(cells: list[uuid.UUID | None], start: int) -> None:
     stored = pa.array([cell and cell.bytes for cell in cells], pa.binary(16))

@@ -10,6 +10,7 @@ import dask.bag
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 
@@ -55,10 +56,14 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
             r"a dask\.array.*Array is no source of rows; accepted are a pandas or Dask DataFrame",
         ),
         (dask.bag.from_sequence([1]), "Bag is no source of rows"),
-        (pa.table({"a": [1]}), r"Table is no source of rows.*\.to_pandas\(\)"),
+        (pa.chunked_array([[1]]), "ChunkedArray cannot be read: "),
+        (pl.Series([1]), r"Series is no source of rows.*\.to_frame\(\)"),
+        (iter([pa.table({"a": [1]})]), r"iterator is no source of rows.*RecordBatchReader\.from_batches"),
         (np.zeros((2, 2)), r"ndarray is no source of rows.*pandas\.DataFrame"),
-        ({"a": [1]}, r"a dict is no source of rows.*pandas\.DataFrame\(\[row\]\)"),
-        ([{"a": 1}], r"a list of dict is no source of rows.*pandas\.DataFrame\(rows\)"),
+        ({"a": 1}, 'column "a" of a dict is 1: .*for rows a list of dicts'),
+        ({"a": "Rome"}, "column \"a\" of a dict is 'Rome'"),
+        ({"a": [1], "b": [1, 2]}, r"as many cells each, and have {'a': 1, 'b': 2}"),
+        ([{"a": 1}, 2], "a list of dict is no source of rows"),
         ([pd.DataFrame({"a": [1]})], "a list of DataFrame is no source of rows"),
         (["a.csv", 1], "a list of str is no source of rows"),
         (None, "a NoneType is no source of rows"),
@@ -66,5 +71,5 @@ def test_options_reach_the_files(tmp_path: Path) -> None:
     ],
 )
 def test_anything_else_is_refused(given: Any, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises((ConfigError, ColumnError), match=message):
         as_source(given)

@@ -1,0 +1,79 @@
+"""Datasets of Arrow, and thereby of Delta Lake and Lance: row groups of Parquet files and ranges of rows are pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+
+from daskprep.errors import ConfigError
+from daskprep.sources.arrow_types import narrow_schema, narrow_table
+from daskprep.sources.base import JoinedPiece, Piece, PieceSource, rows_alone
+from daskprep.sources.frames import chosen_columns, is_of
+from daskprep.sources.joining import grouped
+from daskprep.storage.threads import in_threads
+
+# Rows that tell how many bytes a row takes in the mean.
+_SAMPLE_ROWS = 1_000
+
+
+@dataclass(frozen=True, eq=False)
+class FragmentPiece(Piece):
+    """Some rows of a dataset: one row group of a Parquet file, or of a fragment of Lance those from `start` on."""
+
+    fragment: Any
+    schema: pa.Schema
+    rows: int
+    nbytes: int
+    start: int | None = None
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        if not columns:
+            return rows_alone(self.rows)
+        how = {"offset": self.start, "limit": self.rows}
+        if self.start is None:
+            how = {"schema": self.schema, "use_threads": False}
+        try:
+            table = self.fragment.to_table(columns=list(columns), **how)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise ConfigError(f"{self.fragment!r}: cannot be read: {error}; make the dataset anew") from error
+        if table.num_rows != self.rows:
+            raise ConfigError(f"{self.fragment!r}: has other rows than when it was listed; make the dataset anew")
+        return narrow_table(table).select(list(columns))
+
+
+class FragmentSource(PieceSource):
+    """A dataset of Arrow that lies in Parquet files, or one of Lance."""
+
+
+def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int) -> FragmentSource | None:
+    """Return the source of a dataset; None where it cannot be cut, as where it is filtered, or lies in other files."""
+    columns = chosen_columns(dataset.schema.names, wanted, "the dataset")
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError:  # it is filtered
+        return None
+    known = is_of(dataset, "lance", "LanceDataset") or {type(one) for one in fragments} == {pds.ParquetFileFragment}
+    if not known:
+        return None
+    sample = narrow_table(dataset.head(_SAMPLE_ROWS, columns=columns, batch_size=_SAMPLE_ROWS))
+    row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))
+    most = max(1, int(partition_bytes / row_bytes))
+    pieces = [
+        FragmentPiece(fragment, dataset.schema, rows, int(rows * row_bytes), start)
+        for parts in in_threads(lambda fragment: _parts(fragment, most), fragments, local=False)
+        for fragment, rows, start in parts
+    ]
+    joined = grouped(pieces, partition_bytes, JoinedPiece.of)
+    return FragmentSource(narrow_schema(dataset.schema, columns), joined) if joined else None
+
+
+def _parts(fragment: Any, most: int) -> list[tuple[Any, int, int | None]]:
+    """Return row groups of a Parquet file, or ranges of rows of a fragment of Lance; of each its rows and the first."""
+    if isinstance(fragment, pds.ParquetFileFragment):
+        return [(one, sum(group.num_rows for group in one.row_groups), None) for one in fragment.split_by_row_group()]
+    rows = fragment.count_rows()
+    return [(fragment, min(most, rows - start), start) for start in range(0, rows, most)]

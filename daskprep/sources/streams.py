@@ -1,0 +1,150 @@
+"""Rows that come one after the other, perhaps once: kept in scratch, and read from there as files are."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.dataset as pds
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.sources.arrow_types import narrow_schema, narrow_table
+from daskprep.sources.base import JoinedPiece
+from daskprep.sources.columnar import Schemas
+from daskprep.sources.feather import FeatherPiece
+from daskprep.sources.file_source import FileSource
+from daskprep.sources.formats import is_known
+from daskprep.sources.frames import chosen_columns, is_of
+from daskprep.sources.huggingface import stream_schema, stream_tables
+from daskprep.sources.joining import MOST_ROWS, grouped
+from daskprep.sources.locations import find_files
+from daskprep.storage.files import Appended, Folder
+
+# What lies ready before it is asked for; with the defaults it is several times as much.
+_SCANNER = {"batch_readahead": 2, "fragment_readahead": 1}
+_LAZY: dict[str, Any] = {"chunk_size": 32_768, "engine": "streaming"}
+# Of rows that are written at once.
+_BATCH_BYTES = 8_000_000
+
+_read: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+class Spool:
+    """A folder that is removed when nobody in this process needs it any more."""
+
+    def __init__(self, parent: str | os.PathLike[str] | None) -> None:
+        if parent is not None:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+        self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent and Path(parent).resolve())
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (self.path,)
+
+
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner:  # not in forked processes
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class SpooledPiece(FeatherPiece):
+    """Some rows of a stream; `spool` keeps their file."""
+
+    spool: Any
+    kind: ClassVar[str] = "kept rows of a stream"
+
+
+class StreamSource(FileSource):
+    """Rows of a stream, which were kept in files."""
+
+    folders = ()
+
+    def fingerprint(self) -> list[tuple[str, int | None, str]]:
+        """Return the files without times: nothing tells whether a stream gives the same rows again."""
+        return [(file.name, file.size, "") for file in self.files]
+
+
+def open_stream(
+    given: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
+) -> StreamSource | None:
+    """Read a stream to its end, keep its rows in a folder of `scratch`, and return their source; None for others."""
+    if (found := _stream_of(given)) is None:
+        return None
+    schema, read = found
+    columns = chosen_columns(schema.names, wanted, "the stream")
+    if isinstance(given, pa.RecordBatchReader):
+        if given in _read:
+            raise ConfigError(
+                "this RecordBatchReader was read before, and gives its rows once: make it anew, or give the table, "
+                "dataset or files that it reads"
+            )
+        _read.add(given)
+    types, nbytes = narrow_schema(schema, columns), min(_BATCH_BYTES, partition_bytes)
+    try:
+        return _kept(_batches(read(columns), types, nbytes), columns, partition_bytes, Spool(scratch))
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise ColumnError(f"the rows of a {type(given).__name__} cannot be read: {error}") from error
+
+
+def _stream_of(given: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterable[Any]]] | None:
+    """Return the types of a stream, and what begins to read some of its columns."""
+    if is_of(given, "polars", "LazyFrame"):
+        types = pa.table(given.collect_schema().to_frame()).schema
+        return types, lambda names: given.select(names).collect_batches(**_LAZY)
+    if is_of(given, "datasets", "IterableDataset"):
+        return stream_schema(given), lambda names: stream_tables(given, names)
+    if isinstance(given, pds.Dataset):
+        return given.schema, lambda names: given.scanner(columns=names, **_SCANNER).to_reader()
+    # DuckDB's `__arrow_c_stream__` computes all rows first.
+    reader = given.to_arrow_reader() if is_of(given, "duckdb", "DuckDBPyRelation") else None
+    if reader is None and not hasattr(given, "__arrow_c_stream__"):
+        return None
+    reader = reader or pa.RecordBatchReader.from_stream(given)
+    return reader.schema, lambda names: (batch.select(names) for batch in reader)
+
+
+def _batches(batches: Iterable[Any], schema: pa.Schema, most_bytes: int) -> Iterator[pa.Table]:
+    """Give rows as tables of about so many bytes, of delivered types; at least one."""
+    held, nbytes = [schema.empty_table()], 0
+    for table in (narrow_table(pa.table(batch)) for batch in batches):
+        rows = max(1, min(MOST_ROWS, len(table) * most_bytes // max(table.nbytes, 1)))
+        for part in (table.slice(start, rows) for start in range(0, len(table), rows)):
+            if nbytes and nbytes + part.nbytes > most_bytes:
+                yield _joined(held)
+                held, nbytes = [], 0
+            held.append(part)
+            nbytes += part.nbytes
+    yield _joined(held)
+
+
+def _joined(tables: Sequence[pa.Table]) -> pa.Table:
+    # Where no types were declared, a batch may hold no value of a column yet, or whole numbers alone.
+    return pa.concat_tables(tables, promote_options="permissive").combine_chunks()
+
+
+def _kept(tables: Iterable[pa.Table], columns: list[str], partition_bytes: int, spool: Spool) -> StreamSource:
+    """Write each table to a file."""
+    folder, kept = Folder.open(spool.path), []
+    for number, table in enumerate(tables):
+        with (
+            folder.writer(f"part-{number:06d}.arrow", durable=False) as append,
+            pa.ipc.new_stream(Appended(append), table.schema) as file,
+        ):
+            file.write_table(table)
+        kept.append((table.schema, table.num_rows, table.nbytes))
+    files = find_files([spool.path], None, is_known)
+    schemas = Schemas(files, [schema for schema, _, _ in kept])
+    pieces = [
+        SpooledPiece(file, rows, nbytes, 0, 1, schemas.casts(schema), spool)
+        for file, (schema, rows, nbytes) in zip(files, kept, strict=True)
+    ]
+    joined = grouped(pieces, partition_bytes, JoinedPiece.of)
+    return StreamSource("feather", files, schemas, joined, settings={}, columns=columns)
