@@ -227,7 +227,7 @@ def test_parameters_that_are_dropped_may_be_there_unset(key, value):
 
 
 def test_settings_may_be_there_unset():
-    unset = {"sample_ratio": 1.0, "sample_size": 0, "oversample_minority": None, "undersample_majority": None}
+    unset = {"sample_ratio": 1.0, "sample_size": None, "oversample_minority": None, "undersample_majority": None}
     assert repr(read_config(config_of("set") | {"preprocessing": unset})) == repr(read_config(config_of("set")))
 
 

@@ -120,10 +120,11 @@ def _beside(data: Sequence[str]) -> str | None:
     """Return where the dataset of one file or folder is written unless it is said."""
     from daskprep.sources.formats import is_known
 
-    is_one = len(data) == 1 and Path(data[0]).name.strip(".") and not set(data[0]) & set("*?[")
+    if len(data) != 1 or not Path(data[0]).name.strip(".") or set(data[0]) & set("*?["):
+        return None
     given = data[0].rstrip("/")
     stem = re.sub(r"\.\w+(\.(gz|zst|bz2))?$", "", given) if is_known(given) else given
-    return f"{stem}.dp" if is_one else None
+    return f"{stem}.dp"
 
 
 def _preprocessor(

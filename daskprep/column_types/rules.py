@@ -43,7 +43,8 @@ _CODE = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|code)$"
 _FILLS = {"number": "fill_with_mean", "binary": "fill_with_mode", "date": "fill_with_mode"}
 # What a number may begin with: no word, which may be that of a label or an identifier.
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
-_HEXADECIMAL = re.compile("5 [a-fA-F]{3,}$")
+# Several words, as of addresses, and what a hexadecimal number may be.
+_NOT_UNITS = re.compile(r"[^\W\d]\s+[^\W\d]|5 [a-fA-F]{3,}$")
 _HOURS = 24  # so few times of day are labels
 
 
@@ -244,7 +245,7 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     texts = facts.distinct.texts
     counts = facts.distinct.counts[: len(texts)]
     found, numbers = read_alike(texts, counts)
-    if found is None or not _NO_WORD.match(found.example) or _HEXADECIMAL.search(found.example):
+    if found is None or not _NO_WORD.match(found.example) or _NOT_UNITS.search(found.example):
         return None
     unread = np.array(numbers.is_null(), bool)
     odd = texts.filter(pa.array(unread))

@@ -258,7 +258,15 @@ class MeanSubtraction(Augmentation):
 
 
 class Normalize(MeanSubtraction):
-    """Images as float32, less the mean of each channel and divided by its deviation, both given or both learned."""
+    """Images as float32, less the mean of each channel and divided by its deviation, both given or both learned.
+
+    Parameters
+    ----------
+    mean : sequence of numbers or None
+        The mean of each channel, from 0 to 1 for bytes; None: what ``Image(pixel_statistics="channels")`` has learned.
+    std : sequence of numbers or None
+        Its deviation, likewise.
+    """
 
     def resolved(self, learned: Any) -> Self:
         if self.mean is not None:

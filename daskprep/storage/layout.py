@@ -111,7 +111,9 @@ class Layout:
 
     def blocks(self, split: str) -> int:
         """Return how many blocks a split has."""
-        return len(self.starts(split)) - 1
+        if self.layouts:
+            return len(self.starts(split)) - 1
+        return -(-self.rows[split] // self.block_rows)
 
     def starts(self, split: str) -> npt.NDArray[np.int64]:
         """Return the first row of each block of a split, and where the last one ends."""
@@ -148,7 +150,9 @@ class Layout:
     def _rows_of(self, split: str, blocks: range) -> range:
         if not 0 <= blocks.start < self.blocks(split):
             raise IndexError(f'block {blocks.start} of split "{split}", which has {self.blocks(split)}')
-        return range(*self.starts(split)[[blocks.start, blocks.stop]].tolist())
+        if self.layouts:
+            return range(*self.starts(split)[[blocks.start, blocks.stop]].tolist())
+        return range(blocks.start * self.block_rows, min(blocks.stop * self.block_rows, self.rows[split]))
 
     def table_file(self, split: str, part: int) -> str:
         """Return the name of the table of a part within the version folder."""
