@@ -74,7 +74,7 @@ def measure(
         return
     subprocess.run([sys.executable, *sys.argv, "--write"], check=True)
     torch.set_num_threads(1)
-    train = dp.open_dataset(arguments.out)["train"]
+    train = dp.open_dataset(arguments.out, trusted=True)["train"]
     row_bytes = train.output(NAME).row_bytes
     loader = train.loader(arguments.batch, expand=arguments.expand, row_ids=True, threads=arguments.threads)
     after_first: dict[str, int] = {}
