@@ -277,7 +277,6 @@ def _read_type(entry: _Section) -> str:
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
-    names = _annotations(FEATURES[kind])
     entry.check_keys(FEATURE_KEYS)
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
@@ -286,23 +285,15 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
     try:
         validate(feature)
     except ConfigError as error:
-        raise entry.error("preprocessing", f"{error}{_hint(params, names)}") from error
+        raise entry.error("preprocessing", f"{error}{_hint(params, _annotations(FEATURES[kind]))}") from error
     return feature
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
     names = [name for name in _annotations(FEATURES[kind]) if name != "column"]
-    beside = {"column": "put it beside name and type"}
-    section.check_keys(names, beside)
+    section.check_keys(names, {"column": "put it beside name and type"})
     # YAML reads an unquoted 2020-01-31 as a date.
-    return {
-        name: str(value) if isinstance(value, dt.date) else value
-        for name in names
-        if (value := section.values.get(name, _ABSENT)) is not _ABSENT
-    }
-
-
-_ABSENT = object()
+    return {name: str(value) if isinstance(value, dt.date) else value for name, value in section.values.items()}
 
 
 def _annotations(kind: type) -> dict[str, Any]:

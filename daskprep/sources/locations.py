@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -28,14 +28,7 @@ _STAMPS = (
 )  # fmt: skip
 
 T = TypeVar("T")
-
-
-class _Located(Protocol):
-    @property
-    def is_local(self) -> bool: ...
-
-
-AnyFile = TypeVar("AnyFile", bound=_Located)
+AnyFile = TypeVar("AnyFile", bound=Any)  # File, or TextFile
 
 
 @dataclass(frozen=True)
@@ -148,7 +141,8 @@ def find_files(
 
 
 def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]) -> list[File]:
-    filesystem, root = _filesystem(given, options)
+    filesystem, root = filesystem_of(given, options)
+    filesystem.invalidate_cache()  # it keeps listings, also of files that have changed since
     info = _info(filesystem, root, given, attempts)
     if info is not None and info["type"] != "directory":
         return [_file(filesystem, info, given, "")]
@@ -192,13 +186,6 @@ def _is_hidden(relative: str) -> bool:
 def _natural(path: str) -> list[Any]:
     # Splitting by a group gives text and digits in turn, so that like is compared with like.
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
-
-
-def _filesystem(given: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    filesystem, path = filesystem_of(given, options)
-    # File systems keep listings, also of files that have changed since.
-    filesystem.invalidate_cache()
-    return filesystem, path
 
 
 def _info(filesystem: Any, path: str, given: str, attempts: int) -> dict[str, Any] | None:
