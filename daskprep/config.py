@@ -52,7 +52,13 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         any; and "sample", "sample_seed" and "fit_on", if the configuration says them.
         Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
     """
-    values, notes = upgraded(_mapping(load_config(config)))
+    loaded = load_config(config)
+    if not isinstance(loaded, Mapping):
+        raise ConfigError(
+            f"a configuration is a mapping with input_features, not {loaded!r}; "
+            f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
+        )
+    values, notes = upgraded(loaded)
     whole = _Section(values)
     whole.check_keys(_TOP)
     defaults = _read_defaults(whole.section("defaults"))
@@ -223,15 +229,6 @@ def _written_out(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
     return counts[node]
 
 
-def _mapping(values: Any) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
-        raise ConfigError(
-            f"a configuration is a mapping with input_features, not {values!r}; "
-            f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
-        )
-    return values
-
-
 # -- features
 
 
@@ -314,7 +311,8 @@ def _write_feature(name: str, feature: Feature, own: Mapping[str, Any] | None = 
             f'feature "{name}": a configuration has no word for {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
-    defaults = _parameters(type(feature)()) | dict(_LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own)
+    ludwig = _LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own
+    defaults = {**_parameters(type(feature)()), **ludwig}
     params = {
         key: _plain(value, f'feature "{name}": {key}')
         for key, value in _parameters(feature).items()

@@ -60,10 +60,7 @@ def run(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Run ``function(shared, argument)`` for every argument, one task each, and return the results in order.
-
-    `advance` is called in this process with each result as it comes, in any order, by one thread at a time.
-    """
+    """Run ``function(shared, argument)`` for every argument, one task each; results and `advance` are as of `each`."""
     if not arguments:
         return []
     state, prefix = unique(f"state-{name}"), unique(name)

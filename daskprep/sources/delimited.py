@@ -54,7 +54,10 @@ class DelimitedPiece(FilePiece):
         view = np.frombuffer(data, np.uint8)
         quoted = self._has_quotes(view)
         if quoted and self.stop is None:
-            self._check_closed(view)
+            # Arrow takes all that follows a quote which is never closed for one cell, without a word.
+            opened = unclosed_quote(view, dialect.delimiter, dialect.quote, BLOCK_BYTES)
+            if opened is not None:
+                raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
         ragged: list[Any] = []
         try:
             table = self._parsed(data, wanted, pa.string(), ragged, quoted=quoted)
@@ -67,12 +70,6 @@ class DelimitedPiece(FilePiece):
         if mark is None:
             return False
         return any((view[i : i + BLOCK_BYTES] == ord(mark)).any() for i in range(0, len(view), BLOCK_BYTES))
-
-    def _check_closed(self, view: np.ndarray) -> None:
-        # Arrow takes all that follows such a quote for one cell, without a word.
-        opened = unclosed_quote(view, self.dialect.delimiter, self.dialect.quote, BLOCK_BYTES)
-        if opened is not None:
-            raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
 
     def _parsed(
         self, data: pa.Buffer, columns: list[str], kind: pa.DataType, ragged: list[Any], *, quoted: bool

@@ -35,18 +35,9 @@ AnyFile = TypeVar("AnyFile", bound=Any)  # File, or TextFile
 class File:
     """A file, local or behind a file system of fsspec, as it was when it was found.
 
-    Attributes
-    ----------
-    name : str
-        What messages and fingerprints show: the path or URL without credentials.
-    size : int or None
-        Bytes, where the file system tells.
-    stamp : str
-        Time of the last change, or the file system's own mark of the version.
-    folders : tuple
-        Columns that the names of folders give: ``city=Rome/part-0.parquet`` has ("city", "Rome").
-    attempts : int
-        How often storage is asked that fails in passing.
+    `name` is what messages and fingerprints show: the path or URL without credentials. `size` are bytes, where the file
+    system tells, `stamp` the time of the last change, or the file system's own mark of the version, and `folders`
+    columns that the names of folders give: ``city=Rome/part-0.parquet`` has ("city", "Rome").
     """
 
     name: str
@@ -143,7 +134,7 @@ def find_files(
 def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]) -> list[File]:
     filesystem, root = filesystem_of(given, options)
     filesystem.invalidate_cache()  # it keeps listings, also of files that have changed since
-    info = _info(filesystem, root, given, attempts)
+    info = _asked(given, attempts, lambda: _info(filesystem, root))
     if info is not None and info["type"] != "directory":
         return [_file(filesystem, info, given, "")]
     if info is not None:
@@ -188,15 +179,11 @@ def _natural(path: str) -> list[Any]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
-def _info(filesystem: Any, path: str, given: str, attempts: int) -> dict[str, Any] | None:
-    def ask() -> dict[str, Any] | None:
-        try:
-            info: dict[str, Any] = filesystem.info(path)
-        except FileNotFoundError:
-            return None
-        return info
-
-    return _asked(given, attempts, ask)
+def _info(filesystem: Any, path: str) -> Any:
+    try:
+        return filesystem.info(path)
+    except FileNotFoundError:
+        return None
 
 
 def _asked(given: str, attempts: int, ask: Callable[[], T]) -> T:
