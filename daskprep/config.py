@@ -52,7 +52,13 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         any; and "sample", "sample_seed" and "fit_on", if the configuration says them.
         Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
     """
-    values, notes = upgraded(_mapping(load_config(config)))
+    loaded = load_config(config)
+    if not isinstance(loaded, Mapping):
+        raise ConfigError(
+            f"a configuration is a mapping with input_features, not {loaded!r}; "
+            f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
+        )
+    values, notes = upgraded(loaded)
     whole = _Section(values)
     whole.check_keys(_TOP)
     defaults = _read_defaults(whole.section("defaults"))
@@ -223,15 +229,6 @@ def _written_out(node: yaml.Node, counts: dict[yaml.Node, float]) -> float:
     return counts[node]
 
 
-def _mapping(values: Any) -> Mapping[str, Any]:
-    if not isinstance(values, Mapping):
-        raise ConfigError(
-            f"a configuration is a mapping with input_features, not {values!r}; "
-            f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
-        )
-    return values
-
-
 # -- features
 
 
@@ -277,7 +274,6 @@ def _read_type(entry: _Section) -> str:
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:
-    names = _annotations(FEATURES[kind])
     entry.check_keys(FEATURE_KEYS)
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
@@ -286,23 +282,15 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
     try:
         validate(feature)
     except ConfigError as error:
-        raise entry.error("preprocessing", f"{error}{_hint(params, names)}") from error
+        raise entry.error("preprocessing", f"{error}{_hint(params, _annotations(FEATURES[kind]))}") from error
     return feature
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
     names = [name for name in _annotations(FEATURES[kind]) if name != "column"]
-    beside = {"column": "put it beside name and type"}
-    section.check_keys(names, beside)
+    section.check_keys(names, {"column": "put it beside name and type"})
     # YAML reads an unquoted 2020-01-31 as a date.
-    return {
-        name: str(value) if isinstance(value, dt.date) else value
-        for name in names
-        if (value := section.values.get(name, _ABSENT)) is not _ABSENT
-    }
-
-
-_ABSENT = object()
+    return {name: str(value) if isinstance(value, dt.date) else value for name, value in section.values.items()}
 
 
 def _annotations(kind: type) -> dict[str, Any]:
@@ -323,7 +311,8 @@ def _write_feature(name: str, feature: Feature, own: Mapping[str, Any] | None = 
             f'feature "{name}": a configuration has no word for {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
-    defaults = _parameters(type(feature)()) | dict(_LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own)
+    ludwig = _LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own
+    defaults = {**_parameters(type(feature)()), **ludwig}
     params = {
         key: _plain(value, f'feature "{name}": {key}')
         for key, value in _parameters(feature).items()

@@ -86,12 +86,7 @@ def repair(
         rows = rows_of(data, splits)
         if rows and reading:
             rows = as_source(rows, storage_options=storage_options, **reading)
-        repaired = dp.repair(
-            dataset,
-            rows,
-            progress=False if quiet else None,
-            storage_options=storage_options,
-            trusted=trusted,
-        )
+        progress = False if quiet else None
+        repaired = dp.repair(dataset, rows, progress=progress, storage_options=storage_options, trusted=trusted)
     if not quiet:
         click.echo(f"{len(repaired.manifest.files):,} files are as they were written")

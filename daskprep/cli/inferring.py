@@ -57,17 +57,12 @@ def infer(
 
 
 def inferred_features(
-    data: Any,
-    options: Mapping[str, Any],
-    targets: Sequence[str] = (),
-    *,
-    progress: bool | None,
+    data: Any, options: Mapping[str, Any], targets: Sequence[str], *, progress: bool | None
 ) -> InferredFeatures:
     """Return what was guessed of each column; `options` are those of `read_files`."""
     from daskprep.sources import as_source
 
-    source = as_source(data, **options)
-    return dp.infer_features(source, targets=targets, progress=progress)
+    return dp.infer_features(as_source(data, **options), targets=targets, progress=progress)
 
 
 def _as_yaml(found: InferredFeatures, targets: Sequence[str]) -> str:

@@ -128,11 +128,7 @@ def _beside(data: Sequence[str]) -> str | None:
 
 
 def _preprocessor(
-    config: str,
-    data: Any,
-    targets: Sequence[str],
-    options: Mapping[str, Any],
-    progress: bool | None,
+    config: str, data: Any, targets: Sequence[str], options: Mapping[str, Any], progress: bool | None
 ) -> dp.Preprocessor:
     if config == "auto":
         features = inferred_features(data, options, targets, progress=progress)

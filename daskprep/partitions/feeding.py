@@ -27,11 +27,8 @@ _FETCHING_THREADS = 4
 class Job:
     """What is done with partitions: ``function(shared, argument, table)``, and then maybe ``then(result, argument)``.
 
-    Attributes
-    ----------
-    digest : str
-        The same for the same source, function and `shared` in any process: clients that ask a scheduler for the same
-        share its tasks.
+    `digest` is the same for the same source, function and `shared` in any process: clients that ask a scheduler for the
+    same share its tasks.
     """
 
     source: Source
@@ -77,8 +74,7 @@ class Feed(ABC):
     def begin(self, asked: Asked) -> Future[Any]:
         """Put a partition to work."""
 
-    @abstractmethod
-    def forget(self, asked: Asked) -> None:
+    def forget(self, asked: Asked) -> None:  # noqa: B027 threads hold nothing
         """Let go of a partition: nobody else will ask for it."""
 
     @abstractmethod
@@ -106,9 +102,6 @@ class ThreadFeed(Feed):
 
     def begin(self, asked: Asked) -> Future[Any]:
         return self._pool.submit(self._run, asked)
-
-    def forget(self, asked: Asked) -> None:
-        pass
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)

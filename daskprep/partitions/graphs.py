@@ -47,7 +47,7 @@ def partition_layer(
     layer: Layer = {state: DataNode(state, shared)}
     if source.is_dask:
         frame = source.frame[list(dict.fromkeys([*wanted, *(labels or ())]))]
-        frame = (frame.map_partitions(_same) if apart else frame).optimize()
+        frame = (frame.map_partitions(same) if apart else frame).optimize()
         layer.update(frame.__dask_graph__())
         run: Callable[..., Any] = on_frame if labels is None else functools.partial(_on_labelled, list(labels))
         parts: Sequence[Any] = [TaskRef(key) for key in frame.__dask_keys__()]
@@ -76,8 +76,9 @@ def unique(name: str) -> str:
     return f"{name}-{uuid.uuid4().hex}"
 
 
-def _same(frame: Any) -> Any:
-    return frame
+def same(value: Any) -> Any:
+    """Return what is given, as a task of its own."""
+    return value
 
 
 def on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:

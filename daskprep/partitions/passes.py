@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import UserDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from operator import getitem
+from operator import call, getitem
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
@@ -19,7 +19,7 @@ import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
 from daskprep.partitions.dask_internals import DataNode, Task, TaskRef
-from daskprep.partitions.graphs import GraphArgument, Layer, labelled, partition_layer, references, unique
+from daskprep.partitions.graphs import GraphArgument, Layer, labelled, partition_layer, references, same, unique
 from daskprep.partitions.schedulers import Advance, compute, on_threads
 from daskprep.sources import Source
 
@@ -60,10 +60,7 @@ def run(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Run ``function(shared, argument)`` for every argument, one task each, and return the results in order.
-
-    `advance` is called in this process with each result as it comes, in any order, by one thread at a time.
-    """
+    """Run ``function(shared, argument)`` for every argument, one task each; results and `advance` are as of `each`."""
     if not arguments:
         return []
     state, prefix = unique(f"state-{name}"), unique(name)
@@ -120,12 +117,13 @@ def fold(
     value of each key, in tasks of their own. `advance` is called as for `each`, with ``measure(result)``: on a cluster
     it travels to this process while the result itself stays where it is.
     """
-    measure = measure or _same
+    measure = measure or same
     if source.in_memory:
         tell = None if advance is None else lambda result: advance(measure(result))
         parts = _each_in_memory(source, function, columns, shared, arguments, tell)
         while len(parts) > _TREE_WIDTH:
-            parts = _merged_once(parts, merge)
+            groups = _grouped(parts)
+            parts = on_threads(lambda i: merge(groups[i]), len(groups))  # noqa: B023 it is called here alone
         return dict(zip(keys, on_threads(lambda i: finish(keys[i], parts), len(keys)), strict=True))
     layer, partition_keys = partition_layer(source, name, function, columns, shared, arguments)
     last = _merge_tree(layer, partition_keys, merge)
@@ -133,7 +131,7 @@ def fold(
     shared_finish = unique("state-learn")
     layer[shared_finish] = DataNode(shared_finish, finish)
     for task, key in zip(finished, keys, strict=True):
-        layer[task] = Task(task, _finished, TaskRef(shared_finish), key, references(last))
+        layer[task] = Task(task, call, TaskRef(shared_finish), key, references(last))
     measured = [] if advance is None else [(unique(f"measure-{name}"), i) for i in range(len(partition_keys))]
     for task, key in zip(measured, partition_keys, strict=False):
         layer[task] = Task(task, measure, TaskRef(key))
@@ -243,11 +241,6 @@ def _each_in_memory(
     return on_threads(lambda i: function(shared, arguments[i], source.read(i, columns)), source.npartitions, advance)
 
 
-def _merged_once(parts: list[Any], merge: Callable[[list[Any]], Any]) -> list[Any]:
-    groups = _grouped(parts)
-    return on_threads(lambda i: merge(groups[i]), len(groups))
-
-
 def _merge_tree(layer: Layer, keys: Sequence[Any], merge: Callable[[list[Any]], Any]) -> list[Any]:
     """Add tasks that merge the results of `keys` until at most 8 remain, and return the keys of these."""
     remaining, depth = list(keys), 0
@@ -262,11 +255,3 @@ def _merge_tree(layer: Layer, keys: Sequence[Any], merge: Callable[[list[Any]], 
 
 def _grouped(items: Sequence[Any]) -> list[list[Any]]:
     return [list(items[i : i + _TREE_WIDTH]) for i in range(0, len(items), _TREE_WIDTH)]
-
-
-def _finished(finish: Callable[[Any, list[Any]], Any], key: Any, results: list[Any]) -> Any:
-    return finish(key, results)
-
-
-def _same(result: Any) -> Any:
-    return result

@@ -146,7 +146,7 @@ def on_threads(call: Callable[[int], Any], count: int, advance: Advance | None =
     An error is that of the smallest number that failed, whichever thread came first: what has not started never does,
     and what runs is waited for.
     """
-    done = advance or _ignore
+    done = advance or (lambda _: None)
     threads = min(CPU_COUNT, count)
     if threads <= 1:
         results = []
@@ -165,10 +165,6 @@ def on_threads(call: Callable[[int], Any], count: int, advance: Advance | None =
             pool.shutdown(cancel_futures=True)
     # They start in order: what was cancelled comes after all that failed.
     return [future.result() for future in futures]
-
-
-def _ignore(result: Any) -> None:
-    del result
 
 
 def compute(

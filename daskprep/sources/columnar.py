@@ -16,14 +16,9 @@ _TEXT_BYTES = 16
 
 
 class Schemas:
-    """The columns of several files: the types they are delivered in, and what keeps some from being read.
+    """The columns of several files: the types they are delivered in, and the `problems` that keep some from being read.
 
-    Attributes
-    ----------
-    types : dict
-        The type of each column, in the order of the files.
-    problems : dict of str to str
-        Columns that a file lacks, or has in a type that the other files' does not fit.
+    These a file lacks, or has in a type that the other files' does not fit.
     """
 
     def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:

@@ -19,7 +19,7 @@ from daskprep.sources.base import FilePiece, check_names
 from daskprep.sources.dialect import DELIMITERS, Dialect
 from daskprep.sources.joining import evenly
 from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
-from daskprep.sources.text import BLOCK_BYTES, TextFile, byte_view, in_blocks
+from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks
 
 _HEAD_BYTES = 1 << 18
 _PARSED_BYTES = 1 << 22
@@ -51,11 +51,18 @@ class DelimitedPiece(FilePiece):
         wanted = columns or [dialect.names[0]]
         if not data.size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
-        view = byte_view(data)
+        view = np.frombuffer(data, np.uint8)
         quoted = self._has_quotes(view)
         if quoted and self.stop is None:
-            self._check_closed(view)
-        table = self._parse(data, wanted, quoted=quoted)
+            # Arrow takes all that follows a quote which is never closed for one cell, without a word.
+            opened = unclosed_quote(view, dialect.delimiter, dialect.quote, BLOCK_BYTES)
+            if opened is not None:
+                raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
+        ragged: list[Any] = []
+        try:
+            table = self._parsed(data, wanted, pa.string(), ragged, quoted=quoted)
+        except pa.ArrowInvalid as error:
+            raise self._explained(data, wanted, ragged, error, quoted=quoted) from error
         return pa.table({name: dialect.read(name, table[name]) for name in wanted}).select(columns)
 
     def _has_quotes(self, view: np.ndarray) -> bool:
@@ -63,19 +70,6 @@ class DelimitedPiece(FilePiece):
         if mark is None:
             return False
         return any((view[i : i + BLOCK_BYTES] == ord(mark)).any() for i in range(0, len(view), BLOCK_BYTES))
-
-    def _check_closed(self, view: np.ndarray) -> None:
-        # Arrow takes all that follows such a quote for one cell, without a word.
-        opened = unclosed_quote(view, self.dialect.delimiter, self.dialect.quote, BLOCK_BYTES)
-        if opened is not None:
-            raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
-
-    def _parse(self, data: pa.Buffer, columns: list[str], *, quoted: bool) -> pa.Table:
-        ragged: list[Any] = []
-        try:
-            return self._parsed(data, columns, pa.string(), ragged, quoted=quoted)
-        except pa.ArrowInvalid as error:
-            raise self._explained(data, columns, ragged, error, quoted=quoted) from error
 
     def _parsed(
         self, data: pa.Buffer, columns: list[str], kind: pa.DataType, ragged: list[Any], *, quoted: bool
@@ -88,7 +82,7 @@ class DelimitedPiece(FilePiece):
 
         def parse(block_bytes: int) -> pa.Table:
             if quoted:
-                block_bytes = _harmless_blocks(byte_view(data), block_bytes)
+                block_bytes = _harmless_blocks(np.frombuffer(data, np.uint8), block_bytes)
             return pa_csv.read_csv(
                 pa.BufferReader(data),
                 read_options=pa_csv.ReadOptions(
@@ -127,12 +121,14 @@ class DelimitedPiece(FilePiece):
         except pa.ArrowInvalid:
             return unread
         for column in columns:
-            row = _first_undecodable(table[column])
-            if row is not None:
-                return RejectedValueError(
-                    f'{name}, line {self._line(data, row)}, column "{column}": not UTF-8: '
-                    f"{table[column][row].as_py()[:_SHOWN]!r}; {_ENCODING_REMEDY}"
-                )
+            for row, cell in enumerate(table[column].to_pylist()):
+                try:
+                    (cell or b"").decode()
+                except UnicodeDecodeError:
+                    return RejectedValueError(
+                        f'{name}, line {self._line(data, row)}, column "{column}": not UTF-8: '
+                        f"{cell[:_SHOWN]!r}; {_ENCODING_REMEDY}"
+                    )
         return unread
 
     def _line(self, data: pa.Buffer, row: int) -> int:
@@ -145,7 +141,7 @@ class DelimitedPiece(FilePiece):
 
 def _without_mark(data: pa.Buffer) -> pa.Buffer:
     """Put a blank line before a piece that begins with a byte order mark, which Arrow would drop from its cell."""
-    begins = byte_view(data)[: len(codecs.BOM_UTF8)].tobytes()
+    begins = np.frombuffer(data, np.uint8)[: len(codecs.BOM_UTF8)].tobytes()
     return pa.py_buffer(b"\n" + data.to_pybytes()) if begins == codecs.BOM_UTF8 else data
 
 
@@ -274,19 +270,6 @@ def _first_rows(head: str, delimiter: str, quote: str | None) -> list[list[str]]
         return list(islice(filter(None, _rows(head, delimiter, quote)), _SNIFFED_ROWS + 1))
     except csv.Error:
         return []
-
-
-def _first_undecodable(column: pa.ChunkedArray) -> int | None:
-    cells = enumerate(column.to_pylist())
-    return next((row for row, cell in cells if cell is not None and not _decodes(cell)), None)
-
-
-def _decodes(cell: bytes) -> bool:
-    try:
-        cell.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _never_closed(text: TextFile, line: int) -> RejectedValueError:

@@ -58,16 +58,12 @@ def common_format(files: Sequence[File]) -> Format:
     for file in files:
         kind = _format_of(file.name)
         if kind is None:
-            raise _unknown(file.name)
+            raise ConfigError(
+                f"{file.name}: its name does not tell what it holds; known are {', '.join(_FORMATS)}, and those of "
+                f"text with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"
+            )
         found[kind] += 1
     if len(found) > 1:
         kinds = " and ".join(f"{count} of {kind}" for kind, count in found.items())
         raise ConfigError(f"files of different formats cannot be one source: {kinds}; give one format, by a glob")
     return next(iter(found))
-
-
-def _unknown(name: str) -> ConfigError:
-    return ConfigError(
-        f"{name}: its name does not tell what it holds; known are {', '.join(_FORMATS)}, and those of text "
-        f"with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"
-    )

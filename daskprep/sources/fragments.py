@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -11,38 +11,13 @@ import pyarrow.dataset as pds
 
 from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
-from daskprep.sources.base import JoinedPiece, Piece, PieceSource, rows_alone
+from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, rows_alone
 from daskprep.sources.frames import chosen_columns, is_of
 from daskprep.sources.joining import grouped
 from daskprep.storage.threads import in_threads
 
 # Rows that tell how many bytes a row takes in the mean.
 _SAMPLE_ROWS = 1_000
-
-
-@dataclass(frozen=True, eq=False)
-class FragmentPiece(Piece):
-    """Some rows of a dataset: one row group of a Parquet file, or of a fragment of Lance those from `start` on."""
-
-    fragment: Any
-    schema: pa.Schema
-    rows: int
-    nbytes: int
-    start: int | None = None
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        if not columns:
-            return rows_alone(self.rows)
-        how = {"offset": self.start, "limit": self.rows}
-        if self.start is None:
-            how = {"schema": self.schema, "use_threads": False}
-        try:
-            table = self.fragment.to_table(columns=list(columns), **how)
-        except (pa.ArrowException, OSError, ValueError) as error:
-            raise ConfigError(f"{self.fragment!r}: cannot be read: {error}; make the dataset anew") from error
-        if table.num_rows != self.rows:
-            raise ConfigError(f"{self.fragment!r}: has other rows than when it was listed; make the dataset anew")
-        return narrow_table(table).select(list(columns))
 
 
 class FragmentSource(PieceSource):
@@ -63,12 +38,26 @@ def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_byt
     row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))
     most = max(1, int(partition_bytes / row_bytes))
     pieces = [
-        FragmentPiece(fragment, dataset.schema, rows, int(rows * row_bytes), start)
+        MadePiece(functools.partial(_some_rows, fragment, dataset.schema, rows, start), rows, int(rows * row_bytes))
         for parts in in_threads(lambda fragment: _parts(fragment, most), fragments, local=False)
         for fragment, rows, start in parts
     ]
     joined = grouped(pieces, partition_bytes, JoinedPiece.of)
     return FragmentSource(narrow_schema(dataset.schema, columns), joined) if joined else None
+
+
+def _some_rows(fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]) -> pa.Table:
+    """Return one row group of a Parquet file, or of a fragment of Lance the rows from `start` on."""
+    if not columns:
+        return rows_alone(rows)
+    how = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
+    try:
+        table = fragment.to_table(columns=list(columns), **how)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ConfigError(f"{fragment!r}: cannot be read: {error}; make the dataset anew") from error
+    if table.num_rows != rows:
+        raise ConfigError(f"{fragment!r}: has other rows than when it was listed; make the dataset anew")
+    return narrow_table(table).select(list(columns))
 
 
 def _parts(fragment: Any, most: int) -> list[tuple[Any, int, int | None]]:

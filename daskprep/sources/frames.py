@@ -249,21 +249,10 @@ def table_to_pandas(table: pa.Table) -> pd.DataFrame:
 def series_column(
     series: pd.Series[Any], name: str, kind: str | None = None, first_row: int | None = 0
 ) -> pa.ChunkedArray:
-    """Return a column of a frame as Arrow chunks.
+    """Return a column of a frame, or a part of it, as Arrow chunks.
 
-    Object columns are described at `Cells`. Categories stay codes if they are text, and are decoded if not;
-    sparse columns are made dense; complex numbers, intervals and periods are refused.
-
-    Parameters
-    ----------
-    series : Series
-        The column or a part of it; its index is ignored.
-    name : str
-        What errors call it.
-    kind : str, optional
-        For object columns: the `cell_kind` of the whole column that `series` is a part of.
-    first_row : int or None
-        The row that the part begins with; None where it is not known, as in a Dask partition.
+    `kind` is the `cell_kind` of a whole column of objects, `first_row` the row that the part begins with; None where it
+    is not known, as in a Dask partition. Categories of text stay codes.
     """
     dtype = series.dtype
     if _holds_objects(dtype):

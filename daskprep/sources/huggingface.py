@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
-from daskprep.sources.base import Piece, PieceSource, rows_alone
+from daskprep.sources.base import MadePiece, PieceSource, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 
@@ -20,23 +20,6 @@ _REMEDIES = {
     "DatasetDict": 'give one of its splits, such as dataset["train"]',
     "IterableDatasetDict": 'give one of its splits, such as dataset["train"]',
 }
-
-
-@dataclass(frozen=True, eq=False)
-class DatasetPiece(Piece):
-    """Some rows of a dataset, which travels as the paths of its files."""
-
-    dataset: Any
-    start: int
-    rows: int
-    nbytes: int
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        if not columns:
-            return rows_alone(self.rows)
-        table = self.dataset.select_columns(list(columns))[self.start : self.start + self.rows]
-        # Of a shuffled dataset every row is a chunk of its own.
-        return narrow_table(table.combine_chunks()).select(list(columns))
 
 
 class HuggingFaceSource(PieceSource):
@@ -63,19 +46,23 @@ class HuggingFaceSource(PieceSource):
         most = rows_of_slices(stored.schema, row_bytes, partition_bytes)
         most = max(1, min(most, -(-rows // (partitions or 1))))
         pieces = [
-            DatasetPiece(chosen, i * most, count, int(count * row_bytes)) for i, count in enumerate(slices(rows, most))
+            MadePiece(functools.partial(_some_rows, chosen, i * most, count), count, int(count * row_bytes))
+            for i, count in enumerate(slices(rows, most))
         ]
         super().__init__(narrow_schema(stored.schema, names), pieces)
 
 
-def is_dataset(frame: object) -> bool:
-    """Tell whether something is a Hugging Face dataset, without importing the library.
+def _some_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
+    """Return some rows of a dataset, which travels as the paths of its files."""
+    if not columns:
+        return rows_alone(rows)
+    table = dataset.select_columns(list(columns))[start : start + rows]
+    # Of a shuffled dataset every row is a chunk of its own.
+    return narrow_table(table.combine_chunks()).select(list(columns))
 
-    Raises
-    ------
-    ColumnError
-        For several datasets in one.
-    """
+
+def is_dataset(frame: object) -> bool:
+    """Tell whether something is a Hugging Face dataset, without importing the library; ColumnError for several."""
     for name, remedy in _REMEDIES.items():
         if is_of(frame, "datasets", name):
             raise ColumnError(f"a datasets.{name} is no table of rows: {remedy}")

@@ -23,7 +23,7 @@ from daskprep.serving.json_text import unique_keys
 from daskprep.sources.base import FilePiece, rows_alone
 from daskprep.sources.joining import evenly
 from daskprep.sources.json_arrays import STEPS, as_lines, cut_elements
-from daskprep.sources.json_types import NOTHING, JsonType, array_type, json_array, merged, settled, values_type
+from daskprep.sources.json_types import JsonType, array_type, json_array, merged_fields, settled, values_type
 from daskprep.sources.text import TextFile, in_blocks
 
 _HEAD_BYTES = 1 << 16
@@ -208,10 +208,7 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonPiece]:
 
 def typed(pieces: Sequence[JsonPiece], surveys: Sequence[tuple[int, dict[str, JsonType]]]) -> list[JsonPiece]:
     """Give all pieces the types that hold the values of all of them."""
-    types: dict[str, JsonType] = {}
-    for _, found in surveys:
-        for name, kind in found.items():
-            types[name] = merged(types.get(name, NOTHING), kind)
+    types = merged_fields(found for _, found in surveys)
     schema = pa.schema([(name, settled(kind)) for name, (kind, _) in types.items()])
     mixed = frozenset(name for name, (_, flag) in types.items() if flag)
     return [

@@ -40,23 +40,24 @@ def merged(one: JsonType, other: JsonType) -> JsonType:
         values, mixed = merged((a.value_type, False), (b.value_type, False))
         return pa.list_(values), mixed or flag
     if pt.is_struct(a) and pt.is_struct(b):
-        fields, mixed = merged_fields([_fields(a), _fields(b)])
-        return pa.struct(list(fields.items())), mixed or flag
+        kind, mixed = _struct({field.name: (field.type, False) for field in one} for one in (a, b))
+        return kind, mixed or flag
     common = common_type(a, b)
     return _TEXT if common is None else (common, flag)
 
 
-def merged_fields(found: Iterable[dict[str, JsonType]]) -> tuple[dict[str, pa.DataType], bool]:
-    """Merge types by name, and tell whether any is of several kinds."""
+def merged_fields(found: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
+    """Merge types by name."""
     total: dict[str, JsonType] = {}
     for fields in found:
         for name, kind in fields.items():
             total[name] = merged(total.get(name, NOTHING), kind)
-    return {name: kind for name, (kind, _) in total.items()}, any(mixed for _, mixed in total.values())
+    return total
 
 
-def _fields(kind: pa.DataType) -> dict[str, JsonType]:
-    return {field.name: (field.type, False) for field in kind}
+def _struct(found: Iterable[dict[str, JsonType]]) -> JsonType:
+    fields = merged_fields(found).items()
+    return pa.struct([(name, kind) for name, (kind, _) in fields]), any(mixed for _, (_, mixed) in fields)
 
 
 def array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
@@ -120,8 +121,7 @@ def values_type(values: Iterable[Any]) -> JsonType:
         return pa.list_(kind), mixed
     if kinds == {dict}:
         names = dict.fromkeys(chain.from_iterable(values))
-        fields, mixed = merged_fields([{name: values_type(value.get(name) for value in values)} for name in names])
-        return pa.struct(list(fields.items())), mixed
+        return _struct([{name: values_type(value.get(name) for value in values) for name in names}])
     if kinds == {int}:
         return _integer_type(values), False
     if kinds <= {int, float}:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
@@ -28,32 +28,16 @@ _STAMPS = (
 )  # fmt: skip
 
 T = TypeVar("T")
-
-
-class _Located(Protocol):
-    @property
-    def is_local(self) -> bool: ...
-
-
-AnyFile = TypeVar("AnyFile", bound=_Located)
+AnyFile = TypeVar("AnyFile", bound=Any)  # File, or TextFile
 
 
 @dataclass(frozen=True)
 class File:
     """A file, local or behind a file system of fsspec, as it was when it was found.
 
-    Attributes
-    ----------
-    name : str
-        What messages and fingerprints show: the path or URL without credentials.
-    size : int or None
-        Bytes, where the file system tells.
-    stamp : str
-        Time of the last change, or the file system's own mark of the version.
-    folders : tuple
-        Columns that the names of folders give: ``city=Rome/part-0.parquet`` has ("city", "Rome").
-    attempts : int
-        How often storage is asked that fails in passing.
+    `name` is what messages and fingerprints show: the path or URL without credentials. `size` are bytes, where the file
+    system tells, `stamp` the time of the last change, or the file system's own mark of the version, and `folders`
+    columns that the names of folders give: ``city=Rome/part-0.parquet`` has ("city", "Rome").
     """
 
     name: str
@@ -148,8 +132,9 @@ def find_files(
 
 
 def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]) -> list[File]:
-    filesystem, root = _filesystem(given, options)
-    info = _info(filesystem, root, given, attempts)
+    filesystem, root = filesystem_of(given, options)
+    filesystem.invalidate_cache()  # it keeps listings, also of files that have changed since
+    info = _asked(given, attempts, lambda: _info(filesystem, root))
     if info is not None and info["type"] != "directory":
         return [_file(filesystem, info, given, "")]
     if info is not None:
@@ -194,22 +179,11 @@ def _natural(path: str) -> list[Any]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
-def _filesystem(given: str, options: Mapping[str, Any]) -> tuple[Any, str]:
-    filesystem, path = filesystem_of(given, options)
-    # File systems keep listings, also of files that have changed since.
-    filesystem.invalidate_cache()
-    return filesystem, path
-
-
-def _info(filesystem: Any, path: str, given: str, attempts: int) -> dict[str, Any] | None:
-    def ask() -> dict[str, Any] | None:
-        try:
-            info: dict[str, Any] = filesystem.info(path)
-        except FileNotFoundError:
-            return None
-        return info
-
-    return _asked(given, attempts, ask)
+def _info(filesystem: Any, path: str) -> Any:
+    try:
+        return filesystem.info(path)
+    except FileNotFoundError:
+        return None
 
 
 def _asked(given: str, attempts: int, ask: Callable[[], T]) -> T:

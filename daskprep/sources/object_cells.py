@@ -54,7 +54,6 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "time": ((dt.time,), None),
     "duration": ((dt.timedelta,), None),
 }
-_TYPES = {kind: arrow for kind, (_, arrow) in _KINDS.items()}
 _ZONES = (dt.timezone, ZoneInfo)
 _SHOWN = 60
 _MOST_DIGITS = 76  # of Arrow's decimals
@@ -189,18 +188,15 @@ class Cells:
             return pa.nulls(len(self.values))
         if self.kind == "refused":
             raise self._refused(missing)
-        if self.kind == "mixed":
-            pairs = zip(missing, self.values, strict=True)
-            return pa.array(cell_texts([None if gone else cell for gone, cell in pairs]), pa.string())
-        if self.kind == "list":
-            return self._lists(missing)
-        if self.kind in _MEDIA:
-            return self._media(missing, cast("Kind", self.kind))
-        return pa.array(self.values, _TYPES[self.kind], mask=missing, from_pandas=True)
+        if self.kind in ("mixed", "list", *_MEDIA):
+            cells = [None if gone else cell for gone, cell in zip(missing, self.values, strict=True)]
+            if self.kind == "mixed":
+                return pa.array(cell_texts(cells), pa.string())
+            return self._lists(cells) if self.kind == "list" else self._media(cells, cast("Kind", self.kind))
+        return pa.array(self.values, _KINDS[self.kind][1], mask=missing, from_pandas=True)
 
-    def _media(self, missing: np.ndarray, kind: Kind) -> pa.StructArray:
-        pairs = zip(missing, self.values, strict=True)
-        cells, unreadable = object_cells((None if gone else cell for gone, cell in pairs), kind)
+    def _media(self, given: list[Any], kind: Kind) -> pa.StructArray:
+        cells, unreadable = object_cells(given, kind)
         if unreadable:
             row, what = unreadable[0].row, unreadable[0].what.rstrip(".")
             noun = "an image" if kind == "image" else "a sound"
@@ -209,11 +205,8 @@ class Cells:
             )
         return cells
 
-    def _lists(self, missing: np.ndarray) -> pa.Array:
-        cells = [
-            None if gone else self._as_list(i, cell)
-            for i, (gone, cell) in enumerate(zip(missing, self.values, strict=True))
-        ]
+    def _lists(self, given: list[Any]) -> pa.Array:
+        cells = [self._as_list(i, cell) for i, cell in enumerate(given)]
         try:
             array = pa.array(cells, from_pandas=True)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):

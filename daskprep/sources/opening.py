@@ -73,13 +73,12 @@ def as_source(
     {'price': [1.5, None]}
     """
     wanted = None if columns is None else list(dict.fromkeys(columns))
-    if (frames := splits_of(frame)) and not isinstance(frame, Source):
+    if isinstance(frame, Source):
+        frame.require(wanted or ())
+        return frame
+    if frames := splits_of(frame):
         how: Any = {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch, **options}
         return by_split(frames, wanted, lambda one, own: as_source(one, columns=own, **how))
-    if isinstance(frame, Source):
-        if wanted is not None:
-            frame.require(wanted)
-        return frame
     if is_dask_frame(frame):
         return DaskSource(frame, wanted)
     if is_dataset(frame):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.sources.base import Piece, Source
+from daskprep.sources.base import MadePiece, Piece, Source
 from daskprep.sources.frames import DaskSource, PandasSource, column_names, table_from_pandas, table_to_pandas
 from daskprep.sources.opening import as_source
 
@@ -79,27 +78,14 @@ class PreparedSource(Source):
     @property
     def pieces(self) -> Sequence[Piece]:
         columns, function = self.raw.columns, self._function
-        pieces = enumerate(self.raw.pieces)
-        return [PreparedPiece(one, columns, function, i, one.rows, one.nbytes) for i, one in pieces]
+        return [
+            MadePiece(functools.partial(_made_of_piece, piece, columns, function, number), piece.rows, piece.nbytes)
+            for number, piece in enumerate(self.raw.pieces)
+        ]
 
     @property
     def folders(self) -> tuple[str, ...]:
         return self.raw.folders
-
-
-@dataclass(frozen=True)
-class PreparedPiece(Piece):
-    """A piece whose rows are prepared where it is read."""
-
-    piece: Piece
-    columns: Sequence[str]
-    function: Prepare
-    number: int
-    rows: int | None
-    nbytes: int
-
-    def read(self, columns: Sequence[str]) -> pa.Table:
-        return _made(self.function, table_to_pandas(self.piece.read(self.columns)), self.number, columns)
 
 
 def name_of(function: Any) -> str:
@@ -112,6 +98,12 @@ def name_of(function: Any) -> str:
 
 def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
     return _apply(function, frame, f"partition {(partition_info or {}).get('number')}")
+
+
+def _made_of_piece(
+    piece: Piece, raw: Sequence[str], function: Prepare, number: int, columns: Sequence[str]
+) -> pa.Table:
+    return _made(function, table_to_pandas(piece.read(raw)), number, columns)
 
 
 def _made(function: Prepare, frame: pd.DataFrame, partition: int, columns: Sequence[str]) -> pa.Table:

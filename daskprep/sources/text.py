@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, RejectedValueError
@@ -38,8 +37,6 @@ def codec_name(encoding: str) -> str:
 @functools.lru_cache(maxsize=64)
 def _keeps_ascii(encoding: str) -> bool:
     """Tell whether every byte below 128 is that ASCII character wherever it stands."""
-    if encoding == _UTF8:
-        return True
     try:
         decoded = bytes(range(256)).decode(encoding, errors="replace")
     except (UnicodeError, LookupError):
@@ -118,9 +115,8 @@ class TextFile:
     def _stored(self, nbytes: int | None = None) -> pa.Buffer:
         """Return the decompressed bytes from the beginning."""
         if self.compression is None:
-            return self.file.read(
-                0, nbytes if self.file.size is None or nbytes is None else min(nbytes, self.file.size)
-            )
+            known = [size for size in (nbytes, self.file.size) if size is not None]
+            return self.file.read(0, None if nbytes is None else min(known))
         with (
             reading(self.file, f"{self.compression} text"),
             self.file.open() as handle,
@@ -156,8 +152,3 @@ def in_blocks(parse: Callable[[int], T], block_bytes: int, nbytes: int) -> T:
             if "straddl" not in str(error) or block_bytes >= min(nbytes, _LARGEST_BLOCK):
                 raise
             block_bytes = min(16 * block_bytes, _LARGEST_BLOCK)
-
-
-def byte_view(data: pa.Buffer | bytes) -> np.ndarray:
-    """Return bytes as an array without copying them."""
-    return np.frombuffer(data, np.uint8)
