@@ -112,8 +112,6 @@ class DataModule(training.DataModule, LightningDataModule):
             self._was_told = True
             super().load_state_dict(state_dict)
 
-    # -- what the Trainer knows
-
     def _ranks(self) -> tuple[int | None, int | None]:
         if self.trainer is None or self._given_ranks != (None, None):
             return super()._ranks()

@@ -61,27 +61,21 @@ class BlockCache:
 
     Attributes
     ----------
-    parent : Folder
-        Holds caches, of which this is one.
     limit : int or None
         Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones; those of the same
         stay, since each is read once in every epoch. In object stores, which have no locks, processes that write at
         once may exceed it by a chunk each.
-    user : str
-        Stands for the dataset; a cache may be that of several.
-    stamps : bytes
-        What tells the files of each block from what they were at another time, if anything does.
     """
 
-    parent: Folder
+    parent: Folder  # holds caches, of which this is one
     name: str
     output: Output
     rows: int
     block_rows: int
     compression: Compression
     limit: int | None = None
-    user: str = ""
-    stamps: bytes = b""
+    user: str = ""  # stands for the dataset; a cache may be that of several
+    stamps: bytes = b""  # what tells the files of each block from what they were at another time, if anything does
 
     @property
     def folder(self) -> Folder:

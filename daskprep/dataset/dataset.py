@@ -122,8 +122,6 @@ class Dataset(StoredDataset):
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
 
-    # -- decoded media
-
     def cache_media(
         self,
         client: Any = None,
@@ -174,8 +172,6 @@ class Dataset(StoredDataset):
             with suppress(IsADirectoryError):
                 self.root.remove(CACHE)
 
-    # -- what it looks like
-
     def report(self, path: str | os.PathLike[str] | None = None) -> Report:
         """Read all rows once, block by block, and return a page on how each feature is distributed.
 
@@ -201,8 +197,6 @@ class Dataset(StoredDataset):
         from daskprep.report import make_plot  # noqa: PLC0415 as above
 
         return make_plot(self, name, split)
-
-    # -- whether it is whole
 
     def damaged(self) -> list[Damage]:
         """Read every byte and return the files that are missing, altered, or not part of the dataset."""

@@ -72,8 +72,6 @@ class StoredDataset:
     def layout(self) -> Layout:
         return self.manifest.layout
 
-    # -- what was learned
-
     @cached_property
     def metadata(self) -> Metadata:
         """Parameters and learned state, as they lie in metadata.json.

@@ -196,21 +196,11 @@ class CachedBlocks:
 
 @dataclass(frozen=True)
 class Caching:
-    """Which media a loader caches, and where: as its features say, unless the loader says otherwise.
+    """Which media a loader caches, and where: as its features say, unless the loader says otherwise."""
 
-    Attributes
-    ----------
-    wanted : bool or None
-        Whether all media are cached, or none; None: those with ``mode="lazy_cached"``.
-    folder : str or None
-        Where caches lie; None: within the dataset.
-    limit : int or None
-        Bytes that all caches there may have.
-    """
-
-    wanted: bool | None = None
-    folder: str | None = None
-    limit: int | None = None
+    wanted: bool | None = None  # whether all media are cached, or none; None: those with ``mode="lazy_cached"``
+    folder: str | None = None  # where caches lie; None: within the dataset
+    limit: int | None = None  # bytes that all caches there may have
 
     @classmethod
     def of(cls, cache: object, cache_dir: object, cache_limit: int | None) -> Caching:

@@ -221,8 +221,6 @@ class Loader(BatchIterator):
         self._buffers = Buffers()
         self._position()
 
-    # -- where this process stands
-
     def _position(self) -> tuple[int, int]:
         _, world = self._ranks.position(self.batch_size)
         if self.shuffle and self.streams % world:
@@ -268,8 +266,6 @@ class Loader(BatchIterator):
             return self._packer.count(self._schedule())
         batches = len(self._schedule())
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
-
-    # -- batches
 
     def __iter__(self) -> Iterator[Any]:
         if self._begun:
@@ -397,8 +393,6 @@ class Loader(BatchIterator):
         most = most_ahead(groups)
         blocks = max(1, ahead if most is None else min(ahead, most * lanes))
         return Settings(blocks, threads, decodes=bool(undecoded))
-
-    # -- state
 
     @property
     def _digest(self) -> str:

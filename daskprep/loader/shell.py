@@ -44,8 +44,6 @@ class BatchIterator(IterableDataset[Any]):
         self._audited: tuple[Schedule, range, GivenRows] | None = None
         self._times = Times()
 
-    # -- where this process stands
-
     @property
     def rank(self) -> int:
         return self._position()[0]
@@ -75,8 +73,6 @@ class BatchIterator(IterableDataset[Any]):
         self.epoch, self._rows_given = epoch, rows_given
         self._begun, self._running = False, None
 
-    # -- batches
-
     def _iterate(self, pipeline: Pipeline, mover: Mover, finish: Finish, running: object) -> Iterator[Any]:
         """Give the batches of a pipeline, and note them."""
         self._times = pipeline.times
@@ -98,8 +94,6 @@ class BatchIterator(IterableDataset[Any]):
     def _advance(self, schedule: Schedule, stop: int) -> None:
         """Note that the batches of an epoch up to some number were given, so that `state_dict` tells it."""
         self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(stop)
-
-    # -- what happened
 
     def audit(self) -> dict[str, int]:
         """Prove that the batches of the epoch that was last begun were what the order says.

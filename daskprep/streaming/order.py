@@ -16,18 +16,10 @@ from daskprep.streaming.encoding import RankShare, Stretch
 
 @dataclass(frozen=True)
 class Order:
-    """The order of all epochs: a pure function of these numbers.
+    """The order of all epochs: a pure function of these numbers."""
 
-    Attributes
-    ----------
-    sizes : ndarray
-        Rows that each partition gives.
-    window_rows : int
-        Rows that a window has at most, unless one partition alone has more.
-    """
-
-    sizes: Integers
-    window_rows: int
+    sizes: Integers  # rows that each partition gives
+    window_rows: int  # rows that a window has at most, unless one partition alone has more
     seed: int
     shuffle: bool
 
@@ -72,21 +64,11 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochWindows(Blocks):
-    """The sequence of the rows of an epoch, with windows for blocks; row numbers are those of the split.
+    """The sequence of the rows of an epoch, with windows for blocks; row numbers are those of the split."""
 
-    Attributes
-    ----------
-    partition_sizes : ndarray
-        Rows that each partition gives.
-    partitions : ndarray
-        The partitions in the order of the epoch.
-    borders : ndarray
-        Where windows begin among these, and where the last ends.
-    """
-
-    partition_sizes: Integers
-    partitions: Integers
-    borders: Integers
+    partition_sizes: Integers  # rows that each partition gives
+    partitions: Integers  # the partitions in the order of the epoch
+    borders: Integers  # where windows begin among these, and where the last ends
 
     @cached_property
     def order(self) -> Integers:

@@ -152,8 +152,6 @@ class Batches:
             state["groups"] = [copy.deepcopy(group.state_dict()) for group in self._kept]
         return _Mark(state, 0 if self._counter is None else self._counter())
 
-    # -- state
-
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
         if epoch != self.epoch or self._fresh:

@@ -131,8 +131,6 @@ class DataModule:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({ {place: list(named) for place, named in self.managers.items()} })"
 
-    # -- which ones there are
-
     def _all(self) -> Iterator[tuple[str, str, Manager]]:
         for place, named in self.managers.items():
             for name, manager in named.items():
@@ -162,8 +160,6 @@ class DataModule:
     def dataloader_names(self) -> Names:
         """The names of loaders by role, in order: ``dataloader_names["val"][dataloader_idx]``."""
         return Names({role: list(self._by_name(role)) for role in ROLES})
-
-    # -- what happens before they are used
 
     def prepare_data(self) -> None:
         """Call the functions that write or find datasets, on the first rank alone; the others wait for it."""
@@ -223,8 +219,6 @@ class DataModule:
         for role in [role for role in self._opened if self._stage_of[role] == stage]:
             del self._opened[role]
 
-    # -- what is told by those who know more: Lightning's Trainer
-
     def _ranks(self) -> Ranks:
         return self._given_ranks
 
@@ -236,8 +230,6 @@ class DataModule:
 
     def _progress(self) -> dict[str, Any]:
         return {}
-
-    # -- the loaders
 
     @property
     def _train(self) -> Batches:
@@ -264,8 +256,6 @@ class DataModule:
     def predict_dataloader(self) -> list[Any]:
         """Return the loaders to predict with, in the order of their names."""
         return list(self._of("predict").values())
-
-    # -- state
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader that trains stands; the state of one rank is good for all, however many there are."""

@@ -139,8 +139,6 @@ class Manager:
             raise ConfigError("pack and a Packing among group_processors were both given: leave one out")
         return first[0], rest
 
-    # -- opened
-
     def open(
         self, role: str, prepared: Prepared, ranks: tuple[int | None, int | None], *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
