@@ -24,15 +24,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from daskprep.classes import ClassCounts, ClassShare, class_names, count_classes, share_classes, show_classes
+from daskprep.classes import ClassCounts, ClassShare, Mask, class_names, count_classes, share_classes, show_classes
 from daskprep.described import Described, from_described
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
-from daskprep.permutation import make_key
+from daskprep.permutation import Integers, make_key
 
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Targets = Mapping[Any, int] | Sequence[tuple[Any, int]]
 
 
@@ -132,7 +129,6 @@ class Balance(Described, ABC):
         return targets
 
     def _wanted(self) -> dict[str | None, int]:
-        """Return the wanted rows by the name of the class."""
         try:
             pairs = _pairs(self.counts or {})
         except (TypeError, ValueError):

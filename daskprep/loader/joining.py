@@ -45,18 +45,9 @@ class PackingPosition:
 
 
 class Joiner:
-    """Joins the documents of one rank and cuts them into batches of rows.
+    """Joins the documents of one rank and cuts them into batches of `rows` rows of `block_size` tokens.
 
-    Parameters
-    ----------
-    block_size : int
-        Tokens of a row.
-    rows : int
-        Rows of a batch.
-    padding : Padding
-        What documents are padded with, and the end of the last row.
-    place : Place
-        From where on: the first documents that come must be those of batch `place.read`.
+    The first documents that come must be those of batch `place.read`.
     """
 
     def __init__(self, block_size: int, rows: int, padding: Padding, place: PackingPosition) -> None:

@@ -9,12 +9,13 @@ import torch
 from torch.utils.data import IterableDataset
 
 from daskprep.display.words import count, listed
+from daskprep.errors import ConfigError
 from daskprep.loader.audit import GivenRows, proven
 from daskprep.loader.batches import Finish
 from daskprep.loader.device import Mover
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline
-from daskprep.loader.standing import Ranks, check_count, check_rows
+from daskprep.loader.standing import Ranks, check_count
 from daskprep.loader.times import Times
 
 _MOST_OUTPUTS = 40  # that a notebook shows
@@ -60,7 +61,10 @@ class BatchIterator(IterableDataset[Any]):
     def _position(self) -> tuple[int, int]:
         """Return rank and number of ranks, or raise ConfigError if they cannot share the rows."""
         rank, world = self._ranks.position(self.batch_size)
-        check_rows(self._rows, world)
+        if (rows := self._rows) < world:
+            raise ConfigError(
+                f"{rows} rows are too few for {world} ranks: some would have none; give world_size={rows} or less"
+            )
         return rank, world
 
     def set_epoch(self, epoch: int) -> None:
@@ -74,7 +78,6 @@ class BatchIterator(IterableDataset[Any]):
         self._begun, self._running = False, None
 
     def _iterate(self, pipeline: Pipeline, mover: Mover, finish: Finish, running: object) -> Iterator[Any]:
-        """Give the batches of a pipeline, and note them."""
         self._times = pipeline.times
         schedule, batches, tally, given = None, range(0), GivenRows(), 0
         for window, tensors in mover.moved(pipeline):
@@ -110,7 +113,6 @@ class BatchIterator(IterableDataset[Any]):
         return self._times.as_dict()
 
     def _settings(self, order: str, outputs: list[str]) -> dict[str, str]:
-        """Return what a notebook shows."""
         return {
             "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
             "order": order,

@@ -106,13 +106,7 @@ def share_of(schedule: Schedule) -> RankShare:
 
 
 def check_window(sizes: Integers, row_bytes: int, window_bytes: int, given: object) -> int:
-    """Return how many rows a window may have: one half is given while the other is made.
-
-    Raises
-    ------
-    ConfigError
-        A partition alone has more than fits.
-    """
+    """Return how many rows a window may have: one half is given while the other is made; a partition must fit."""
     largest = int(sizes.argmax())
     nbytes = int(sizes[largest]) * row_bytes
     if nbytes > window_bytes:

@@ -168,13 +168,7 @@ class WindowBlocks:
 
     Who plans asks for windows, and partitions arrive on threads of Dask; the condition guards all that both change.
     Partitions are asked for on whatever thread makes room: that which brought one, or that which asks for a window.
-
-    Parameters
-    ----------
-    told : sequence
-        What each partition must know.
-    row_bytes, window_bytes : int
-        Bytes that a row takes, and that all windows may take together.
+    All windows together may take `window_bytes`; `told` is what each partition must know.
     """
 
     def __init__(

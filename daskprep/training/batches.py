@@ -50,15 +50,10 @@ class Batches:
 
     An iteration begins with its first batch, not with `iter`: trainers make iterators that they ask for nothing.
 
-    Attributes
-    ----------
-    source : Source
-        What gives batches: a loader, or a stream.
-
     Parameters
     ----------
-    source : Source
-        What gives batches.
+    source : BatchSource
+        What gives batches: a loader, or a stream.
     processors : sequence of callable
         Each from a batch to a batch.
     groups : sequence of callable
@@ -198,9 +193,8 @@ class Batches:
             )
         self.source.load_state_dict(state["source"])
         given = state.get("given", 0) if self._limit is not None else 0
-        next_epoch = state.get("next_epoch")
-        if self._limit is not None and given >= self._limit:
-            next_epoch = self.epoch + 1
+        is_over = self._limit is not None and given >= self._limit
+        next_epoch = self.epoch + 1 if is_over else state.get("next_epoch")
         if next_epoch is not None:
             self.source.set_epoch(next_epoch)
             self._begin(0)

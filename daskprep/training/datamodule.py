@@ -15,10 +15,8 @@ from daskprep.training.callables import resolve
 from daskprep.training.configured import configured
 from daskprep.training.examples import EachExample, Examples
 from daskprep.training.manager import Manager
-from daskprep.training.prepared import Prepared, from_first_rank
+from daskprep.training.prepared import Prepared, Ranks, from_first_rank
 from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, role_of, stage_of
-
-Ranks = tuple[int | None, int | None]
 
 
 class DataModule:
