@@ -1,15 +1,11 @@
 """Rows of rare classes more than once, or rows of frequent classes not at all: in the training rows only.
 
-Protocol, as for the splits: ``balance.census(table, train_mask)`` for each partition (with the columns
-``balance.columns``), ``balance.plan(censuses)`` once, in partition order, then ``repeats(table, train_mask)``
-of each partition's own `PartitionRepeats`. The mask marks the training rows; others are left as they are.
+The protocol is that of the splits: census, plan, and ``repeats(table, train_mask)`` of each `PartitionRepeats`.
 
-Exactness: a class with n training rows and m wanted has exactly m afterwards. Each row appears m // n times,
-and the m % n rows that a permutation of the class puts first appear once more. Which ones depends on seed,
-class and the rank of the row among the training rows of its class, never on the partitions.
-
-A class is a cell in its string form: 1, 1.0 and "1" are one class, and so are all missing values. Memory, for
-each partition in the client: about 50 bytes and the text of each of its classes.
+A class with n training rows and m wanted has exactly m afterwards. Each row appears m // n times, and the m % n rows
+that a permutation of the class puts first appear once more. Which ones depends on seed, class and the rank of the row
+among the training rows of its class, never on the partitions. Memory, for each partition in the client: about 50 bytes
+and the text of each of its classes.
 """
 
 from __future__ import annotations

@@ -73,8 +73,7 @@ def _reopen(
 class Dataset(StoredDataset):
     """What a write left on disk: splits, and all that was learned to make them.
 
-    To open one, the manifest is read, and the files of what was learned are checked against it; they are taken apart
-    when they are first needed. Nothing is unpickled or
+    To open one, the manifest is read, and the files of what was learned are checked against it. Nothing is unpickled or
     evaluated, and nothing is kept open, so a dataset may be used on threads, in forked processes, and pickled (it is
     opened again by its path).
 

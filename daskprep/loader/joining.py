@@ -78,7 +78,6 @@ class Joiner:
             yield self._batch(*self._joined())
 
     def _note(self, lengths: Integers, sizes: Sequence[int]) -> None:
-        """Note where the batches of rows of a window begin."""
         before = int(np.searchsorted(self._starts, self._given, side="right")) - 1
         ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum(sizes)]
         self._starts = np.concatenate((self._starts[before:], self._starts[-1] + ends))
@@ -100,7 +99,6 @@ class Joiner:
         self._waiting += len(tokens) - known
 
     def _joined(self) -> tuple[np.ndarray, np.ndarray]:
-        """Take all that wait, tokens and positions."""
         tokens = np.concatenate([piece for piece, _ in self._pieces])
         positions = np.concatenate([piece for _, piece in self._pieces])
         self._pieces.clear()

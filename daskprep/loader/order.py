@@ -233,7 +233,6 @@ class Schedule:
         return tuple(sizes)
 
     def _full_of(self, batches: range) -> range:
-        """Return those of some batches that are full."""
         return batches[: len(range(batches.start, min(batches.stop, self.full), batches.step))]
 
     def _has_tail(self, batches: range) -> bool:

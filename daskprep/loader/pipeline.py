@@ -272,7 +272,6 @@ class Pipeline:
         self._ahead = epoch, batches
 
     def _release(self, planned: _PlannedWindow) -> None:
-        """Let blocks go that no stream needs any more."""
         idle = self._resident.idle(self._busy())
         last, is_over = planned.batches[-1], planned.batches[-1] == planned.given[-1]
         places = np.array([place for epoch, place in idle if epoch == planned.epoch and not is_over], np.int64)
@@ -286,7 +285,6 @@ class Pipeline:
             del self._epochs[epoch]
 
     def _busy(self) -> set[Key]:
-        """Return the blocks that windows are gathered from."""
         return {key for coming in self._queue for key in coming.planned.keys}
 
     def _gather(self, planned: _PlannedWindow, resident: Mapping[int, ResidentBlock]) -> Window:
@@ -322,7 +320,6 @@ class Pipeline:
 
 
 def _fill(medium: Medium, gathered: Future[Window], part: int, count: int) -> Decoded:
-    """Fill one of several parts of a window."""
     window = gathered.result()
     rows = slice(*(len(window.rows) * edge // count for edge in (part, part + 1)))
     if window.origins is None or not len(window.rows[rows]):

@@ -26,11 +26,6 @@ class BatchIterator(IterableDataset[Any]):
 
     A batch counts as given once the consumer has it. Of several iterators of one object, the one begun last tells
     where it stands.
-
-    Attributes
-    ----------
-    epoch : int
-        The epoch that is given, or that comes next.
     """
 
     batch_size: int
@@ -38,7 +33,7 @@ class BatchIterator(IterableDataset[Any]):
     _ranks: Ranks
 
     def __init__(self) -> None:
-        self.epoch = 0
+        self.epoch = 0  # that is given, or that comes next
         self._rows_given = 0  # of the epoch
         self._begun = False
         self._running: object = None  # the iteration that tells where this stands

@@ -49,7 +49,6 @@ class Order:
         )
 
     def _borders(self, sizes: Integers, epoch: int) -> Iterator[int]:
-        """Give where windows begin among the partitions, and where the last ends."""
         begin = rows = 0
         # The first batch of all waits for one partition, and the first windows for as many as are there by then.
         most = 1 if epoch == 0 else len(sizes)

@@ -279,13 +279,6 @@ class WindowBlocks:
         finally:
             self._is_asking = False
 
-    def _look_at_width(self) -> None:
-        """Ask now and then how many workers there are: to ask a scheduler takes a while."""
-        now = time.monotonic()
-        if now - self._looked_at > _LOOK_SECONDS:
-            self._looked_at = now
-            self._most = _PARTITIONS_PER_THREAD * self._feed.width()
-
     def _charge(self, window: WindowRows) -> None:
         """Take more room if cells of media are larger than those that were learned from."""
         nbytes = window.nbytes
@@ -304,7 +297,9 @@ class WindowBlocks:
         try:
             first_number = int(window.epoch.first_numbers[asked.number])
             window.add(stretch, first_number, future.result(), chosen=asked.then is not None)
-            self._look_at_width()
+            # Workers come and go, and to ask a scheduler for their number takes a while.
+            if (now := time.monotonic()) - self._looked_at > _LOOK_SECONDS:
+                self._looked_at, self._most = now, _PARTITIONS_PER_THREAD * self._feed.width()
             with self._changed:
                 self._working -= 1
                 if window in self._missing:

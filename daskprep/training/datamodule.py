@@ -78,7 +78,11 @@ class DataModule:
         check_count("overfit_batches", overfit_batches, 1)
         for place, name, manager in self._all():
             with _naming(place, name):
-                _check_stages(place, manager)
+                if place == "train" and manager.stages not in (None, ("fit",)):
+                    raise ConfigError(
+                        f'stages={manager.stages!r}: "train" is for "fit" alone; give "val" a Manager of its rows to '
+                        "evaluate on"
+                    )
                 manager.check(place, self.allowed)
                 self._check_shared(place, manager)
         for stage in STAGES:
@@ -313,16 +317,8 @@ def _managers(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Man
     return found
 
 
-def _check_stages(place: str, manager: Manager) -> None:
-    if place == "train" and manager.stages not in (None, ("fit",)):
-        raise ConfigError(
-            f'stages={manager.stages!r}: "train" is for "fit" alone; give "val" a Manager of its rows to evaluate on'
-        )
-
-
 @contextmanager
 def _naming(place: str, name: str) -> Iterator[None]:
-    """Say of which manager an error is."""
     try:
         yield
     except Exception as error:
