@@ -1,15 +1,11 @@
 """Rows of rare classes more than once, or rows of frequent classes not at all: in the training rows only.
 
-Protocol, as for the splits: ``balance.census(table, train_mask)`` for each partition (with the columns
-``balance.columns``), ``balance.plan(censuses)`` once, in partition order, then ``repeats(table, train_mask)``
-of each partition's own `PartitionRepeats`. The mask marks the training rows; others are left as they are.
+The protocol is that of the splits: census, plan, and ``repeats(table, train_mask)`` of each `PartitionRepeats`.
 
-Exactness: a class with n training rows and m wanted has exactly m afterwards. Each row appears m // n times,
-and the m % n rows that a permutation of the class puts first appear once more. Which ones depends on seed,
-class and the rank of the row among the training rows of its class, never on the partitions.
-
-A class is a cell in its string form: 1, 1.0 and "1" are one class, and so are all missing values. Memory, for
-each partition in the client: about 50 bytes and the text of each of its classes.
+A class with n training rows and m wanted has exactly m afterwards. Each row appears m // n times, and the m % n rows
+that a permutation of the class puts first appear once more. Which ones depends on seed, class and the rank of the row
+among the training rows of its class, never on the partitions. Memory, for each partition in the client: about 50 bytes
+and the text of each of its classes.
 """
 
 from __future__ import annotations
@@ -24,15 +20,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from daskprep.classes import ClassCounts, ClassShare, class_names, count_classes, share_classes, show_classes
+from daskprep.classes import ClassCounts, ClassShare, Mask, class_names, count_classes, share_classes, show_classes
 from daskprep.described import Described, from_described
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
-from daskprep.permutation import make_key
+from daskprep.permutation import Integers, make_key
 
-Integers = NDArray[np.int64]
-Mask = NDArray[np.bool_]
 Targets = Mapping[Any, int] | Sequence[tuple[Any, int]]
 
 
@@ -132,7 +125,6 @@ class Balance(Described, ABC):
         return targets
 
     def _wanted(self) -> dict[str | None, int]:
-        """Return the wanted rows by the name of the class."""
         try:
             pairs = _pairs(self.counts or {})
         except (TypeError, ValueError):

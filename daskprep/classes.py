@@ -135,9 +135,6 @@ class RowCounts:
     rows: int
     kept: int
 
-    def __add__(self, other: RowCounts) -> RowCounts:
-        return RowCounts(self.rows + other.rows, self.kept + other.kept)
-
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts:

@@ -8,6 +8,7 @@ from typing import Any
 
 from daskprep import training
 from daskprep.errors import ConfigError
+from daskprep.training.prepared import Ranks
 from daskprep.training.stages import ROLES, STAGES_OF
 
 try:
@@ -112,9 +113,7 @@ class DataModule(training.DataModule, LightningDataModule):
             self._was_told = True
             super().load_state_dict(state_dict)
 
-    # -- what the Trainer knows
-
-    def _ranks(self) -> tuple[int | None, int | None]:
+    def _ranks(self) -> Ranks:
         if self.trainer is None or self._given_ranks != (None, None):
             return super()._ranks()
         # Processes that share a model in parts are one rank here.

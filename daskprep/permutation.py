@@ -120,20 +120,10 @@ class _Domain(NamedTuple):
 def permute(index: NDArray[np.integer], n: int | Integers, key: int | Words) -> Integers:
     """Map each number in [0, n) to its position under the permutation of [0, n) that `key` chooses.
 
-    Parameters
-    ----------
-    index
-        Whole numbers in [0, n), one dimension.
-    n
-        Size of the permutation, 0 to 2**62; or one size for each index.
-    key
-        64 bits, see `make_key`; or one key for each index.
-
-    Notes
-    -----
-    With b the number of bits of n - 1, eight rounds of "add, multiply by an odd number, fold the high half
-    onto the low half" permute [0, 2**b); numbers that land outside [0, n) go round again (cycle walking),
-    which happens less than once per number on average. Nothing depends on how the indices are batched.
+    Sizes, 0 to 2**62, and keys, see `make_key`, are those of all numbers, or one for each. With b the number of bits of
+    n - 1, eight rounds of "add, multiply by an odd number, fold the high half onto the low half" permute [0, 2**b);
+    numbers that land outside [0, n) go round again (cycle walking), which happens less than once per number on average.
+    Nothing depends on how the indices are batched.
     """
     return _walk(index, _domain(n, key))
 

@@ -18,7 +18,6 @@ import daskprep.classes
 from daskprep.classes import (
     ClassCounts,
     OrderedCounts,
-    RowCounts,
     _stable_order,
     class_quotas,
     count_classes,
@@ -131,10 +130,6 @@ def test_rejected_rows_are_shown_with_their_numbers():
 
 def test_classes_are_shown_in_quotes():
     assert show_classes(pa.array(["a", None, "b"], pa.large_string()), np.array([2, 1])) == ['"b"', "(missing)"]
-
-
-def test_row_counts_add():
-    assert RowCounts(5, 2) + RowCounts(30, 10) == RowCounts(35, 12)
 
 
 def test_too_many_classes_are_refused(monkeypatch):

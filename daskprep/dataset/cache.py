@@ -61,27 +61,21 @@ class BlockCache:
 
     Attributes
     ----------
-    parent : Folder
-        Holds caches, of which this is one.
     limit : int or None
         Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones; those of the same
         stay, since each is read once in every epoch. In object stores, which have no locks, processes that write at
         once may exceed it by a chunk each.
-    user : str
-        Stands for the dataset; a cache may be that of several.
-    stamps : bytes
-        What tells the files of each block from what they were at another time, if anything does.
     """
 
-    parent: Folder
+    parent: Folder  # holds caches, of which this is one
     name: str
     output: Output
     rows: int
     block_rows: int
     compression: Compression
     limit: int | None = None
-    user: str = ""
-    stamps: bytes = b""
+    user: str = ""  # stands for the dataset; a cache may be that of several
+    stamps: bytes = b""  # what tells the files of each block from what they were at another time, if anything does
 
     @property
     def folder(self) -> Folder:
@@ -192,24 +186,12 @@ class BlockCache:
             _checked.add(stamp)
 
     def prepare(self) -> None:
-        """Write what tells other tools what chunks hold, before threads write these.
-
-        Raises
-        ------
-        ConfigError
-            The folder cannot be written to.
-        """
+        """Write what tells other tools what chunks hold, before threads write these; ConfigError if it cannot be."""
         if self._missing_metadata():
             self._keep()
 
     def write(self, block: int, rows: np.ndarray) -> bool:
-        """Keep the rows of a block; return whether there was room for them.
-
-        Raises
-        ------
-        ConfigError
-            The folder cannot be written to.
-        """
+        """Keep the rows of a block; return whether there was room for them; ConfigError if they cannot be written."""
         return self._keep(self._chunk(block), chunk_buffers(rows, self.block_rows, self.compression))
 
     def _keep(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> bool:
@@ -227,13 +209,7 @@ class BlockCache:
                 return has_room
 
     def begin(self, block: int) -> GrowingBlock | None:
-        """Return a block that rows can be written to one by one, after `prepare`; None where only whole ones can be.
-
-        Raises
-        ------
-        ConfigError
-            The folder cannot be written to.
-        """
+        """Return a block that rows can be written to one by one, after `prepare`; None where only whole ones can be."""
         is_plain = self.compression == "none" and sys.byteorder == "little" and self.limit is None
         if not is_plain or self.output.row_bytes < _LEAST_PART:
             return None
@@ -243,7 +219,6 @@ class BlockCache:
         return None if file is None else GrowingBlock(self, block, file)
 
     def _put(self, chunk_name: str | None = None, chunk: Sequence[bytes | memoryview] = ()) -> None:
-        """Write what metadata there are not yet, and a chunk."""
         for tried in range(_TRIES):
             # Who clears the cache holds it; with a limit, it is held here already.
             with self.parent.locked() if tried and self.limit is None else nullcontext():

@@ -46,7 +46,6 @@ def cache_media(
 
 
 def _keep(media: _Media, wanted: tuple[_Key, Block, int]) -> int:
-    """Decode and keep a block; return its rows."""
     key, where, block = wanted
     blocks, cache = media[key]
     if not cache.has(block):

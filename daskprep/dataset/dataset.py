@@ -73,8 +73,7 @@ def _reopen(
 class Dataset(StoredDataset):
     """What a write left on disk: splits, and all that was learned to make them.
 
-    To open one, the manifest is read, and the files of what was learned are checked against it; they are taken apart
-    when they are first needed. Nothing is unpickled or
+    To open one, the manifest is read, and the files of what was learned are checked against it. Nothing is unpickled or
     evaluated, and nothing is kept open, so a dataset may be used on threads, in forked processes, and pickled (it is
     opened again by its path).
 
@@ -121,8 +120,6 @@ class Dataset(StoredDataset):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
-
-    # -- decoded media
 
     def cache_media(
         self,
@@ -174,8 +171,6 @@ class Dataset(StoredDataset):
             with suppress(IsADirectoryError):
                 self.root.remove(CACHE)
 
-    # -- what it looks like
-
     def report(self, path: str | os.PathLike[str] | None = None) -> Report:
         """Read all rows once, block by block, and return a page on how each feature is distributed.
 
@@ -201,8 +196,6 @@ class Dataset(StoredDataset):
         from daskprep.report import make_plot  # noqa: PLC0415 as above
 
         return make_plot(self, name, split)
-
-    # -- whether it is whole
 
     def damaged(self) -> list[Damage]:
         """Read every byte and return the files that are missing, altered, or not part of the dataset."""

@@ -72,8 +72,6 @@ class StoredDataset:
     def layout(self) -> Layout:
         return self.manifest.layout
 
-    # -- what was learned
-
     @cached_property
     def metadata(self) -> Metadata:
         """Parameters and learned state, as they lie in metadata.json.
@@ -150,7 +148,6 @@ class StoredDataset:
         return vocabulary
 
     def _learned(self, output: str) -> tuple[Feature, Learned]:
-        """Return the feature that makes an output, and what it learned for it."""
         origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in one.outputs}
         if output not in origins:
             several = [one for one, (name, _) in origins.items() if name == output]

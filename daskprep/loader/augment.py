@@ -281,11 +281,7 @@ def check_augment(
 ) -> Steps:
     """Return what is done to which outputs, in order; `outputs` has the type and shape of a row of each.
 
-    Raises
-    ------
-    ConfigError
-        An output is unknown, or its rows cannot be augmented so. What comes after a function of the user's is
-        checked when there are batches, as nobody knows what the function makes.
+    What comes after a function of the user's is checked when there are batches, as nobody knows what it makes.
     """
     if augment is None:
         return {}

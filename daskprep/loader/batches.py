@@ -113,7 +113,6 @@ class Finish:
         return _split(column, sizes)
 
     def _augmented(self, batch: Batch, rows: Integers, epoch: int) -> Batch:
-        """Augment a batch, as it is stored, and expand what was augmented."""
         batch = augmented(batch, rows, self.seed, epoch, self.augment)
         return batch | {name: self.expand[name](batch[name]) for name in self._augmented_names if name in self.expand}
 

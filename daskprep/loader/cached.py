@@ -26,8 +26,6 @@ from daskprep.storage import Folder, Output
 
 _MOST_THREADS = 16
 _REMOTE_THREADS = 32
-# Cells are small, and are read long before the rows of their blocks can be decoded.
-_MOST_AHEAD = 2
 _LARGE_ROW_BYTES = 4096
 
 
@@ -143,14 +141,9 @@ class CachedMedium:
 
 
 class CachedBlocks:
-    """Puts caches before a source, for some of its media.
+    """Puts caches before a source, for some media of each split that is joined.
 
-    Parameters
-    ----------
-    caches : mapping
-        Of each split that is joined.
-    sharer, sharers : int
-        Where several ranks or workers decode some rows of every block, one of them sees to the others.
+    Where several ranks or workers decode some rows of every block, the `sharer` of `sharers` sees to the others.
     """
 
     def __init__(
@@ -196,21 +189,11 @@ class CachedBlocks:
 
 @dataclass(frozen=True)
 class Caching:
-    """Which media a loader caches, and where: as its features say, unless the loader says otherwise.
+    """Which media a loader caches, and where: as its features say, unless the loader says otherwise."""
 
-    Attributes
-    ----------
-    wanted : bool or None
-        Whether all media are cached, or none; None: those with ``mode="lazy_cached"``.
-    folder : str or None
-        Where caches lie; None: within the dataset.
-    limit : int or None
-        Bytes that all caches there may have.
-    """
-
-    wanted: bool | None = None
-    folder: str | None = None
-    limit: int | None = None
+    wanted: bool | None = None  # whether all media are cached, or none; None: those with ``mode="lazy_cached"``
+    folder: str | None = None  # where caches lie; None: within the dataset
+    limit: int | None = None  # bytes that all caches there may have
 
     @classmethod
     def of(cls, cache: object, cache_dir: object, cache_limit: int | None) -> Caching:
@@ -259,11 +242,6 @@ def prefetch_of(split: Split, groups: Iterable[Group]) -> int | None:
     """Return the largest prefetch_size that was given to features of media, or None."""
     sizes = [_feature(split, group.name).prefetch_size for group in groups if group.is_cells]
     return max((size for size in sizes if size is not None), default=None)
-
-
-def most_ahead(groups: Iterable[Group]) -> int | None:
-    """Return how many blocks are worth reading ahead for each stream where rows are decoded later; None: any number."""
-    return _MOST_AHEAD if any(group.is_cells for group in groups) else None
 
 
 def _feature(split: Split, name: str) -> MediaFeature:

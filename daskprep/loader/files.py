@@ -46,12 +46,7 @@ class FileBlock(ResidentBlock):
 class FileBlocks:
     """Reads the blocks of a split into slots, as many as there is memory for.
 
-    Parameters
-    ----------
-    budget : int
-        Blocks that are held at most.
-    spare : int
-        Blocks that one batch may need besides, as it may lie across a border in every lane.
+    `budget` blocks are held at most; one batch may need `spare` besides, as it may lie across a border in every lane.
     """
 
     def __init__(
@@ -89,7 +84,11 @@ class FileBlocks:
         block.media = {g: StoredMedia(self._media[split, g], split.block(g.name, within)) for g in self._cells}
         reads = self._reads(block)
         self._times.blocks += len(reads) + len(block.media)
-        block.jobs = [*reads, lambda: self._set_order(block, schedule)]
+
+        def set_order() -> None:
+            block.order = schedule.blocks.rows_within(number)
+
+        block.jobs = [*reads, set_order]
         return block
 
     def release(self, block: FileBlock) -> None:
@@ -100,9 +99,6 @@ class FileBlocks:
         self._pool.clear()
         self._buffers.leave((tuple(self.groups), self._pool.slots), self._pool)
         self._buffers.leave(self._tables.names, self._tables)
-
-    def _set_order(self, block: FileBlock, schedule: Schedule) -> None:
-        block.order = schedule.blocks.rows_within(block.number)
 
     def run(self, job: Callable[[], None], number: int) -> None:
         """Do a job of a block; errors say which rows it has."""

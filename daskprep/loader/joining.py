@@ -45,18 +45,9 @@ class PackingPosition:
 
 
 class Joiner:
-    """Joins the documents of one rank and cuts them into batches of rows.
+    """Joins the documents of one rank and cuts them into batches of `rows` rows of `block_size` tokens.
 
-    Parameters
-    ----------
-    block_size : int
-        Tokens of a row.
-    rows : int
-        Rows of a batch.
-    padding : Padding
-        What documents are padded with, and the end of the last row.
-    place : Place
-        From where on: the first documents that come must be those of batch `place.read`.
+    The first documents that come must be those of batch `place.read`.
     """
 
     def __init__(self, block_size: int, rows: int, padding: Padding, place: PackingPosition) -> None:
@@ -87,7 +78,6 @@ class Joiner:
             yield self._batch(*self._joined())
 
     def _note(self, lengths: Integers, sizes: Sequence[int]) -> None:
-        """Note where the batches of rows of a window begin."""
         before = int(np.searchsorted(self._starts, self._given, side="right")) - 1
         ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum(sizes)]
         self._starts = np.concatenate((self._starts[before:], self._starts[-1] + ends))
@@ -109,7 +99,6 @@ class Joiner:
         self._waiting += len(tokens) - known
 
     def _joined(self) -> tuple[np.ndarray, np.ndarray]:
-        """Take all that wait, tokens and positions."""
         tokens = np.concatenate([piece for piece, _ in self._pieces])
         positions = np.concatenate([piece for _, piece in self._pieces])
         self._pieces.clear()

@@ -20,7 +20,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs
-from daskprep.loader.cached import CachedBlocks, Caching, most_ahead, prefetch_of
+from daskprep.loader.cached import CachedBlocks, Caching, prefetch_of
 from daskprep.loader.device import Mover
 from daskprep.loader.files import FileBlocks
 from daskprep.loader.groups import Buffers, Group, groups_of
@@ -40,6 +40,8 @@ from daskprep.permutation import Integers
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
 _DIGEST_DIGITS = 16
+# Of each stream: cells are small, and are read long before the rows of their blocks can be decoded.
+_MOST_CELL_BLOCKS = 2
 
 
 class Loader(BatchIterator):
@@ -221,8 +223,6 @@ class Loader(BatchIterator):
         self._buffers = Buffers()
         self._position()
 
-    # -- where this process stands
-
     def _position(self) -> tuple[int, int]:
         _, world = self._ranks.position(self.batch_size)
         if self.shuffle and self.streams % world:
@@ -269,8 +269,6 @@ class Loader(BatchIterator):
         batches = len(self._schedule())
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
-    # -- batches
-
     def __iter__(self) -> Iterator[Any]:
         if self._begun:
             self._go_to(self.epoch + 1)
@@ -307,7 +305,6 @@ class Loader(BatchIterator):
     def _pipeline(
         self, groups: Sequence[Group], schedule: Schedule, batches: range, mover: Mover | None = None
     ) -> Pipeline:
-        """Return what gives the windows of some batches: files, behind the caches of media."""
         settings, times = self._settings_for(groups, schedule), LoaderTimes()
         lanes = max(1, schedule.streams // schedule.world_size)
         source: BlockSource[Any] = FileBlocks(
@@ -394,11 +391,9 @@ class Loader(BatchIterator):
             return Settings(size * lanes, threads, decodes=bool(undecoded))
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
         ahead = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
-        most = most_ahead(groups)
-        blocks = max(1, ahead if most is None else min(ahead, most * lanes))
-        return Settings(blocks, threads, decodes=bool(undecoded))
-
-    # -- state
+        if any(group.is_cells for group in groups):
+            ahead = min(ahead, _MOST_CELL_BLOCKS * lanes)
+        return Settings(max(1, ahead), threads, decodes=bool(undecoded))
 
     @property
     def _digest(self) -> str:

@@ -43,19 +43,11 @@ class CellArray(Protocol):
 
 
 class MediaRows:
-    """The images or sounds of one output in a block: their cells, of which each window decodes those it needs.
+    """The images or sounds of one output in a block: their cells, of which each window decodes those it needs."""
 
-    Attributes
-    ----------
-    kept : ndarray or None
-        Where rows that were decoded are to be brought: to those of a larger array from `first` on.
-    is_unfinished : bool
-        Whether the block should be finished before it is let go.
-    """
-
-    kept: np.ndarray | None = None
+    kept: np.ndarray | None = None  # where decoded rows are to be brought: to those of a larger array from `first` on
     first = 0
-    is_unfinished = False
+    is_unfinished = False  # whether the block should be finished before it is let go
 
     def load(self) -> None:
         """Read the cells."""

@@ -51,22 +51,16 @@ class Blocks:
 
     Attributes
     ----------
-    sizes : ndarray
-        Rows that each block gives, by its number.
-    block_rows : int
-        Rows that each block has on disk; the last one may have fewer.
-    sampling : RowSampling or None
-        Which of the rows a block gives; None: each once.
     firsts : ndarray or None
         The number of the first row of each block, where others than the last have fewer rows.
     """
 
-    sizes: Integers
-    block_rows: int
+    sizes: Integers  # rows that each block gives, by its number
+    block_rows: int  # rows that each block has on disk; the last one may have fewer
     seed: int
     epoch: int
     shuffle: bool
-    sampling: RowSampling | None = None
+    sampling: RowSampling | None = None  # which of the rows a block gives; None: each once
     firsts: Integers | None = None
 
     @cached_property
@@ -239,7 +233,6 @@ class Schedule:
         return tuple(sizes)
 
     def _full_of(self, batches: range) -> range:
-        """Return those of some batches that are full."""
         return batches[: len(range(batches.start, min(batches.stop, self.full), batches.step))]
 
     def _has_tail(self, batches: range) -> bool:

@@ -90,8 +90,6 @@ class Packer:
         """Return a batch as it is given."""
         return {self.column if name == "tokens" else name: to_device(one, device) for name, one in arrays.items()}
 
-    # -- how much there is
-
     @cached_property
     def lengths(self) -> np.ndarray:
         """Tokens of each row of the split, in the smallest type; every block of the column is read for them."""
@@ -144,8 +142,6 @@ class Packer:
                 lengths[piece.target] = self.lengths[blocks.numbers(piece.place)[piece.within]]
             ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum((0, *share.sizes))]
             yield share.batches, np.diff(ends)
-
-    # -- state
 
     def state(self, place: PackingPosition, schedule: Schedule) -> dict[str, Any]:
         """Return a rank's place as JSON values."""

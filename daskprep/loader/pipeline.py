@@ -41,20 +41,12 @@ Epoch: TypeAlias = tuple[Schedule, range]
 
 @dataclass(frozen=True)
 class Settings:
-    """How much is read ahead, and by how many threads; no threads read when it is asked for.
-
-    Attributes
-    ----------
-    decodes : bool
-        Whether some rows are to be decoded meanwhile.
-    whole_blocks : bool
-        Whether blocks come so late that windows end with them, rather than wait for the next.
-    """
+    """How much is read ahead, and by how many threads; no threads read when it is asked for."""
 
     ahead_blocks: int
     threads: int
-    decodes: bool = False
-    whole_blocks: bool = False
+    decodes: bool = False  # whether some rows are to be decoded meanwhile
+    whole_blocks: bool = False  # whether blocks come so late that windows end with them, rather than wait for the next
 
     @classmethod
     def threads_for(cls, *, local: bool) -> int:
@@ -64,26 +56,14 @@ class Settings:
 
 @dataclass
 class Window:
-    """Consecutive batches of one rank in one epoch.
-
-    Attributes
-    ----------
-    epoch : range
-        All batches of the epoch that are given.
-    arrays : mapping
-        Rows by group, with room for more behind them.
-    rows : ndarray
-        The number of each row in the split.
-    sizes : tuple of int
-        Rows of each batch, whose tallies are in `tallies`.
-    """
+    """Consecutive batches of one rank in one epoch."""
 
     schedule: Schedule
-    epoch: range
+    epoch: range  # all batches of the epoch that are given
     batches: range
-    arrays: dict[Group, np.ndarray]
-    rows: Integers
-    sizes: tuple[int, ...]
+    arrays: dict[Group, np.ndarray]  # rows by group, with room for more behind them
+    rows: Integers  # the number of each row in the split
+    sizes: tuple[int, ...]  # rows of each batch, whose tallies are in `tallies`
     tallies: list[GivenRows]
     origins: _Origins | None = None
 
@@ -215,8 +195,6 @@ class Pipeline:
         window.origins = None
         return window
 
-    # -- what comes next
-
     def _after(self, at: tuple[int, range]) -> tuple[int, range]:
         """Return where batches go on: in the next epoch if those of one are through; without batches, nowhere."""
         epoch, batches = at
@@ -294,7 +272,6 @@ class Pipeline:
         self._ahead = epoch, batches
 
     def _release(self, planned: _PlannedWindow) -> None:
-        """Let blocks go that no stream needs any more."""
         idle = self._resident.idle(self._busy())
         last, is_over = planned.batches[-1], planned.batches[-1] == planned.given[-1]
         places = np.array([place for epoch, place in idle if epoch == planned.epoch and not is_over], np.int64)
@@ -308,10 +285,7 @@ class Pipeline:
             del self._epochs[epoch]
 
     def _busy(self) -> set[Key]:
-        """Return the blocks that windows are gathered from."""
         return {key for coming in self._queue for key in coming.planned.keys}
-
-    # -- tasks
 
     def _gather(self, planned: _PlannedWindow, resident: Mapping[int, ResidentBlock]) -> Window:
         for block in resident.values():
@@ -346,7 +320,6 @@ class Pipeline:
 
 
 def _fill(medium: Medium, gathered: Future[Window], part: int, count: int) -> Decoded:
-    """Fill one of several parts of a window."""
     window = gathered.result()
     rows = slice(*(len(window.rows) * edge // count for edge in (part, part + 1)))
     if window.origins is None or not len(window.rows[rows]):

@@ -28,20 +28,11 @@ class Sampling:
     """Exact numbers of rows for each class in every epoch, spread evenly over the blocks.
 
     Holds the class of every row, a byte or two each.
-
-    Attributes
-    ----------
-    codes : ndarray
-        The class of each row, 0, 1, ...
-    targets : ndarray
-        Rows that each class gives in an epoch.
-    starts : ndarray
-        The first row of each block, and where the last one ends.
     """
 
-    codes: np.ndarray
-    targets: Integers
-    starts: Integers
+    codes: np.ndarray  # the class of each row: 0, 1, ...
+    targets: Integers  # rows that each class gives in an epoch
+    starts: Integers  # the first row of each block, and where the last one ends
     seed: int
 
     @cached_property

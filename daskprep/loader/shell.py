@@ -9,12 +9,13 @@ import torch
 from torch.utils.data import IterableDataset
 
 from daskprep.display.words import count, listed
+from daskprep.errors import ConfigError
 from daskprep.loader.audit import GivenRows, proven
 from daskprep.loader.batches import Finish
 from daskprep.loader.device import Mover
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline
-from daskprep.loader.standing import Ranks, check_count, check_rows
+from daskprep.loader.standing import Ranks, check_count
 from daskprep.loader.times import Times
 
 _MOST_OUTPUTS = 40  # that a notebook shows
@@ -25,11 +26,6 @@ class BatchIterator(IterableDataset[Any]):
 
     A batch counts as given once the consumer has it. Of several iterators of one object, the one begun last tells
     where it stands.
-
-    Attributes
-    ----------
-    epoch : int
-        The epoch that is given, or that comes next.
     """
 
     batch_size: int
@@ -37,14 +33,12 @@ class BatchIterator(IterableDataset[Any]):
     _ranks: Ranks
 
     def __init__(self) -> None:
-        self.epoch = 0
+        self.epoch = 0  # that is given, or that comes next
         self._rows_given = 0  # of the epoch
         self._begun = False
         self._running: object = None  # the iteration that tells where this stands
         self._audited: tuple[Schedule, range, GivenRows] | None = None
         self._times = Times()
-
-    # -- where this process stands
 
     @property
     def rank(self) -> int:
@@ -62,7 +56,10 @@ class BatchIterator(IterableDataset[Any]):
     def _position(self) -> tuple[int, int]:
         """Return rank and number of ranks, or raise ConfigError if they cannot share the rows."""
         rank, world = self._ranks.position(self.batch_size)
-        check_rows(self._rows, world)
+        if (rows := self._rows) < world:
+            raise ConfigError(
+                f"{rows} rows are too few for {world} ranks: some would have none; give world_size={rows} or less"
+            )
         return rank, world
 
     def set_epoch(self, epoch: int) -> None:
@@ -75,10 +72,7 @@ class BatchIterator(IterableDataset[Any]):
         self.epoch, self._rows_given = epoch, rows_given
         self._begun, self._running = False, None
 
-    # -- batches
-
     def _iterate(self, pipeline: Pipeline, mover: Mover, finish: Finish, running: object) -> Iterator[Any]:
-        """Give the batches of a pipeline, and note them."""
         self._times = pipeline.times
         schedule, batches, tally, given = None, range(0), GivenRows(), 0
         for window, tensors in mover.moved(pipeline):
@@ -99,8 +93,6 @@ class BatchIterator(IterableDataset[Any]):
         """Note that the batches of an epoch up to some number were given, so that `state_dict` tells it."""
         self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(stop)
 
-    # -- what happened
-
     def audit(self) -> dict[str, int]:
         """Prove that the batches of the epoch that was last begun were what the order says.
 
@@ -116,7 +108,6 @@ class BatchIterator(IterableDataset[Any]):
         return self._times.as_dict()
 
     def _settings(self, order: str, outputs: list[str]) -> dict[str, str]:
-        """Return what a notebook shows."""
         return {
             "batch_size": f"{self.batch_size:,}{' over all ranks' * (self.world_size > 1)}",
             "order": order,

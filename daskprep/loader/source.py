@@ -29,22 +29,13 @@ class ResidentBlock:
 
     Whoever plans makes it and lets it go, and `jobs` fill it on any thread. What else works on its rows waits for them
     first, and is done before the block is let go.
-
-    Attributes
-    ----------
-    number : int
-        Which block of its source it is.
-    arrays : mapping
-        Where rows lie, by group, maybe beside those of other blocks: from `first` on.
-    media : dict
-        The images and sounds of those groups that are decoded for each window.
     """
 
     def __init__(self, number: int, arrays: Mapping[Group, np.ndarray], first: int = 0) -> None:
-        self.number = number
-        self.arrays = arrays
+        self.number = number  # among those of its source
+        self.arrays = arrays  # where rows lie, maybe beside those of other blocks: from `first` on
         self.first = first
-        self.media: dict[Group, MediaRows] = {}
+        self.media: dict[Group, MediaRows] = {}  # those that are decoded for each window
         self.jobs: list[Callable[[], None]] = []
         self._loaded: list[Future[None]] = []
         self._is_there = False

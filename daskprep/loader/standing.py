@@ -64,14 +64,6 @@ class Ranks:
         return Ranks(*self.position(batch_size)) if is_distributed() else self
 
 
-def check_rows(rows: int, world: int) -> None:
-    """Raise ConfigError if there are too few rows for all ranks to have some."""
-    if rows < world:
-        raise ConfigError(
-            f"{rows} rows are too few for {world} ranks: some would have none; give world_size={rows} or less"
-        )
-
-
 def check_left(rows: int, world: int, epoch: int) -> None:
     """Raise ConfigError if too few rows are left of an epoch."""
     if 0 < rows < world:

@@ -8,17 +8,14 @@ over Arrow tables. Whoever owns the partitions calls them in turn:
    ``split.columns`` is empty, row counts are enough: ``RowCounts(rows, kept)`` may be made without a table
    (and should be: a table without columns forgets its rows when it is pickled).
 2. ``split.plan(censuses, read_again)`` once, in the client, censuses in partition order, gives a small
-   picklable `PartitionAssignment` for each partition. ``read_again(function)`` must call
-   ``function(table, keep)`` on every partition (the same rows and `keep`, the columns ``split.columns``) and
-   return the results in partition order; the function is picklable, its results are small. Only
-   `DatetimeSplit` calls it, if there are more distinct times than a census may hold: once as a rule, twice
-   beyond some 268 million. Without it such a split is refused.
+   picklable `PartitionAssignment` for each partition. ``read_again(function)`` returns the small results of
+   ``function(table, keep)`` on every partition, in order, of the same rows, `keep` and columns. Only `DatetimeSplit`
+   calls it, if there are more distinct times than a census may hold: once as a rule, twice beyond some 268 million.
 3. ``assignment.assign(table, keep)`` for each partition, with its own assignment and at least the columns
    ``split.assign_columns``, gives uint8 for each row: `TRAIN`, `VALIDATION`, `TEST`, or `DROPPED`.
 
-Exactness: n rows are shared out by largest remainder. Every split gets the whole part of n * probability; the
-rest goes to the largest remainders, ties to train first, then validation, then test. `StratifiedSplit` does
-so for each class. Which rows go where depends on seed, class and rank of the row, never on partitions.
+Rows are shared out exactly, by `largest_remainder`; `StratifiedSplit` does so for each class. Which rows go where
+depends on seed, class and rank of the row, never on partitions.
 
 Memory, for each partition in the client: 16 bytes (random, fixed, hash), about 40 bytes and the text of each
 of its classes (stratify), 256 KiB at most (datetime). No step holds anything the size of the data.

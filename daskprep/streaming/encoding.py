@@ -31,22 +31,14 @@ class Encoding:
     ----------
     features, learned : mapping
         Those of the outputs that are given.
-    dropping : mapping
-        The features that may leave rows out.
-    code : int
-        The split whose rows are given.
-    groups : sequence of (str, ...)
-        The outputs of each array; several are scalars of one type, side by side.
-    decodes : bool
-        Whether images and sounds are decoded, and not given as cells.
     """
 
     features: Mapping[str, Feature]
-    dropping: Mapping[str, Feature]
+    dropping: Mapping[str, Feature]  # the features that may leave rows out
     learned: Mapping[str, Any]
-    code: int
-    groups: Sequence[tuple[str, ...]]
-    decodes: bool
+    code: int  # the split whose rows are given
+    groups: Sequence[tuple[str, ...]]  # the outputs of each array; several are scalars of one type, side by side
+    decodes: bool  # whether images and sounds are decoded, and not given as cells
 
 
 def encode_partition(encoding: Encoding, given: tuple[Surroundings, int], table: pa.Table) -> Rows:
@@ -83,24 +75,14 @@ def _side_by_side(columns: list[Carried]) -> Carried:
 
 @dataclass(frozen=True)
 class RankShare:
-    """Which positions of an epoch's sequence a rank is given: a piece of each full batch, and one of what is left.
+    """Which positions of an epoch's sequence a rank is given: a piece of each full batch, and one of what is left."""
 
-    Attributes
-    ----------
-    first : int
-        The position from which on rows are given; those before were given earlier.
-    full : int
-        Number of full batches.
-    tail : range
-        The rank's positions behind the full batches.
-    """
-
-    first: int
-    full: int
+    first: int  # the position from which on rows are given; those before were given earlier
+    full: int  # number of full batches
     batch_size: int
     rank: int
     world_size: int
-    tail: range
+    tail: range  # the rank's positions behind the full batches
 
     @property
     def _own(self) -> int:
@@ -132,21 +114,15 @@ class Stretch:
 
     Attributes
     ----------
-    start : int
-        Where the window begins.
     first, rows : int
         Which of the rows of the window the partition has.
-    window_rows : int
-        Rows of the window.
-    key : int or None
-        Chooses how the rows of the window are permuted; None: they are not.
     """
 
-    start: int
+    start: int  # where the window begins
     first: int
     rows: int
-    window_rows: int
-    key: int | None
+    window_rows: int  # rows of the window
+    key: int | None  # chooses how the rows of the window are permuted; None: they are not
 
     def positions(self) -> Integers:
         """Return the position of each row."""

@@ -16,18 +16,10 @@ from daskprep.streaming.encoding import RankShare, Stretch
 
 @dataclass(frozen=True)
 class Order:
-    """The order of all epochs: a pure function of these numbers.
+    """The order of all epochs: a pure function of these numbers."""
 
-    Attributes
-    ----------
-    sizes : ndarray
-        Rows that each partition gives.
-    window_rows : int
-        Rows that a window has at most, unless one partition alone has more.
-    """
-
-    sizes: Integers
-    window_rows: int
+    sizes: Integers  # rows that each partition gives
+    window_rows: int  # rows that a window has at most, unless one partition alone has more
     seed: int
     shuffle: bool
 
@@ -57,7 +49,6 @@ class Order:
         )
 
     def _borders(self, sizes: Integers, epoch: int) -> Iterator[int]:
-        """Give where windows begin among the partitions, and where the last ends."""
         begin = rows = 0
         # The first batch of all waits for one partition, and the first windows for as many as are there by then.
         most = 1 if epoch == 0 else len(sizes)
@@ -72,21 +63,11 @@ class Order:
 
 @dataclass(frozen=True, kw_only=True)
 class EpochWindows(Blocks):
-    """The sequence of the rows of an epoch, with windows for blocks; row numbers are those of the split.
+    """The sequence of the rows of an epoch, with windows for blocks; row numbers are those of the split."""
 
-    Attributes
-    ----------
-    partition_sizes : ndarray
-        Rows that each partition gives.
-    partitions : ndarray
-        The partitions in the order of the epoch.
-    borders : ndarray
-        Where windows begin among these, and where the last ends.
-    """
-
-    partition_sizes: Integers
-    partitions: Integers
-    borders: Integers
+    partition_sizes: Integers  # rows that each partition gives
+    partitions: Integers  # the partitions in the order of the epoch
+    borders: Integers  # where windows begin among these, and where the last ends
 
     @cached_property
     def order(self) -> Integers:
@@ -124,13 +105,7 @@ def share_of(schedule: Schedule) -> RankShare:
 
 
 def check_window(sizes: Integers, row_bytes: int, window_bytes: int, given: object) -> int:
-    """Return how many rows a window may have: one half is given while the other is made.
-
-    Raises
-    ------
-    ConfigError
-        A partition alone has more than fits.
-    """
+    """Return how many rows a window may have: one half is given while the other is made; a partition must fit."""
     largest = int(sizes.argmax())
     nbytes = int(sizes[largest]) * row_bytes
     if nbytes > window_bytes:

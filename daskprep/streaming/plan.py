@@ -29,19 +29,13 @@ class StreamPlan:
 
     Attributes
     ----------
-    dropping : mapping
-        The features that may leave rows out.
-    columns : list of str
-        What must be read to tell which rows these are.
-    told : list of Surroundings
-        What each partition must know of the others.
     placement : Placement
         Rows of each partition in the source, and those that it gives to each split, repeated ones as often as given.
     """
 
-    dropping: Mapping[str, Feature]
-    columns: list[str]
-    told: list[Surroundings]
+    dropping: Mapping[str, Feature]  # the features that may leave rows out
+    columns: list[str]  # what must be read to tell which rows these are
+    told: list[Surroundings]  # what each partition must know of the others
     placement: Placement
 
     def sizes(self, split: str) -> Integers:

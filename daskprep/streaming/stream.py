@@ -179,8 +179,6 @@ class Stream(BatchIterator):
             )
         self._first_epoch = 0
 
-    # -- where this process stands
-
     @property
     def _rows(self) -> int:
         return self._order.rows
@@ -203,8 +201,6 @@ class Stream(BatchIterator):
         if self.epochs is None:
             raise TypeError("a stream with epochs=None has no end, and so no length")
         return self.epochs * len(self._schedule(0))
-
-    # -- batches
 
     def __iter__(self) -> Iterator[Any]:
         if get_worker_info() is not None:
@@ -265,8 +261,6 @@ class Stream(BatchIterator):
                 if pipeline is not None:
                     pipeline.close()
                 feed.close()
-
-    # -- state
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the stream stands, as JSON values: what was given, not what was made ahead."""

@@ -168,13 +168,7 @@ class WindowBlocks:
 
     Who plans asks for windows, and partitions arrive on threads of Dask; the condition guards all that both change.
     Partitions are asked for on whatever thread makes room: that which brought one, or that which asks for a window.
-
-    Parameters
-    ----------
-    told : sequence
-        What each partition must know.
-    row_bytes, window_bytes : int
-        Bytes that a row takes, and that all windows may take together.
+    All windows together may take `window_bytes`; `told` is what each partition must know.
     """
 
     def __init__(
@@ -285,13 +279,6 @@ class WindowBlocks:
         finally:
             self._is_asking = False
 
-    def _look_at_width(self) -> None:
-        """Ask now and then how many workers there are: to ask a scheduler takes a while."""
-        now = time.monotonic()
-        if now - self._looked_at > _LOOK_SECONDS:
-            self._looked_at = now
-            self._most = _PARTITIONS_PER_THREAD * self._feed.width()
-
     def _charge(self, window: WindowRows) -> None:
         """Take more room if cells of media are larger than those that were learned from."""
         nbytes = window.nbytes
@@ -310,7 +297,9 @@ class WindowBlocks:
         try:
             first_number = int(window.epoch.first_numbers[asked.number])
             window.add(stretch, first_number, future.result(), chosen=asked.then is not None)
-            self._look_at_width()
+            # Workers come and go, and to ask a scheduler for their number takes a while.
+            if (now := time.monotonic()) - self._looked_at > _LOOK_SECONDS:
+                self._looked_at, self._most = now, _PARTITIONS_PER_THREAD * self._feed.width()
             with self._changed:
                 self._working -= 1
                 if window in self._missing:

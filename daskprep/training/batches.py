@@ -50,15 +50,10 @@ class Batches:
 
     An iteration begins with its first batch, not with `iter`: trainers make iterators that they ask for nothing.
 
-    Attributes
-    ----------
-    source : Source
-        What gives batches: a loader, or a stream.
-
     Parameters
     ----------
-    source : Source
-        What gives batches.
+    source : BatchSource
+        What gives batches: a loader, or a stream.
     processors : sequence of callable
         Each from a batch to a batch.
     groups : sequence of callable
@@ -152,8 +147,6 @@ class Batches:
             state["groups"] = [copy.deepcopy(group.state_dict()) for group in self._kept]
         return _Mark(state, 0 if self._counter is None else self._counter())
 
-    # -- state
-
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration give this epoch: from its beginning, or from where a state was loaded in it."""
         if epoch != self.epoch or self._fresh:
@@ -200,9 +193,8 @@ class Batches:
             )
         self.source.load_state_dict(state["source"])
         given = state.get("given", 0) if self._limit is not None else 0
-        next_epoch = state.get("next_epoch")
-        if self._limit is not None and given >= self._limit:
-            next_epoch = self.epoch + 1
+        is_over = self._limit is not None and given >= self._limit
+        next_epoch = self.epoch + 1 if is_over else state.get("next_epoch")
         if next_epoch is not None:
             self.source.set_epoch(next_epoch)
             self._begin(0)

@@ -19,31 +19,19 @@ def check_callables(option: str, given: Any, allowed: Iterable[str]) -> None:
 
 
 def resolve(option: str, given: Any, allowed: Iterable[str]) -> Callable[..., Any]:
-    """Return what a dotted name stands for: an attribute of a module, of one that is allowed. Others stay as they are.
-
-    Parameters
-    ----------
-    option : str
-        What errors call it.
-    given : callable or str
-        A callable, or a name such as ``"mypackage.steps.lower"``.
-    allowed : iterable of str
-        Names, or, with a dot at the end, beginnings of names, that may be imported.
-    """
+    """Return what a dotted name such as ``"mypackage.steps.lower"`` stands for, if it is allowed; callables stay."""
+    check_callables(option, [given], allowed)
+    found: Callable[..., Any] = given
     if not isinstance(given, str):
-        check_callables(option, [given], allowed)
-        found: Callable[..., Any] = given
         return found
-    _check_name(option, given, tuple(allowed))
     module, _, attribute = given.rpartition(".")
     try:
-        named = getattr(importlib.import_module(module), attribute)
+        found = getattr(importlib.import_module(module), attribute)
     except (ModuleNotFoundError, AttributeError) as error:
         raise ConfigError(f'{option}: there is no "{given}": {error}') from error
-    if not callable(named):
-        raise ConfigError(f'{option}: "{given}" is {named!r}, which cannot be called')
-    resolved: Callable[..., Any] = named
-    return resolved
+    if not callable(found):
+        raise ConfigError(f'{option}: "{given}" is {found!r}, which cannot be called')
+    return found
 
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:

@@ -15,10 +15,8 @@ from daskprep.training.callables import resolve
 from daskprep.training.configured import configured
 from daskprep.training.examples import EachExample, Examples
 from daskprep.training.manager import Manager
-from daskprep.training.prepared import Prepared, from_first_rank
+from daskprep.training.prepared import Prepared, Ranks, from_first_rank
 from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, role_of, stage_of
-
-Ranks = tuple[int | None, int | None]
 
 
 class DataModule:
@@ -80,7 +78,11 @@ class DataModule:
         check_count("overfit_batches", overfit_batches, 1)
         for place, name, manager in self._all():
             with _naming(place, name):
-                _check_stages(place, manager)
+                if place == "train" and manager.stages not in (None, ("fit",)):
+                    raise ConfigError(
+                        f'stages={manager.stages!r}: "train" is for "fit" alone; give "val" a Manager of its rows to '
+                        "evaluate on"
+                    )
                 manager.check(place, self.allowed)
                 self._check_shared(place, manager)
         for stage in STAGES:
@@ -131,8 +133,6 @@ class DataModule:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({ {place: list(named) for place, named in self.managers.items()} })"
 
-    # -- which ones there are
-
     def _all(self) -> Iterator[tuple[str, str, Manager]]:
         for place, named in self.managers.items():
             for name, manager in named.items():
@@ -162,8 +162,6 @@ class DataModule:
     def dataloader_names(self) -> Names:
         """The names of loaders by role, in order: ``dataloader_names["val"][dataloader_idx]``."""
         return Names({role: list(self._by_name(role)) for role in ROLES})
-
-    # -- what happens before they are used
 
     def prepare_data(self) -> None:
         """Call the functions that write or find datasets, on the first rank alone; the others wait for it."""
@@ -223,8 +221,6 @@ class DataModule:
         for role in [role for role in self._opened if self._stage_of[role] == stage]:
             del self._opened[role]
 
-    # -- what is told by those who know more: Lightning's Trainer
-
     def _ranks(self) -> Ranks:
         return self._given_ranks
 
@@ -236,8 +232,6 @@ class DataModule:
 
     def _progress(self) -> dict[str, Any]:
         return {}
-
-    # -- the loaders
 
     @property
     def _train(self) -> Batches:
@@ -264,8 +258,6 @@ class DataModule:
     def predict_dataloader(self) -> list[Any]:
         """Return the loaders to predict with, in the order of their names."""
         return list(self._of("predict").values())
-
-    # -- state
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader that trains stands; the state of one rank is good for all, however many there are."""
@@ -325,16 +317,8 @@ def _managers(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Man
     return found
 
 
-def _check_stages(place: str, manager: Manager) -> None:
-    if place == "train" and manager.stages not in (None, ("fit",)):
-        raise ConfigError(
-            f'stages={manager.stages!r}: "train" is for "fit" alone; give "val" a Manager of its rows to evaluate on'
-        )
-
-
 @contextmanager
 def _naming(place: str, name: str) -> Iterator[None]:
-    """Say of which manager an error is."""
     try:
         yield
     except Exception as error:

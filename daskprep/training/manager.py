@@ -13,7 +13,7 @@ from daskprep.loader import Loader, Packing
 from daskprep.training.batches import BatchSource
 from daskprep.training.callables import check_callables
 from daskprep.training.examples import Examples, check_examples
-from daskprep.training.prepared import Prepared
+from daskprep.training.prepared import Prepared, Ranks
 from daskprep.training.stages import stages_of
 
 # Where rows for a role are, if nothing is said; rows to predict are in no split by nature.
@@ -90,7 +90,10 @@ class Manager:
         self.group_processors = _tuple(group_processors)
         self.collate = collate
         self.options = options
-        _check_data(data, split)
+        if not isinstance(split, str | None):
+            raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
+        if not _is_rows(data):
+            check_examples(data)
         _check_options(options)
         self._packing()
 
@@ -139,10 +142,8 @@ class Manager:
             raise ConfigError("pack and a Packing among group_processors were both given: leave one out")
         return first[0], rest
 
-    # -- opened
-
     def open(
-        self, role: str, prepared: Prepared, ranks: tuple[int | None, int | None], *, overfit: bool
+        self, role: str, prepared: Prepared, ranks: Ranks, *, overfit: bool
     ) -> tuple[BatchSource, tuple[str, ...]]:
         """Return what gives batches, and which of `columns_to_remove` must be taken out of them."""
         found = prepared.result(self.data, ranks)
@@ -151,7 +152,7 @@ class Manager:
             self._refuse(given, "is for rows of a dataset", found)
             return Examples(found, 1024 if self.batch_size is None else self.batch_size, ranks), ()
         if isinstance(found, BatchSource):
-            self._check_stream(found, role, ranks, overfit=overfit)
+            self._check_stream(found, role, ranks[1])
             return found, self.columns_to_remove
         return self._loader(self._split(role, found), role, ranks, overfit=overfit)
 
@@ -170,9 +171,7 @@ class Manager:
             raise ConfigError(f"{reason}: {dataset.url} has {had}.{did_you_mean(name, dataset.splits)} Give split=...")
         return dataset.splits[name]
 
-    def _loader(
-        self, split: Split, role: str, ranks: tuple[int | None, int | None], *, overfit: bool
-    ) -> tuple[BatchSource, tuple[str, ...]]:
+    def _loader(self, split: Split, role: str, ranks: Ranks, *, overfit: bool) -> tuple[BatchSource, tuple[str, ...]]:
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
@@ -189,7 +188,6 @@ class Manager:
         return loader, tuple(removed) if options.get("pack") is not None else ()
 
     def _columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
-        """Return the outputs that are read."""
         if self.options.get("columns") is not None:
             raise ConfigError("columns and columns_to_remove were both given: leave one out")
         targets = _tuple(self.options.get("targets") or ())  # those of the dataset may be removed
@@ -211,14 +209,11 @@ class Manager:
         if useless:
             raise ConfigError(f"{useless[0]} {reason}: data={data!r:.200}")
 
-    def _check_stream(
-        self, stream: BatchSource, role: str, ranks: tuple[int | None, int | None], *, overfit: bool
-    ) -> None:
+    def _check_stream(self, stream: BatchSource, role: str, world_size: int | None) -> None:
         given = {"batch_size": self.batch_size, "split": self.split, **self.options}
         self._refuse(given, "is said where the stream is made, not to its Manager", stream)
         if role != "train" and getattr(stream, "shuffle", False):
             raise ConfigError(f"{stream!r} is shuffled, which is for training alone: make it with shuffle=False")
-        world_size = ranks[1]
         has = getattr(stream, "world_size", world_size)
         if world_size is not None and has != world_size:
             raise ConfigError(
@@ -233,13 +228,6 @@ def _tuple(given: Any) -> tuple[Any, ...]:
 
 def _is_rows(data: Any) -> bool:
     return isinstance(data, Dataset | Split | str | os.PathLike | BatchSource) or callable(data)
-
-
-def _check_data(data: Any, split: str | None) -> None:
-    if split is not None and not isinstance(split, str):
-        raise ConfigError(f'split={split!r}: expected the name of a split, such as "validation"')
-    if not _is_rows(data):
-        check_examples(data)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
