@@ -44,6 +44,8 @@ _FILLS = {"number": "fill_with_mean", "binary": "fill_with_mode", "date": "fill_
 # What a number may begin with: no word, which may be that of a label or an identifier.
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
 _HEXADECIMAL = re.compile("5 [a-fA-F]{3,}$")
+# Units of several words are not written as streets are, "12 Main Street".
+_NAME = re.compile(r"[A-Z][a-z]+ [A-Z][a-z]")
 _HOURS = 24  # so few times of day are labels
 
 
@@ -244,7 +246,9 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     texts = facts.distinct.texts
     counts = facts.distinct.counts[: len(texts)]
     found, numbers = read_alike(texts, counts)
-    if found is None or not _NO_WORD.match(found.example) or _HEXADECIMAL.search(found.example):
+    if found is None or not _NO_WORD.match(found.example):
+        return None
+    if _HEXADECIMAL.search(found.example) or _NAME.search(found.example):
         return None
     unread = np.array(numbers.is_null(), bool)
     odd = texts.filter(pa.array(unread))
