@@ -508,7 +508,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         if self.fit_on not in ("train", "all"):
             raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {self.fit_on!r}')
         most = 1 if isinstance(self.sample, float) else np.inf
-        if self.sample is not None and not (isinstance(self.sample, int | float) and 0 < self.sample <= most):
+        numbers = isinstance(self.sample, int | float) and not isinstance(self.sample, bool)
+        if self.sample is not None and not (numbers and 0 < self.sample <= most):
             raise ConfigError(f"Preprocessor: sample={self.sample!r}: give a share such as 0.1, or a number of rows")
         if not isinstance(self.sample_seed, int):
             raise ConfigError(f"Preprocessor: sample_seed={self.sample_seed!r}: expected a whole number")

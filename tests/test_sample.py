@@ -135,7 +135,7 @@ def test_keys_of_ludwig_are_read() -> None:
         ({"sample_ratio": 0.1, "sample_size": 5}, "preprocessing.sample_size: contradicts sample_ratio"),
         ({"sample_ratio": 1.5}, "preprocessing.sample_ratio: must be .* not 1.5"),
         ({"sample_size": 2.5}, "preprocessing.sample_size: must be .* not 2.5"),
-        ({"sample_size": 0}, "preprocessing.sample_size: must be .* not 0"),
+        ({"sample_size": -1}, "preprocessing.sample_size: must be .* not -1"),
     ],
 )
 def test_wrong_keys_are_named(given, message) -> None:
@@ -143,7 +143,9 @@ def test_wrong_keys_are_named(given, message) -> None:
         configured(**given)
 
 
-@pytest.mark.parametrize(("sample", "seed"), [(0, 1), (-0.1, 1), (1.5, 1), ("10%", 1), (0.1, "x"), (float("nan"), 1)])
+@pytest.mark.parametrize(
+    ("sample", "seed"), [(0, 1), (True, 1), (-0.1, 1), (1.5, 1), ("10%", 1), (0.1, "x"), (float("nan"), 1)]
+)
 def test_wrong_samples_are_refused(table, sample, seed) -> None:
     with pytest.raises(ConfigError, match="Preprocessor: sample"):
         dp.Preprocessor(FEATURES, sample=sample, sample_seed=seed).fit(table)

@@ -58,7 +58,9 @@ def open_dataset(
         A newer version of daskprep wrote it.
     """
     base = None if base_dir is None else os.fspath(base_dir)
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    paths = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else list(path)
+    if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
+        raise ConfigError(f"a dataset is named by a path or URL, not {wrong[0]!r}")
     found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
     if not found:
         raise ConfigError("the list of datasets is empty: give the path of one at least")

@@ -154,7 +154,9 @@ def _learn_amounts(amounts: Amounts, plain: int, has_point: bool) -> Found | Non
     fitting = [(one, n) for one, n in fitting if powers or not one["times"]]
     reads = [tuple(rules.match(digits, one["number"]) is not None for digits in _DIGITS) for one, _ in fitting]
     point, comma = (sum(n for (_, n), read in zip(fitting, reads, strict=True) if read == one) for one in _EITHER)
-    if not has_point and _MOST * min(point, comma) > max(point, comma):
+    # Plain numbers with a point stay what they are, however many others have a decimal comma.
+    against, least = (comma, point + plain) if has_point else (min(point, comma), max(point, comma))
+    if _MOST * against > least:
         return None
     decimal = "," if comma > point and not has_point else "."
     readable = [pair for pair, read in zip(fitting, reads, strict=True) if read[decimal == ","]]

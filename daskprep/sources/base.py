@@ -116,6 +116,8 @@ class Source(ABC):
         The files in which the rows are, and of what format.
     record : mapping or None
         What tells the rows from others, JSON-ready and without secrets; None where nothing does.
+    splits : mapping
+        The sources by split, where there is one for each.
     """
 
     columns: list[str]
@@ -128,6 +130,7 @@ class Source(ABC):
     files: Sequence[File] = ()
     format: str = ""
     record: Mapping[str, Any] | None = None
+    splits: Mapping[str, Source] = {}
 
     @abstractmethod
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:

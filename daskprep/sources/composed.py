@@ -21,10 +21,7 @@ Mask = Callable[[int], np.ndarray]
 
 
 class ComposedSource(PieceSource):
-    """Pieces made of those of other sources; all are read in this process if some must be.
-
-    `splits` are the sources by split, where there is one for each.
-    """
+    """Pieces made of those of other sources; all are read in this process if some must be."""
 
     def __init__(
         self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], record: Any, *, splits: bool
@@ -47,7 +44,7 @@ class ComposedSource(PieceSource):
 
 def splits_of(frame: Any) -> Mapping[str, Any]:
     """Return the rows of each split where they are given by split, else nothing."""
-    if isinstance(frame, ComposedSource):
+    if isinstance(frame, Source):
         return frame.splits
     return frame if isinstance(frame, Mapping) and any(name in frame for name in SPLITS) else {}
 
@@ -78,7 +75,9 @@ def by_split(frames: Mapping[str, Any], columns: Iterable[str] | None, opened: C
     dask = {name: source.frame for name, source in sources.items() if source.is_dask}
     if len(dask) == len(sources):
         named = [frame[own].assign(**{SPLIT: name}) for name, frame in dask.items()]
-        return DaskSource(sys.modules["dask.dataframe"].concat(named), [*own, SPLIT])
+        joined: Source = DaskSource(sys.modules["dask.dataframe"].concat(named), [*own, SPLIT])
+        joined.splits = sources
+        return joined
     for name in dask:
         raise ConfigError(f'split "{name}" is a Dask frame, and others are not: give all as Dask frames, or as files')
     pieces = [
@@ -95,12 +94,16 @@ def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Sou
     """Return a source of some rows of another, in their order: so many of each partition."""
     if source.is_dask:
         taken = functools.partial(_some_of_frame, masks)
-        return DaskSource(source.frame.map_partitions(taken, meta=source.frame._meta), source.columns)
+        some: Source = DaskSource(source.frame.map_partitions(taken, meta=source.frame._meta), source.columns)
+        some.prepared_by = source.prepared_by
+        return some
     pieces = [
         MadePiece(functools.partial(_some_rows, mask, piece.read), count, piece.nbytes)
         for piece, mask, count in zip(source.pieces, masks, rows, strict=True)
     ]
-    return ComposedSource(source.columns, pieces, {"": source}, source.record, splits=False)
+    some = ComposedSource(source.columns, pieces, {"": source}, source.record, splits=False)
+    some.prepared_by = source.prepared_by
+    return some
 
 
 def _in_split(name: str, read: Read, columns: Sequence[str]) -> pa.Table:

@@ -173,6 +173,9 @@ def read_files(
     [{'note': 'two\nlines', 'city': 'Rome'}, {'note': 'x', 'city': None}]
     """
     _check_options(format, partition_bytes, partitions)
+    for option, value in (("columns", columns), ("names", names)):
+        if isinstance(value, str):
+            raise ConfigError(f"{option}={value!r}: a list of names is needed, such as [{value!r}]")
     wanted = None if columns is None else list(dict.fromkeys(columns))
     files = find_files(_listed(paths), storage_options, (lambda _: True) if format else is_known)
     found = format or common_format(files)
@@ -233,7 +236,10 @@ def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | di
         return {name: cast("list[str]", _nulls(cells)) for name, cells in given.items()}
     if isinstance(given, str):
         raise ConfigError(f"null_values={given!r}: a list of cells is needed, such as [{given!r}]")
-    return list(given)
+    cells = list(given)
+    if not all(isinstance(cell, str) for cell in cells):
+        raise ConfigError(f"null_values={cells!r}: cells of CSV are text, so give texts, such as {[str(cells[0])]!r}")
+    return cells
 
 
 def _check_options(format: str | None, partition_bytes: int, partitions: int | None) -> None:

@@ -159,6 +159,11 @@ def _inside(
 ) -> list[File]:
     found = _asked(given, attempts, lambda: filesystem.find(root, detail=True))
     inner = {path: path[len(root) :].lstrip("/") for path in found}
+    if any(rest.startswith("_delta_log/") for rest in inner.values()):
+        raise ConfigError(
+            f'the folder "{public_name(given)}" is a table of Delta Lake, and has files of rows that were deleted or '
+            "replaced too: give deltalake.DeltaTable(path), or a glob of files"
+        )
     paths = [path for path, rest in inner.items() if is_data(rest) and not _is_hidden(rest)]
     if not paths:
         raise ConfigError(

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.base import MadePiece, Piece, Source
+from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.frames import DaskSource, PandasSource, column_names, table_from_pandas, table_to_pandas
 from daskprep.sources.opening import as_source
 
@@ -23,7 +24,7 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
     Parameters
     ----------
     frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
-        Where the rows are.
+        Where the rows are; of a dict of these by split, the function is called with rows of one split at a time.
     function : callable
         From a pandas frame to one with a row for each row, in the same order; what a row becomes may not depend on
         others, as partitions may be cut anywhere. It is called where partitions are read, on threads or the workers of
@@ -41,6 +42,10 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
     """
     if not callable(function):
         raise ConfigError(f"prepare={function!r}: expected a function from a pandas frame to a pandas frame")
+    if frames := splits_of(frame):
+        source = by_split(frames, None, lambda one, _: prepared(one, function, storage_options=storage_options))
+        source.prepared_by = name_of(function)
+        return source
     raw = as_source(frame, storage_options=storage_options)
     if not raw.is_dask:
         return PreparedSource(raw, function)
@@ -130,4 +135,16 @@ def _apply(function: Prepare, frame: pd.DataFrame, where: str = "a frame of no r
             f"{name} made {found} of {where}, which has {len(frame):,} rows: return a pandas frame with a row for "
             'each, in their order; to leave rows out, let a cell be missing, and give its feature "drop_row"'
         )
+    if _is_reordered(frame.index, made.index):
+        raise ColumnError(
+            f"{name} put the rows of {where} in another order: return them as they came, as by .sort_index(); their "
+            "order may not depend on how rows are cut into partitions"
+        )
     return made
+
+
+def _is_reordered(before: pd.Index[Any], after: pd.Index[Any]) -> bool:
+    """Return whether labels tell that rows have changed places; new labels tell nothing."""
+    if after.equals(before) or not (before.is_unique and after.is_unique):
+        return False
+    return bool((before.get_indexer(after) >= 0).all())

@@ -76,7 +76,11 @@ def open_stream(
     given: Any, wanted: list[str] | None, partition_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> StreamSource | None:
     """Read a stream to its end, keep its rows in a folder of `scratch`, and return their source; None for others."""
-    if (found := _stream_of(given)) is None:
+    try:
+        found = _stream_of(given)
+    except pa.ArrowInvalid as error:
+        raise ColumnError(f"the columns of a {type(given).__name__} cannot be read: {error}") from error
+    if found is None:
         return None
     schema, read = found
     columns = chosen_columns(schema.names, wanted, "the stream")
@@ -107,8 +111,19 @@ def _stream_of(given: Any) -> tuple[pa.Schema, Callable[[list[str]], Iterable[An
     reader = given.to_arrow_reader() if is_of(given, "duckdb", "DuckDBPyRelation") else None
     if reader is None and not hasattr(given, "__arrow_c_stream__"):
         return None
+    if isinstance(given, pa.RecordBatchReader):
+        # Not by its C stream, where batches of other types than it declares become numbers of the same bytes.
+        return given.schema, lambda names: (_as_declared(batch, given.schema).select(names) for batch in given)
     reader = reader or pa.RecordBatchReader.from_stream(given)
     return reader.schema, lambda names: (batch.select(names) for batch in reader)
+
+
+def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch that has the columns of a schema, which Arrow does not check where Python makes batches."""
+    if (batch.schema.names, batch.schema.types) == (schema.names, schema.types):
+        return batch
+    had, said = (", ".join(f"{one.name}: {one.type}" for one in each) for each in (batch.schema, schema))
+    raise ColumnError(f"the rows of a RecordBatchReader cannot be read: a batch has {had}, and its schema says {said}")
 
 
 def _batches(batches: Iterable[Any], schema: pa.Schema, most_bytes: int) -> Iterator[pa.Table]:

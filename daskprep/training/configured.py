@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -30,7 +31,7 @@ def configured(given: Mapping[str, Any], allowed: Iterable[str], folder: str | o
             return one
         options = dict(one)
         if isinstance(options.get("data"), Mapping):
-            key = json.dumps(options["data"], sort_keys=True, default=str)
+            key = _key(options["data"])
             options["data"] = made.setdefault(key, _data(options["data"], key, allowed, folder))
         for name in ("example_processors", "processors", "group_processors"):
             some = options.get(name, [])
@@ -56,7 +57,21 @@ def _made(option: str, given: Any, allowed: Iterable[str]) -> Any:
     if not isinstance(given.get("function"), str):
         raise ConfigError(f'{option}: {dict(given)!r}: expected "function" with its arguments, or "packing"')
     arguments = {name: value for name, value in given.items() if name != "function"}
-    return functools.partial(resolve(option, given["function"], allowed), **arguments)
+    function = resolve(option, given["function"], allowed)
+    try:
+        inspect.signature(function).bind_partial(**arguments)
+    except TypeError as error:
+        raise ConfigError(f'{option}: "{given["function"]}" cannot be called so: {error}') from error
+    except ValueError:
+        pass  # what is written in C tells no parameters
+    return functools.partial(function, **arguments)
+
+
+def _key(data: Mapping[Any, Any]) -> str:
+    try:
+        return json.dumps(data, sort_keys=True, default=str)
+    except TypeError as error:
+        raise ConfigError(f"data: {dict(data)!r}: a key is no text; put quotes around it") from error
 
 
 def _data(
@@ -70,6 +85,10 @@ def _data(
     for name in given:
         if not kind or name not in known:
             raise ConfigError(f'data: there is no "{name}" here.{did_you_mean(name, known)} Give {", ".join(known)}')
+    if not kind:
+        raise ConfigError(f"data: nothing is in it. Give {', '.join(known)}")
+    if kind == "huggingface" and not isinstance(given[kind], str):
+        raise ConfigError(f"data: huggingface: {given[kind]!r}: expected the name or the folder of a dataset")
     if kind == "dataset":
         return functools.partial(open_dataset, given[kind])
     if folder is None or "preprocessor" not in given:

@@ -95,6 +95,7 @@ def test_numbers_are_read_in_the_style_of_their_column(cells, style, numbers):
         (["1,5 kg", "1.5 kg"], None, [None, None]),  # as many of either
         (["1,5", "1.5"], None, [None, 1.5]),  # plain numbers are what they were
         (["1.234", "1.234.567"], None, [1.234, None]),
+        (["1.265", "416,945", "-736,4"], None, [1.265, None, None]),  # no thousands beside a decimal comma
         (["1h 30m", "45"], None, [None, 45]),  # of minutes or seconds
         (["12", "12A", "14B", "15"], None, [12, None, None, 15]),
         (["$5", "$6", "€7"], "$1,234.5", [5, 6, None]),

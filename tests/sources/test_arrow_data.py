@@ -325,6 +325,34 @@ def test_errors_of_a_stream_come_through() -> None:
 
 
 @pytest.mark.parametrize(
+    "batch",
+    [
+        {"a": pa.array([1]), "b": pa.array([2.0])},
+        {"a": pa.array([1.0]), "b": pa.array(["x"], pa.large_string())},
+        {"b": pa.array(["x"]), "a": pa.array([1.0])},
+        {"a": pa.array([1.0])},
+    ],
+)
+def test_batches_that_are_not_of_their_schema_are_refused(batch: dict[str, pa.Array]) -> None:
+    schema = pa.schema([("a", pa.float64()), ("b", pa.string())])
+    good = pa.record_batch({"a": [0.5], "b": ["y"]})
+    with pytest.raises(ColumnError, match="a batch has .*, and its schema says a: double, b: string"):
+        as_source(pa.RecordBatchReader.from_batches(schema, iter([good, pa.record_batch(batch)])))
+
+
+def test_types_that_a_lazy_frame_cannot_give_are_an_error_of_ours() -> None:
+    with pytest.raises(ColumnError, match="columns of a LazyFrame cannot be read: .*pli128"):
+        as_source(pl.LazyFrame({"a": pl.Series([1], dtype=pl.Int128)}))
+
+
+def test_folders_of_delta_lake_are_no_folders_of_files(tmp_path: Path) -> None:
+    deltalake.write_deltalake(str(tmp_path), table())
+    deltalake.DeltaTable(str(tmp_path)).delete("count < 10")
+    with pytest.raises(ConfigError, match=r"is a table of Delta Lake.* give deltalake\.DeltaTable\(path\)"):
+        as_source(tmp_path)
+
+
+@pytest.mark.parametrize(
     "array",
     [
         pa.array(["a", "b", None], pa.string_view()),

@@ -153,3 +153,37 @@ def test_predictions_are_made_of_prepared_rows(tmp_path):
         assert list(found) == list(expected)
         for name in found:
             assert found[name].tolist() == (EXPECTED["city"] if name == "city" else expected[name]).tolist()
+
+
+def of_both(rows):
+    return rows[["price", "rooms", "city"]].assign(each=rows["price"] / rows["rooms"])
+
+
+@pytest.mark.parametrize("kind", ["pandas", "dask"])
+def test_rows_that_come_in_splits_stay_in_them(kind, tmp_path):
+    rows = {"test": FRAME[200:], "train": FRAME[:200]}
+    apart = rows if kind == "pandas" else {name: dd.from_pandas(one, npartitions=2) for name, one in rows.items()}
+    source = dp.prepared(apart, of_both)
+    prep = dp.Preprocessor(FEATURES)
+    dataset = prep.fit_write(source, tmp_path / "made.dp")
+    assert {name: len(split) for name, split in dataset.splits.items()} == {"train": 200, "test": 100}
+    expected = dp.Preprocessor(FEATURES).fit(of_both(FRAME[:200]))
+    assert prep.learned_ == expected.learned_
+    for frame, prepare in ((apart, of_both), (source, None)):
+        stream = prep.stream(frame, 64, split="test", shuffle=False, prepare=prepare)
+        assert torch.cat([batch["each"] for batch in stream]).tolist() == of_both(FRAME[200:])["each"].tolist()
+
+
+@pytest.mark.parametrize("frame", [FRAME, dd.from_pandas(FRAME, npartitions=2)])
+def test_a_sample_of_prepared_rows_knows_their_function(frame):
+    prep = dp.Preprocessor({"price": "number"}, sample=0.5).fit(frame)
+    state = prep.stream(frame, 64, prepare=with_each).state_dict()
+    with pytest.raises(ConfigError):
+        prep.stream(frame, 64, prepare=of_both).load_state_dict(state)
+
+
+def test_rows_in_another_order_are_refused(frame):
+    with pytest.raises(ColumnError, match="put the rows of partition . in another order"):
+        dp.Preprocessor({"city": "category"}).fit(dp.prepared(frame, lambda rows: rows.sort_values("city")))
+    relabelled = dp.prepared(frame, lambda rows: rows.set_axis(rows.index + 1_000))
+    assert dp.Preprocessor({"city": "category"}).fit(relabelled).learned_["city"].rows == 300

@@ -113,6 +113,10 @@ REFUSED = [
     ("{files: a.csv, preprocessor: p.json}", "needs a .preprocessor., and the DataModule a folder"),
     ("{huggingface: squad, trust_remote_code: true}", 'there is no "trust_remote_code" here'),
     ("!!python/name:os.system", "is no YAML"),
+    ("{}", "nothing is in it. Give dataset, files, huggingface"),
+    ("{files: a.csv, 3: x}", "a key is no text"),
+    ("{files: a.csv, preprocessor: {1: x, a: y}}", "a key is no text"),
+    ("{huggingface: 3, preprocessor: p.json}", "huggingface: 3: expected the name"),
 ]
 
 
@@ -133,6 +137,17 @@ def test_functions_with_arguments_must_be_allowed(path, steps):
         dp.DataModule.from_config(config, allowed="other.")
     assert "yaml_steps" not in sys.modules
     assert dp.DataModule.from_config(config | {"overfit_batches": 2}, allowed=steps).overfit_batches == 2
+
+
+def test_arguments_that_a_function_does_not_have_are_named(path, steps):
+    config = {"train": {"a": {"data": path, "processors": [{"function": "yaml_steps.scaled", "bye": 2}]}}}
+    with pytest.raises(ConfigError, match='"yaml_steps.scaled" cannot be called so: .*bye'):
+        dp.DataModule.from_config(config, allowed=steps)
+
+
+def test_a_dataset_is_named_by_text():
+    with pytest.raises(ConfigError, match="named by a path or URL, not 3"):
+        dp.open_dataset(3)
 
 
 class Numbers(torch.utils.data.Dataset):
