@@ -79,10 +79,7 @@ def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: M
 
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
-    """Return rows to decode as arrays of the kind and shape that `encode` gives, or raise ColumnError.
-
-    Whole numbers may be of any type that holds them, floats of any precision, and tensors on any device.
-    """
+    """Return rows as `encode` gives them; numbers may be of other types that hold them, tensors on any device."""
     limits = {output: Limits(*given) for output, given in feature.limits(learned).items()}
     arrays = {
         output: _decodable(feature, _array_of(encoded[output]), empty, limits.get(output))

@@ -68,27 +68,23 @@ def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
     return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
 
 
-class Strategic(Protocol):
-    """What has a strategy for missing cells."""
+class Dropping(Protocol):
+    """What has a strategy for missing cells, and may leave out more rows than theirs."""
 
     missing_value_strategy: str
 
+    @property
+    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None: ...
 
-def drops_missing(feature: Strategic) -> bool:
+
+def drops_missing(feature: Dropping) -> bool:
     """Tell whether a row is left out when its cell is missing."""
     return feature.missing_value_strategy == "drop_row"
 
 
-def fills_all(feature: Strategic) -> bool:
+def fills_all(feature: Dropping) -> bool:
     """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
     return not drops_missing(feature) and neighbour_strategy(feature.missing_value_strategy) is None
-
-
-class Dropping(Strategic, Protocol):
-    """What may leave out more rows than those of missing cells."""
-
-    @property
-    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None: ...
 
 
 def may_drop_rows(feature: Dropping) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskprep.summaries.base import Summary, finite_doubles, same_fields
+from daskprep.summaries.base import Summary, finite_doubles
 from daskprep.summaries.multiset import between, distinct, kth, merged, no_integers, tallied
 
 DISTINCT_LIMIT = 65_536
@@ -110,10 +110,6 @@ class Quantiles(Summary):
         # No values are exact: they would let any other values be.
         return Quantiles(self.keys, self.counts * times, self.exact) if times else Quantiles()
 
-    __eq__ = same_fields
-
-    __hash__ = None  # type: ignore[assignment]
-
     def _settled(self) -> Quantiles:
         return self._coarse() if len(self.keys) > DISTINCT_LIMIT else self
 
@@ -137,6 +133,5 @@ def _keys(doubles: np.ndarray) -> np.ndarray:
 
 
 def _doubles(keys: np.ndarray) -> np.ndarray:
-    """Return the values that have these keys."""
     bits: np.ndarray = keys ^ ((keys >> 63) & MAGNITUDE)
     return bits.view(np.float64)
