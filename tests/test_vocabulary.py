@@ -87,8 +87,6 @@ def test_categories_have_one_special_symbol() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"special_symbols": "ludvig"}, r"'ludvig'.*Did you mean \"ludwig\"\?"),
-        ({"special_symbols": 3}, r"special_symbols=3: expected \"ludwig\" or a dict"),
         ({"special_symbols": {"padding": 3, "unknown": "?"}}, "padding symbol is 3: expected a text"),
         ({"special_symbols": {"x": "_"}}, "role 'x': expected padding, unknown, start, stop[.]"),
         ({"special_symbols": {"pad": "_", "unknown": "?"}}, r"role 'pad'.*Did you mean \"padding\"\?"),

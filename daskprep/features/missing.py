@@ -1,10 +1,8 @@
 """What happens to missing cells, for all types.
 
-Strategies that put one value everywhere (a constant, the mean, the mode) leave parsed columns alone: the value is
-learned, its weight is added to the summary, and `encode` writes it. Only `ffill` and `bfill` look at neighbours, so
-they need to know what lies beyond the borders of a partition: each partition reports its `Edge`, and `carries` turns
-the edges of all partitions into the one cell that each of them still misses. Where they find none, and where new rows
-are encoded that a write would drop, a fallback is put, which was learned too and has no weight.
+Strategies that put one value everywhere leave parsed columns alone: the value is learned, its weight is added to the
+summary, and `encode` writes it. Only `ffill` and `bfill` look beyond the borders of a partition. Where they find no
+cell, and in new rows that a write would drop, a fallback is put, which was learned too and has no weight.
 """
 
 from __future__ import annotations
@@ -51,15 +49,12 @@ class Neighbours:
         self._strategy = strategy
 
     def edge(self, parsed: pa.Array, learned: Any = None) -> Any:
-        """Return what the other partitions must know of this one."""
         return Edge.of(parsed)
 
     def carries(self, edges: Sequence[Any]) -> list[Any]:
-        """Turn the edges of all partitions into what each of them is told."""
         return carries(edges, self._strategy)
 
     def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
-        """Complete a parsed column with what lies beyond its partition."""
         return fill_from_neighbours(parsed, self._strategy, carry)
 
 

@@ -178,7 +178,6 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def counts_documents(self) -> bool:
-        """Whether the rows that hold each token are counted."""
         return False
 
     def fingerprint(self) -> str:
@@ -227,7 +226,6 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     @property
     def joint(self) -> str:
-        """What stands between the tokens of a decoded row."""
         return "" if self.tokenizer == "characters" else " "
 
 

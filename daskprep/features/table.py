@@ -61,7 +61,6 @@ class UnreadableCells:
         return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
 
     def among(self, keep: np.ndarray) -> UnreadableCells:
-        """Return those in rows that are kept."""
         kept = keep[self.rows]
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 

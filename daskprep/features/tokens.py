@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ColumnError
 from daskprep.features.base import Learned, LearnedT
+from daskprep.features.cells import lowered
 from daskprep.features.feature import Feature
 from daskprep.features.missing import valid_mask
 from daskprep.sources.cell_text import as_text
@@ -64,8 +65,7 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
     tokens = as_text(column.flatten())
     if lowercase:
         distinct = tokens.dictionary_encode()
-        lowered = [None if token is None else token.lower() for token in distinct.dictionary.to_pylist()]
-        tokens = pa.array(lowered, pa.string()).take(distinct.indices)
+        tokens = lowered(distinct.dictionary).take(distinct.indices)
     lengths = column.value_lengths().fill_null(0).to_numpy()
     missing = ~valid_mask(column)
     if tokens.null_count:

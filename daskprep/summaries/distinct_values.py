@@ -71,7 +71,6 @@ class DistinctValues(Summary):
 
     @property
     def all_once(self) -> bool:
-        """Whether every value that is kept occurs once."""
         return bool((self.counts == 1).all())
 
     def __add__(self, other: DistinctValues) -> DistinctValues:

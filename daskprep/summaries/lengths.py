@@ -32,7 +32,6 @@ class Lengths(Summary):
 
     @property
     def count(self) -> int:
-        """How many lists were seen."""
         return int(self.counts.sum())
 
     @property

@@ -86,7 +86,6 @@ class Quantiles(Summary):
 
     @property
     def count(self) -> int:
-        """How many values were seen."""
         return int(self.counts.sum())
 
     def quantile(self, fraction: float) -> float:
