@@ -205,7 +205,6 @@ def _settle_sigma(column: pa.StringArray) -> pa.StringArray:
 
 
 def _lowered(values: pa.StringArray) -> pa.StringArray:
-    """Lower-case strings by Python's rules."""
     return _lowered_at(pc.ascii_lower(values), kernels.non_ascii(values))
 
 
@@ -219,7 +218,6 @@ def _lowered_at(column: pa.StringArray, index: Array) -> pa.StringArray:
 
 
 def _recut(coded: Coded, cut: Callable[[str], list[str]]) -> Coded:
-    """Cut the values that are not ASCII again, by Python's rules."""
     odd = kernels.non_ascii(coded.values)
     return _replace(coded, odd, [cut(value) for value in coded.values.take(pa.array(odd)).to_pylist()])
 

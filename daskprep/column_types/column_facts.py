@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +13,7 @@ import pyarrow.types as pt
 from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, number_facts, text_facts
 from daskprep.features import Audio, Image
 from daskprep.features.cells import one_array
-from daskprep.features.tokens import TokenLists, without_repeats
+from daskprep.features.tokens import TokenLists, rows_with_repeats
 from daskprep.kernels import list_offsets
 from daskprep.media.audio import SIGNATURES
 from daskprep.sources.cell_text import as_text
@@ -36,10 +34,7 @@ _SOUND = re.compile(b"|".join(SIGNATURES.values()), re.DOTALL)
 def column_facts(column: pa.Array | pa.ChunkedArray) -> ColumnFacts:
     """Return what is known of some rows of a column."""
     array = one_array(column)
-    present = array.drop_null()
-    facts = _present_facts(present)
-    missing = len(array) - len(present)
-    return facts + ColumnFacts(missing, missing)
+    return _present_facts(array.drop_null()) + ColumnFacts(array.null_count, array.null_count)
 
 
 def _present_facts(cells: pa.Array) -> ColumnFacts:
@@ -47,9 +42,7 @@ def _present_facts(cells: pa.Array) -> ColumnFacts:
     if pt.is_dictionary(kind):
         return _dictionary_facts(cells)
     if pt.is_boolean(kind):
-        values, counts = _counted(as_text(cells))
-        rows = len(cells)
-        return ColumnFacts(rows, booleans=rows, distinct=DistinctValues.of(values, counts))
+        return ColumnFacts(len(cells), booleans=len(cells), distinct=DistinctValues.of(*_counted(as_text(cells))))
     if pt.is_string(kind):
         return text_facts(*_counted(cells))
     if pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind):
@@ -58,15 +51,11 @@ def _present_facts(cells: pa.Array) -> ColumnFacts:
         values, counts = _counted(cells)
         micros = values.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False).cast(pa.int64())
         return ColumnFacts(len(cells), times=len(cells), distinct=DistinctValues.of(micros, counts, values))
-    nested: dict[Callable[[Any], bool], Callable[[Any], ColumnFacts]] = {
-        pt.is_binary: _bytes_facts,
-        pt.is_list: _list_facts,
-        pt.is_struct: _struct_facts,
-    }
-    for is_one, facts in nested.items():
-        if is_one(kind):
-            return facts(cells)
-    return _other(cells)
+    if pt.is_binary(kind):
+        return _bytes_facts(cells)
+    if pt.is_list(kind):
+        return _list_facts(cells)
+    return _struct_facts(cells) if pt.is_struct(kind) else _other(cells)
 
 
 def _counted(cells: pa.Array) -> tuple[pa.Array, np.ndarray]:
@@ -96,7 +85,6 @@ def _dictionary_facts(cells: pa.DictionaryArray) -> ColumnFacts:
 
 
 def _declared(cells: pa.DictionaryArray) -> Counter[tuple[str, ...]]:
-    """Return the values in the order that the frame gives them, if it does and they are few."""
     if not cells.type.ordered or not 0 < len(cells.dictionary) <= _MOST_DECLARED:
         return Counter()
     return +Counter({tuple(pc.utf8_trim_whitespace(cells.dictionary).to_pylist()): len(cells)})
@@ -115,7 +103,6 @@ def _bytes_facts(cells: pa.Array) -> ColumnFacts:
 
 
 def _media_facts(data: pa.Array, images: np.ndarray, sounds: np.ndarray) -> ColumnFacts:
-    """Return the facts of cells that are images, or sounds, with those of the bytes of some of them."""
     found = [int(mask.sum()) for mask in (images, sounds)]
     samples = [
         kind.summarize(kind.parse(data.filter(pa.array(mask)))) for kind, mask in ((Image(), images), (Audio(), sounds))
@@ -124,7 +111,6 @@ def _media_facts(data: pa.Array, images: np.ndarray, sounds: np.ndarray) -> Colu
 
 
 def _signatures(cells: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Return which cells begin like a file of an image, and which like one of a sound."""
     heads = pc.binary_slice(cells, 0, _HEAD_BYTES).to_pylist()
     images = np.array([head is not None and _IMAGE.match(head) is not None for head in heads], bool)
     sounds = np.array([head is not None and _SOUND.match(head) is not None for head in heads], bool)
@@ -176,16 +162,14 @@ def _list_facts(cells: pa.ListArray) -> ColumnFacts:
     text = as_text(items)
     gaps = _rows_with(text.is_null(), offsets)
     codes = pc.fill_null(text, "").dictionary_encode()
-    values, counts = _counted(text.drop_null())
-    first, _ = without_repeats(TokenLists(offsets, codes.indices.to_numpy(), codes.dictionary))
-    repeats = int(np.count_nonzero(np.diff(first.offsets) < np.diff(offsets)))
+    repeats = np.count_nonzero(rows_with_repeats(TokenLists(offsets, codes.indices.to_numpy(), codes.dictionary)))
     return ColumnFacts(
         rows,
         lists_of_text=rows,
         gaps=gaps,
-        repeats=repeats,
+        repeats=int(repeats),
         lengths=lengths,
-        items=DistinctValues.of(values, counts),
+        items=DistinctValues.of(*_counted(text.drop_null())),
     )
 
 

@@ -29,7 +29,6 @@ def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_written(facts: ColumnFacts) -> Guess | None:
-    """Return a Date that reads almost all of the values that are kept."""
     sample = facts.distinct.texts[0].as_py()
     day_first = facts.text.day_first > facts.text.day_second
     for written in (_day_first_format(facts) if day_first or _dotted(facts) else None, None):

@@ -125,7 +125,6 @@ def _finish(name: str, parts: Sequence[_Facts]) -> ColumnFacts:
 
 
 def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
-    """Return the columns of a frame in memory that cannot be read at all, such as dicts, and why."""
     found = {}
     for name in columns if source.in_memory else ():
         try:

@@ -88,7 +88,6 @@ def _are_classes(facts: ColumnFacts) -> bool:
 
 
 def _filled(guess: Guess, facts: ColumnFacts) -> Guess:
-    """Choose what takes the place of cells that are missing or cannot be read."""
     odd = isinstance(guess.feature, Number) and facts.numbers < facts.typed
     if guess.feature is not None and facts.distinct.count > 1 and (facts.missing or facts.marked or odd):
         guess.feature.missing_value_strategy = _FILLS.get(guess.feature.kind, guess.feature.missing_value_strategy)
@@ -112,7 +111,6 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
 
 
 def _marking_words(facts: ColumnFacts) -> list[str]:
-    """Return what spells a missing value and may as well be one."""
     return [text for text in facts.spelled.texts.to_pylist() if text.lower() in MARKING_WORDS]
 
 
@@ -207,7 +205,6 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
-    """Return what a Binary would learn of the values, None if it would refuse them."""
     try:
         return Binary().learn(TokenCounts.of(facts.distinct.texts, facts.distinct.counts))
     except ColumnError:
@@ -215,7 +212,6 @@ def _learn_binary(facts: ColumnFacts) -> LearnedBinary | None:
 
 
 def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
-    """Keep the order of values that a frame declares, the same in all its partitions."""
     if len(facts.declared) != 1:
         return None
     [(order, cells)] = facts.declared.items()
@@ -230,7 +226,6 @@ def _guess_declared(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_asked(name: str, facts: ColumnFacts) -> Guess | None:
-    """Ask the types that know their cells."""
     for kind in FEATURES.values():
         if (ask := getattr(kind, "guess", None)) is not None and (found := ask(facts)) is not None:
             feature, what = found

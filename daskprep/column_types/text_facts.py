@@ -51,8 +51,6 @@ _FIRST_DAY, _LAST_DAY = 18_000_101, 22_001_231
 
 
 class _Values(NamedTuple):
-    """Some texts and how often each occurs."""
-
     texts: pa.StringArray
     counts: np.ndarray
 
@@ -105,7 +103,6 @@ def _of_numbers(values: np.ndarray, counts: np.ndarray) -> dict[str, Any]:
 
 
 def _is_day(values: np.ndarray) -> np.ndarray:
-    """Return which numbers are days such as 20210305."""
     near = (values >= _FIRST_DAY) & (values <= _LAST_DAY)
     if not near.any():
         return near
@@ -144,13 +141,11 @@ def _words(values: _Values) -> TextFacts:
 
 
 def _occurrences(offsets: np.ndarray, marked: np.ndarray) -> np.ndarray:
-    """Return how many of the marked bytes each text has."""
     # Of bytes that are rare it takes a tenth of the time of a search in every text.
     return np.diff(np.searchsorted(np.flatnonzero(marked), offsets))
 
 
 def _paths(values: _Values) -> TextFacts:
-    """Count the texts with a dot near their end that end like the names of media."""
     offsets, data = string_views(values.texts)
     if not len(data):
         return TextFacts()
@@ -163,7 +158,6 @@ def _paths(values: _Values) -> TextFacts:
 
 
 def _led_by_digits(values: _Values) -> ColumnFacts:
-    """Return the facts of numbers, lists of them, dates and H3 cells, which begin with a digit, a sign or a bracket."""
     offsets, data = string_views(values.texts)
     first = data.take(offsets[:-1], mode="clip") if len(data) else np.zeros(0, np.uint8)
     led = values.where((first - np.uint8(48) < 10) | np.isin(first, np.frombuffer(b"+-.[(", np.uint8)))
@@ -184,7 +178,6 @@ def _led_by_digits(values: _Values) -> ColumnFacts:
 
 
 def _lists(values: _Values) -> ColumnFacts:
-    """Return the facts of cells of several numbers, as a Vector or a Timeseries reads them."""
     if not len(values.counts):
         return ColumnFacts()
     parsed = number_lists(values.texts)
@@ -210,7 +203,6 @@ def _shapes(values: _Values) -> TextFacts:
 
 
 def _named_dates(values: _Values) -> TextFacts:
-    """Count dates with the name of a month."""
     offsets, data = string_views(values.texts)
     if not len(data):
         return TextFacts()

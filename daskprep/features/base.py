@@ -89,7 +89,6 @@ class Learned:
         return state
 
     def _sample_texts(self) -> list[str]:
-        """Return some cells that what was learned knows, as text."""
         own = [field.name for field in dataclasses.fields(self) if field.name not in Learned.__dataclass_fields__]
         values = [getattr(self, name) for name in own]
         return [str(value) for value in values if isinstance(value, str | int | float)]

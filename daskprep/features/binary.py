@@ -25,24 +25,12 @@ _UNKNOWN = 2
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedBinary(Learned):
-    """Which cells mean what.
-
-    Attributes
-    ----------
-    str2bool : mapping of str to bool
-        Label to meaning. Conventional spellings beside these are understood if all of these are conventional.
-    bool2str : tuple of two str
-        The label of False and of True.
-    fallback_true_label : str or None
-        The label that counts as True where labels are unconventional.
-    above_zero : bool
-        Whether the column holds more than two distinct numbers, so that those above 0 are True.
-    """
+    """Which cells mean what. Conventional spellings beside the labels are understood if all labels are conventional."""
 
     str2bool: Mapping[str, bool] = field(default_factory=dict)
     bool2str: tuple[str, str] = ("False", "True")
-    fallback_true_label: str | None = None
-    above_zero: bool = False
+    fallback_true_label: str | None = None  # what counts as True where labels are unconventional
+    above_zero: bool = False  # whether there are more than two distinct numbers, so that those above 0 are True
 
     def _sample_texts(self) -> list[str]:
         labels = list(self.str2bool)[:2]

@@ -163,7 +163,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         ids = encoded[""]
         if self.transform_to == "ids":
             return ids[:, None]
-        places = kept(self, learned, _in_order)["places"].take(ids)
+        places = _in_order(self, learned)["places"].take(ids)
         if self.transform_to == "ordinal":
             return places[:, None]
         check_one_hot(len(learned.vocabulary))
@@ -175,7 +175,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
         if self.transform_to != "one_hot":
             return [name]
-        values = learned.vocabulary.tokens.take(pa.array(kept(self, learned, _in_order)["ids"]))
+        values = learned.vocabulary.tokens.take(pa.array(_in_order(self, learned)["ids"]))
         return [f"{name}_{value}" for value in values.to_pylist()]
 
 
@@ -188,6 +188,7 @@ def check_one_hot(tokens: int) -> None:
         )
 
 
+@kept
 def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     """Return the ids of the values in their order, and by id the place there, -1 for ``<UNK>``."""
     values = learned.vocabulary.tokens.slice(1)

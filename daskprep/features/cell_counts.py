@@ -53,7 +53,6 @@ def _count(
 
 
 def _unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> int:
-    """Return how many cells hold a token that the vocabulary has not."""
     odd = np.zeros(len(parsed), bool)
     for output in feature.outputs:
         vocabulary = getattr(learned.of_output(output), "vocabulary", None)

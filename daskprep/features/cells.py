@@ -53,7 +53,7 @@ def _narrow_type(kind: pa.DataType) -> pa.DataType | None:
     return None
 
 
-def as_dictionary(column: pa.Array, *, strip: bool = True, lowercase: bool = False) -> pa.DictionaryArray:
+def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.DictionaryArray:
     """Return cells as dictionary-encoded text, stripped (and lower-cased) on the distinct values only."""
     distinct = pa.types.is_string(column.type)
     if not pa.types.is_dictionary(column.type):
@@ -62,7 +62,7 @@ def as_dictionary(column: pa.Array, *, strip: bool = True, lowercase: bool = Fal
         except pa.ArrowNotImplementedError:  # of small decimals; of lists, which have no text
             column = as_text(column).dictionary_encode()
     indices, values = column.indices, as_text(column.dictionary)
-    clean = _clean(values, strip=strip, lowercase=lowercase)
+    clean = pc.utf8_trim_whitespace(lowered(values) if lowercase else values)
     if distinct and clean.equals(values):
         return column
     merged = clean.dictionary_encode()
@@ -80,15 +80,11 @@ def without_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -
     return pa.DictionaryArray.from_arrays(indices, parsed.dictionary)
 
 
-def _clean(values: pa.Array, *, strip: bool, lowercase: bool) -> pa.Array:
-    # str.lower and str.strip on distinct values alone: Arrow's case mapping differs from Python's for a few letters.
-    if lowercase and not pc.all(pc.string_is_ascii(values), min_count=0).as_py():
-        values = pa.array([None if v is None else v.lower() for v in values.to_pylist()], pa.string())
-    elif lowercase:
-        values = pc.ascii_lower(values)
-    if strip:
-        values = pc.utf8_trim_whitespace(values)
-    return values
+def lowered(values: pa.Array) -> pa.Array:
+    """Return texts as `str.lower` writes them; Arrow differs from it for a few letters."""
+    if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
+        return pc.ascii_lower(values)
+    return pa.array([None if v is None else v.lower() for v in values.to_pylist()], pa.string())
 
 
 def as_numbers(column: pa.Array) -> pa.Array:

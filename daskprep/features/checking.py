@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,6 +13,22 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
 from daskprep.serving.predictions import as_array
+
+
+def kept(make: Callable[[Any, Any], Mapping[str, np.ndarray]]) -> Callable[[Any, Any], Mapping[str, np.ndarray]]:
+    """Keep what is made of a feature and of what it learned beside the latter, as long as parameters are the same."""
+    key = f"_{make.__name__}"  # what begins like this is not pickled
+
+    @functools.wraps(make)
+    def made(feature: Contract, learned: Any) -> Mapping[str, np.ndarray]:
+        parameters = [type(feature), *vars(feature).values()]
+        found: tuple[list[Any], Mapping[str, np.ndarray]] = learned.__dict__.get(key, ([], {}))
+        # By identity: parameters may be anything, also what cannot be compared.
+        if len(found[0]) != len(parameters) or not all(map(operator.is_, found[0], parameters)):
+            found = learned.__dict__[key] = parameters, make(feature, learned)
+        return found[1]
+
+    return made
 
 
 def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
@@ -32,39 +49,21 @@ def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str,
     return arrays if len(outputs) == 1 else {output: arrays[output] for output in outputs}
 
 
+@kept
 def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for 0 rows, which tells its type and shape."""
-    return kept(feature, learned, _empty_arrays)
-
-
-def filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
-    """Return each output for one row, a missing cell that the fill value was put in."""
-    return kept(feature, learned, _filled_row)
-
-
-def _empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     none = feature.parse(pa.nulls(0))
     if (around := feature.around) is not None:
         none = around.complete(none, None, learned)
     return checked_outputs(feature, feature.encode(none, learned), 0)
 
 
-def _filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
+@kept
+def filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
+    """Return each output for one row, a missing cell that the fill value was put in."""
     row = checked_outputs(feature, feature.encode(feature.parse_fill(learned.fill_value), learned), 1)
     check_alike(feature, "encode", row, empty_arrays(feature, learned))
     return row
-
-
-def kept(
-    feature: Contract, learned: Any, make: Callable[[Contract, Any], Mapping[str, np.ndarray]]
-) -> Mapping[str, np.ndarray]:
-    """Return what was made before for the same parameters, or make it: it lies with what was learned."""
-    parameters = [type(feature), *vars(feature).values()]
-    found: tuple[list[Any], Mapping[str, np.ndarray]] = learned.__dict__.get(make.__name__, ([], {}))
-    # By identity: parameters may be anything, also what cannot be compared.
-    if len(found[0]) != len(parameters) or not all(map(operator.is_, found[0], parameters)):
-        found = learned.__dict__[make.__name__] = parameters, make(feature, learned)
-    return found[1]
 
 
 def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: Mapping[str, np.ndarray]) -> None:
@@ -79,10 +78,7 @@ def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: M
 
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
-    """Return rows to decode as arrays of the kind and shape that `encode` gives, or raise ColumnError.
-
-    Whole numbers may be of any type that holds them, floats of any precision, and tensors on any device.
-    """
+    """Return rows as `encode` gives them; numbers may be of other types that hold them, tensors on any device."""
     limits = {output: Limits(*given) for output, given in feature.limits(learned).items()}
     arrays = {
         output: _decodable(feature, _array_of(encoded[output]), empty, limits.get(output))

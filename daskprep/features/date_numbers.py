@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
+from daskprep.kernels import null_mask
 from daskprep.sources.zones import local_clock
 
 SECOND, DAY = 1_000_000, 86_400
@@ -85,17 +86,10 @@ def as_micros(parsed: pa.Array) -> np.ndarray:
     return (pc.fill_null(ticks, 0) if ticks.null_count else ticks).to_numpy()  # type: ignore[no-any-return]
 
 
-def missing_mask(column: pa.Array) -> np.ndarray:
-    """Return which cells are null."""
-    if not column.null_count:
-        return np.zeros(len(column), bool)
-    return column.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
 def from_timestamps(column: pa.Array) -> pa.Array:
     """Return timestamps of any unit as the clock of their zone shows them, in microseconds; null out of range."""
     unit, zone = column.type.unit, column.type.tz
-    ticks, missing = as_micros(column), missing_mask(column)
+    ticks, missing = as_micros(column), null_mask(column)
     if unit == "ns":
         micros = ticks // 1_000
     else:
@@ -110,7 +104,7 @@ def from_timestamps(column: pa.Array) -> pa.Array:
 
 def from_numbers(column: pa.Array) -> pa.Array:
     """Return the moments that numbers count since 1970, in units told by their size."""
-    missing = missing_mask(column)
+    missing = null_mask(column)
     if pa.types.is_integer(column.type):
         if column.type == pa.uint64():
             missing |= pc.fill_null(pc.greater(column, _LARGEST), False).to_numpy(zero_copy_only=False)
@@ -124,7 +118,6 @@ def from_numbers(column: pa.Array) -> pa.Array:
 
 
 def _since_epoch(numbers: np.ndarray) -> np.ndarray:
-    """Return microseconds for seconds, milliseconds, microseconds or nanoseconds, told by their size."""
     seconds, milliseconds, microseconds = (
         (numbers < 10**digits) & (numbers > -(10**digits)) for digits in (10, 13, 16)
     )

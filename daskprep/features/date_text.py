@@ -22,9 +22,8 @@ from daskprep.features.date_numbers import (
     count_days,
     from_numbers,
     is_leap,
-    missing_mask,
 )
-from daskprep.kernels import string_views
+from daskprep.kernels import null_mask, string_views
 from daskprep.serving.dates import COMPACT, INTEGER, MOST_CHARACTERS, forms, moment_in
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)
@@ -33,23 +32,19 @@ _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.i
 _MOST_SHAPES = 32
 
 
-@functools.cache
-def _forms(datetime_format: str | None) -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(form, re.IGNORECASE) for form in forms(datetime_format))
-
-
 @functools.lru_cache(1024)
 def _fields(shape: bytes, datetime_format: str | None) -> dict[str, tuple[int, int]]:
     """Return where the fields of a date lie in text of this shape; none, if it is no shape of a date."""
     text = shape.decode("latin-1")
-    match = next(filter(None, (form.fullmatch(text) for form in _forms(datetime_format))), None)
+    found = (re.fullmatch(form, text, re.IGNORECASE) for form in forms(datetime_format))
+    match = next(filter(None, found), None)
     return {name: match.span(name) for name in match.groupdict() if match.start(name) >= 0} if match else {}
 
 
 def from_text(text: pa.Array, datetime_format: str | None) -> pa.Array:
     """Return the dates that text states, in the format or as ISO 8601, or, without a format, in a common form."""
     micros, bad, known = _read_forms(text, datetime_format)
-    bad |= missing_mask(text)
+    bad |= null_mask(text)
     rest = np.flatnonzero(~(known | bad))
     if len(rest):
         odd = text.take(pa.array(rest)).dictionary_encode()
@@ -74,7 +69,6 @@ def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 
 
 def _by_length(edges: np.ndarray, data: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the rows of each length, and their characters as a matrix."""
     sizes = np.diff(edges)
     counts = np.bincount(np.minimum(sizes, MOST_CHARACTERS + 1), minlength=1)
     for size in (np.flatnonzero(counts[1 : MOST_CHARACTERS + 1]) + 1).tolist():
@@ -141,7 +135,6 @@ def _checked_days(year: Any, month: Any, day: Any) -> tuple[np.ndarray, np.ndarr
 
 
 def _read_odd(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray, np.ndarray]:
-    """Read distinct, trimmed texts that have none of the common forms, or are numbers."""
     micros, bad, known = _read_forms(values, datetime_format)
     if datetime_format is None:
         numbers, no_number = _read_numbers(values)
@@ -155,7 +148,6 @@ def _read_odd(values: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
 
 
 def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    """Read numbers, and dates written in digits alone, as microseconds; return which cells are neither."""
     whole = pc.match_substring_regex(values, f"^{INTEGER}$")
     integers = from_numbers(pc.if_else(whole, values, None).cast(pa.int64()))
     fractions = from_numbers(as_numbers(pc.if_else(whole, None, values)))
@@ -167,4 +159,4 @@ def _read_numbers(values: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     hour, minute, second = clock // 10_000, clock // 100 % 100, clock % 100
     bad |= (hour > 23) | (minute > 59) | (second > 59)
     micros = (days * DAY + hour * 3600 + minute * 60 + second) * SECOND
-    return np.where(bad, as_micros(numbers), micros), bad & missing_mask(numbers)
+    return np.where(bad, as_micros(numbers), micros), bad & null_mask(numbers)

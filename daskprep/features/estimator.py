@@ -109,7 +109,6 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
 
 
 def _framed(X: Any) -> Any:
-    """Return tables of Arrow and polars as pandas frames, which share their numbers; anything else as it is."""
     table = None if is_frame(X) else arrow_table(X)
     return X if table is None else table_to_pandas(narrow_table(table))
 

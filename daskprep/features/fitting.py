@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import functools
 import operator
-import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep import partitions
+from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import MediaContract, noun_of
 from daskprep.features.checking import decode_column, empty_arrays
@@ -51,7 +50,7 @@ def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequenc
             if column not in source.columns:
                 raise ColumnError(
                     f'feature "{name}" reads column "{column}", which the data does not have.'
-                    f"{did_you_mean(column, source.columns)} Its columns are: {_listed(source.columns)}"
+                    f"{did_you_mean(column, source.columns)} Its columns are: {listed(source.columns, 20)}"
                 )
     source.require(columns)
     return beside(features, source)
@@ -63,10 +62,6 @@ def beside(features: Mapping[str, AnyFeature], source: Source) -> dict[str, AnyF
         name: feature.beside(source.folders) if isinstance(feature, MediaContract) else feature
         for name, feature in features.items()
     }
-
-
-def _listed(names: Sequence[str], most: int = 20) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def learn_source(
@@ -102,7 +97,10 @@ def learn_rows(
     the rows that were learned from, unless told.
     """
     question = question or functools.partial(summarize_columns, dict(features))
-    with _scratch_folder(scratch) as folder:
+    parent = None if scratch is None else Path(scratch).resolve()
+    if parent is not None:
+        parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
         learned: dict[str, Learned] = partitions.fold(
             rows.source,
             "scan",
@@ -150,18 +148,6 @@ def _warn(name: str, feature: Contract, learned: Learned) -> None:
             UserWarning,
             stacklevel=2,
         )
-
-
-@contextmanager
-def _scratch_folder(parent: str | None) -> Iterator[str]:
-    if parent is not None:
-        parent = str(Path(parent).resolve())
-        Path(parent).mkdir(parents=True, exist_ok=True)
-    folder = tempfile.mkdtemp(prefix="daskprep-", dir=parent)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -86,7 +86,9 @@ class H3(Feature[Summary, Learned]):
             readable = pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else _at_most(column, LARGEST)
             return _where(readable, column).cast(pa.uint64())
         if pa.types.is_floating(kind):
-            return _from_floats(column.cast(pa.float64()))
+            column = column.cast(pa.float64())
+            exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_BELOW))
+            return _where(pc.and_(exact, pc.equal(column, pc.floor(column))), column).cast(pa.uint64())
         if pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
             return _from_text(as_text(column))
         raise ColumnError(f"holds cells of type {kind}, which are not H3 cells: integers or hexadecimal text")
@@ -176,12 +178,6 @@ def _where(readable: pa.Array, column: pa.Array) -> pa.Array:
 
 def _at_most(column: pa.Array, largest: int) -> pa.Array:
     return pc.less_equal(column, pa.scalar(largest, pa.uint64()))
-
-
-def _from_floats(column: pa.Array) -> pa.Array:
-    whole = pc.equal(column, pc.floor(column))
-    exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_BELOW))
-    return _where(pc.and_(whole, exact), column).cast(pa.uint64())
 
 
 def _from_text(text: pa.Array) -> pa.Array:

@@ -1,10 +1,8 @@
 """What happens to missing cells, for all types.
 
-Strategies that put one value everywhere (a constant, the mean, the mode) leave parsed columns alone: the value is
-learned, its weight is added to the summary, and `encode` writes it. Only `ffill` and `bfill` look at neighbours, so
-they need to know what lies beyond the borders of a partition: each partition reports its `Edge`, and `carries` turns
-the edges of all partitions into the one cell that each of them still misses. Where they find none, and where new rows
-are encoded that a write would drop, a fallback is put, which was learned too and has no weight.
+Strategies that put one value everywhere leave parsed columns alone: the value is learned, its weight is added to the
+summary, and `encode` writes it. Only `ffill` and `bfill` look beyond the borders of a partition. Where they find no
+cell, and in new rows that a write would drop, a fallback is put, which was learned too and has no weight.
 """
 
 from __future__ import annotations
@@ -51,15 +49,12 @@ class Neighbours:
         self._strategy = strategy
 
     def edge(self, parsed: pa.Array, learned: Any = None) -> Any:
-        """Return what the other partitions must know of this one."""
         return Edge.of(parsed)
 
     def carries(self, edges: Sequence[Any]) -> list[Any]:
-        """Turn the edges of all partitions into what each of them is told."""
         return carries(edges, self._strategy)
 
     def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
-        """Complete a parsed column with what lies beyond its partition."""
         return fill_from_neighbours(parsed, self._strategy, carry)
 
 
@@ -68,27 +63,23 @@ def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
     return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
 
 
-class Strategic(Protocol):
-    """What has a strategy for missing cells."""
+class Dropping(Protocol):
+    """What has a strategy for missing cells, and may leave out more rows than theirs."""
 
     missing_value_strategy: str
 
+    @property
+    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None: ...
 
-def drops_missing(feature: Strategic) -> bool:
+
+def drops_missing(feature: Dropping) -> bool:
     """Tell whether a row is left out when its cell is missing."""
     return feature.missing_value_strategy == "drop_row"
 
 
-def fills_all(feature: Strategic) -> bool:
+def fills_all(feature: Dropping) -> bool:
     """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
     return not drops_missing(feature) and neighbour_strategy(feature.missing_value_strategy) is None
-
-
-class Dropping(Strategic, Protocol):
-    """What may leave out more rows than those of missing cells."""
-
-    @property
-    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None: ...
 
 
 def may_drop_rows(feature: Dropping) -> bool:

@@ -25,21 +25,11 @@ from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedSequence(LearnedTokens):
-    """A vocabulary and a length.
+    """A vocabulary and a length."""
 
-    Attributes
-    ----------
-    max_sequence_length : int
-        Length of every encoded row.
-    max_sequence_length_99ptile : int
-        Length that 99 % of training rows need, at most `max_sequence_length`.
-    str2idf : dict of str to float or None
-        ``log(vocab_size / (1 + rows that hold the token))``, if asked for.
-    """
-
-    max_sequence_length: int
-    max_sequence_length_99ptile: int
-    str2idf: Mapping[str, float] | None = None
+    max_sequence_length: int  # of every encoded row
+    max_sequence_length_99ptile: int  # that 99 % of training rows need, at most `max_sequence_length`
+    str2idf: Mapping[str, float] | None = None  # log(vocab_size / (1 + rows that hold the token)), if asked for
 
 
 class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
@@ -188,7 +178,6 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def counts_documents(self) -> bool:
-        """Whether the rows that hold each token are counted."""
         return False
 
     def fingerprint(self) -> str:
@@ -237,7 +226,6 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     @property
     def joint(self) -> str:
-        """What stands between the tokens of a decoded row."""
         return "" if self.tokenizer == "characters" else " "
 
 

@@ -95,26 +95,13 @@ class Set(_Tokens):
 
     Parameters
     ----------
-    tokenizer : str or callable
-        Name of a tokenizer, or a function from text to a list of tokens. Cells that are lists hold their tokens.
-    most_common, min_frequency : int or None
-        How many tokens are kept, and how often a token must occur; the rest become ``<UNK>``.
     max_size : int or None
         Tokens kept of one row, the first ones; None keeps as many as the largest row has.
     expand_to : {"multi_hot", "ids"}
         What `transform` and batches hold: one column for each token of the vocabulary, or the padded ids.
-    lowercase : bool
-        Whether case is ignored.
-    ngram_size, pattern, pretrained_model_name_or_path
-        What the tokenizers "ngram", "regex" and "hf_tokenizer" need.
-    missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
-    fill_value : str
-        Cell that "fill_with_const" puts in place of missing ones.
-    invalid : {"missing", "raise"}
-        Whether a cell that cannot be read counts as missing or is an error.
-    column : str or None
-        Column to read, if it is not called as the feature is.
+    tokenizer, most_common, min_frequency, lowercase, ngram_size, pattern, pretrained_model_name_or_path, \
+    missing_value_strategy, fill_value, invalid, column
+        As for `Sequence`.
 
     Examples
     --------
@@ -147,21 +134,7 @@ class Set(_Tokens):
         invalid: Invalid = "missing",
         column: str | None = None,
     ) -> None:
-        super().__init__(
-            tokenizer=tokenizer,
-            most_common=most_common,
-            min_frequency=min_frequency,
-            max_size=max_size,
-            lowercase=lowercase,
-            ngram_size=ngram_size,
-            pattern=pattern,
-            pretrained_model_name_or_path=pretrained_model_name_or_path,
-            missing_value_strategy=missing_value_strategy,
-            fill_value=fill_value,
-            invalid=invalid,
-            column=column,
-        )
-        self.expand_to = expand_to
+        self._store(locals())
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
         return lists_of(without_repeats(token_lists(tokens))[0], tokens)

@@ -50,15 +50,10 @@ def read_raw(features: Mapping[str, Contract], number: int, table: pa.Table) -> 
 
 @dataclass(frozen=True)
 class Rows:
-    """Partitions, and how they are read.
+    """The partitions of a source, and how they are read.
 
-    Attributes
-    ----------
-    source : Source
-        Where their rows come from.
-    read : callable
-        What a task does first: ``read(features, number, table)`` returns what features read, parsed, and a table that
-        has the columns which split and balance read.
+    A task first calls ``read(features, number, table)`` for what features read, parsed, and a table that has the
+    columns which split and balance read.
     """
 
     source: Source

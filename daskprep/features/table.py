@@ -29,27 +29,13 @@ _PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where glo
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the task of one partition must know of the others.
-
-    Attributes
-    ----------
-    number : int
-        Which partition it is.
-    carries : mapping
-        What completes its columns with rows of others, by feature.
-    rows : PartitionAssignment or None
-        What chooses the split of its rows; None: all are for training.
-    repeats : PartitionRepeats or None
-        What says how often its training rows are written; None: once.
-    sample : RandomAssignment or None
-        What says which of its rows are used, as if these alone were for training; None: all.
-    """
+    """What the task of one partition must know of the others."""
 
     number: int = 0
-    carries: Mapping[str, Any] = field(default_factory=dict)
-    rows: PartitionAssignment | None = None
-    repeats: PartitionRepeats | None = None
-    sample: RandomAssignment | None = None
+    carries: Mapping[str, Any] = field(default_factory=dict)  # by feature, what completes columns with rows of others
+    rows: PartitionAssignment | None = None  # chooses the split of its rows; None: all are for training
+    repeats: PartitionRepeats | None = None  # says how often its training rows are written; None: once
+    sample: RandomAssignment | None = None  # says which rows are used, as if these alone were for training; None: all
 
 
 @dataclass(frozen=True)
@@ -75,7 +61,6 @@ class UnreadableCells:
         return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
 
     def among(self, keep: np.ndarray) -> UnreadableCells:
-        """Return those in rows that are kept."""
         kept = keep[self.rows]
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 
@@ -120,7 +105,6 @@ def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ())
 
 
 def _parsed(feature: Contract, names: list[str], raw: list[pa.ChunkedArray]) -> pa.Array:
-    """Parse the cells of the columns that a feature reads."""
     if isinstance(feature, MediaContract):
         return feature.read_cells(raw[0], names[0])
     parse: Callable[..., pa.Array] = feature.parse
@@ -305,7 +289,6 @@ def encoded_outputs(
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
-    """Encode a parsed column by output, missing cells as the fill value."""
     if parsed.null_count and learned.fill_value is None:
         raise RejectedValueError(
             f"{parsed.null_count} missing cells and no value in the whole column for "

@@ -84,6 +84,10 @@ class Text(Sequence):
     kind = "text"
     holds = "tokens"
     reads_any_text_as = "text"
+    level: str
+    char_most_common: int | None
+    char_max_sequence_length: int | None
+    compute_idf: bool
 
     def __init__(
         self,
@@ -112,31 +116,7 @@ class Text(Sequence):
         invalid: Invalid = "missing",
         column: str | None = None,
     ) -> None:
-        super().__init__(
-            tokenizer=tokenizer,
-            vocab_file=vocab_file,
-            sequence_length=sequence_length,
-            max_sequence_length=max_sequence_length,
-            most_common=most_common,
-            min_frequency=min_frequency,
-            padding=padding,
-            padding_symbol=padding_symbol,
-            unknown_symbol=unknown_symbol,
-            add_start_stop=add_start_stop,
-            special_symbols=special_symbols,
-            lowercase=lowercase,
-            ngram_size=ngram_size,
-            pattern=pattern,
-            pretrained_model_name_or_path=pretrained_model_name_or_path,
-            missing_value_strategy=missing_value_strategy,
-            fill_value=fill_value,
-            invalid=invalid,
-            column=column,
-        )
-        self.level = level
-        self.char_most_common = char_most_common
-        self.char_max_sequence_length = char_max_sequence_length
-        self.compute_idf = compute_idf
+        self._store(locals())
 
     def check(self) -> None:
         super().check()

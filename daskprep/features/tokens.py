@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ColumnError
 from daskprep.features.base import Learned, LearnedT
+from daskprep.features.cells import lowered
 from daskprep.features.feature import Feature
 from daskprep.features.missing import valid_mask
 from daskprep.sources.cell_text import as_text
@@ -41,8 +42,7 @@ def token_lists(parsed: pa.ListArray) -> TokenLists:
     """Take a parsed column apart; missing rows have no tokens."""
     if parsed.null_count:
         flat = parsed.flatten()
-        lengths = parsed.value_lengths().fill_null(0).to_numpy()
-        offsets = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64))).astype(np.int32)
+        offsets = kernels.offsets_of(parsed.value_lengths().fill_null(0).to_numpy())
     else:
         offsets = parsed.offsets.to_numpy()
         first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
@@ -62,12 +62,10 @@ def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.L
 
 
 def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
-    """Take the items of lists as tokens; a list with a missing item cannot be read."""
     tokens = as_text(column.flatten())
     if lowercase:
         distinct = tokens.dictionary_encode()
-        lowered = [None if token is None else token.lower() for token in distinct.dictionary.to_pylist()]
-        tokens = pa.array(lowered, pa.string()).take(distinct.indices)
+        tokens = lowered(distinct.dictionary).take(distinct.indices)
     lengths = column.value_lengths().fill_null(0).to_numpy()
     missing = ~valid_mask(column)
     if tokens.null_count:
@@ -83,18 +81,6 @@ def lists_of(lists: TokenLists, like: pa.ListArray) -> pa.ListArray:
     values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.dictionary)
     mask = like.is_null() if like.null_count else None
     return pa.ListArray.from_arrays(pa.array(lists.offsets, pa.int32()), values, mask=mask)
-
-
-def joined_cells(parsed: pa.ListArray) -> pa.Array:
-    """Return one text for each row, by which equal rows can be counted."""
-    lists = token_lists(parsed)
-    tokens = lists.dictionary.take(pa.array(lists.codes))
-    return pc.binary_join(pa.ListArray.from_arrays(pa.array(lists.offsets), tokens), _CELL_SEPARATOR)
-
-
-def split_cell(cell: str) -> list[str]:
-    """Undo `joined_cells` for one row."""
-    return cell.split(_CELL_SEPARATOR) if cell else []
 
 
 def without_repeats(lists: TokenLists) -> tuple[TokenLists, np.ndarray]:
@@ -116,8 +102,12 @@ def without_repeats(lists: TokenLists) -> tuple[TokenLists, np.ndarray]:
         order = np.argsort(first)
         first, counts = first[order], counts[order]
     kept = np.bincount(rows[first], minlength=len(lengths))
-    offsets = np.concatenate(([0], np.cumsum(kept))).astype(np.int32)
-    return TokenLists(offsets, lists.codes[first], lists.dictionary), counts
+    return TokenLists(kernels.offsets_of(kept), lists.codes[first], lists.dictionary), counts
+
+
+def rows_with_repeats(lists: TokenLists) -> np.ndarray:
+    """Return which rows hold a token twice."""
+    return np.diff(without_repeats(lists)[0].offsets) < np.diff(lists.offsets)
 
 
 def _first_of(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.ndarray:
@@ -208,6 +198,10 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
     pattern: str | None
     pretrained_model_name_or_path: str | None
 
+    def _store(self, parameters: Mapping[str, Any]) -> None:
+        """Store all parameters of an `__init__`, of which a base class says the types."""
+        vars(self).update({name: value for name, value in parameters.items() if name != "self"})
+
     def make_tokenizer(self) -> Tokenizer:
         """Return the tokenizer that the parameters name."""
         return get_tokenizer(
@@ -239,10 +233,13 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
         return _with_symbols(tokens, column, self.special_symbols_in_use().symbols)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
-        return joined_cells(parsed)
+        lists = token_lists(parsed)
+        tokens = lists.dictionary.take(pa.array(lists.codes))
+        return pc.binary_join(pa.ListArray.from_arrays(pa.array(lists.offsets), tokens), _CELL_SEPARATOR)
 
     def learn_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
-        return split_cell(super().learn_fill(summary))
+        cell = super().learn_fill(summary)
+        return cell.split(_CELL_SEPARATOR) if cell else []
 
     def special_symbols_in_use(self) -> SpecialSymbols:
         """Return the symbols that the vocabulary starts with."""

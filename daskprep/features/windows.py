@@ -16,24 +16,12 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True)
 class WindowEdge:
-    """What the windows of other partitions must know of one, group by group.
+    """What the windows of other partitions must know of one, group by group."""
 
-    Attributes
-    ----------
-    groups : pyarrow.Array
-        Names of the groups.
-    sizes : ndarray
-        Their rows.
-    nearest : ndarray
-        The numbers at the border that windows reach across, the outermost last; NaN where there are fewer.
-    ends : ndarray
-        The first and the last number that is not missing.
-    """
-
-    groups: pa.Array
-    sizes: np.ndarray
-    nearest: np.ndarray
-    ends: np.ndarray
+    groups: pa.Array  # their names
+    sizes: np.ndarray  # their rows
+    nearest: np.ndarray  # the numbers at the border that windows reach across, outermost last; NaN: fewer
+    ends: np.ndarray  # the first and the last number that is not missing
 
 
 @dataclass(frozen=True)
@@ -146,10 +134,7 @@ def cut_windows(rows: GroupedRows, numbers: np.ndarray, around: np.ndarray, *, a
 def _extended(
     rows: GroupedRows, numbers: np.ndarray, around: np.ndarray, *, ahead: bool
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Put what lies around each group next to it: before it, or, for windows that look ahead, behind it.
-
-    Returns the numbers and where each group, with what is around it, starts.
-    """
+    """Return the numbers with what lies around each group before it, or `ahead` behind it, and where each starts."""
     reach = around.shape[1]
     start = rows.starts + np.arange(len(rows.groups)) * reach
     extended = np.empty(len(numbers) + around.size, np.float32)

@@ -42,6 +42,13 @@ class Summary:
         repeated = {name: None if value is None else value * times for name, value in values.items()}
         return type(self)(**repeated)
 
+    def __eq__(self, other: object) -> bool:
+        names = [field.name for field in fields(self)]
+        same = (np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+        return type(other) is type(self) and all(same)
+
+    __hash__ = None  # type: ignore[assignment]
+
     def bounded(self, folder: str | None) -> Self:
         """Return an equal summary whose memory is limited, spilling to files in `folder` where needed.
 
@@ -77,9 +84,3 @@ def finite_doubles(values: np.ndarray) -> np.ndarray:
         odd = doubles[int(np.argmin(finite))]
         raise ValueError(f"Summaries take finite numbers, not {odd}: make such cells null when parsing.")
     return doubles
-
-
-def same_fields(one: Any, other: object) -> bool:
-    """Tell whether two summaries are of one class and hold the same numbers and texts, in arrays or not."""
-    names = [field.name for field in fields(one)]
-    return type(one) is type(other) and all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)

@@ -14,100 +14,50 @@ from daskprep.summaries.quantiles import Range
 
 @dataclass(frozen=True)
 class TextFacts(Summary):
-    """How many cells of text have which form.
+    """How many cells of text have which form."""
 
-    Attributes
-    ----------
-    cells : int
-        Cells of text that are neither blank nor a mark of what is missing.
-    words : int
-        Their words.
-    spaced, commas, semicolons, bars : int
-        Cells with a space or such a mark inside.
-    led_by_zero : int
-        Whole numbers with a needless zero in front, as in "02139".
-    dates, day_second, day_first : int
-        Cells with the shape of a date; those whose second or first field is above 12, and so a day.
-    images, sounds : int
-        Cells that end like the path of an image or a sound.
-    h3 : int
-        Cells with the 15 hexadecimal digits of an H3 cell.
-    """
-
-    cells: int = 0
-    words: int = 0
-    spaced: int = 0
+    cells: int = 0  # neither blank nor a mark of what is missing
+    words: int = 0  # in all of them
+    spaced: int = 0  # with a space inside; so for the next three
     commas: int = 0
     semicolons: int = 0
     bars: int = 0
-    led_by_zero: int = 0
-    dates: int = 0
-    day_second: int = 0
+    led_by_zero: int = 0  # whole numbers with a needless zero in front, as in "02139"
+    dates: int = 0  # with the shape of a date
+    day_second: int = 0  # of these, where the second field is above 12, and so a day
     day_first: int = 0
-    images: int = 0
+    images: int = 0  # that end like the path of an image
     sounds: int = 0
-    h3: int = 0
+    h3: int = 0  # with the 15 hexadecimal digits of an H3 cell
 
 
 @dataclass(frozen=True)
 class ColumnFacts(Summary):
-    """What the rules look at, all of it over all rows.
-
-    Attributes
-    ----------
-    rows, missing : int
-        Rows, and those that are null, NaN or blank.
-    marked : int
-        Cells of text that spell a missing value, such as "?" and "N/A"; not among `missing`.
-    numbers, whole, calendar : int
-        Cells that are finite numbers, or text of one; whole ones; and those of a day such as 20210305.
-    range : Range
-        Of these numbers.
-    nines : Counter
-        How many of them are -9, or 99, -999 and the like, which may stand for a missing one.
-    besides : Range
-        Of the others.
-    booleans, times : int
-        Cells that the frame itself has as booleans, and as dates or timestamps.
-    lists, lists_of_text, gaps, repeats : int
-        Lists of numbers, in cells or in text; lists of text; lists with a missing place, and with an item twice.
-    lengths : Lengths
-        How long these lists are.
-    items : DistinctValues
-        What lists of text hold.
-    images, sounds : int
-        Cells that are bytes of a medium, or structs of its bytes or path.
-    declared : Counter
-        The orders in which the frame itself lists the values, and how many cells each is for.
-    images_in, sounds_in : FileSample
-        Some of these, where the cells have bytes, and what is known of them.
-    others : Counter
-        Cells that no feature reads, by the name of their type.
-    """
+    """What the rules look at, all of it over all rows; whole numbers are cells."""
 
     rows: int = 0
-    missing: int = 0
-    marked: int = 0
-    numbers: int = 0
+    missing: int = 0  # null, NaN or blank
+    marked: int = 0  # text that spells a missing value, such as "?" and "N/A"; not among `missing`
+    numbers: int = 0  # finite numbers, or text of one
     whole: int = 0
-    calendar: int = 0
-    range: Range = field(default_factory=Range)
-    nines: Counter[float] = field(default_factory=Counter)
-    besides: Range = field(default_factory=Range)
-    booleans: int = 0
-    times: int = 0
-    lists: int = 0
+    calendar: int = 0  # numbers of a day such as 20210305
+    range: Range = field(default_factory=Range)  # of the numbers
+    nines: Counter[float] = field(default_factory=Counter)  # -9, 99, -999 and the like, which may stand for missing
+    besides: Range = field(default_factory=Range)  # of the other numbers
+    booleans: int = 0  # that the frame itself has as such
+    times: int = 0  # dates or timestamps of the frame itself
+    lists: int = 0  # of numbers, in cells or in text
     lists_of_text: int = 0
-    gaps: int = 0
-    repeats: int = 0
-    lengths: Lengths = field(default_factory=Lengths)
-    items: DistinctValues = field(default_factory=DistinctValues)
-    images: int = 0
+    gaps: int = 0  # lists with a missing place
+    repeats: int = 0  # lists with an item twice
+    lengths: Lengths = field(default_factory=Lengths)  # of all these lists
+    items: DistinctValues = field(default_factory=DistinctValues)  # of lists of text
+    images: int = 0  # bytes of an image, or structs of its bytes or path
     sounds: int = 0
-    declared: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    images_in: FileSample = field(default_factory=FileSample)
+    declared: Counter[tuple[str, ...]] = field(default_factory=Counter)  # orders of values that the frame itself lists
+    images_in: FileSample = field(default_factory=FileSample)  # some of these, where the cells have bytes
     sounds_in: FileSample = field(default_factory=FileSample)
-    others: Counter[str] = field(default_factory=Counter)
+    others: Counter[str] = field(default_factory=Counter)  # cells that no feature reads, by the name of their type
     text: TextFacts = field(default_factory=TextFacts)
     spelled: DistinctValues = field(default_factory=DistinctValues)
     distinct: DistinctValues = field(default_factory=DistinctValues)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.summaries.base import Summary, same_fields
+from daskprep.summaries.base import Summary
 from daskprep.summaries.token_hash import token_hashes
 
 # Of more distinct values those with the smallest hashes are kept: their share of all hashes tells how many there are,
@@ -71,7 +71,6 @@ class DistinctValues(Summary):
 
     @property
     def all_once(self) -> bool:
-        """Whether every value that is kept occurs once."""
         return bool((self.counts == 1).all())
 
     def __add__(self, other: DistinctValues) -> DistinctValues:
@@ -91,13 +90,8 @@ class DistinctValues(Summary):
             return DistinctValues()
         return DistinctValues(self.hashes, self.counts * times, self.texts, self.total * times)
 
-    __eq__ = same_fields
-
-    __hash__ = None  # type: ignore[assignment]
-
 
 def _smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the smallest distinct hashes, the sums of their counts, and where each was first."""
     if not len(hashes):
         return hashes, counts.astype(np.int64), np.zeros(0, np.int64)
     order = np.argsort(hashes, kind="stable")

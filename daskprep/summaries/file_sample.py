@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
-from daskprep.summaries.base import Summary, same_fields
+from daskprep.summaries.base import Summary
 from daskprep.summaries.token_hash import token_hashes
 
 
@@ -53,10 +53,6 @@ class PixelSums(Summary):
         np.save(file, (self.sums / (255 * self.images)).astype(np.float32))
         image = base64.b64encode(file.getvalue()).decode() if self.sums.ndim == 3 else None
         return {"mean": mean, "deviation": deviation, "mean_image": image}
-
-    __eq__ = same_fields
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 def mean_image(text: str) -> np.ndarray:
@@ -123,7 +119,6 @@ def _digest(content: pa.Buffer) -> int:
 
 
 def _smallest(hashes: np.ndarray, limit: int) -> list[tuple[int, int]]:
-    """Return the smallest distinct hashes, and a row of each."""
     digests, rows = np.unique(hashes, return_index=True)
     return list(zip(digests[:limit].tolist(), rows[:limit].tolist(), strict=True))
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskprep.summaries.base import Summary, same_fields
+from daskprep.summaries.base import Summary
 from daskprep.summaries.multiset import between, kth, merged, no_integers, tallied
 
 
@@ -32,7 +32,6 @@ class Lengths(Summary):
 
     @property
     def count(self) -> int:
-        """How many lists were seen."""
         return int(self.counts.sum())
 
     @property
@@ -62,7 +61,3 @@ class Lengths(Summary):
 
     def __mul__(self, times: int) -> Lengths:
         return Lengths(self.lengths, self.counts * times) if times else Lengths()
-
-    __eq__ = same_fields
-
-    __hash__ = None  # type: ignore[assignment]

@@ -122,7 +122,6 @@ def _digit_sums(digits: np.ndarray, top: int) -> tuple[int, int]:
 
 
 def _split_sums(block: np.ndarray, border: float, scratch: np.ndarray) -> tuple[int, int]:
-    """Sum the values below `border` in magnitude apart from the others, which share no digits with them."""
     small = np.abs(block) < border
     small_total, small_squares = _block_sums(block[small], scratch)
     large_total, large_squares = _block_sums(block[~small], scratch)
@@ -135,7 +134,6 @@ def _shifted(value: int, bits: int) -> int:
 
 
 def _root(numerator: int, denominator: int) -> float:
-    """Return the double closest to the square root of a fraction."""
     # At least 64 bits of root, with the last one sticky, round the same way as all of them would.
     doubled = max(0, (128 - numerator.bit_length() + denominator.bit_length() + 1) // 2)
     scaled, remainder = divmod(numerator << 2 * doubled, denominator)

@@ -47,7 +47,6 @@ def merged(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _first_of_run(keys: np.ndarray) -> np.ndarray:
-    """Mark the first of each run of equal keys."""
     first = np.ones(len(keys), bool)
     np.not_equal(keys[1:], keys[:-1], out=first[1:])
     return first

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from daskprep.summaries.base import Summary, finite_doubles, same_fields
+from daskprep.summaries.base import Summary, finite_doubles
 from daskprep.summaries.multiset import between, distinct, kth, merged, no_integers, tallied
 
 DISTINCT_LIMIT = 65_536
@@ -86,7 +86,6 @@ class Quantiles(Summary):
 
     @property
     def count(self) -> int:
-        """How many values were seen."""
         return int(self.counts.sum())
 
     def quantile(self, fraction: float) -> float:
@@ -109,10 +108,6 @@ class Quantiles(Summary):
     def __mul__(self, times: int) -> Quantiles:
         # No values are exact: they would let any other values be.
         return Quantiles(self.keys, self.counts * times, self.exact) if times else Quantiles()
-
-    __eq__ = same_fields
-
-    __hash__ = None  # type: ignore[assignment]
 
     def _settled(self) -> Quantiles:
         return self._coarse() if len(self.keys) > DISTINCT_LIMIT else self
@@ -137,6 +132,5 @@ def _keys(doubles: np.ndarray) -> np.ndarray:
 
 
 def _doubles(keys: np.ndarray) -> np.ndarray:
-    """Return the values that have these keys."""
     bits: np.ndarray = keys ^ ((keys >> 63) & MAGNITUDE)
     return bits.view(np.float64)

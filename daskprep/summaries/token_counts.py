@@ -115,7 +115,6 @@ class TokenCounts(Summary):
 
     @property
     def _is_compact(self) -> bool:
-        """Whether every token is there once, in memory."""
         return len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
 
     def _grown(self) -> bool:
@@ -174,7 +173,6 @@ def _owned(tokens: pa.Array) -> pa.Array:
 
 
 def _added_up(chunks: tuple[Entries, ...]) -> Entries:
-    """Return every token once, with the sum of its counts."""
     tokens = pa.chunked_array([tokens for tokens, _ in chunks])
     counts = np.concatenate([counts for _, counts in chunks])
     if not len(tokens):
@@ -186,7 +184,6 @@ def _added_up(chunks: tuple[Entries, ...]) -> Entries:
 
 
 def _looked_up(tokens: pa.Array, entries: tuple[Entries, ...]) -> np.ndarray:
-    """Return the sum of the counts of each of some distinct tokens."""
     places = pc.index_in(pa.chunked_array([tokens for tokens, _ in entries]), value_set=tokens)
     known = places.is_valid().to_numpy()
     counts = np.concatenate([counts for _, counts in entries])[known]
@@ -219,7 +216,6 @@ def _where(mask: np.ndarray, tokens: pa.Array, counts: np.ndarray) -> Entries:
 
 
 def _sorted(tokens: pa.Array, counts: np.ndarray) -> Entries:
-    """Return tokens by count descending, then by bytes or value ascending."""
     order = byte_order(tokens) if pa.types.is_string(tokens.type) else pc.sort_indices(tokens).to_numpy()
     order = order[np.argsort(-counts[order], kind="stable")]
     return tokens.take(pa.array(order)), counts[order]

@@ -74,7 +74,6 @@ class _Found(Exception):  # noqa: N818
 
 
 def _run(name: str, feature: Feature, expected: str, check: Callable[[], None]) -> None:
-    """Call a check, and say of whatever goes wrong which type and which check it was."""
     try:
         check()
     except Exception as error:
@@ -127,7 +126,6 @@ class _Trial:
 
 
 def _table(feature: Feature, column: Any) -> pa.Table:
-    """Return the table of a column; whatever else the feature reads holds the same cells."""
     frame = pd.DataFrame({name: pd.Series(column).reset_index(drop=True) for name in feature.reads(_NAME)})
     source = as_source(frame)
     table = source.read(0, source.columns)

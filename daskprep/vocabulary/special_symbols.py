@@ -53,16 +53,8 @@ class SpecialSymbols:
             return _first_ids(_checked_override(special_symbols, renamed, start_stop=start_stop))
         if special_symbols == "ludwig":
             return _first_ids({**LUDWIG, **renamed})
-        if special_symbols is not None:
-            hint = did_you_mean(special_symbols, ["ludwig"])
-            raise ConfigError(
-                f'special_symbols={special_symbols!r}: expected "ludwig" or a dict of role and symbol.{hint}'
-            )
-        if start_stop:
-            return _first_ids(
-                {"padding": padding_symbol, "start": "<START>", "stop": "<STOP>", "unknown": unknown_symbol}
-            )
-        return _first_ids(renamed)
+        around: dict[Role, str] = {"start": "<START>", "stop": "<STOP>"} if start_stop else {}
+        return _first_ids({"padding": padding_symbol, **around, "unknown": unknown_symbol})
 
     @classmethod
     def for_category(cls, unknown_symbol: str = "<UNK>") -> SpecialSymbols:
@@ -105,22 +97,18 @@ class SpecialSymbols:
 
     @property
     def padding_id(self) -> int | None:
-        """The id that fills up short rows."""
         return self._id("padding")
 
     @property
     def unknown_id(self) -> int | None:
-        """The id of every token that the vocabulary does not have."""
         return self._id("unknown")
 
     @property
     def start_id(self) -> int | None:
-        """The id in front of each row."""
         return self._id("start")
 
     @property
     def stop_id(self) -> int | None:
-        """The id behind each row."""
         return self._id("stop")
 
     def symbol(self, role: Role) -> str | None:
@@ -152,9 +140,7 @@ def _check_role(name: str) -> Role:
 
 def _checked_override(symbols: Mapping[str, str], renamed: Mapping[Role, str], *, start_stop: bool) -> dict[Role, str]:
     """Return `symbols` if its roles are known, complete, and do not contradict `renamed`."""
-    checked: dict[Role, str] = {}
-    for name, symbol in symbols.items():
-        checked[_check_role(name)] = symbol
+    checked = {_check_role(name): symbol for name, symbol in symbols.items()}
     needed: tuple[Role, ...] = ROLES if start_stop else ("padding", "unknown")
     if lacking := [role for role in needed if role not in checked]:
         raise ConfigError(f"special_symbols={dict(symbols)} lacks {lacking}: give a symbol for each of {needed}.")

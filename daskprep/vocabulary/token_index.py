@@ -65,18 +65,8 @@ def content_digest(tokens: pa.StringArray) -> bytes:
     return digest.digest()
 
 
-def kept_index(tokens: pa.StringArray, digest: bytes) -> TokenIndex:
-    """Return the index of the tokens that have this digest, kept from an earlier call or built now."""
-    return _kept_index(_TokenContent(digest, tokens))
-
-
-def kept_ids(tokens: pa.StringArray, digest: bytes) -> dict[str, int]:
-    """Return the id of each of the tokens that have this digest, kept from an earlier call or made now."""
-    return _kept_ids(_TokenContent(digest, tokens))
-
-
 @dataclass(frozen=True)
-class _TokenContent:
+class TokenContent:
     """Tokens that count as equal to all others of the same digest."""
 
     digest: bytes
@@ -84,10 +74,12 @@ class _TokenContent:
 
 
 @functools.lru_cache(maxsize=KEPT_INDEXES)
-def _kept_index(content: _TokenContent) -> TokenIndex:
+def kept_index(content: TokenContent) -> TokenIndex:
+    """Return the index of some tokens, kept from an earlier call or built now."""
     return TokenIndex(content.tokens)
 
 
 @functools.lru_cache(maxsize=KEPT_INDEXES)
-def _kept_ids(content: _TokenContent) -> dict[str, int]:
+def kept_ids(content: TokenContent) -> dict[str, int]:
+    """Return the id of each token, kept from an earlier call or made now."""
     return {token: number for number, token in enumerate(content.tokens.to_pylist())}

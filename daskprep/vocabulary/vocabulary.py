@@ -20,7 +20,7 @@ from daskprep.serving.base import smallest_uint
 from daskprep.storage.tables import read_texts
 from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols
-from daskprep.vocabulary.token_index import content_digest, kept_ids, kept_index
+from daskprep.vocabulary.token_index import TokenContent, content_digest, kept_ids, kept_index
 
 # Larger vocabularies are kept in Parquet files, not in JSON.
 LARGE_VOCABULARY = 100_000
@@ -234,11 +234,11 @@ class Vocabulary:
             found = pc.index_in(dictionary, value_set=self.tokens)
             places: np.ndarray = found.fill_null(-1).to_numpy().astype(np.int64)
             return places
-        return kept_index(self.tokens, self._digest).find(dictionary)
+        return kept_index(TokenContent(self._digest, self.tokens)).find(dictionary)
 
     @functools.cached_property
     def _id_of(self) -> dict[str, int]:
-        return kept_ids(self.tokens, self._digest)
+        return kept_ids(TokenContent(self._digest, self.tokens))
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_id_of"}
