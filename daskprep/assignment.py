@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.balance import Balance
+from daskprep.errors import ConfigError
 from daskprep.features import Feature
 from daskprep.features.fitting import located
 from daskprep.features.missing import dropped_rows, may_drop_rows
@@ -172,6 +174,29 @@ class Assignment:
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
         left_out = int(np.count_nonzero(splits == DROPPED))
         return Counted(len(splits), counts, edges_of(around, parsed, self.learned), rejects, left_out)
+
+
+def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:
+    """Raise ConfigError where what a Preprocessor says of the use of rows makes no sense."""
+    if fit_on not in ("train", "all"):
+        raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {fit_on!r}')
+    size = plain(sample)
+    most = 1 if isinstance(size, float) else math.inf
+    if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size <= most):
+        raise ConfigError(f"Preprocessor: sample={sample!r}: give a share such as 0.1, or a number of rows")
+    seed = plain(sample_seed)
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected a whole number")
+    for name, given, kind in (("split", split, Splitter), ("balance", balance, Balance)):
+        if not isinstance(given, kind | None):
+            raise ConfigError(f"Preprocessor: {name} must be a {kind.__name__} or None, not {given!r}")
+        if given is not None:
+            given.validate()
+
+
+def plain(given: Any) -> Any:
+    """Return a scalar of NumPy, such as a search over `numpy.arange` sets, as Python's own."""
+    return given.item() if isinstance(given, np.generic) else given
 
 
 def sampled(source: Source, sample: float | None, seed: int) -> Source:

@@ -38,6 +38,7 @@ def describe(
     split: Any = None,
     balance: Any = None,
     targets: Collection[str] = (),
+    sample: float | None = None,
 ) -> Description:
     """Return a table with a row for each feature: what is planned and, once learned, what was found.
 
@@ -57,7 +58,7 @@ def describe(
         return planned + _learned_cells(features[name], learned.get(name)) if learned else planned
 
     head = _PLANNED + _LEARNED if learned else _PLANNED
-    return Description(_captions(features, learned, split, balance), [Table(head, features, row, "feature")])
+    return Description(_captions(features, learned, split, balance, sample), [Table(head, features, row, "feature")])
 
 
 @functools.singledispatch
@@ -84,7 +85,9 @@ def _(learned: LearnedBinary) -> list[str]:
     return [f"False: {false}", f"True: {true}"]
 
 
-def _captions(features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any) -> list[str]:
+def _captions(
+    features: Mapping[str, Feature], learned: Mapping[str, Learned], split: Any, balance: Any, sample: float | None
+) -> list[str]:
     fitted = "not fitted"
     if learned:
         fitted = f"learned from {max(one.rows for one in learned.values()):,} rows"
@@ -92,7 +95,11 @@ def _captions(features: Mapping[str, Feature], learned: Mapping[str, Learned], s
         f"{count(len(features), 'feature')}, {fitted}",
         "no split: all rows are for training" if split is None else f"split: {_call(split)}",
     ]
-    return lines if balance is None else [*lines, f"balance: {_call(balance)}"]
+    if balance is not None:
+        lines.append(f"balance: {_call(balance)}")
+    if sample is not None:
+        lines.append(f"sample: {f'{sample:,} rows at most' if isinstance(sample, int) else f'{sample:g} of the rows'}")
+    return lines
 
 
 def _call(owner: Any) -> str:

@@ -13,22 +13,22 @@ import pandas as pd
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.assignment import Assignment, sampled
-from daskprep.balance import Balance, balance_from_dict
+from daskprep.assignment import Assignment, check_uses, plain, sampled
+from daskprep.balance import balance_from_dict
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
 from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
-from daskprep.features import FEATURES, Feature, Learned
-from daskprep.features.base import validate
+from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
+from daskprep.features.given import made_features, make_feature
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
 from daskprep.features.output import EncodedArrays, FrameOutput
 from daskprep.features.surroundings import assigning_columns
-from daskprep.features.table import naming, source_columns
+from daskprep.features.table import source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
 from daskprep.serving.saved import PLAIN_FORMAT, telling
@@ -256,7 +256,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         goes_by = self._going_by(frame)
         assignment = Assignment(features, goes_by.split, self.balance, getattr(self, "learned_", None))
         source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
-        return assignment.arrays(source, self.sample, self.sample_seed)
+        return assignment.arrays(source, plain(self.sample), plain(self.sample_seed))
 
     def fit_write(
         self,
@@ -424,7 +424,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     def _going_by(self, frame: Any) -> Preprocessor:
         """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
-        self._check_others()
+        check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
         if not splits_of(frame):
             return self
         column = FixedSplit(SPLIT)
@@ -439,7 +439,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return other
 
     def _sampled(self, source: Source) -> Source:
-        return sampled(source, self.sample, self.sample_seed)
+        return sampled(source, plain(self.sample), plain(self.sample_seed))
 
     def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:
         own = None if learned is None else {name: learned[name] for name in features}
@@ -489,55 +489,20 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             self.inferred_: InferredFeatures = infer_source(
                 self._sampled(source), self._target_names, leave, progress=shown
             )
-        return self._checked(self.inferred_), source if isinstance(source, StreamSource) else frame
+        return made_features(self.inferred_, self._target_names), source if isinstance(source, StreamSource) else frame
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""
         if self.features == _AUTO:
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: features="auto" knows its features once it is fitted: call fit first')
-            return self._checked(self.features_)
+            return made_features(self.features_, self._target_names)
         if not isinstance(self.features, Mapping) or not self.features:
             raise ConfigError(
                 f'Preprocessor: features must be a dict of at least one feature, or "auto", not {self.features!r}'
             )
-        self._check_others()
-        return self._checked(self.features)
-
-    def _check_others(self) -> None:
-        if self.fit_on not in ("train", "all"):
-            raise ConfigError(f'Preprocessor: fit_on must be "train" or "all", not {self.fit_on!r}')
-        most = 1 if isinstance(self.sample, float) else np.inf
-        numbers = isinstance(self.sample, int | float) and not isinstance(self.sample, bool)
-        if self.sample is not None and not (numbers and 0 < self.sample <= most):
-            raise ConfigError(f"Preprocessor: sample={self.sample!r}: give a share such as 0.1, or a number of rows")
-        if not isinstance(self.sample_seed, int):
-            raise ConfigError(f"Preprocessor: sample_seed={self.sample_seed!r}: expected a whole number")
-        for name, kind in (("split", Splitter), ("balance", Balance)):
-            if not isinstance(getattr(self, name), kind | None):
-                raise ConfigError(
-                    f"Preprocessor: {name} must be a {kind.__name__} or None, not {getattr(self, name)!r}"
-                )
-            if getattr(self, name) is not None:
-                getattr(self, name).validate()
-
-    def _checked(self, given: Mapping[str, Any]) -> dict[str, Feature]:
-        features = {name: make_feature(name, feature) for name, feature in given.items()}
-        outputs: dict[str, str] = {}
-        for name, feature in features.items():
-            with naming(name):
-                validate(feature)
-            for output in feature.outputs:
-                if name + output in outputs:
-                    raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')
-                outputs[name + output] = name
-        for name in self._target_names:
-            if name not in features:
-                raise ConfigError(
-                    f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)} A target is a '
-                    "feature too: give its type among the others"
-                )
-        return features
+        check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
+        return made_features(self.features, self._target_names)
 
     # -- JSON
 
@@ -580,7 +545,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             **({"targets": list(targets)} if targets else {}),
             "split": None if self.split is None else self.split.to_dict(),
             "balance": None if self.balance is None else self.balance.to_dict(),
-            **({} if self.sample is None else {"sample": self.sample, "sample_seed": self.sample_seed}),
+            **({} if self.sample is None else {"sample": plain(self.sample), "sample_seed": plain(self.sample_seed)}),
             "fit_on": self.fit_on,
         }
 
@@ -619,34 +584,16 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """Return the Ludwig-style configuration that `from_config` reads."""
         features = self._checked_features()
         targets = self._targets_among(features)
-        return write_config(features, self.split, self.balance, self.fit_on, targets, self.sample, self.sample_seed)
+        sample, seed = plain(self.sample), plain(self.sample_seed)
+        return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed)
 
     def _repr_html_(self) -> str:
         unknown = self.features == _AUTO and not hasattr(self, "features_")
         features = {} if unknown else self._checked_features()
         learned, targets = getattr(self, "learned_", {}), self._targets_among(features)
-        return describe(features, learned, self.split, self.balance, targets).html()
+        return describe(features, learned, self.split, self.balance, targets, plain(self.sample)).html()
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         # Notebooks ask for this first, and scikit-learn's shows a diagram.
         del kwargs
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
-
-
-def make_feature(name: str, feature: Any) -> Feature:
-    """Return a fresh feature for a feature, a feature type or the name of one."""
-    if not isinstance(name, str):
-        raise ConfigError(f"Preprocessor: features are named by strings, not {name!r}: use {str(name)!r}")
-    if isinstance(feature, str):
-        if feature not in FEATURES:
-            raise ConfigError(
-                f'feature "{name}": there is no type "{feature}".{did_you_mean(feature, FEATURES)} '
-                f"Types are: {', '.join(FEATURES)}"
-            )
-        return FEATURES[feature]()
-    if isinstance(feature, type) and issubclass(feature, Feature):
-        return feature()
-    if isinstance(feature, Feature):
-        copy: Feature = clone(feature)
-        return copy
-    raise ConfigError(f'feature "{name}" must be a feature such as Number() or the name of a type, not {feature!r}')

@@ -329,3 +329,14 @@ def test_states_that_do_not_say_which_rows_were_looked_at_are_read():
     assert learned.to_dict() == LearnedNumber(rows=900, missing=100).to_dict()
     assert rows_seen(Number(missing_value_strategy="drop_row"), learned) == 1000
     assert rows_seen(Number(), learned) == 900
+
+
+@pytest.mark.parametrize(
+    ("sample", "shown"),
+    [(0.1, "0.1 of the rows"), (5000, "5,000 rows at most"), (np.int64(7), "7 rows at most"), (1.0, "1 of the rows")],
+)
+def test_a_sample_is_shown(sample, shown):
+    prep = Preprocessor({"x": "number"}, sample=sample)
+    assert Page(prep._repr_html_()).caption.splitlines()[-1] == f"sample: {shown}"
+    assert "sample=" in repr(prep)
+    assert "sample" not in Preprocessor({"x": "number"})._repr_html_()

@@ -126,6 +126,7 @@ def test_keys_of_ludwig_are_read() -> None:
     assert configured(sample_ratio=0.2).sample == 0.2
     assert configured(sample_ratio=1.0, sample_size=10).sample == 10
     assert configured(sample_ratio=1.0, sample_size=None).sample is None
+    assert configured(sample_size=0).sample is None
     assert configured(sample_size=9, sample_seed=7).sample_seed == 7
 
 
@@ -149,6 +150,30 @@ def test_wrong_keys_are_named(given, message) -> None:
 def test_wrong_samples_are_refused(table, sample, seed) -> None:
     with pytest.raises(ConfigError, match="Preprocessor: sample"):
         dp.Preprocessor(FEATURES, sample=sample, sample_seed=seed).fit(table)
+
+
+@pytest.mark.parametrize("sample", [True, np.True_])
+def test_a_truth_is_no_sample_and_no_seed(table, sample) -> None:
+    with pytest.raises(ConfigError, match="Preprocessor: sample=.*True"):
+        dp.Preprocessor(FEATURES, sample=sample).fit(table)
+    with pytest.raises(ConfigError, match="Preprocessor: sample_seed=.*True"):
+        dp.Preprocessor(FEATURES, sample=5, sample_seed=sample).fit(table)
+
+
+@pytest.mark.parametrize(
+    ("sample", "same"), [(np.int64(50), 50), (np.uint8(50), 50), (np.float64(0.25), 0.25), (np.float32(0.25), 0.25)]
+)
+def test_numbers_of_numpy_are_samples_as_those_of_python(table, tmp_path, sample, same) -> None:
+    prep = dp.Preprocessor(FEATURES, sample=sample, sample_seed=np.int64(3))
+    found = prep.fit_write(table, tmp_path / "a")
+    expected = dp.Preprocessor(FEATURES, sample=same, sample_seed=3)
+    assert found.metadata["sample"] == same
+    assert len(found["train"]) == len(expected.fit_write(table, tmp_path / "b")["train"])
+    assert json.dumps(prep.to_dict()) == json.dumps(expected.to_dict())
+    assert json.dumps(prep.to_config()) == json.dumps(expected.to_config())
+    assert np.array_equal(prep.assign(table)["split"], expected.assign(table)["split"])
+    prep.save(tmp_path / "a.json")
+    assert type(dp.Preprocessor.load(tmp_path / "a.json").sample) is type(same)
 
 
 def test_a_share_of_too_few_rows_is_an_error(table, tmp_path) -> None:

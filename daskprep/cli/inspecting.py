@@ -62,7 +62,7 @@ def inspect(
         from daskprep.description import describe
 
         prep = dp.Preprocessor.from_dataset(opened)
-        learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets)
+        learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets, prep.sample)
         click.echo(f"{opened!r}\n\n{learned.text()}")
 
 

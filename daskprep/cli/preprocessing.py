@@ -24,6 +24,7 @@ from daskprep.cli.options import (
     target_option,
     worker_options,
 )
+from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 
 if TYPE_CHECKING:
     from daskprep.features import Feature
@@ -82,6 +83,7 @@ def preprocess(
     A write that is interrupted, or for which the disk was too small, goes on where it stopped when the same command
     runs again.
     """
+    is_said = output is not None
     output = output or _beside(data)
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("say with -o DATASET where to write what is not one file; or --skip-save or --dry-run")
@@ -104,11 +106,13 @@ def preprocess(
         split = dp.FixedSplit() if isinstance(rows, dict) else prep.split
         columns = source_columns(_features(prep), assigning_columns(split, prep.balance))
         source = plan_source(rows, columns, memory, options)
+        if output is not None and not (is_said or skip_save or how["overwrite"]):
+            _check_beside(output, data[0], source, storage_options)
         if dry_run:
             _print_plan(prep, source, split, output)
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
-            click.echo(describe(prep.features_, prep.learned_, split, prep.balance, prep.targets_).text())
+            click.echo(describe(prep.features_, prep.learned_, split, prep.balance, prep.targets_, prep.sample).text())
         else:
             with resumable():
                 dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
@@ -125,6 +129,29 @@ def _beside(data: Sequence[str]) -> str | None:
     given = data[0].rstrip("/")
     stem = re.sub(r"\.\w+(\.(gz|zst|bz2))?$", "", given) if is_known(given) else given
     return f"{stem}.dp"
+
+
+def _check_beside(path: str, data: str, source: Source, storage_options: Mapping[str, Any] | None) -> None:
+    """Raise ConfigError if a dataset of other files lies where nobody said that one is to be written."""
+    from daskprep.storage import Folder
+    from daskprep.storage.manifest import read_manifest
+
+    try:
+        found = read_manifest(Folder.open(path, storage_options))
+    except (CorruptDatasetError, FormatVersionError):
+        return  # the write says it
+    if found is None:
+        return
+    before = [name for name, *_ in (found.source or {}).get("files", ())]
+    place = Folder.open(data, storage_options).url
+    if {file.name for file in source.files}.isdisjoint(before) and not any(
+        name.startswith(f"{place}/") for name in before
+    ):
+        shown = f'"{before[0]}"' if before else "other rows"
+        raise ConfigError(
+            f"{path} is there already, made of {shown}, and would be replaced: say with -o DATASET where to write, or "
+            "with --overwrite that it may go"
+        )
 
 
 def _preprocessor(
@@ -152,4 +179,4 @@ def _print_plan(prep: dp.Preprocessor, source: Source, split: Any, output: str |
     from daskprep.description import describe
 
     click.echo("\n".join([*plan_lines(_features(prep), sampled(source, prep.sample, prep.sample_seed), output), ""]))
-    click.echo(describe(_features(prep), {}, split, prep.balance, list(prep.targets or ())).text())
+    click.echo(describe(_features(prep), {}, split, prep.balance, list(prep.targets or ()), prep.sample).text())

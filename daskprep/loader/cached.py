@@ -43,6 +43,7 @@ class CachedMedia(MediaRows):
         self._cached = cached
         self._number = number
         self._media = cells
+        self.decoder = cells.decoder
         self.kept = kept
         self.first = first
         self._room = kept[first : first + cached.cache.block_rows]

@@ -48,6 +48,9 @@ class MediaRows:
     kept: np.ndarray | None = None  # where decoded rows are to be brought: to those of a larger array from `first` on
     first = 0
     is_unfinished = False  # whether the block should be finished before it is let go
+    # What decodes the cells; None: that of all blocks. Datasets that are read as one have each its own, which reads
+    # nothing but what this one may name.
+    decoder: MediaDecoder | None = None
 
     def load(self) -> None:
         """Read the cells."""
@@ -83,6 +86,7 @@ class StoredMedia(MediaRows):
     def __init__(self, media: MediaBlocks, where: Block) -> None:
         self._media = media
         self._where = where
+        self.decoder = media.decoder
         self._cells: pa.StructArray | None = None
 
     def load(self) -> None:
@@ -147,7 +151,10 @@ class Medium:
 
     def decode(self, found: Sequence[CellRows], out: np.ndarray) -> Decoded:
         """Decode rows of some blocks all at once, to where they go; the blocks keep them."""
+        if len({id(rows.media.decoder) for rows in found}) > 1:
+            return self._decode_apart(found, out)
         began = time.perf_counter()
+        decoder = found[0].media.decoder or self._decoder
         order = np.argsort(np.concatenate([rows.targets for rows in found]))
         cells = pa.concat_arrays([rows.cells.take(rows.at) for rows in found]).take(order)
 
@@ -155,13 +162,28 @@ class Medium:
             return np.concatenate([rows.media.row_ids(rows.at) for rows in found])[order]
 
         with self._turn(len(cells)):
-            failures = decode_cells(self._decoder, cells, out, self.group.name, row_ids)
+            failures = decode_cells(decoder, cells, out, self.group.name, row_ids)
         _bring_to_slots(found, out)
         broken = np.array([failure.row for failure in failures], np.int64)
         cached = 0
         for media, _, at, targets in found:
             cached += media.keep(at, out, targets, filled=bool(np.isin(targets, broken).any()))
         return Decoded(time.perf_counter() - began, len(order), len(failures), cached)
+
+    def _decode_apart(self, found: Sequence[CellRows], out: np.ndarray) -> Decoded:
+        """Decode rows of blocks of several datasets, those of each by its own decoder."""
+        by_decoder: dict[int, list[CellRows]] = {}
+        for rows in found:
+            by_decoder.setdefault(id(rows.media.decoder), []).append(rows)
+        done = []
+        for some in by_decoder.values():
+            places = np.sort(np.concatenate([rows.targets for rows in some]))
+            part = self.group.empty(len(places))
+            done.append(
+                self.decode([rows._replace(targets=np.searchsorted(places, rows.targets)) for rows in some], part)
+            )
+            out[places] = part
+        return Decoded(*map(sum, zip(*done, strict=True)))
 
     @contextmanager
     def _turn(self, rows: int) -> Iterator[None]:

@@ -21,7 +21,10 @@ Mask = Callable[[int], np.ndarray]
 
 
 class ComposedSource(PieceSource):
-    """Pieces made of those of other sources; all are read in this process if some must be."""
+    """Pieces made of those of other sources; all are read in this process if some must be.
+
+    `splits` are the sources by split, where there is one for each; `sources` are those of either kind.
+    """
 
     def __init__(
         self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], record: Any, *, splits: bool
@@ -32,6 +35,7 @@ class ComposedSource(PieceSource):
         self.row_counts = None if None in counts else [count or 0 for count in counts]
         self.in_memory = any(source.in_memory for source in sources.values())
         self.files = tuple(file for source in sources.values() for file in source.files)
+        self.sources = sources
         self.splits = sources if splits else {}
         self.record = record
         self._pieces, self._first = pieces, next(iter(sources.values()))

@@ -22,6 +22,7 @@ from daskprep.loader.batches import chosen_names
 from daskprep.loader.groups import Group, groups_of
 from daskprep.media.decoding import MediaDecoder
 from daskprep.sources import FileSource, PreparedSource, Source
+from daskprep.sources.composed import ComposedSource
 from daskprep.sources.frames import PandasSource
 from daskprep.state import state_files
 from daskprep.storage.arrays import ROW_ID, Output
@@ -146,16 +147,23 @@ def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
     """Return what tells a source from others with as many rows, in any process; None where nothing does.
 
     Of files: their sizes and times of change, wherever they lie. Of a frame in memory: how some cells begin, but not
-    images and sounds, which would be written as files for that.
+    images and sounds, which would be written as files for that. Of separate splits and of a sample: what tells their
+    sources, as far as any of them can be told.
     """
     raw = source.raw if isinstance(source, PreparedSource) else source
     if isinstance(raw, FileSource):
         facts: Any = [[stamp for _, *stamp in raw.fingerprint()], str(raw.settings)]
     elif isinstance(source, PandasSource):
         features = {name: feature for name, feature in features.items() if not isinstance(feature, MediaFeature)}
-        sample = source.sample(source_columns(features), _MARKED_ROWS)
+        # One of several splits has no column that says which it is.
+        held = set(source.columns)
+        sample = source.sample([name for name in source_columns(features) if name in held], _MARKED_ROWS)
         # Of all types, in bounded time; Python has no times as far away as Arrow.
         facts = [column.to_string(window=_MARKED_ROWS, container_window=_MARKED_ROWS) for column in sample.columns]
+    elif isinstance(raw, ComposedSource):
+        facts = {name: mark_of(one, features) for name, one in raw.sources.items()}
+        if not any(facts.values()):
+            return None
     else:
         return None
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

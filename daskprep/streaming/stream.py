@@ -294,7 +294,7 @@ class Stream(BatchIterator):
 
     def _check_state(self, state: Mapping[str, Any]) -> None:
         own = self.state_dict()
-        # States of older versions do not say which source they are of.
+        # States of older versions do not say which source they are of, or None of separate splits and samples.
         check_state(state, own.keys() - {"source", "prepare"}, ("epoch", "first_epoch", "rows_given"), FORMAT, "stream")
         check_same({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
@@ -303,7 +303,7 @@ class Stream(BatchIterator):
                 f"of {self._digest}: another Preprocessor, or other rows in partitions, so that rows would be missed "
                 "or given twice; stream what it was taken from, or begin the epoch anew"
             )
-        if state.get("source", self._source_mark) != self._source_mark:
+        if state.get("source") not in (None, self._source_mark):
             raise CorruptDatasetError(
                 f"the state is of another source than {self.source!r}, or of one that was changed since, so that rows "
                 "would be missed or given twice; stream what it was taken from, or begin the epoch anew (without its "

@@ -16,6 +16,7 @@ from distributed import Client
 
 import daskprep as dp
 from daskprep.dataset import Dataset
+from daskprep.dataset.media import _stamp
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import encode_png
 from daskprep.media.reader import MediaReader
@@ -356,3 +357,11 @@ def test_packed_media_are_known_by_the_checksums_of_their_tables(photos, tmp_pat
     again = write(tmp_path / "b.dp", photos, pack=True)
     assert [split.cache("photo").name for split in again.splits.values()] == names
     assert len(set(names)) == 3
+
+
+def test_no_file_is_looked_at_for_a_url(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("s3:").mkdir()
+    Path("s3:/0.png").write_bytes(b"png")
+    assert _stamp("s3:/0.png") is not None
+    assert _stamp("s3://0.png") is None

@@ -165,3 +165,71 @@ def test_files_recorded_by_a_manifest_may_not_be_chained(tmp_path: Path) -> None
     next(Path(dataset.url).rglob("part-*.parquet")).write_bytes(b"")
     with pytest.raises(ConfigError, match="is no URL that data may name|give the frame"):
         dp.repair(tmp_path / "a.dp", trusted=True)
+
+
+def two_of_pictures(tmp_path: Path, second: list[str]) -> list[Path]:
+    """Write two datasets by one Preprocessor: one names pictures of its folder, and one what it is told to."""
+    image = dp.Image(height=4, width=4, num_channels=3, mode="lazy")
+    for number, name in enumerate("ab"):
+        folder = tmp_path / name / "pictures"
+        folder.mkdir(parents=True)
+        for i in range(2):
+            Image.new("RGB", (4, 4), (100 * number + 50 * i, 0, 0)).save(folder / f"{i}.png")
+    first = [str(tmp_path / "a" / "pictures" / f"{i}.png") for i in (0, 1)]
+    prep = dp.Preprocessor({"photo": image}).fit(pd.DataFrame({"photo": first}))
+    for name, paths in (("a", first), ("b", second)):
+        prep.write(pd.DataFrame({"photo": paths}), tmp_path / f"{name}.dp", block_rows=2)
+    for name in "ab":
+        (tmp_path / name / "pictures").rename(tmp_path / f"{name}.dp" / "pictures")
+        (tmp_path / name).rmdir()
+        (tmp_path / f"{name}.dp").rename(tmp_path / name)
+    return [tmp_path / "a", tmp_path / "b"]
+
+
+LOADED: list[dict[str, Any]] = [{}, {"cache": True}, {"shuffle": False, "cache": False}]
+
+
+@pytest.mark.parametrize("options", LOADED)
+def test_each_of_several_datasets_may_name_what_lies_in_its_own_folder(tmp_path: Path, options: Any) -> None:
+    paths = two_of_pictures(tmp_path, [str(tmp_path / "b" / "pictures" / f"{i}.png") for i in (0, 1)])
+    train = dp.open_dataset(paths)["train"]
+    for _ in range(2):
+        [batch] = train.loader(4, expand=False, row_ids=True, **options)
+        assert sorted(batch["photo"][:, 0, 0, 0].tolist()) == [0, 50, 100, 150]
+    assert train.read("photo")["photo"][:, 0, 0, 0].tolist() == [0, 50, 100, 150]
+
+
+@pytest.mark.parametrize("options", LOADED)
+@pytest.mark.parametrize("based", [False, True])
+def test_the_second_of_several_datasets_reads_nothing_of_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: Any, based: bool
+) -> None:
+    stolen = tmp_path / "a" / "pictures" / "0.png"
+    paths = two_of_pictures(tmp_path, [str(stolen)] * 2)
+    base = tmp_path / "files" if based else None
+    loader = dp.open_dataset(paths, base_dir=base)["train"].loader(2, **{**options, "shuffle": False})
+    read: list[str] = []
+    original = MediaReader._local
+    monkeypatch.setattr(MediaReader, "_local", lambda *given: read.append(given[1].path) or original(*given))
+    with pytest.raises(ConfigError, match=r"0\.png\" lies outside .*/b, and the dataset"):
+        list(loader)
+    assert set(read) <= {str(tmp_path / "a" / "pictures" / f"{i}.png") for i in (0, 1)}
+    assert read.count(str(stolen)) <= 1
+
+
+def test_relative_paths_of_several_datasets_begin_at_base_dir_and_stay_there(tmp_path: Path) -> None:
+    files = tmp_path / "files"
+    for number, name in enumerate("ab"):
+        (files / name).mkdir(parents=True)
+        Image.new("RGB", (4, 4), (100 * number, 0, 0)).save(files / name / "0.png")
+    Image.new("RGB", (4, 4)).save(tmp_path / "outside.png")
+    image = dp.Image(height=4, width=4, num_channels=3, mode="lazy", base_dir=str(files))
+    prep = dp.Preprocessor({"photo": image}).fit(pd.DataFrame({"photo": ["a/0.png"]}))
+    for name, path in (("a", "a/0.png"), ("b", "b/0.png"), ("c", "../outside.png")):
+        prep.write(pd.DataFrame({"photo": [path]}), tmp_path / f"{name}.dp")
+    files.rename(tmp_path / "moved")
+    a, b, c = (tmp_path / f"{name}.dp" for name in "abc")
+    [batch] = dp.open_dataset([a, b], base_dir=tmp_path / "moved")["train"].loader(2, expand=False, shuffle=False)
+    assert batch["photo"][:, 0, 0, 0].tolist() == [0, 100]
+    with pytest.raises(ConfigError, match=r"outside\.png\" lies outside"):
+        list(dp.open_dataset([a, c], base_dir=tmp_path / "moved")["train"].loader(2))

@@ -160,6 +160,31 @@ def test_a_state_goes_on_where_the_files_lie_elsewhere_or_it_says_nothing_of_the
     simple.stream(table.assign(price=-1.0), 60).load_state_dict(state)
 
 
+@pytest.mark.parametrize("how", ["splits", "sample", "both", "prepared"])
+def test_exchanged_rows_of_splits_and_samples_are_noticed(simple, table, path, tmp_path, how):
+    changed = table.assign(price=-1.0)
+    changed.to_parquet(tmp_path / "other.parquet")
+
+    def stream(source):
+        prep = dp.Preprocessor.from_dict(simple.to_dict())
+        prep.sample = 0.5 if how in ("sample", "both") else None
+        rows = source if how == "sample" else {"train": source, "test": path}
+        return prep.stream(rows, 60, prepare=same if how == "prepared" else None)
+
+    kinds = [(path, tmp_path / "other.parquet")]
+    kinds += [(table, changed)] * (how != "prepared")
+    for one, other in kinds:
+        state = json.loads(json.dumps(stream(one).state_dict()))
+        stream(one).load_state_dict(state)
+        with pytest.raises(CorruptDatasetError, match="another source"):
+            stream(other).load_state_dict(state)
+        stream(other).load_state_dict({**state, "source": None})  # as older versions wrote it
+
+
+def same(rows):
+    return rows
+
+
 def test_frames_of_times_that_python_has_not_are_streamed():
     table = pd.DataFrame({"when": pd.array([-(10**14), 0], pd.ArrowDtype(pa.timestamp("s")))})
     prep = dp.Preprocessor({"when": "category"}).fit(table)
