@@ -71,16 +71,21 @@ def _tidied(texts: pa.Array) -> pa.Array:
     texts = pc.if_else(pc.less_equal(pc.utf8_length(texts), rules.LONGEST), texts, _NO_TEXT)
     is_ascii = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
     for pattern, other in rules.ALIKE[rules.FOREIGN :] if is_ascii else rules.ALIKE:
-        texts = pc.replace_substring_regex(texts, pattern, other)
+        # To replace is slow even where nothing matches.
+        if pc.any(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
+            texts = pc.replace_substring_regex(texts, pattern, other)
     return texts
 
 
 def _may_be_read(texts: pa.Array) -> pa.Array:
     """Tell which texts are numbers in some style."""
     texts = _tidied(texts)
-    shapes = [pc.match_substring_regex(texts, f"^(?:{shape})$") for shape in (rules.AMOUNT, *rules.SPANS, rules.HOURS)]
-    # Each part of a duration may be left out, but not all of them.
-    found = pc.and_(functools.reduce(pc.or_, shapes), pc.match_substring_regex(texts, "[0-9]"))
+    found = pc.match_substring_regex(texts, f"^(?:{rules.AMOUNT})$")
+    if not pc.all(found, min_count=0).as_py():
+        spans = [pc.match_substring_regex(texts, f"^(?:{shape})$") for shape in (*rules.SPANS, rules.HOURS)]
+        # Each part of a duration may be left out, but not all of them.
+        spanned = pc.and_(functools.reduce(pc.or_, spans), pc.match_substring_regex(texts, "[0-9]"))
+        found = pc.or_(found, spanned)
     return pc.fill_null(found, fill_value=False)
 
 
@@ -93,7 +98,9 @@ def written_numbers(texts: pa.Array, style: Style) -> pa.Array:
         )
     parts = pc.extract_regex(_tidied(texts), f"^(?:{style.patterns[0]})$")
     sign, digits, times = (pc.struct_field(parts, name) for name in ("sign", "number", "times"))
-    digits = pc.replace_substring(pc.replace_substring(digits, style.thousands, ""), style.decimal, ".")
+    digits = pc.replace_substring(digits, style.thousands, "")
+    if style.decimal != ".":
+        digits = pc.replace_substring(digits, style.decimal, ".")
     for letter, power in rules.POWERS.items():
         times = pc.replace_substring(times, letter, power)
     return as_numbers(pc.binary_join_element_wise(sign, digits, times, ""))
