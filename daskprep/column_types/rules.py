@@ -88,7 +88,7 @@ def _are_classes(facts: ColumnFacts) -> bool:
 
 
 def _filled(guess: Guess, facts: ColumnFacts) -> Guess:
-    odd = isinstance(guess.feature, Number) and facts.numbers < facts.typed
+    odd = isinstance(guess.feature, Number) and _MOST * facts.typed <= facts.numbers < facts.typed
     if guess.feature is not None and facts.distinct.count > 1 and (facts.missing or facts.marked or odd):
         guess.feature.missing_value_strategy = _FILLS.get(guess.feature.kind, guess.feature.missing_value_strategy)
     return guess
@@ -253,7 +253,8 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     what = "times or durations, as seconds" if is_time else f"numbers written as {shown(found.example)}"
     doubt = ", read as in English, since nothing tells thousands from decimals" if found.in_doubt else ""
     unreadable = f", {share(int(counts[unread].sum()), int(counts.sum()))} unreadable" if len(odd) else ""
-    return Guess(Number(), f"{what}{doubt}{unreadable}: {counted(facts)}")
+    feature = Number(missing_value_strategy="fill_with_mean") if len(odd) else Number()
+    return Guess(feature, f"{what}{doubt}{unreadable}: {counted(facts)}")
 
 
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:

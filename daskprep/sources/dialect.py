@@ -21,7 +21,10 @@ DEFAULT_NULLS = (
     "NA", "NULL", "NaN", "None", "n/a", "nan", "null",
 )  # fmt: skip
 
-_WITH_POINT = r"^\s*[+-]?(?:\d+\.\d*|\.\d+)(?:[eE][+-]?\d+)?\s*$"
+# What may stand around a number: signs of currencies, a currency's three letters, a short unit behind.
+_BEFORE = r"^\s*[+-]?\s*(?:\p{Sc}\s*|[A-Z]{3}\s+)?[+-]?"
+_BEHIND = r"(?:[eE][+-]?\d+)?(?:\s*[\p{Sc}%‰]|\s*[A-Za-zµ°]{1,4}[²³]?)?\s*$"
+_WITH_POINT = rf"{_BEFORE}(?:\d+\.\d*|\.\d+){_BEHIND}"
 
 
 @dataclass(frozen=True)
@@ -107,7 +110,7 @@ class Dialect:
         if thousands is not None:
             # Groups are of three digits, and what begins with 0, as zip codes may, stays as it is.
             whole = rf"(?:\d+|[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+)"
-        number = rf"^\s*[+-]?(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][+-]?\d+)?\s*$"
+        number = rf"{_BEFORE}(?:{whole}(?:{point}\d*)?|{point}\d+){_BEHIND}"
         is_number = pc.match_substring_regex(cells, number)
         if decimal != ".":
             wrong = pc.and_not(pc.match_substring_regex(cells, _WITH_POINT), is_number)

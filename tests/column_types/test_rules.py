@@ -522,6 +522,12 @@ def test_words_are_counted_where_there_are_several():
     assert guess(["down there", "up", "x", "x y"]).reason.endswith("in 4 rows, 1.5 words in a cell")
 
 
+def test_numbers_as_people_write_them_are_filled_where_some_are_missing():
+    prices = [f"${i}.50" for i in range(60)]
+    assert guess(prices).feature.missing_value_strategy == "fill_with_const"
+    assert guess([*prices, "x y"]).feature.missing_value_strategy == "fill_with_mean"
+
+
 # -- what spells a missing value
 
 

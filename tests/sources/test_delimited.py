@@ -447,6 +447,17 @@ def test_points_are_no_decimals_where_commas_are(write: Write) -> None:
     assert rows(source) == [["1.5", "1.5"], ["1234", "2.0"]]
 
 
+def test_marks_mean_the_same_beside_a_unit(write: Write) -> None:
+    cells = ["1.234 €", "-1.234,5 €", "€7,5", "EUR 1.234", "12,5%", "1.234 kg", "3,5 rooms", "1.5.2024"]
+    path = write("x\n" + "\n".join(cells) + "\n")
+    source = read_files(path, decimal=",", thousands=".", delimiter=";")
+    assert whole(source)["x"].to_pylist() == [
+        "1234 €", "-1234.5 €", "€7.5", "EUR 1234", "12.5%", "1234 kg", "3,5 rooms", "1.5.2024"
+    ]  # fmt: skip
+    with pytest.raises(RejectedValueError, match="\"x\": '1.234 €' has a point"):
+        whole(read_files(path, decimal=",", delimiter=";"))
+
+
 @pytest.mark.parametrize("mark", [",", " ", "'", "\u202f", "_"])
 def test_thousands_are_parted_by_any_mark(write: Write, mark: str) -> None:
     path = write(f"a;b\n1{mark}234.5;1{mark}23\n1234;0{mark}123\n")
