@@ -390,7 +390,7 @@ def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Ba
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:
     ratio, size, seed = (preprocessing.values.get(key) for key in _SAMPLE)
-    ratio = None if ratio == 1 else ratio  # Ludwig's default
+    ratio, size = None if ratio == 1 else ratio, size or None  # 1 and 0 stand for all rows
     if None not in (ratio, size):
         raise preprocessing.error("sample_size", "contradicts sample_ratio: give one of them")
     for key, value, kind, most in (("sample_ratio", ratio, float, 1), ("sample_size", size, int, math.inf)):
