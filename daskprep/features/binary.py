@@ -37,7 +37,8 @@ class LearnedBinary(Learned):
         return [*labels, *(label.upper() for label in labels)]
 
     def recognize(self, parsed: pa.Array) -> pa.Array:
-        return without_texts(parsed, parsed.dictionary.filter(pa.array(_truth(parsed.dictionary, self) == _UNKNOWN)))
+        unknown = _truth(parsed.dictionary, self) == _UNKNOWN
+        return without_texts(parsed, parsed.dictionary.filter(pa.array(unknown))) if unknown.any() else parsed
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

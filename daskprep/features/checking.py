@@ -31,6 +31,18 @@ def kept(make: Callable[[Any, Any], Mapping[str, np.ndarray]]) -> Callable[[Any,
     return made
 
 
+def checked_encoding(feature: Contract, encoded: Encoded, learned: Learned, rows: int) -> dict[str, np.ndarray]:
+    """Return what `encode` gave by output, or raise ColumnError unless it has the rows, types and shapes it should."""
+    like = empty_arrays(feature, learned)
+    if isinstance(encoded, np.ndarray) and len(like) == 1:
+        only = like.get("")
+        if only is not None and encoded.dtype == only.dtype and encoded.shape == (rows, *only.shape[1:]):
+            return {"": encoded}  # as most are: single rows wait for this
+    arrays = checked_outputs(feature, encoded, rows)
+    check_alike(feature, "encode", arrays, like)
+    return arrays
+
+
 def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:
     """Return encoded arrays by output, in order, or raise ColumnError for what is not that."""
     arrays = {"": encoded} if isinstance(encoded, np.ndarray) or not isinstance(encoded, Mapping) else dict(encoded)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import as_dictionary, one_array, without_texts
-from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
+from daskprep.features.checking import checked_encoding, filled_row
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
 from daskprep.serving.base import spelled_missing
 from daskprep.sources.cell_text import as_text
@@ -294,8 +294,7 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
             f"{parsed.null_count} missing cells and no value in the whole column for "
             f'"{feature.missing_value_strategy}" to take, nor was one learned: use "fill_with_const" with a fill_value'
         )
-    encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
-    check_alike(feature, "encode", encoded, empty_arrays(feature, learned))
+    encoded = checked_encoding(feature, feature.encode(parsed, learned), learned, len(parsed))
     if parsed.null_count:
         gaps = ~valid_mask(parsed)
         for output, row in filled_row(feature, learned).items():
