@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient.exceptions import CellExecutionError
 
-FOLDER = Path(__file__).parent.parent / "notebooks"
+FOLDER = Path(__file__).parent.parent / "docs" / "tutorials"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 RUNNER = runpy.run_path(str(FOLDER / "run.py"), run_name="runner")
 # Folders of a machine, addresses in memory, and how long something took.
@@ -43,7 +43,7 @@ def test_a_notebook_runs_and_shows_what_is_stored(path):
     stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
 
     assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
-    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it anew: python notebooks/run.py {path.name}"
+    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it anew: python docs/tutorials/run.py {path.name}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -53,7 +53,7 @@ def test_what_is_stored_tells_nothing_of_the_machine(path):
     assert any("image/png" in output.get("data", {}) for output in outputs_of(stored))
     assert not said_of(stored, "stderr")
     assert PRIVATE.findall(text_of(stored)) == []
-    assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with notebooks/run.py"
+    assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with docs/tutorials/run.py"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

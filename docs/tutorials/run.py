@@ -1,4 +1,4 @@
-"""Run notebooks in temporary folders, and store what they show; without names, all of this folder."""
+"""Run notebooks in temporary folders and store their outputs; by default, all here."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 HERE = Path(__file__).parent
-# The kernel itself gives the one that is left out, whenever it stops.
+# The kernel itself raises the warning that is ignored, whenever it stops.
 STRICT = "import warnings; warnings.simplefilter('error'); " + (
-    "warnings.filterwarnings('ignore', category=PendingDeprecationWarning, module='ipykernel')"
+    "warnings.filterwarnings("
+    "'ignore', category=PendingDeprecationWarning, module='ipykernel')"
 )
 
 
 def run(path: Path) -> NotebookNode:
-    """Return a notebook as it is after a run; an error or a warning in a cell is raised."""
+    """Return a notebook with outputs; an error or a warning in a cell is raised."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory() as folder:
-        # Sockets in a folder of their own: ports may be taken by another kernel that starts at the same time.
+        # Sockets in the folder: another kernel that starts now may take a port.
         transport = Config(KernelManager={"transport": "ipc", "ip": f"{folder}/kernel"})
         client = NotebookClient(
             notebook,
@@ -36,25 +37,31 @@ def run(path: Path) -> NotebookNode:
             extra_arguments=[f"--IPKernelApp.exec_lines={STRICT}"],
             resources={"metadata": {"path": folder}},
         )
-        places = {"TMPDIR": folder, "PYTHONPATH": str(HERE.parent), "IPYTHONDIR": folder}
+        places = {
+            "TMPDIR": folder,
+            "PYTHONPATH": str(HERE.parents[1]),
+            "IPYTHONDIR": folder,
+        }
         client.execute(env=os.environ | places)
         return _without_folder(notebook, folder)
 
 
 def to_store(notebook: NotebookNode) -> NotebookNode:
-    """Take out what differs between runs and machines: progress bars, and what Python it was."""
+    """Remove what differs between runs and machines, such as progress bars."""
     for place, cell in enumerate(notebook.cells):
         cell.id = f"cell-{place}"
         cell.metadata = {}
         if cell.cell_type == "code":
-            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+            cell.outputs = [
+                output for output in cell.outputs if output.get("name") != "stderr"
+            ]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
     notebook.metadata = {"kernelspec": kernel, "language_info": {"name": "python"}}
     return notebook
 
 
 def _without_folder(notebook: NotebookNode, folder: str) -> NotebookNode:
-    """Make the paths relative that lie in a folder which a cell made in `folder`."""
+    """Make paths relative to the temporary folder that a cell has created."""
     text = re.sub(rf"{re.escape(folder)}/\w+/", "", nbformat.writes(notebook))
     return nbformat.reads(text, as_version=4)
 
@@ -64,7 +71,10 @@ def main(names: list[str]) -> None:
     for path in map(Path, names) if names else sorted(HERE.glob("*.ipynb")):
         began = time.perf_counter()
         nbformat.write(to_store(run(path)), path)
-        print(f"{path.name}: {time.perf_counter() - began:.1f} s, {path.stat().st_size / 1e3:,.0f} KB")
+        print(
+            f"{path.name}: {time.perf_counter() - began:.1f} s",
+            f"{path.stat().st_size / 1e3:,.0f} KB",
+        )
 
 
 if __name__ == "__main__":
