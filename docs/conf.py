@@ -1,4 +1,4 @@
-"""The site: pages of Markdown, and a reference made from docstrings. `make docs` builds it into build/docs."""
+"""The site: pages of Markdown, notebooks, and a reference made from docstrings. `make docs` builds it into build/docs."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ project = "daskprep"
 author = "The daskprep developers"
 version = release = daskprep.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_design"]
 exclude_patterns = ["templates"]
 templates_path = ["templates"]
 
 # Links to a heading, as on GitHub: datasets.md#verify-and-repair.
 myst_heading_anchors = 3
+# Notebooks are stored with their outputs, which the tests compare.
+nb_execution_mode = "off"
 
 # Blocks without a language are figures and folders.
 highlight_language = "none"
@@ -23,11 +25,14 @@ default_role = "py:obj"
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say types in fewer words than signatures
 numpydoc_show_class_members = False
-python_maximum_signature_line_length = 100
+python_maximum_signature_line_length = 88
 toc_object_entries_show_parents = "hide"
 
 html_theme = "pydata_sphinx_theme"
 html_title = project
 html_show_sourcelink = False
+html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
 html_sidebars = {"**": ["sidebar-pages"]}
 html_theme_options = {"navbar_center": [], "show_prev_next": False, "navigation_with_keys": False}
