@@ -1,4 +1,4 @@
-"""The site: pages of Markdown, notebooks, and a reference made from docstrings. `make docs` builds it into build/docs."""
+"""The site: Markdown pages, notebooks, and a reference from docstrings. `make docs` builds it into build/docs."""
 
 from __future__ import annotations
 
@@ -34,5 +34,6 @@ html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_search_scorer = "static/scorer.js"
 html_sidebars = {"**": ["sidebar-pages"]}
 html_theme_options = {"navbar_center": [], "show_prev_next": False, "navigation_with_keys": False}

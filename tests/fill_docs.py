@@ -1,4 +1,4 @@
-"""Run pages of the documentation and store what their blocks print: python tests/fill_docs.py docs/start.md"""
+"""Run pages of the documentation and store what their blocks print: python -m tests.fill_docs docs/start.md."""
 
 from __future__ import annotations
 

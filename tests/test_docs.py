@@ -14,15 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import daskprep
 from daskprep.features import FEATURES
 from daskprep.tokenizers import TOKENIZERS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCS = ROOT / "docs"
+GENERATED = {"reference", "templates"}
+PAGES = [ROOT / "README.md", *(page for page in sorted(DOCS.rglob("*.md")) if page.parent.name not in GENERATED)]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
 PARAMETERS = re.compile(r"^Parameters\n-{10}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 OPENED = {"Dataset"}  # by `open_dataset`, never by its own name
@@ -62,12 +66,18 @@ def registries() -> Iterator[None]:
 @pytest.mark.usefixtures("registries")
 # Lightning 2.6 with torch 2.13.
 @pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
     run_blocks(text, str(page))
     assert text.count("\n```python") == len(python_blocks(text)) + text.count("\n```python no-run\n")
+
+
+def test_every_yaml_block_is_yaml():
+    blocks = [block for page in PAGES for block in YAML.findall(page.read_text(encoding="utf-8"))]
+    assert blocks
+    assert all(isinstance(yaml.safe_load(block), dict) for block in blocks)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)

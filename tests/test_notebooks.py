@@ -43,7 +43,9 @@ def test_a_notebook_runs_and_shows_what_is_stored(path):
     stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
 
     assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
-    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it anew: python docs/tutorials/run.py {path.name}"
+    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), (
+        f"store it anew: python docs/tutorials/run.py {path.name}"
+    )
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -54,17 +56,6 @@ def test_what_is_stored_tells_nothing_of_the_machine(path):
     assert not said_of(stored, "stderr")
     assert PRIVATE.findall(text_of(stored)) == []
     assert stored == RUNNER["to_store"](nbformat.read(path, as_version=4)), "store it with docs/tutorials/run.py"
-
-
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_the_pages_that_a_notebook_names_are_there(path):
-    text = "\n".join(cell.source for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "markdown")
-    pages = re.findall(r"\]\(([^)#]+)(?:#([\w-]+))?\)", text)
-
-    assert pages
-    for page, anchor in pages:
-        headings = re.findall(r"^#+ (.+)$", (FOLDER / page).read_text(encoding="utf-8"), re.MULTILINE)
-        assert not anchor or anchor in [heading.lower().replace(" ", "-") for heading in headings]
 
 
 def test_the_notebooks_are_small():
