@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import daskprep
 
 project = "daskprep"
@@ -34,6 +36,11 @@ html_show_sourcelink = False
 html_copy_source = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-html_search_scorer = "static/scorer.js"
+html_search_scorer = str(Path(__file__).with_name("static") / "scorer.js")
 html_sidebars = {"**": ["sidebar-pages"]}
-html_theme_options = {"navbar_center": [], "show_prev_next": False, "navigation_with_keys": False}
+html_theme_options = {
+    "navbar_center": [],
+    "navigation_with_keys": False,
+    "show_prev_next": False,
+    "show_toc_level": 2,
+}
