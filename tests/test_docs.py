@@ -32,15 +32,12 @@ OPENED = {"Dataset"}  # by `open_dataset`, never by its own name
 
 def runnable(text: str) -> str:
     """Turn the commands of ```console blocks into Python."""
-    return CONSOLE.sub(lambda block: f"```python\n{''.join(map(_call, _commands(block[1])))}```", text)
+    return CONSOLE.sub(lambda block: f"```python\n{_calls(block[1])}```", text)
 
 
-def _commands(block: str) -> list[str]:
-    return block.replace("\\\n", "").splitlines()
-
-
-def _call(command: str) -> str:
-    return f"from daskprep.cli import main; assert main({shlex.split(command)[2:]}) == 0\n"
+def _calls(commands: str) -> str:
+    lines = commands.replace("\\\n", "").splitlines()
+    return "".join(f"from daskprep.cli import main; assert main({shlex.split(line)[2:]}) == 0\n" for line in lines)
 
 
 def python_blocks(text: str) -> list[tuple[int, str, str | None]]:
