@@ -24,7 +24,7 @@ PENDING = (
     "README.md",
     "daskprep",
     *(f"docs/{name}.md" for name in (
-        "benchmarks", "command-line", "datasets", "decisions", "design", "extending", "files",
+        "command-line", "datasets", "extending", "files",
         "index", "inference", "loading", "ludwig", "media", "memory", "missing-values", "moving",
         "predicting", "reference", "reports", "scikit-learn", "security", "serving", "splits", "start",
         "streaming", "tokenizers", "training", "types", "vocabularies",
