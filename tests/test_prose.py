@@ -31,7 +31,6 @@ PENDING = (
     )),
     *(f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")),
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
 )  # fmt: skip
 
 # Regular expressions, in which a space is any white space and case does not matter, and what to write instead.
