@@ -30,7 +30,6 @@ PENDING = (
         "streaming", "tokenizers", "training", "types", "vocabularies",
     )),
     *(f"notebooks/{path.name}" for path in (ROOT / "notebooks").glob("*.ipynb")),
-    "CHANGELOG.md",
 )  # fmt: skip
 
 # Regular expressions, in which a space is any white space and case does not matter, and what to write instead.
