@@ -1,4 +1,4 @@
-"""The site: Markdown pages, notebooks, and a reference from docstrings. `make docs` builds it into build/docs."""
+"""The site: pages, notebooks and a reference; `make docs` builds it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ project = "daskprep"
 author = "The daskprep developers"
 version = release = daskprep.__version__
 
-extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx_design"]
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx_design",
+]
 exclude_patterns = ["templates"]
 templates_path = ["templates"]
 

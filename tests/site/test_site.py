@@ -22,37 +22,6 @@ pytestmark = pytest.mark.skipif(not SITE.is_dir(), reason="no site in DASKPREP_S
 PAGES = sorted(
     str(page.relative_to(SITE)) for folder in ("", "how-to", "tutorials") for page in (SITE / folder).glob("*.html")
 )
-# Pages with lines of code that are still too long.
-PENDING = {
-    "benchmarks.html",
-    "clusters.html",
-    "command-line.html",
-    "datasets.html",
-    "design.html",
-    "extending.html",
-    "files.html",
-    "format.html",
-    "inference.html",
-    "loading.html",
-    "ludwig.html",
-    "media.html",
-    "memory.html",
-    "missing-values.html",
-    "moving.html",
-    "object-stores.html",
-    "predicting.html",
-    "saved-format.html",
-    "scikit-learn.html",
-    "security.html",
-    "serving.html",
-    "splits.html",
-    "start.html",
-    "streaming.html",
-    "tokenizers.html",
-    "training.html",
-    "types.html",
-    "vocabularies.html",
-}
 SEARCHED = {
     "one hot": ["how-to/one-hot-encode"],
     "resume training": ["how-to/resume-training"],
@@ -118,8 +87,7 @@ def test_a_search_leads_to_the_right_page_at_once(browser: Browser, url: str, qu
 def test_a_page_shows_all_of_its_code_and_has_no_errors(browser: Browser, url: str, page: str) -> None:
     browser.open(f"{url}/{page}")
     assert browser.errors == []
-    if page not in PENDING:
-        assert browser.evaluate(CUT_OFF) == []
+    assert browser.evaluate(CUT_OFF) == []
 
 
 @pytest.mark.parametrize("page", ["index.html", "start.html", "tutorials/01_tabular_to_torch.html"])
