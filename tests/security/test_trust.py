@@ -233,3 +233,15 @@ def test_relative_paths_of_several_datasets_begin_at_base_dir_and_stay_there(tmp
     assert batch["photo"][:, 0, 0, 0].tolist() == [0, 100]
     with pytest.raises(ConfigError, match=r"outside\.png\" lies outside"):
         list(dp.open_dataset([a, c], base_dir=tmp_path / "moved")["train"].loader(2))
+
+
+def test_files_are_looked_at_for_changes_only_where_they_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "a.dp", tmp_path / "pictures")
+    seen = []
+    monkeypatch.setattr("daskprep.dataset.media._stamp", seen.append)
+    dp.open_dataset(tmp_path / "a.dp")["train"].cache("photo")
+    assert seen == [None, None]
+    dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].cache("photo")
+    assert seen[2:] == [str(tmp_path / "pictures" / f"{i}.png") for i in range(2)]
