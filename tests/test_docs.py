@@ -9,6 +9,7 @@ import inspect
 import io
 import re
 import runpy
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,20 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
+CONSOLE = re.compile(r"^```console\n((?:\$ daskprep (?:.*\\\n)*.*\n)+)```$", re.MULTILINE)
 REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
 PARAMETERS = re.compile(r"^Parameters\n-{10}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
 OPENED = {"Dataset"}  # by `open_dataset`, never by its own name
+
+
+def runnable(text: str) -> str:
+    """Turn the commands of ```console blocks into Python."""
+    return CONSOLE.sub(lambda block: f"```python\n{_calls(block[1])}```", text)
+
+
+def _calls(commands: str) -> str:
+    lines = commands.replace("\\\n", "").splitlines()
+    return "".join(f"from daskprep.cli import main; assert main({shlex.split(line)[2:]}) == 0\n" for line in lines)
 
 
 def python_blocks(text: str) -> list[tuple[int, str, str | None]]:
@@ -65,7 +77,8 @@ def registries() -> Iterator[None]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    text = page.read_text(encoding="utf-8")
+    text = runnable(page.read_text(encoding="utf-8"))
+    assert "```console" not in text, "a block with more than commands of daskprep"
     run_blocks(text, str(page))
     assert text.count("\n```python") == len(python_blocks(text)) + text.count("\n```python no-run\n")
 
@@ -88,6 +101,13 @@ def test_what_a_block_prints_stands_below_it():
     run_blocks(page, "page.md")
     with pytest.raises(AssertionError, match="page.md:1"):
         run_blocks(page.replace("\n1\n", "\n2\n"), "page.md")
+
+
+def test_commands_of_a_console_block_run(capsys):
+    run_blocks(runnable("```console\n$ daskprep inspect \\\n  --help\n```\n"), "page.md")
+    with pytest.raises(AssertionError):
+        run_blocks(runnable("```console\n$ daskprep inspect 'no such.dp'\n```\n"), "page.md")
+    assert "no such.dp" in capsys.readouterr().err
 
 
 def test_an_error_in_a_block_names_the_line_of_the_page():
