@@ -58,23 +58,23 @@ def content_of(media: MediaBlocks, blocks: Iterable[Block]) -> tuple[str, bytes]
 
     Of 100,000 files it takes 0.7 s, most of which are the calls of the system.
     """
-    base = media.decoder.reader.base or ""
+    place = media.decoder.reader.local_path
 
     def look(where: Block) -> tuple[bytes, bytes]:
         cells = media.cells(where)
         path, data = (pc.struct_field(cells, field).to_pylist() for field in ("path", "bytes"))
-        seen = [_stamp(os.path.join(base, one)) for one in path if one is not None]  # noqa: PTH118 ten times as fast
+        seen = [_stamp(place(one)) for one in path if one is not None]
         return repr((path, data)).encode(), hashlib.blake2b(repr(seen).encode(), digest_size=STAMP_BYTES).digest()
 
     found = in_threads(look, blocks, local=media.folder.is_local)
     return hashlib.sha256(b"".join(cells for cells, _ in found)).hexdigest(), b"".join(stamp for _, stamp in found)
 
 
-def _stamp(path: str) -> tuple[int, int] | None:
-    if "://" in path:
+def _stamp(path: str | None) -> tuple[int, int] | None:
+    if path is None:
         return None
     try:
-        status = os.stat(path)  # noqa: PTH116 as above
+        status = os.stat(path)  # noqa: PTH116 ten times as fast
     except (OSError, ValueError):  # ValueError: no path at all
         return None
     return status.st_size, status.st_mtime_ns

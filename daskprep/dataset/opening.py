@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,9 @@ class JoinedDataset(Dataset):
     def report(self, path: Any = None) -> Any:
         raise self.of_one("report()")
 
+    def plot(self, name: str, split: str | None = "train") -> Any:
+        raise self.of_one("plot()")
+
     def cache_media(self, client: Any = None, **options: Any) -> None:
         for one in self.datasets:
             one.cache_media(client, **options)
@@ -156,6 +160,11 @@ class JoinedSplit(Split):
     def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
         names = None if columns is None else [output.name for output in self._outputs(columns)]
         return pa.concat_tables([split.table(names) for split in self.joined])
+
+    def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
+        names = None if columns is None else [output.name for output in self._outputs(columns)]
+        readers = [split.to_arrow(names) for split in self.joined]
+        return pa.RecordBatchReader.from_batches(readers[0].schema, chain.from_iterable(readers))
 
     @property
     def arrays(self) -> Any:

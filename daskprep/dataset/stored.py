@@ -17,7 +17,9 @@ from daskprep.features import Feature, Learned
 from daskprep.features.base import noun_of
 from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
+from daskprep.media.audio import AudioRecipe
 from daskprep.media.decoding import MediaDecoder
+from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
 from daskprep.serving.saved import parse_state
 from daskprep.state import METADATA, received, restore, restored_targets, state_from_files
@@ -25,6 +27,9 @@ from daskprep.storage import Folder, Layout, Manifest
 from daskprep.storage.reading import REMEDY, Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts
 from daskprep.vocabulary import Vocabulary
+
+# What one small file may take of memory, for a dataset that is not trusted.
+_MOST = {"max_pixels": ImageRecipe.max_pixels, "max_seconds": AudioRecipe.max_seconds}
 
 
 class Metadata(dict[str, Any]):
@@ -168,6 +173,12 @@ class StoredDataset:
         decoder = feature.decoder(self.learned[output], self.base_dir)
         if self.trusted:
             return decoder
+        for name, most in _MOST.items():
+            if (given := getattr(feature, name, 0)) > most:
+                raise ConfigError(
+                    f'"{output}": {name}={given:,} is more than {most:,}, the most for a dataset that is not trusted: '
+                    "open it with trusted=True if you trust who made it"
+                )
         base = self.base_dir if self.base_dir is None else decoder.reader.base
         return dataclasses.replace(decoder, reader=MediaReader(base, dataset=self.root))
 

@@ -137,7 +137,9 @@ class Set(_Tokens):
         self._store(locals())
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        return lists_of(without_repeats(token_lists(tokens))[0], tokens)
+        lists = token_lists(tokens)
+        distinct = without_repeats(lists)[0]
+        return tokens if distinct is lists else lists_of(distinct, tokens)
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed)

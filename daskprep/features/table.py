@@ -244,21 +244,23 @@ def completed_columns(
     table: pa.Table | None = None,
 ) -> dict[str, pa.Array]:
     """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up."""
-    columns = {}
-    for name, feature in features.items():
-        readable = parsed.columns.pop(name)
-        with naming(name):
+    columns, asked = {}, {}
+    with naming() as completing:
+        for name, feature in features.items():
+            completing.name, readable = name, parsed.columns.pop(name)
             column = known = learned[name].recognize(readable)
             if (neighbours := feature.around) is not None:
                 column = neighbours.complete(known, around.carries.get(name), learned[name])
                 check_arrow(feature, "around", column, len(readable))
-        if feature.invalid == "raise":
-            _rejects(feature, name, parsed.unreadable.get(name), None, around.number)
-            odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
-            if len(odd):
-                cells = readable if table is None else table[feature.reads(name)[0]]
-                _rejects(feature, name, UnreadableCells.of(cells, odd), None, around.number)
-        columns[name] = column
+            columns[name] = column
+            if feature.invalid == "raise":
+                asked[name] = readable, known
+    for name, (readable, known) in asked.items():
+        _rejects(features[name], name, parsed.unreadable.get(name), None, around.number)
+        odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
+        if len(odd):
+            cells = readable if table is None else table[features[name].reads(name)[0]]
+            _rejects(features[name], name, UnreadableCells.of(cells, odd), None, around.number)
     return columns
 
 

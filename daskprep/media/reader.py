@@ -95,6 +95,16 @@ class MediaReader:
         found = self._found(path)
         return self._local(found) if found.is_local else self._remote(found)
 
+    def local_path(self, path: str) -> str | None:
+        """Return where a local file lies, if it may be read; None of others."""
+        if self.dataset is None:
+            return None if "://" in path else os.path.join(self.base or "", path)  # noqa: PTH118 ten times as fast
+        try:
+            found = self._found(path)
+        except (MediaError, ConfigError):
+            return None
+        return found.path if found.is_local else None
+
     def __repr__(self) -> str:
         return f"<MediaReader {'of any file' if self.base is None else public_name(self.base)}>"
 

@@ -23,6 +23,8 @@ _MEDIA_ROWS = 1_024
 _LARGE_KINDS = frozenset({"image", "audio", "bytes"})
 # Cells, spread over a column, that tell whether it holds media.
 _SAMPLE = 1_000
+# Delivered as they come: of single rows, a look at all that a column may be takes longer than the column.
+_NUMBERS = frozenset(map(np.dtype, ("float64", "float32", "int64", "int32", "bool")))
 _UNIQUE = "rename one by frame.columns = [...]"
 
 
@@ -154,7 +156,7 @@ def is_frame(frame: object) -> bool:
 def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[str]:
     """Return the columns of a frame, or those wanted, after checking that each has a name of its own."""
     chosen = None if wanted is None else list(wanted)
-    if chosen is not None and labels.nlevels == 1 and labels.is_unique and all(name in labels for name in chosen):
+    if chosen is not None and labels.nlevels == 1 and labels.is_unique and set(labels.tolist()).issuperset(chosen):
         return chosen
     names: list[Hashable] = list(labels)
     if chosen is not None:
@@ -255,6 +257,8 @@ def series_column(
     is not known, as in a Dask partition. Categories of text stay codes.
     """
     dtype = series.dtype
+    if isinstance(dtype, np.dtype) and dtype in _NUMBERS:
+        return pa.chunked_array([pa.array(series.values, from_pandas=True)])
     if _holds_objects(dtype):
         cells = series.to_numpy()
         return narrow_column(Cells(cells, name, kind or cell_kind(cells), first_row).to_arrow())

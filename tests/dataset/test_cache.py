@@ -363,5 +363,5 @@ def test_no_file_is_looked_at_for_a_url(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("s3:").mkdir()
     Path("s3:/0.png").write_bytes(b"png")
-    assert _stamp("s3:/0.png") is not None
-    assert _stamp("s3://0.png") is None
+    assert _stamp(MediaReader().local_path("s3:/0.png")) is not None
+    assert _stamp(MediaReader().local_path("s3://0.png")) is None

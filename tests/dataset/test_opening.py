@@ -8,6 +8,7 @@ import pickle
 import dask
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -102,7 +103,6 @@ def test_what_was_learned_is_that_of_each(joined, paths, prep):
     rows = sum(map(len, joined.splits.values()))
     assert f"{', '.join(map(str, paths))}: {rows} rows" in repr(joined)
     assert all(str(path) in joined["train"]._repr_html_() for path in paths)
-    assert joined.plot("price") is not None
 
 
 OPTIONS = [{}, {"shuffle": False}, {"prefetch_size": 0}, {"balance": dp.Oversample("sold", ratio=1.0)}]
@@ -208,10 +208,17 @@ def test_other_rows_to_learn_from_are_a_difference(paths, tmp_path):
         dp.open_dataset([paths[0], other.url])
 
 
-@pytest.mark.parametrize("ask", ["report", "rejects"])
-def test_what_is_of_one_dataset_says_so(joined, ask):
+@pytest.mark.parametrize("columns", [None, ["price"], ["price", "row_id"]])
+def test_streams_of_arrow_give_the_rows_of_all_datasets(joined, paths, columns):
+    expected = [dp.open_dataset(path)["train"].to_arrow(columns).read_all() for path in paths]
+    assert joined["train"].to_arrow(columns).read_all().equals(pa.concat_tables(expected))
+    assert pa.table(joined["train"]).num_rows == len(joined["train"])
+
+
+@pytest.mark.parametrize(("ask", "given"), [("report", []), ("rejects", []), ("plot", ["price"])])
+def test_what_is_of_one_dataset_says_so(joined, ask, given):
     with pytest.raises(ConfigError, match=r"is of one dataset, and these are 3 \(.*: open one alone"):
-        getattr(joined, ask)()
+        getattr(joined, ask)(*given)
     with pytest.raises(ConfigError, match="arrays, a group of Zarr, is of one dataset"):
         _ = joined["train"].arrays
 

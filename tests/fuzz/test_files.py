@@ -140,8 +140,8 @@ def same(found: Any, expected: Any) -> bool:
     if isinstance(expected, list):
         return len(found) == len(expected) and all(map(same, found, expected))
     if isinstance(expected, float) and isinstance(found, Decimal):
-        # Of numbers that 64 bits do not hold as integers, all digits that stand there are kept.
-        return 2.0**63 <= abs(expected) < 1e38 and float(found) == expected
+        # Whole numbers are decimals, all digits kept, where 64 bits do not hold one of their column.
+        return expected.is_integer() and abs(expected) < 1e38 and float(found) == expected
     if isinstance(expected, float):
         return isinstance(found, float) and found == expected and math.copysign(1, found) == math.copysign(1, expected)
     # Integers close to what 64 bits hold are decimals.

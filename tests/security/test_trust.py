@@ -233,3 +233,23 @@ def test_relative_paths_of_several_datasets_begin_at_base_dir_and_stay_there(tmp
     assert batch["photo"][:, 0, 0, 0].tolist() == [0, 100]
     with pytest.raises(ConfigError, match=r"outside\.png\" lies outside"):
         list(dp.open_dataset([a, c], base_dir=tmp_path / "moved")["train"].loader(2))
+
+
+def test_files_are_looked_at_for_changes_only_where_they_may_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path / "a.dp", tmp_path / "pictures")
+    seen = []
+    monkeypatch.setattr("daskprep.dataset.media._stamp", seen.append)
+    dp.open_dataset(tmp_path / "a.dp")["train"].cache("photo")
+    assert seen == [None, None]
+    dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].cache("photo")
+    assert seen[2:] == [str(tmp_path / "pictures" / f"{i}.png") for i in range(2)]
+
+
+def test_more_pixels_than_usual_need_trust(tmp_path: Path) -> None:
+    written(tmp_path / "a.dp", tmp_path / "pictures", max_pixels=100_000_001)
+    received = dp.open_dataset(tmp_path / "a.dp", base_dir=tmp_path / "pictures")
+    with pytest.raises(ConfigError, match=r"max_pixels=100,000,001 is more than 100,000,000, .* trusted=True"):
+        received["train"].read("photo")
+    assert dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].read("photo")["photo"].any()
