@@ -20,6 +20,7 @@ from daskprep import state
 from daskprep.partitions import block_arrays, feeding, graphs, passes, schedulers, tuple_tasks
 from daskprep.serving.saved import FORMAT
 from daskprep.storage import retries
+from tests.browser import CHROMIUM, Browser
 
 # Examples are timed on machines that others share: a deadline would fail at random.
 settings.register_profile("daskprep", deadline=None, print_blob=True)
@@ -111,6 +112,15 @@ def _saved_files_keep_to_the_schema() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(state, "_to_bytes", checked)
         yield
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Start one browser for all tests that need it; they are skipped where Chromium is not installed."""
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed: apt-get install chromium")
+    with Browser() as browser:
+        yield browser
 
 
 class Store(NamedTuple):
