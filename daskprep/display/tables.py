@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 from daskprep.display.markup import Markup, element
@@ -15,7 +15,7 @@ Row = tuple[str, ...]
 
 _MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
 _TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
-_LINE_CHARACTERS = 60  # longer cells of cards wrap, between words alone
+_LINE_CHARACTERS, _LAST_CHARACTERS = 60, 30  # longer cells of cards wrap, between words alone
 _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
 # A grey that is seen on white and on black; all other colours are those of the page, which notebooks choose.
@@ -53,10 +53,9 @@ class Table:
         """Return a table whose columns of numbers are aligned to the right; a row of a single cell spans all."""
         head, *body = self.rows(_MOST_ROWS_HTML)
         sides = ["right" if _are_numbers(column) else "left" for column in list(zip_longest(*body, fillvalue=""))]
-        charts = map(self.chart or (lambda _: Markup()), self.things)
+        charts = chain(map(self.chart or (lambda _: Markup()), self.things), [""])
         lines = [_line("th", head, sides, scope="col")]
-        for cells, chart in zip_longest(body, islice(charts, len(body)), fillvalue=Markup()):
-            lines.append(_line("td", cells, sides, chart=chart))
+        lines += [_line("td", cells, sides, chart=chart) for cells, chart in zip(body, charts, strict=False)]
         return element("table", *lines, style=_TABLE)
 
 
@@ -108,8 +107,10 @@ def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, 
     span = None if len(cells) >= len(sides) else len(sides)
     drawn = []
     for place, (cell, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
-        wraps = "normal;min-width:24em" if len(cell) > _LINE_CHARACTERS else "nowrap"
-        if chart and place == len(cells) - 1:
+        is_last = place == len(cells) - 1
+        limit = _LAST_CHARACTERS if is_last else _LINE_CHARACTERS
+        wraps = "normal;min-width:18em" if len(cell) > limit else "nowrap"
+        if chart and is_last:
             cell = element("span", chart, element("span", cell), style=_BESIDE)  # noqa: PLW2901
         style = f"{_CELL if place else _CELL.replace('12px', '0')}{side};white-space:{wraps}"
         drawn.append(element(tag, cell, colspan=span, scope=scope, style=style))

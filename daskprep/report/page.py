@@ -6,15 +6,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import Any, TypeAlias
+from typing import Any
 
-from daskprep.dataset import Dataset
+import numpy as np
+
+from daskprep.dataset import Dataset, Split
+from daskprep.dataset.describing import first_rows
 from daskprep.description import facts, remedy
 from daskprep.display.markup import Markup, element, join
+from daskprep.display.sparks import bars
+from daskprep.display.tables import Table
 from daskprep.display.words import count, cut, number, share, size
 from daskprep.features import Learned
 from daskprep.features.base import rows_seen
+from daskprep.report.charts import Bars, Chart, Histogram
 from daskprep.report.drawing import bar, draw, legend, table
+from daskprep.report.findings import Facts, Findings, Found, find
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
 from daskprep.report.style import STYLE
@@ -24,37 +31,45 @@ from daskprep.storage.tables import REJECTS
 _MOST_FEATURES = 200  # of which each takes some 6 KB of the page
 _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
 _MOST_NAMED = 40
+_MOST_ALERTS, _MOST_PAIRS, _WEAK = 40, 12, 0.1
+_SMALL_BARS = 32
 _TABLES, _OTHER_FILES = "tables of all that is one number a row", "what was learned, and metadata"
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-Found: TypeAlias = Mapping[str, Mapping[str, Any]]
 
-
-def page(dataset: Dataset) -> str:
-    """Return a whole page of HTML, the same for the same dataset: it names no time, and loads nothing."""
+def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
+    """Return a whole page of HTML that loads nothing, and its findings: the same for the same dataset."""
     shown = set(islice(dataset.features, _MOST_FEATURES))
     columns = [column for column in columns_of(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
     found = gather(splits, columns)
     repeats = _repeats(dataset, columns)
-    by_name = groupby(columns, key=lambda column: column.name)
+    findings = find(dataset, columns, found)
+    charts = {one.output.name: kind_of(one).charts(one, found[one.output.name]) for one in columns}
+    by_name = {name: list(group) for name, group in groupby(columns, key=lambda column: column.name)}
     title = cut(dataset.url.rstrip("/").rpartition("/")[2] or dataset.url)
     body = element(
         "main",
         element("h1", title),
         element("p", f"Dataset at {cut(dataset.url, 300)}, version {dataset.version}", class_="soft"),
         _tiles(dataset),
+        *_alerts(findings),
+        element("h2", "First rows"),
+        _first_rows(splits[0]),
+        element("h2", "Splits"),
         _splits(dataset, repeats),
         *([] if repeats is None else [_balance(dataset, columns, found, repeats)]),
+        element("h2", "Overview"),
+        _overview(dataset, findings, {name: charts[one[0].output.name] for name, one in by_name.items()}),
+        *_associations(findings),
         element("h2", "Features"),
-        _contents(dataset),
         legend(dataset.splits) if len(splits) > 1 else Markup(),
-        *(_feature(place, dataset, list(of_name), found) for place, (_, of_name) in enumerate(by_name)),
+        *(_feature(place, dataset, of_name, charts) for place, of_name in enumerate(by_name.values())),
         element("h2", "Sizes on disk"),
         _sizes(dataset),
         *([] if dataset.timings is None else [element("h2", "Time of the write"), _times(dataset.timings)]),
-        _footer(columns),
+        _footer(columns, findings),
     )
     head = element(
         "head",
@@ -68,7 +83,7 @@ def page(dataset: Dataset) -> str:
         element("title", f"{title}: report"),
         element("style", Markup(STYLE)),
     )
-    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n", findings.to_dict(dataset)
 
 
 def _tiles(dataset: Dataset) -> Markup:
@@ -108,32 +123,109 @@ def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
     return element("div", table(rows, "grid"), element("p", " ".join(notes), class_="note"), class_="card")
 
 
-def _contents(dataset: Dataset) -> Markup:
-    names = islice(dataset.features, _MOST_FEATURES)
-    links = [element("a", cut(name), href=f"#feature-{place}") for place, name in enumerate(names)]
-    more = len(dataset.features) - _MOST_FEATURES
-    note = element("p", f"{count(more, 'more feature')} are not shown.", class_="note") if more > 0 else Markup()
-    return join([element("nav", *links, aria_label="Features"), note])
+def _first_rows(split: Split) -> Markup:
+    head, *rows = first_rows(split)
+    note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
+    return element(
+        "div", _scrolled(Table(head, rows, tuple, "row").html()), element("p", note, class_="note"), class_="card"
+    )
+
+
+def _scrolled(content: Markup) -> Markup:
+    return element("div", content, class_="scroll")
+
+
+# -- all features at once
+
+
+def _link(name: str, findings: Findings) -> Markup:
+    places = {one.name: place for place, one in enumerate(findings.features)}
+    return element("a", cut(name), href=f"#feature-{places[name]}")
+
+
+def _alerts(findings: Findings) -> list[Markup]:
+    shown = [
+        element(
+            "li",
+            element("span", alert.kind, class_="kind"),
+            " ",
+            "" if alert.feature is None else join([_link(alert.feature, findings), " "]),
+            alert.text,
+        )
+        for alert in findings.alerts[:_MOST_ALERTS]
+    ]
+    more = len(findings.alerts) - len(shown)
+    if more > 0:
+        shown.append(element("li", f"and {count(more, 'more alert')}: to_dict() returns all"))
+    if not shown:
+        return []
+    return [element("h2", "Alerts"), element("ul", *shown, class_="card alerts")]
+
+
+def _overview(dataset: Dataset, findings: Findings, charts: Mapping[str, Sequence[Chart]]) -> Markup:
+    """Return a row for each feature, with a link to its card."""
+    others = list(dataset.splits)[1:]
+    has_targets = any(one.with_target is not None for one in findings.features)
+    head = ["feature", "type", "missing", "distinct", "distribution"]
+    head += ["with target"] * has_targets + [f"drift in {split}" for split in others]
+    rows: list[list[str]] = [head]
+    for one in findings.features:
+        known = [one.drift.get(split) for split in others]
+        row = [_link(one.name, findings), one.type + ", target" * one.is_target, *_counted(one)]
+        row.append(_small(charts[one.name]))
+        row += ["" if one.with_target is None else f"{one.with_target:.2f}"] * has_targets
+        rows.append(row + ["" if drift is None else f"{drift.psi:.2f}" for drift in known])
+    notes = ["Drift is the population stability index against the first split."] * bool(others)
+    more = len(dataset.features) - len(findings.features)
+    notes += [f"{count(more, 'more feature')} are not shown."] * (more > 0)
+    note = element("p", " ".join(notes), class_="note") if notes else Markup()
+    return element("div", _scrolled(table(rows, "grid overview")), note, class_="card")
+
+
+def _counted(one: Facts) -> list[str]:
+    return [share(one.learned.missing, one.rows), "" if one.distinct is None else f"{one.distinct:,}"]
+
+
+def _small(charts: Sequence[Chart]) -> Markup:
+    """Return the first chart of a feature as small bars, of the first split."""
+    if not charts or not isinstance(charts[0], Histogram | Bars):
+        return Markup()
+    counts = np.asarray(next(iter(charts[0].counts.values())))
+    together = max(1, -(-len(counts) // _SMALL_BARS))
+    return bars([int(counts[start : start + together].sum()) for start in range(0, len(counts), together)])
+
+
+def _associations(findings: Findings) -> list[Markup]:
+    shown = [pair for pair in findings.associations[:_MOST_PAIRS] if pair.strength >= _WEAK]
+    if not shown:
+        return []
+    rows = [_bar_row(f"{cut(p.first)}, {cut(p.second)}", f"{p.strength:.2f}", p.measure, p.strength) for p in shown]
+    note = (
+        f"The strongest pairs of numbers and classes in {count(findings.sampled_rows, 'training row')}, from 0 to 1: "
+        "Spearman's rank correlation, Cramér's V, and the correlation ratio of ranks."
+    )
+    note_ = element("p", note, class_="note")
+    return [element("h2", "Associations"), element("div", _bar_table(rows), note_, class_="card")]
 
 
 # -- features
 
 
-def _feature(place: int, dataset: Dataset, columns: Sequence[Column], found: Found) -> Markup:
+def _feature(place: int, dataset: Dataset, columns: Sequence[Column], charts: Mapping[str, Sequence[Chart]]) -> Markup:
     name = columns[0].name
-    charts = []
+    drawn = []
     for column in columns:
         level = column.output.name.removeprefix(name).removeprefix("_")
-        charts += [
+        drawn += [
             draw(replace(chart, title=f"{chart.title} ({level})") if level else chart)
-            for chart in kind_of(column).charts(column, found[column.output.name])
+            for chart in charts[column.output.name]
         ]
     return element(
         "section",
         element("h3", cut(name)),
         element("span", columns[0].feature.kind + ", target" * (name in dataset.targets), class_="kind"),
         *(_about(column, dataset.learned[name]) for column in columns),
-        element("div", *charts, class_="charts"),
+        element("div", *drawn, class_="charts"),
         id=f"feature-{place}",
         class_="card",
     )
@@ -243,10 +335,12 @@ def _times(timings: Mapping[str, float]) -> Markup:
     return element("div", _bar_table(rows), class_="card")
 
 
-def _footer(columns: Sequence[Column]) -> Markup:
+def _footer(columns: Sequence[Column], findings: Findings) -> Markup:
     sampled = [cut(column.output.name) for column in columns if kind_of(column).sample is not None]
     text = "Every row of every split was counted, as it was written."
     if sampled:
         media = ", ".join(sampled)
-        text = f"Every row was counted, as it was written; of images and sounds ({media}) a few were looked at."
+        text = f"Every row was counted, as it was written. Of images and audio ({media}), a few were read."
+    if findings.sampled_rows:
+        text += f" Associations are those of {count(findings.sampled_rows, 'row')}."
     return element("footer", element("p", text, class_="soft"))
