@@ -69,7 +69,7 @@ def test_a_box_stays_within_its_line(low):
     drawn = sparks.box(low, 1.0, 1.7e308, 1.7e308)
     places = [float(one) for one in re.findall(r' (?:x|width)="([^"]+)"', drawn)]
     assert min(places) >= 0
-    assert max(places) <= 96
+    assert max(places) <= 72
 
 
 @pytest.mark.parametrize(

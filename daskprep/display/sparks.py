@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from daskprep.display.markup import Markup, element
 
 _COLOUR = "#4f8bd0"
-_WIDTH, _HEIGHT = 96.0, 18.0
+_WIDTH, _HEIGHT = 72.0, 18.0
 
 
 def bars(heights: Sequence[float]) -> Markup:

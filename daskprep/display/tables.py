@@ -20,7 +20,7 @@ _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
 # A grey that is seen on white and on black; all other colours are those of the page, which notebooks choose.
 _CARD = (
-    "box-sizing:border-box;width:fit-content;max-width:100%;max-height:48em;overflow:auto;margin:2px 0;"
+    "box-sizing:border-box;width:fit-content;max-width:100%;max-height:60em;overflow:auto;margin:2px 0;"
     "padding:8px 12px;border:1px solid rgba(128,128,128,.4);border-radius:6px;font-variant-numeric:tabular-nums"
 )
 # Notebooks give all columns one width, which breaks words.

@@ -54,33 +54,22 @@ def nice_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
     return [round(float(tick), 12 - math.floor(math.log10(step))) for tick in ticks]
 
 
-class Writing(NamedTuple):
-    """How the numbers of a column are written, also between two of them, and whether all are whole."""
-
-    text: Callable[[float], str] = number
-    mean: Callable[[float], str] = number
-    is_whole: bool = False
-
-
-def writing_of(values: Sequence[np.ndarray]) -> Writing:
-    """Return how to write numbers of some values: whole numbers as such, years without commas, others without noise."""
-    every = np.concatenate(values)
+def writing_of(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bool]:
+    """Return what writes some numbers without noise, years without commas, and whether all are whole."""
+    every = np.concatenate([[], *values])
     low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 0.0)
     spread = max(high, 0) - min(low, 0)
     if not 1 / _FAR_NUMBER < spread < _FAR_NUMBER:
-        return Writing()
+        return number, False
     # Numbers that were normalized have the noise of single precision.
-    noise = min(2e-6 * spread, 0.1)
-    if np.all(np.abs(every - np.rint(every)) <= noise) and np.abs(every).max() > 0.5:
-        if low >= _YEARS[0] - noise and high <= _YEARS[1] + noise:
-            return Writing(lambda value: f"{round(value)}", lambda value: f"{value:.1f}", True)
-        return Writing(lambda value: f"{round(value):,}", is_whole=True)
-    digits = 6 - math.ceil(math.log10(spread))
+    digits = 7 - math.ceil(math.log10(spread))
+    is_whole = bool(np.array_equal(np.round(every, digits - 1), np.rint(every)))
 
     def text(value: float) -> str:
-        return number(round(value, digits) + 0.0)
+        written = number(round(value, digits - 1) + 0.0)
+        return written.replace(",", "") if is_whole and low >= _YEARS[0] and high <= _YEARS[1] else written
 
-    return Writing(text, text)
+    return text, is_whole
 
 
 def by_number(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram:
@@ -91,25 +80,25 @@ def by_number(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], cente
     values = {split: (np.ldexp(one, -unit), counts) for split, ((one, counts), _) in spreads.items()}
     axis = _choose(values, _middle(_sum(spreads), unit), math.ldexp(center, -unit))
     edges = axis.edges + math.ldexp(center, -unit)
-    writing = Writing() if unit else writing_of([one + center for one, _ in values.values()])
-    ticks = nice_ticks(float(edges[0]), float(edges[-1]), whole=writing.is_whole)
+    text, is_whole = writing_of([] if unit else [one + center for one, _ in values.values()])
+    ticks = nice_ticks(float(edges[0]), float(edges[-1]), whole=is_whole)
     return Histogram(
         title=title,
         note=_outside(axis, sum(int(counts.sum()) for _, counts in values.values())),
         edges=edges,
         counts={split: _binned(one, axis.edges) for split, one in values.items()},
         totals={split: int(counts.sum()) for split, (_, counts) in values.items()},
-        ticks=[(tick, writing.text(_in_doubles(tick, unit))) for tick in ticks],
-        names=_names([_in_doubles(edge, unit) for edge in edges.tolist()], writing),
+        ticks=[(tick, text(_in_doubles(tick, unit))) for tick in ticks],
+        names=_names([_in_doubles(edge, unit) for edge in edges.tolist()], text, is_whole=is_whole),
     )
 
 
-def _names(edges: Sequence[float], writing: Writing) -> list[str]:
+def _names(edges: Sequence[float], text: Callable[[float], str], *, is_whole: bool) -> list[str]:
     """Return what lies between edges; between those of whole numbers, only these."""
-    if not writing.is_whole:
-        return [f"{low} to {high}" for low, high in pairwise(map(writing.text, edges))]
+    if not is_whole:
+        return [f"{low} to {high}" for low, high in pairwise(map(text, edges))]
     bins = [(math.ceil(low), math.ceil(high) - 1) for low, high in pairwise(edges)]
-    return [writing.text(low) + (f" to {writing.text(high)}" if high > low else "") for low, high in bins]
+    return [text(low) + (f" to {text(high)}" if high > low else "") for low, high in bins]
 
 
 def _by_logarithm(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram | None:
@@ -120,11 +109,10 @@ def _by_logarithm(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], c
     if not noise or noise > _FAR_NUMBER or every.min() < -noise:
         return None
     weights = np.concatenate([counts for _, counts in values.values()])[every > noise]
-    every = every[every > noise]
-    order = np.argsort(every)
-    running = np.cumsum(weights[order])
-    parts = (_MIDDLE[0], 0.5, _MIDDLE[1])
-    low, middle, high = every[order][np.searchsorted(running, [part * running[-1] for part in parts])].tolist()
+    places = np.argsort(every := every[every > noise])
+    running = np.cumsum(weights[places])
+    ranks = np.searchsorted(running, [part * running[-1] for part in (_MIDDLE[0], 0.5, _MIDDLE[1])])
+    low, middle, high = every[places][ranks].tolist()
     if high < _DECADES * low or high - middle < _SKEWED * (middle - low):
         return None
     first, last = math.log10(low), math.log10(high)

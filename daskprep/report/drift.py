@@ -3,69 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from daskprep.report.measures import ClassTally, Dates, Spread
-from daskprep.summaries import Quantiles
 
-_BINS = 10
-_MOST_CLASSES = 20
-HIGH = 0.2
+_BINS, _MOST_CLASSES = 10, 20
+_HIGH = 0.2
 
 
-class Drift(NamedTuple):
-    """The population stability index against the first split, and what of it chance alone would give."""
+def drifts(found: Mapping[str, Any]) -> dict[str, tuple[float, bool]]:
+    """Return the population stability index of each further split against the first, and whether it is high.
 
-    psi: float
-    chance: float
-
-    @property
-    def is_high(self) -> bool:
-        return self.psi - 2 * self.chance > HIGH
-
-
-def drifts(found: Mapping[str, Any]) -> dict[str, Drift]:
-    """Return the drift of each further split, where what was counted of a column allows it."""
+    An index is high where it is so beyond twice of what chance alone makes of so few rows.
+    """
     first, *others = found
-    counted = {split: _binned(found[first], found[split]) for split in others}
-    return {split: _drift(*both) for split, both in counted.items() if both is not None}
+    binned = {split: _binned(found[first], found[split]) for split in others}
+    return {split: _index(*(part.astype(np.float64) for part in both)) for split, both in binned.items() if both}
 
 
 def _binned(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
-    if isinstance(first, Spread):
-        return _by_quantiles(first.distances, other.distances)
-    if isinstance(first, Dates):
-        return _by_quantiles(first.days, other.days)
+    """Count rows in bins: the most frequent classes and all others, or tenths of the first split."""
     if isinstance(first, ClassTally):
-        size = max(len(first.counts), len(other.counts))
-        one, two = (np.pad(counts, (0, size - len(counts))) for counts in (first.counts, other.counts))
-        order = np.argsort(-one, kind="stable")
-        shown = order[: min(_MOST_CLASSES, int(np.count_nonzero(one)))]
-        return _and_others(one, shown), _and_others(two, shown)
-    return None
-
-
-def _and_others(counts: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    return np.append(counts[shown], counts.sum() - counts[shown].sum())
-
-
-def _by_quantiles(first: Quantiles, other: Quantiles) -> tuple[np.ndarray, np.ndarray] | None:
-    if not first.count or not other.count:
+        one, two = first.counts, other.counts
+        places = np.full(max(len(one), len(two)), _MOST_CLASSES)
+        order = np.argsort(-one, kind="stable")[:_MOST_CLASSES]
+        places[order] = np.arange(len(order))
+        return np.bincount(places[: len(one)], one), np.bincount(places[: len(two)], two, int(places.max()) + 1)
+    if not isinstance(first, Spread | Dates):
         return None
-    cuts = np.unique([first.quantile(place / _BINS) for place in range(1, _BINS)])
-    one, two = (
-        np.bincount(np.searchsorted(cuts, part.values(), side="right"), part.counts, len(cuts) + 1)
-        for part in (first, other)
-    )
+    parts = [one.distances if isinstance(one, Spread) else one.days for one in (first, other)]
+    if not all(len(part.keys) for part in parts):
+        return None
+    cuts = np.unique([parts[0].quantile(place / _BINS) for place in range(1, _BINS)])
+    size = len(cuts) + 1
+    one, two = (np.bincount(np.searchsorted(cuts, one.values(), "right"), one.counts, size) for one in parts)
     return one, two
 
 
-def _drift(first: np.ndarray, other: np.ndarray) -> Drift:
+def _index(first: np.ndarray, other: np.ndarray) -> tuple[float, bool]:
+    first = np.pad(first, (0, len(other) - len(first)))
     kept = first + other > 0
-    rows = max(first.sum(), 1), max(other.sum(), 1)
-    # Half a row in each bin: a logarithm of nothing is none.
+    chance = (np.count_nonzero(kept) - 1) * (1 / max(first.sum(), 1) + 1 / max(other.sum(), 1))
+    # Half a row in each bin: nothing has no logarithm.
     one, two = ((counts[kept] + 0.5) / (counts[kept] + 0.5).sum() for counts in (first, other))
-    psi = float(((one - two) * np.log(one / two)).sum())
-    return Drift(psi, float((int(kept.sum()) - 1) * (1 / rows[0] + 1 / rows[1])))
+    index = float(((one - two) * np.log(one / two)).sum())
+    return index, index - 2 * float(chance) > _HIGH

@@ -65,11 +65,11 @@ class Kind(NamedTuple):
 
 def _show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
     spreads = {split: (one.values(), one.distances) for split, one in found.items()}
-    writing = writing_of([values + column.center for (values, _), _ in spreads.values()])
+    text, _ = writing_of([values + column.center for (values, _), _ in spreads.values()])
     rows = [["", *found]]
-    rows.append(["mean", *(writing.mean(one.mean() + column.center) for one in found.values())])
+    rows.append(["mean", *(text(one.mean() + column.center) for one in found.values())])
     for fraction, name in _QUARTILES:
-        rows.append([name, *(writing.text(one.quantile(fraction) + column.center) for _, one in spreads.values())])
+        rows.append([name, *(text(one.quantile(fraction) + column.center) for _, one in spreads.values())])
     return [by_number("Values", spreads, column.center), ChartData(title="Summary", rows=rows)]
 
 

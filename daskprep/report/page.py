@@ -21,7 +21,7 @@ from daskprep.features import Learned
 from daskprep.features.base import rows_seen
 from daskprep.report.charts import Bars, Chart, Histogram
 from daskprep.report.drawing import bar, draw, legend, table
-from daskprep.report.findings import Facts, Findings, Found, find
+from daskprep.report.findings import Found, find
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
 from daskprep.report.style import STYLE
@@ -69,7 +69,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         element("h2", "Sizes on disk"),
         _sizes(dataset),
         *([] if dataset.timings is None else [element("h2", "Time of the write"), _times(dataset.timings)]),
-        _footer(columns, findings),
+        _footer(columns),
     )
     head = element(
         "head",
@@ -83,7 +83,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         element("title", f"{title}: report"),
         element("style", Markup(STYLE)),
     )
-    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n", findings.to_dict(dataset)
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n", findings
 
 
 def _tiles(dataset: Dataset) -> Markup:
@@ -120,70 +120,49 @@ def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
             notes.append(f"{count(rejected, 'row')} of the source could not be used: rejects() tells which, and why.")
     if repeats is not None and repeats.distinct < repeats.rows:
         notes.append(f"The {repeats.rows:,} training rows are {repeats.distinct:,} rows of the source, some repeated.")
-    return element("div", table(rows, "grid"), element("p", " ".join(notes), class_="note"), class_="card")
+    return _card(table(rows, "grid"), " ".join(notes))
 
 
 def _first_rows(split: Split) -> Markup:
     head, *rows = first_rows(split)
     note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
-    return element(
-        "div", _scrolled(Table(head, rows, tuple, "row").html()), element("p", note, class_="note"), class_="card"
-    )
-
-
-def _scrolled(content: Markup) -> Markup:
-    return element("div", content, class_="scroll")
+    return _card(element("div", Table(head, rows, tuple, "row").html(), class_="scroll"), note)
 
 
 # -- all features at once
 
 
-def _link(name: str, findings: Findings) -> Markup:
-    places = {one.name: place for place, one in enumerate(findings.features)}
-    return element("a", cut(name), href=f"#feature-{places[name]}")
+def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
+    """Return what leads to the card of each feature, with a blank after it."""
+    names = enumerate(one["name"] for one in findings["features"])
+    return {name: join([element("a", cut(name), href=f"#feature-{place}"), " "]) for place, name in names}
 
 
-def _alerts(findings: Findings) -> list[Markup]:
+def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
+    links, alerts = _links(findings), findings["alerts"]
     shown = [
-        element(
-            "li",
-            element("span", alert.kind, class_="kind"),
-            " ",
-            "" if alert.feature is None else join([_link(alert.feature, findings), " "]),
-            alert.text,
-        )
-        for alert in findings.alerts[:_MOST_ALERTS]
+        element("li", element("span", one["kind"], class_="kind"), links.get(one["feature"], ""), one["text"])
+        for one in alerts[:_MOST_ALERTS]
     ]
-    more = len(findings.alerts) - len(shown)
-    if more > 0:
-        shown.append(element("li", f"and {count(more, 'more alert')}: to_dict() returns all"))
-    if not shown:
-        return []
-    return [element("h2", "Alerts"), element("ul", *shown, class_="card alerts")]
+    if len(alerts) > len(shown):
+        shown.append(element("li", f"and {count(len(alerts) - len(shown), 'more alert')}: to_dict() returns all"))
+    return [element("h2", "Alerts"), element("ul", *shown, class_="card alerts")] if shown else []
 
 
-def _overview(dataset: Dataset, findings: Findings, charts: Mapping[str, Sequence[Chart]]) -> Markup:
+def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str, Sequence[Chart]]) -> Markup:
     """Return a row for each feature, with a link to its card."""
-    others = list(dataset.splits)[1:]
-    has_targets = any(one.with_target is not None for one in findings.features)
-    head = ["feature", "type", "missing", "distinct", "distribution"]
-    head += ["with target"] * has_targets + [f"drift in {split}" for split in others]
-    rows: list[list[str]] = [head]
-    for one in findings.features:
-        known = [one.drift.get(split) for split in others]
-        row = [_link(one.name, findings), one.type + ", target" * one.is_target, *_counted(one)]
-        row.append(_small(charts[one.name]))
-        row += ["" if one.with_target is None else f"{one.with_target:.2f}"] * has_targets
-        rows.append(row + ["" if drift is None else f"{drift.psi:.2f}" for drift in known])
-    notes = ["Drift is the population stability index against the first split."] * bool(others)
-    more = len(dataset.features) - len(findings.features)
-    notes += [f"{count(more, 'more feature')} are not shown."] * (more > 0)
-    note = element("p", " ".join(notes), class_="note") if notes else Markup()
-    return element("div", _scrolled(table(rows, "grid overview")), note, class_="card")
-
-
-def _counted(one: Facts) -> list[str]:
-    return [share(one.learned.missing, one.rows), "" if one.distinct is None else f"{one.distinct:,}"]
+    links, others = _links(findings), list(dataset.splits)[1:]
+    drifting = [f"drift in {split}" for split in others]
+    rows: list[list[str]] = [["feature", "type", "missing", "distinct", "distribution", "with target", *drifting]]
+    for one in findings["features"]:
+        row = [links[one["name"]], one["type"] + ", target" * one["target"], share(one["missing"], one["rows"])]
+        row += ["" if one["distinct"] is None else f"{one['distinct']:,}", _small(charts[one["name"]])]
+        known = [one["association_with_target"], *(one["drift"].get(split) for split in others)]
+        rows.append(row + ["" if value is None else f"{value:.2f}" for value in known])
+    more = len(dataset.features) - len(findings["features"])
+    note = "Drift is the population stability index against the first split. " * bool(others)
+    note += f"{count(more, 'more feature')} are not shown." * (more > 0)
+    return _card(element("div", table(rows, "grid overview"), class_="scroll"), note)
 
 
 def _small(charts: Sequence[Chart]) -> Markup:
@@ -195,17 +174,20 @@ def _small(charts: Sequence[Chart]) -> Markup:
     return bars([int(counts[start : start + together].sum()) for start in range(0, len(counts), together)])
 
 
-def _associations(findings: Findings) -> list[Markup]:
-    shown = [pair for pair in findings.associations[:_MOST_PAIRS] if pair.strength >= _WEAK]
-    if not shown:
-        return []
-    rows = [_bar_row(f"{cut(p.first)}, {cut(p.second)}", f"{p.strength:.2f}", p.measure, p.strength) for p in shown]
+def _associations(findings: Mapping[str, Any]) -> list[Markup]:
+    rows = [
+        _bar_row(f"{cut(one['first'])}, {cut(one['second'])}", f"{strength:.2f}", one["measure"], strength)
+        for one in findings["associations"][:_MOST_PAIRS]
+        if (strength := one["strength"]) >= _WEAK
+    ]
     note = (
-        f"The strongest pairs of numbers and classes in {count(findings.sampled_rows, 'training row')}, from 0 to 1: "
-        "Spearman's rank correlation, Cramér's V, and the correlation ratio of ranks."
+        f"The strongest pairs of numbers and classes in {count(findings['sampled_rows'], 'training row')}, from 0 to 1."
     )
-    note_ = element("p", note, class_="note")
-    return [element("h2", "Associations"), element("div", _bar_table(rows), note_, class_="card")]
+    return [element("h2", "Associations"), _card(_bar_table(rows), note)] if rows else []
+
+
+def _card(content: Markup, note: str) -> Markup:
+    return element("div", content, element("p", note, class_="note"), class_="card")
 
 
 # -- features
@@ -316,7 +298,7 @@ def _sizes(dataset: Dataset) -> Markup:
         rows.append(_bar_row(cut(name), size(held), said, held / most))
     shown = ", ".join(cut(name) for name in [*tables[:_MOST_NAMED], *(["..."] if len(tables) > _MOST_NAMED else [])])
     note = f"The tables hold row_id{', ' if shown else ''}{shown}."
-    return element("div", _bar_table(rows), element("p", note, class_="note"), class_="card")
+    return _card(_bar_table(rows), note)
 
 
 def _bar_row(name: str, figure: str, said: str, length: float) -> Markup:
@@ -335,12 +317,10 @@ def _times(timings: Mapping[str, float]) -> Markup:
     return element("div", _bar_table(rows), class_="card")
 
 
-def _footer(columns: Sequence[Column], findings: Findings) -> Markup:
+def _footer(columns: Sequence[Column]) -> Markup:
     sampled = [cut(column.output.name) for column in columns if kind_of(column).sample is not None]
     text = "Every row of every split was counted, as it was written."
     if sampled:
         media = ", ".join(sampled)
         text = f"Every row was counted, as it was written. Of images and audio ({media}), a few were read."
-    if findings.sampled_rows:
-        text += f" Associations are those of {count(findings.sampled_rows, 'row')}."
     return element("footer", element("p", text, class_="soft"))

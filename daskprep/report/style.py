@@ -31,7 +31,7 @@ section.card{scroll-margin-top:12px;content-visibility:auto;contain-intrinsic-si
 .scroll>table{width:100%}
 .overview svg{margin-left:auto}
 .overview tr>:nth-child(2){text-align:left}
-.alerts{list-style:none;font-size:14px}.alerts .kind{margin:0 4px 0 0;color:var(--alert)}
+.alerts{list-style:none;font-size:14px}.alerts li+li{margin-top:6px}.alerts .kind{margin:0 8px 0 0;color:var(--alert)}
 .kind{display:inline-block;margin-left:8px;padding:0 8px;border-radius:9px;background:var(--track);color:var(--soft);
 font-size:12px;line-height:20px;vertical-align:2px}
 .about{margin:6px 0 0;display:flex;flex-wrap:wrap;gap:0 20px;font-size:14px;color:var(--soft)}

@@ -123,7 +123,7 @@ def test_ticks_of_whole_numbers_are_whole_and_more_than_one():
     ],
 )
 def test_numbers_are_written_as_people_write_them(values, value, text):
-    assert writing_of([np.array(values)]).text(value) == text
+    assert writing_of([np.array(values)])[0](value) == text
 
 
 def test_bins_of_whole_numbers_are_called_by_them():

@@ -12,9 +12,8 @@ from jsonschema import Draft202012Validator
 
 import daskprep as dp
 from daskprep.report import associations
-from daskprep.report.associations import associate, duplicates, sample_scalars, suspects
+from daskprep.report.associations import associate, sample_scalars, suspects
 from daskprep.report.drift import drifts
-from daskprep.report.findings import _skewness
 from daskprep.report.gathering import columns_of
 from daskprep.report.measures import ClassTally, Spread
 from daskprep.summaries import Quantiles
@@ -90,40 +89,33 @@ def test_the_page_shows_overview_alerts_and_associations(told):
 
 
 def test_associations_are_strong_for_copies_and_weak_for_noise(told):
-    columns = columns_of(told)
-    pairs = {frozenset((p.first, p.second)): p for p in associate(sample_scalars(told["train"], columns), columns)}
+    pairs = {frozenset((p["first"], p["second"])): p for p in told.report().to_dict()["associations"]}
     copies, cubes = pairs[frozenset(("label", "copy"))], pairs[frozenset(("number", "cube"))]
-    assert (copies.measure, copies.strength) == ("Cramér's V", pytest.approx(1))
-    assert (cubes.measure, cubes.strength) == ("Spearman", pytest.approx(1))
-    assert pairs[frozenset(("number", "target"))].measure == "correlation ratio"
-    assert all(pairs[frozenset(("noise", other))].strength < 0.15 for other in ("number", "label", "ids", "target"))
+    assert (copies["measure"], copies["strength"]) == ("Cramér's V", pytest.approx(1))
+    assert (cubes["measure"], cubes["strength"]) == ("Spearman", pytest.approx(1))
+    assert pairs[frozenset(("number", "target"))]["measure"] == "correlation ratio"
+    assert all(pairs[frozenset(("noise", other))]["strength"] < 0.15 for other in ("number", "label", "ids", "target"))
 
 
-def test_the_strength_of_ranks_is_that_of_scipy(told):
-    stats = pytest.importorskip("scipy.stats")
-    columns = columns_of(told)
-    rows = sample_scalars(told["train"], columns)
-    [pair] = [p for p in associate(rows, columns) if {p.first, p.second} == {"gaps", "skew"}]
-    assert pair.strength == pytest.approx(abs(stats.spearmanr(rows["gaps"], rows["skew"]).statistic))
+def test_the_strength_of_ranks_is_that_of_pandas(told):
+    rows = sample_scalars(told["train"], columns_of(told))
+    [pair] = [p for p in associate(rows) if {p["first"], p["second"]} == {"gaps", "skew"}]
+    assert pair["strength"] == pytest.approx(abs(rows["gaps"].corr(rows["skew"], method="spearman")))
 
 
 def test_a_sample_is_of_bounded_size_and_evenly_spaced(told, monkeypatch):
     monkeypatch.setattr(associations, "SAMPLE_ROWS", 100)
     rows = sample_scalars(told["train"], columns_of(told))
-    assert {len(one) for one in rows.values()} == {100}
+    assert len(rows) == 100
     whole = told["train"].read("noise")["noise"]
     assert rows["noise"][:10].tolist() == whole[:10].tolist()
     assert rows["noise"][-10:].tolist() == whole[-10:].tolist()
 
 
-def test_of_few_rows_nothing_is_suspected(told):
-    columns = columns_of(told)
-    few = {name: one[:40] for name, one in sample_scalars(told["train"], columns).items()}
-    assert suspects(few, columns, ["target"]) == []
-
-
-def test_equal_rows_are_counted():
-    assert duplicates({"a": np.array([1, 1, 2, 1]), "b": np.array([0.5, 0.5, 0.5, 1])}) == 1
+@pytest.mark.parametrize("rows", [1, 2, 20, 60])
+def test_of_few_rows_nothing_is_suspected(told, rows):
+    few = sample_scalars(told["train"], columns_of(told))[:rows][["noise", "gaps", "ids", "target"]]
+    assert suspects(few, ["target"]) == []
 
 
 def test_duplicates_are_told_unless_rows_were_repeated_on_purpose(tmp_path):
@@ -138,11 +130,11 @@ def test_duplicates_are_told_unless_rows_were_repeated_on_purpose(tmp_path):
 def test_drift_is_zero_for_equal_shares_and_high_for_others():
     tallies = [ClassTally(np.array(one)) for one in ([500, 500], [50, 50], [90, 10])]
     found = drifts(dict(zip(("train", "validation", "test"), tallies, strict=True)))
-    assert found["validation"].psi < 1e-3
-    assert not found["validation"].is_high
+    assert found["validation"][0] < 1e-3
+    assert not found["validation"][1]
     # (0.9 - 0.5) ln(0.9 / 0.5) + (0.1 - 0.5) ln(0.1 / 0.5), but for half a row in each class
-    assert found["test"].psi == pytest.approx(0.879, abs=0.03)
-    assert found["test"].is_high
+    assert found["test"][0] == pytest.approx(0.879, abs=0.03)
+    assert found["test"][1]
 
 
 def test_drift_of_numbers_is_by_deciles_of_the_first_split():
@@ -150,10 +142,5 @@ def test_drift_of_numbers_is_by_deciles_of_the_first_split():
     same, moved = (Spread(Quantiles.of(rng.normal(shift, 1, 5_000))) for shift in (0, 1))
     first = Spread(Quantiles.of(rng.normal(0, 1, 5_000)))
     found = drifts({"train": first, "validation": same, "test": moved})
-    assert found["validation"].psi < 0.02
-    assert found["test"].psi > 0.5
-
-
-@pytest.mark.parametrize("values", [[1.0], [1.7e308, -1.7e308], [5e-324, 0.0], [3.0, 3.0]])
-def test_the_skewness_of_odd_numbers_is_finite(values):
-    assert np.isfinite(_skewness(Spread(Quantiles.of(np.array(values)))))
+    assert found["validation"][0] < 0.02
+    assert found["test"][0] > 0.5
