@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
 from daskprep.display.tables import Description, Row, Table
@@ -12,7 +13,7 @@ from daskprep.errors import DaskprepError
 from daskprep.storage import Layout, Manifest, Output
 
 _FIRST_ROWS, _MOST_COLUMNS = 5, 40
-_BLOCK_BYTES = 4_000_000
+_BLOCK_BYTES = 16_000_000  # of all columns together
 _MOST_ROUNDED = 1e9
 _CELL_CHARACTERS, _ERROR_CHARACTERS = 32, 200
 
@@ -42,7 +43,7 @@ def describe_split(
 
 
 def describe_rows(split: Any) -> Description:
-    """Return the first rows of a split: of local files, without media, one block of a few megabytes each."""
+    """Return the first rows of a split: of local files, without media, from blocks of a few megabytes."""
     if not split.is_local:
         return Description([], [])
     try:
@@ -55,11 +56,13 @@ def describe_rows(split: Any) -> Description:
 def first_rows(split: Any) -> list[Row]:
     """Return the names of the first features and their first values, decoded."""
     columns: list[str] = []
-    for name, feature in split.dataset.features.items():
+    left = _BLOCK_BYTES
+    for name, feature in islice(split.dataset.features.items(), _MOST_COLUMNS):
         outputs = [split.output(name + suffix) for suffix in feature.outputs]
-        largest = max(output.row_bytes for output in outputs) * split.layout.block_rows
-        if feature.holds not in ("images", "sounds") and largest <= _BLOCK_BYTES and len(columns) < _MOST_COLUMNS:
+        needed = sum(output.row_bytes for output in outputs) * split.layout.block_rows
+        if feature.holds not in ("images", "sounds") and needed <= left:
             columns += [output.name for output in outputs]
+            left -= needed
     frame = split.dataset.decode(split.read(columns, stop=_FIRST_ROWS))
     for name, column in frame.select_dtypes("float").items():
         # What is a millionth of the other numbers is what single precision leaves of a zero.

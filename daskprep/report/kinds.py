@@ -40,13 +40,9 @@ _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LABEL_CHARACTERS = 40
 _LEADING_NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?")
 _ORDERS = [
-    [day.lower() for day in calendar.day_name],
-    [day.lower() for day in calendar.day_abbr],
-    [month.lower() for month in calendar.month_name],
-    [month.lower() for month in calendar.month_abbr],
-    ["very low", "low", "medium", "high", "very high"],
-    ["xxs", "xs", "s", "m", "l", "xl", "xxl"],
-    ["never", "rarely", "sometimes", "often", "always"],
+    *([one.lower() for one in names] for names in (calendar.day_name, calendar.day_abbr)),
+    *([one.lower() for one in names] for names in (calendar.month_name, calendar.month_abbr)),
+    *(text.split(",") for text in ("very low,low,medium,high,very high", "xxs,xs,s,m,l,xl,xxl")),
 ]
 
 BySplit = Mapping[str, Any]
