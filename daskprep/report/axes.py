@@ -62,11 +62,11 @@ def writing_of(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bo
     if not 1 / _FAR_NUMBER < spread < _FAR_NUMBER:
         return number, False
     # Numbers that were normalized have the noise of single precision.
-    digits = 7 - math.ceil(math.log10(spread))
-    is_whole = bool(np.array_equal(np.round(every, digits - 1), np.rint(every)))
+    digits = max(0, 6 - math.ceil(math.log10(spread)))
+    is_whole = bool(np.array_equal(np.round(every, digits), np.rint(every)))
 
     def text(value: float) -> str:
-        written = number(round(value, digits - 1) + 0.0)
+        written = number(round(value, digits) + 0.0)
         return written.replace(",", "") if is_whole and low >= _YEARS[0] and high <= _YEARS[1] else written
 
     return text, is_whole
