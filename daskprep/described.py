@@ -10,10 +10,11 @@ from typing import Any, ClassVar, TypeVar
 
 from sklearn.base import BaseEstimator
 
+from daskprep.display.estimators import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean
 
 
-class Described(BaseEstimator):
+class Described(EstimatorCard, BaseEstimator):
     """Parameters stored untouched; a `column` is a name, and a `seed` a whole number."""
 
     type: ClassVar[str]

@@ -9,15 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from daskprep.display.markup import Markup
+from daskprep.display.sparks import bars, box
 from daskprep.display.tables import Description, Row, Table
-from daskprep.display.words import count, cut, quoted, share
+from daskprep.display.words import count, cut, quoted, share, value_text
 from daskprep.features import Feature, Learned
 from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.missing import drops_missing, fills_all
 from daskprep.vocabulary import Vocabulary
 
-_MOST_TOKENS = 5
+_MOST_TOKENS, _MOST_BARS = 5, 16
 _VALUE_CHARACTERS = 40
 
 _PLANNED = ("feature", "type", "parameters")
@@ -57,8 +59,22 @@ def describe(
         planned = _plan_cells(name, features[name], is_target=name in targets)
         return planned + _learned_cells(features[name], learned.get(name)) if learned else planned
 
+    def chart(name: str) -> Markup:
+        return _chart(learned.get(name))
+
     head = _PLANNED + _LEARNED if learned else _PLANNED
-    return Description(_captions(features, learned, split, balance, sample), [Table(head, features, row, "feature")])
+    return Description(
+        _captions(features, learned, split, balance, sample), [Table(head, features, row, "feature", chart)]
+    )
+
+
+def _chart(learned: Learned | None) -> Markup:
+    """Return what was learned as a chart: how often tokens occur, or where numbers lie."""
+    if isinstance(vocabulary := getattr(learned, "vocabulary", None), Vocabulary):
+        return bars([int(vocabulary.frequencies[i]) for i in _most_frequent(vocabulary, _MOST_BARS)])
+    known = [getattr(learned, name, None) for name in ("min", "mean", "max", "std")]
+    numbers = [one for one in known if isinstance(one, float)]
+    return box(*numbers) if len(numbers) == len(known) else Markup()
 
 
 @functools.singledispatch
@@ -73,7 +89,7 @@ def facts(learned: Learned) -> list[str]:
         elif isinstance(value, Learned):
             pieces.append(f"{name}: {', '.join(facts(value))}")
         elif isinstance(value, int | float | str) and field.name not in _COMMON:
-            pieces.append(f"{name} {_number(value) if not isinstance(value, str) else _value(value)}")
+            pieces.append(f"{name} {_amount(value)}")
     return pieces
 
 
@@ -131,7 +147,7 @@ def _learned_cells(feature: Feature, learned: Learned | None) -> Row:
     missing = unreadable = "0"
     if learned.missing:
         part = share(learned.missing, rows_seen(feature, learned))
-        missing = f"{learned.missing:,} ({part}), {remedy(feature, _value(learned.fill_value))}"
+        missing = f"{learned.missing:,} ({part}), {remedy(feature, _amount(learned.fill_value))}"
     if learned.invalid:
         unreadable = f"{learned.invalid:,}: {', '.join(map(_value, learned.invalid_samples))}"
     return f"{learned.rows:,}", missing, unreadable, "; ".join(facts(learned))
@@ -145,20 +161,20 @@ def remedy(feature: Feature, shown: str) -> str:
 
 
 def _describe_vocabulary(vocabulary: Vocabulary) -> str:
-    ids = _most_frequent(vocabulary)
+    ids = _most_frequent(vocabulary, _MOST_TOKENS)
     # Tokens are taken one by one: a vocabulary may have millions.
     top = [f"{_value(vocabulary.tokens[int(i)].as_py())} {int(vocabulary.frequencies[i]):,}" for i in ids]
     return f"vocabulary of {len(vocabulary):,}" + (f": {', '.join(top)}" if top else "")
 
 
-def _most_frequent(vocabulary: Vocabulary) -> np.ndarray:
+def _most_frequent(vocabulary: Vocabulary, most: int) -> np.ndarray:
     """Return the ids of the most frequent tokens that are no special symbols, ties by id.
 
     A vocabulary that came ready, with a tokenizer or from a file, is not in the order of frequency.
     """
     counts = np.array(vocabulary.frequencies, np.int64)
     counts[list(vocabulary.specials.ids)] = 0
-    limit = min(_MOST_TOKENS, int(np.count_nonzero(counts)))
+    limit = min(most, int(np.count_nonzero(counts)))
     if not limit:
         return np.zeros(0, np.int64)
     least = np.partition(counts, len(counts) - limit)[len(counts) - limit]
@@ -167,8 +183,10 @@ def _most_frequent(vocabulary: Vocabulary) -> np.ndarray:
     return np.concatenate([above, np.flatnonzero(counts == least)[: limit - len(above)]])
 
 
-def _number(value: float) -> str:
-    return f"{value:,}" if isinstance(value, int) else f"{value:.6g}"
+def _amount(value: Any) -> str:
+    if type(value) not in (int, float):
+        return _value(value)
+    return f"{value:,}" if isinstance(value, int) else value_text(value, _VALUE_CHARACTERS)
 
 
 def _value(value: Any) -> str:

@@ -592,8 +592,3 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         features = {} if unknown else self._checked_features()
         learned, targets = getattr(self, "learned_", {}), self._targets_among(features)
         return describe(features, learned, self.split, self.balance, targets, plain(self.sample)).html()
-
-    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
-        # Notebooks ask for this first, and scikit-learn's shows a diagram.
-        del kwargs
-        return {"text/plain": repr(self), "text/html": self._repr_html_()}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from daskprep.display import markup, tables, words
+from daskprep.display import markup, sparks, tables, words
 
 
 @pytest.mark.parametrize(
@@ -31,13 +33,48 @@ def test_names_are_listed_up_to_a_number_and_the_others_counted():
 def test_a_row_of_one_cell_is_as_wide_as_the_table():
     rows = [("split", "rows"), ("train", "7"), ("and a great many more",)]
     assert tables.aligned(rows) == ["split  rows", "train  7", "and a great many more"]
-    html = tables.notebook_table(rows)
-    assert html.count("colspan") == 1
-    assert "caption" not in html
-    assert '<td colspan="2"' in html
+    table = tables.Table(("split", "rows"), [(f"s{i}", "7") for i in range(203)], tuple, "split")
+    assert table.html().count("colspan") == 1
+    assert '<td colspan="2"' in table.html()
+    assert "and 3 more splits" in table.html()
 
 
 def test_lines_above_a_table_are_escaped_and_stand_below_each_other():
-    html = tables.notebook_table([["a"]], "1 < 2", "3")
-    assert "1 &lt; 2<br>3</caption>" in html
+    html = tables.Description(["1 < 2", "3"], []).html()
+    assert "<div>1 &lt; 2</div></div><div>3</div>" in html
     assert isinstance(html, markup.Markup)
+
+
+def test_numbers_of_a_card_are_aligned_to_the_right():
+    rows = [("a", "1,002", "1 row"), ("b", "", "2"), ("c", "<0.1 %", "3")]
+    html = tables.Table(("name", "number", "mixed"), rows, tuple, "row").html()
+    sides = re.findall(r"text-align:(left|right)", html)
+    assert sides == ["left", "right", "left"] * 4
+
+
+def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
+    html = tables.Table(("name", "why"), [("a b", "word " * 20)], tuple, "row").html()
+    assert html.count("white-space:nowrap") == 3
+    assert html.count("white-space:normal") == 1
+    assert "anywhere" not in html
+
+
+def test_bars_are_as_high_as_their_counts():
+    assert re.findall(r' height="([0-9.]+)"', sparks.bars([4, 2, 0])) == ["18.0", "9.0", "0.0"]
+    assert sparks.bars([]) == sparks.bars([0, 0]) == ""
+
+
+@pytest.mark.parametrize("low", [-1e308, 0.0, 5e-324])
+def test_a_box_stays_within_its_line(low):
+    drawn = sparks.box(low, 1.0, 1.7e308, 1.7e308)
+    places = [float(one) for one in re.findall(r' (?:x|width)="([^"]+)"', drawn)]
+    assert min(places) >= 0
+    assert max(places) <= 72
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(1e308, "1e+308"), (float("nan"), ""), (1234567.02, "1234567"), ("x" * 50, "x" * 9 + "…"), (b"<", r"b'<'")],
+)
+def test_values_are_written_as_people_write_them(value, text):
+    assert words.value_text(value, 10) == text

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext, suppress
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from daskprep.dataset.caching import cache_media
 from daskprep.dataset.checking import Damage, find_damage, raise_damage
-from daskprep.dataset.describing import describe_dataset
+from daskprep.dataset.describing import describe_dataset, describe_rows
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
@@ -209,4 +210,5 @@ class Dataset(StoredDataset):
         return describe_dataset(self.url, self.layout, self.manifests).text()
 
     def _repr_html_(self) -> str:
-        return describe_dataset(self.url, self.layout, self.manifests).html()
+        splits = islice(self.splits.values(), 1)
+        return describe_dataset(self.url, self.layout, self.manifests, *map(describe_rows, splits)).html()

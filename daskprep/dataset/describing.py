@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import islice
+from typing import Any
 
 from daskprep.display.tables import Description, Row, Table
-from daskprep.display.words import count, cut, printable, size
+from daskprep.display.words import count, cut, printable, size, value_text
+from daskprep.errors import DaskprepError
 from daskprep.storage import Layout, Manifest, Output
 
+_FIRST_ROWS, _MOST_COLUMNS = 5, 40
+_BLOCK_BYTES = 16_000_000  # of all columns together
+_MOST_ROUNDED = 1e9
+_CELL_CHARACTERS, _ERROR_CHARACTERS = 32, 200
 
-def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest]) -> Description:
+
+def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest], *more: Description) -> Description:
     """Return a line on the whole, a table of splits and one of outputs."""
     entries = [entry for manifest in manifests for entry in manifest.files.values()]
     stored, files = size(sum(entry.bytes for entry in entries)), count(len(entries), "file")
@@ -19,16 +28,52 @@ def describe_dataset(url: str, layout: Layout, manifests: Sequence[Manifest]) ->
         return split, f"{layout.rows[split]:,}", f"{layout.blocks(split):,}"
 
     splits = Table(("split", "rows", f"blocks of {count(layout.block_rows, 'row')}"), layout.rows, row, "split")
-    return Description([line], [splits, _outputs(layout)])
+    return _joined(Description([line], [splits]), *more, Description([], [_outputs(layout)]))
 
 
-def describe_split(url: str, layout: Layout, manifests: Sequence[Manifest], split: str) -> Description:
+def describe_split(
+    url: str, layout: Layout, manifests: Sequence[Manifest], split: str, *more: Description
+) -> Description:
     """Return a line on a split and a table of its outputs."""
     files = [file for manifest in manifests for file in manifest.files.items()]
     stored = sum(entry.bytes for name, entry in files if name.startswith(f"{split}/"))
     blocks = f"{count(layout.blocks(split), 'block')} of up to {count(layout.block_rows, 'row')}"
     line = f'Split "{split}" of {printable(url)}: {count(layout.rows[split], "row")} in {blocks}, {size(stored)}'
-    return Description([line], [_outputs(layout)])
+    return _joined(Description([line], []), *more, Description([], [_outputs(layout)]))
+
+
+def describe_rows(split: Any) -> Description:
+    """Return the first rows of a split: of local files, without media, from blocks of a few megabytes."""
+    if not split.is_local:
+        return Description([], [])
+    try:
+        head, *rows = first_rows(split)
+    except (DaskprepError, OSError) as error:
+        return Description([f"The first rows cannot be read: {cut(str(error), _ERROR_CHARACTERS)}"], [])
+    return Description([], [Table(head, rows, tuple, "row")] if head else [])
+
+
+def first_rows(split: Any) -> list[Row]:
+    """Return the names of the first features and their first values, decoded."""
+    columns: list[str] = []
+    left = _BLOCK_BYTES
+    for name, feature in islice(split.dataset.features.items(), _MOST_COLUMNS):
+        outputs = [split.output(name + suffix) for suffix in feature.outputs]
+        needed = sum(output.row_bytes for output in outputs) * split.layout.block_rows
+        if feature.holds not in ("images", "sounds") and needed <= left:
+            columns += [output.name for output in outputs]
+            left -= needed
+    frame = split.dataset.decode(split.read(columns, stop=_FIRST_ROWS))
+    for name, column in frame.select_dtypes("float").items():
+        # What is a millionth of the other numbers is what single precision leaves of a zero.
+        if _MOST_ROUNDED > (largest := column.abs().max()) > 1 / _MOST_ROUNDED:
+            frame[name] = column.round(6 - math.ceil(math.log10(largest)))
+    rows = [tuple(value_text(value, _CELL_CHARACTERS) for value in row) for row in frame.itertuples(index=False)]
+    return [tuple(cut(str(name), _CELL_CHARACTERS) for name in frame.columns), *rows]
+
+
+def _joined(*parts: Description) -> Description:
+    return Description([line for one in parts for line in one.lines], [table for one in parts for table in one.tables])
 
 
 def _outputs(layout: Layout) -> Table:

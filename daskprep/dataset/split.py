@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.dataset.cache import BlockCache, cache_name
-from daskprep.dataset.describing import describe_split
+from daskprep.dataset.describing import describe_rows, describe_split
 from daskprep.dataset.media import MediaBlocks, content_of, read_media_block
 from daskprep.dataset.places import Rows, overlaps, row_numbers
 from daskprep.dataset.stored import StoredDataset
@@ -94,7 +94,8 @@ class Split:
         return f"Split({self.name!r}: {len(self):,} rows of {self.dataset.url})"
 
     def _repr_html_(self) -> str:
-        return describe_split(self.dataset.url, self.layout, self.dataset.manifests, self.name).html()
+        rows = describe_rows(self)
+        return describe_split(self.dataset.url, self.layout, self.dataset.manifests, self.name, rows).html()
 
     @property
     def joined(self) -> tuple[Split, ...]:

@@ -1,40 +1,62 @@
-"""What describes a thing: lines and tables, as text for terminals and as HTML in the colours of a notebook's page."""
+"""What describes an object: lines and tables, as text for terminals and as a card for notebooks."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice, zip_longest
 from typing import Any
 
-from daskprep.display.markup import Markup, element, join
+from daskprep.display.markup import Markup, element
 from daskprep.display.words import count, cut
 
 Row = tuple[str, ...]
 
 _MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
 _TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
+_LINE_CHARACTERS, _LAST_CHARACTERS = 60, 30  # longer cells of cards wrap, between words alone
+_NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
-# A grey that is seen on white and on black; all other colours are those of the page.
-_ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,0.4)"
-_CELL = "text-align:left;vertical-align:top;padding:2px 12px 2px 0;overflow-wrap:anywhere"
-_CAPTION = "caption-side:top;text-align:left;color:inherit"
+# A grey that is seen on white and on black; all other colours are those of the page, which notebooks choose.
+_CARD = (
+    "box-sizing:border-box;width:fit-content;max-width:100%;max-height:60em;overflow:auto;margin:2px 0;"
+    "padding:8px 12px;border:1px solid rgba(128,128,128,.4);border-radius:6px;font-variant-numeric:tabular-nums"
+)
+# Notebooks give all columns one width, which breaks words.
+_TABLE = "table-layout:auto;border-collapse:collapse;color:inherit;margin:8px 0 0"
+_ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,.3)"
+_BESIDE = "display:flex;gap:8px;align-items:flex-start"
+_CELL = "vertical-align:top;padding:2px 0 2px 12px;overflow-wrap:normal;text-align:"
 
 
 @dataclass(frozen=True)
 class Table:
-    """Things with a row of text for each, made when it is shown, and what more of them are called."""
+    """Things with a row of text for each, made when it is shown, and what more of them are called.
+
+    `chart` returns what cards show before the text of the last cell, if anything.
+    """
 
     head: Row
     things: Collection[Any]
     row: Callable[[Any], Row]
     noun: str
+    chart: Callable[[Any], Markup] | None = None
 
     def rows(self, most: int) -> list[Row]:
         """Return the names of the columns and the first rows, and how many more there are."""
         rows = [self.head, *map(self.row, islice(self.things, most))]
         more = len(self.things) - most
         return [*rows, (f"and {count(more, f'more {self.noun}')}",)] if more > 0 else rows
+
+    def html(self) -> Markup:
+        """Return a table whose columns of numbers are aligned to the right; a row of a single cell spans all."""
+        head, *body = self.rows(_MOST_ROWS_HTML)
+        sides = ["right" if _are_numbers(column) else "left" for column in list(zip_longest(*body, fillvalue=""))]
+        charts = chain(map(self.chart or (lambda _: Markup()), self.things), [""])
+        lines = [_line("th", head, sides, scope="col")]
+        lines += [_line("td", cells, sides, chart=chart) for cells, chart in zip(body, charts, strict=False)]
+        return element("table", *lines, style=_TABLE)
 
 
 @dataclass(frozen=True)
@@ -53,9 +75,10 @@ class Description:
         return "\n".join(lines)
 
     def html(self) -> Markup:
-        """Return all as HTML that stands for itself: styles are inline, and every value is escaped."""
-        first, *others = (table.rows(_MOST_ROWS_HTML) for table in self.tables)
-        return join([notebook_table(first, *self.lines), *map(notebook_table, others)])
+        """Return a card that needs nothing else: styles are inline, and every value is escaped."""
+        first, *others = (element("div", line) for line in self.lines)
+        title = element("div", first, style="font-weight:600")
+        return element("div", title, *others, *(table.html() for table in self.tables), style=_CARD)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -71,30 +94,24 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-def notebook_table(rows: Sequence[Sequence[str]], *captions: str) -> Markup:
-    """Return a table whose first row names its columns, below some lines of text; all cells and lines are escaped.
-
-    A row of a single cell is as wide as the table.
-
-    Examples
-    --------
-    >>> notebook_table([["split", "rows"], ["<b>", "7"]]).count("&lt;b&gt;")
-    1
-    """
-    lines = [part for line in captions for part in (element("br"), line)][1:]
-    head = [element("th", cell, scope="col", style=_CELL) for cell in rows[0]]
-    body = []
-    for row in rows[1:]:
-        span = None if len(row) == len(head) else len(head)
-        body.append([element("td", cell, colspan=span, style=_CELL) for cell in row])
-    return element(
-        "table",
-        *([element("caption", *lines, style=_CAPTION)] if lines else []),
-        *(element("tr", *cells, style=_ROW) for cells in [head, *body]),
-        style="border-collapse:collapse;color:inherit",
-    )
+def settings_card(settings: Mapping[str, str], title: str) -> Markup:
+    """Return a card of settings by name."""
+    return Description([title], [Table(("setting", "value"), list(settings.items()), tuple, "setting")]).html()
 
 
-def settings_table(settings: Mapping[str, str], caption: str) -> Markup:
-    """Return a table of settings by name."""
-    return notebook_table([("setting", "value"), *settings.items()], caption)
+def _are_numbers(cells: Sequence[str]) -> bool:
+    return any(cells) and all(_NUMBER.fullmatch(cell) for cell in cells if cell)
+
+
+def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, chart: str = "") -> Markup:
+    span = None if len(cells) >= len(sides) else len(sides)
+    drawn = []
+    for place, (cell, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
+        is_last = place == len(cells) - 1
+        limit = _LAST_CHARACTERS if is_last else _LINE_CHARACTERS
+        wraps = "normal;min-width:18em" if len(cell) > limit else "nowrap"
+        if chart and is_last:
+            cell = element("span", chart, element("span", cell), style=_BESIDE)  # noqa: PLW2901
+        style = f"{_CELL if place else _CELL.replace('12px', '0')}{side};white-space:{wraps}"
+        drawn.append(element(tag, cell, colspan=span, scope=scope, style=style))
+    return element("tr", *drawn, style=_ROW)

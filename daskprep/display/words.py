@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import islice
 
 _UNITS = ("", "KB", "MB", "GB", "TB")
 _NAME_CHARACTERS = 60
@@ -80,3 +81,19 @@ def listed(names: Sequence[str], most: int) -> str:
 def printable(text: str) -> str:
     """Return text with what cannot be seen, or turns text around, written as Python writes it."""
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def value_text(value: object, limit: int) -> str:
+    """Return one value of a table: whole numbers as such, others with six digits, times without needless zeros.
+
+    >>> value_text(1994.0000002, 9), value_text(0.1 + 0.2, 9), value_text(["a", "b"], 9), value_text(None, 9)
+    ('1994', '0.3', 'a b', '')
+    """
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return "" if math.isnan(value) else str(value)
+        whole = abs(value) < 1e15 and abs(value - round(value)) <= 1e-6 * max(1.0, abs(value) * 0.1)
+        return str(round(value)) if whole else f"{value:.6g}"
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return cut(" ".join(value_text(one, limit) for one in islice(value, limit)), limit)
+    return "" if value is None else cut(str(value).removesuffix(" 00:00:00"), limit)

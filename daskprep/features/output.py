@@ -11,6 +11,7 @@ import pyarrow as pa
 from sklearn import get_config  # type: ignore[attr-defined]
 from sklearn.base import BaseEstimator, TransformerMixin
 
+from daskprep.display.estimators import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.tables import arrow_column
 
@@ -26,7 +27,7 @@ class EncodedArrays(UserDict[str, Any]):
         return table.__arrow_c_stream__(requested_schema)
 
 
-class FrameOutput(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
+class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):
     """Gives tables of numbers in the container that was asked for; scikit-learn's own wrapper would compute Dask's."""
 
     def set_output(self, *, transform: Container | None = None) -> Self:

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from daskprep.dataset import Split
-from daskprep.display.tables import settings_table
+from daskprep.display.tables import settings_card
 from daskprep.display.words import count, printable
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.loader.audit import GivenRows
@@ -464,4 +464,4 @@ class Loader(BatchIterator):
         if self.overfit_batches is not None:
             settings["overfit_batches"] = f"{self.overfit_batches:,}"
         rows, url = count(len(self.split), "row"), printable(self.split.dataset.url)
-        return settings_table(settings, f'Loader of split "{self.split.name}" of {url}: {rows}')
+        return settings_card(settings, f'Loader of split "{self.split.name}" of {url}: {rows}')

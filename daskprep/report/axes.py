@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -22,6 +22,9 @@ _FAR_EXPONENT = 960  # of two: sums and gaps of smaller numbers are doubles
 _FAR = 4.0  # times the width of the middle 99 %
 _MIDDLE = (0.005, 0.995)
 _TICKS = 4
+_FAR_NUMBER = 1e15
+_YEARS = (1500, 2200)
+_DECADES, _SKEWED = 100, 8  # of the middle 99 %: from which on an axis is logarithmic
 _LABELS = 4
 _DAY_LIMIT, _MONTH_LIMIT = 62, 1_860  # days that are shown day by day, and month by month
 
@@ -34,36 +37,104 @@ class _Axis(NamedTuple):
     above: int
 
 
-def nice_ticks(low: float, high: float) -> list[float]:
-    """Return a few round numbers within a range.
+def nice_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
+    """Return a few round numbers within a range, whole ones if asked for.
 
-    >>> nice_ticks(0.0, 97.0), nice_ticks(-0.31, 0.42)
-    ([0.0, 25.0, 50.0, 75.0], [-0.2, 0.0, 0.2, 0.4])
+    >>> nice_ticks(0.0, 97.0), nice_ticks(-0.31, 0.42), nice_ticks(0.5, 9.5, whole=True)
+    ([0.0, 25.0, 50.0, 75.0], [-0.2, 0.0, 0.2, 0.4], [2.0, 4.0, 6.0, 8.0])
     """
     if not high > low:
         return [low]
     step = 10.0 ** math.floor(math.log10((high - low) / _TICKS))
-    step *= next(factor for factor in (1, 2, 2.5, 5, 10, 20) if (high - low) / (step * factor) <= _TICKS)
+    step = max(step, 1.0) if whole else step
+    factors = (1, 2, 5, 10, 20) if whole and step == 1 else (1, 2, 2.5, 5, 10, 20)
+    step *= next(factor for factor in factors if (high - low) / (step * factor) <= _TICKS + whole)
     ticks = step * np.arange(math.ceil(low / step), math.floor(high / step) + 1)
     # Multiples of a tenth are none of a power of two.
     return [round(float(tick), 12 - math.floor(math.log10(step))) for tick in ticks]
 
 
+def writing_of(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bool]:
+    """Return what writes some numbers without noise, years without commas, and whether all are whole."""
+    every = np.concatenate([[], *values])
+    low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 0.0)
+    spread = max(high, 0) - min(low, 0)
+    if not 1 / _FAR_NUMBER < spread < _FAR_NUMBER:
+        return number, False
+    # Numbers that were normalized have the noise of single precision.
+    digits = max(0, 6 - math.ceil(math.log10(spread)))
+    is_whole = bool(np.array_equal(np.round(every, digits), np.rint(every)))
+
+    def text(value: float) -> str:
+        written = number(round(value, digits) + 0.0)
+        return written.replace(",", "") if is_whole and low >= _YEARS[0] and high <= _YEARS[1] else written
+
+    return text, is_whole
+
+
 def by_number(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram:
-    """Return the histogram of numbers that lie around a center."""
+    """Return the histogram of numbers that lie around a center; its axis is logarithmic where they are very skewed."""
     unit = _unit_of([np.array([center]), *(values for (values, _), _ in spreads.values())])
+    if not unit and (drawn := _by_logarithm(title, spreads, center)):
+        return drawn
     values = {split: (np.ldexp(one, -unit), counts) for split, ((one, counts), _) in spreads.items()}
     axis = _choose(values, _middle(_sum(spreads), unit), math.ldexp(center, -unit))
     edges = axis.edges + math.ldexp(center, -unit)
-    said = [number(_in_doubles(edge, unit)) for edge in edges.tolist()]
+    text, is_whole = writing_of([] if unit else [one + center for one, _ in values.values()])
+    ticks = nice_ticks(float(edges[0]), float(edges[-1]), whole=is_whole)
     return Histogram(
         title=title,
         note=_outside(axis, sum(int(counts.sum()) for _, counts in values.values())),
         edges=edges,
         counts={split: _binned(one, axis.edges) for split, one in values.items()},
         totals={split: int(counts.sum()) for split, (_, counts) in values.items()},
-        ticks=[(tick, number(_in_doubles(tick, unit))) for tick in nice_ticks(float(edges[0]), float(edges[-1]))],
-        names=[f"{low} to {high}" for low, high in pairwise(said)],
+        ticks=[(tick, text(_in_doubles(tick, unit))) for tick in ticks],
+        names=_names([_in_doubles(edge, unit) for edge in edges.tolist()], text, is_whole=is_whole),
+    )
+
+
+def _names(edges: Sequence[float], text: Callable[[float], str], *, is_whole: bool) -> list[str]:
+    """Return what lies between edges; between those of whole numbers, only these."""
+    if not is_whole:
+        return [f"{low} to {high}" for low, high in pairwise(map(text, edges))]
+    bins = [(math.ceil(low), math.ceil(high) - 1) for low, high in pairwise(edges)]
+    return [text(low) + (f" to {text(high)}" if high > low else "") for low, high in bins]
+
+
+def _by_logarithm(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram | None:
+    """Return the histogram on a logarithmic axis, or None where a plain one shows as much."""
+    values = {split: (one + center, counts) for split, ((one, counts), _) in spreads.items()}
+    every = np.concatenate([one for one, _ in values.values()])
+    noise = 1e-6 * float(np.abs(every).max(initial=0))
+    if not noise or noise > _FAR_NUMBER or every.min() < -noise:
+        return None
+    weights = np.concatenate([counts for _, counts in values.values()])[every > noise]
+    places = np.argsort(every := every[every > noise])
+    running = np.cumsum(weights[places])
+    ranks = np.searchsorted(running, [part * running[-1] for part in (_MIDDLE[0], 0.5, _MIDDLE[1])])
+    low, middle, high = every[places][ranks].tolist()
+    if high < _DECADES * low or high - middle < _SKEWED * (middle - low):
+        return None
+    first, last = math.log10(low), math.log10(high)
+    edges = np.linspace(first, last + (last - first) * 1e-9, _BINS + 1)
+    logarithms = {split: (np.log10(np.maximum(one, noise / 2)), amounts) for split, (one, amounts) in values.items()}
+    counts = {split: _binned(one, edges) for split, one in logarithms.items()}
+    totals = {split: int(amounts.sum()) for split, (_, amounts) in values.items()}
+    left = sum(totals.values()) - sum(int(one.sum()) for one in counts.values())
+    marks = [float(f"{factor}e{power}") for power in range(math.floor(first), math.ceil(last)) for factor in (1, 3)]
+    inside = [mark for mark in marks if low <= mark <= high]
+    every_few = -(-len(inside) // (_TICKS + 1))
+    note = "The axis is logarithmic."
+    if left:
+        note += f" Values that are 0 or far outside are not drawn: {left:,} ({share(left, sum(totals.values()))})."
+    return Histogram(
+        title=title,
+        note=note,
+        edges=edges,
+        counts=counts,
+        totals=totals,
+        ticks=[(math.log10(mark), number(mark)) for mark in inside[::every_few]],
+        names=[f"{number(10**left)} to {number(10**right)}" for left, right in pairwise(edges.tolist())],
     )
 
 
@@ -87,7 +158,7 @@ def by_length(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
     edges = np.arange(0, longest + 1 + width, width) - 0.5
     steps = np.arange(longest + 1, dtype=np.float64)
     first = (edges[:-1] + 0.5).astype(int)
-    ticks = [tick for tick in nice_ticks(0, longest) if tick == int(tick)] or [0]
+    ticks = nice_ticks(0, longest, whole=True)
     return Histogram(
         title=title,
         edges=edges,

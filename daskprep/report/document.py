@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from daskprep.dataset import Dataset
 from daskprep.display.markup import element
@@ -26,6 +29,11 @@ class Report:
     """
 
     html: str
+    _found: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return overview, alerts, associations and drift as JSON values, which docs/report.schema.json describes."""
+        return copy.deepcopy(dict(self._found))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, whole or not at all; a file that is there already is replaced."""
@@ -45,7 +53,7 @@ class Report:
 
 def make_report(dataset: Dataset, path: str | os.PathLike[str] | None = None) -> Report:
     """Return the report of a dataset, and write it to `path` if one is given."""
-    report = Report(page(dataset))
+    report = Report(*page(dataset))
     if path is not None:
         report.save(path)
     return report

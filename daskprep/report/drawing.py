@@ -130,7 +130,7 @@ def _(chart: Band) -> Markup:
     scale = element("p", f"from {number(low)} to {number(high)}", class_="scale")
     plot = element("div", _svg(drawn, f"{chart.title}: lines"), class_="plot")
     last = chart.positions - 1
-    ticks = [(100 * tick / last, number(tick)) for tick in nice_ticks(0, last) if tick == int(tick)]
+    ticks = [(100 * tick / last, number(tick)) for tick in nice_ticks(0, last, whole=True)]
     return join([scale, plot, _axis(ticks)])
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import calendar
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +13,7 @@ import pyarrow as pa
 from daskprep.dataset import Split
 from daskprep.display.words import cut, number
 from daskprep.features.base import Holds
-from daskprep.report.axes import by_calendar, by_class, by_length, by_number
+from daskprep.report.axes import by_calendar, by_class, by_length, by_number, writing_of
 from daskprep.report.charts import Band, Bars, Chart, ChartData
 from daskprep.report.measures import (
     ClassTally,
@@ -36,6 +38,12 @@ _MOST_POSITIONS = 512
 _QUARTILES = ((0.0, "smallest"), (0.25, "first quarter"), (0.5, "median"), (0.75, "third quarter"), (1.0, "largest"))
 _WEEKDAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _LABEL_CHARACTERS = 40
+_LEADING_NUMBER = re.compile(r"-?\d[\d,]*(\.\d+)?")
+_ORDERS = [
+    *([one.lower() for one in names] for names in (calendar.day_name, calendar.day_abbr)),
+    *([one.lower() for one in names] for names in (calendar.month_name, calendar.month_abbr)),
+    *(text.split(",") for text in ("very low,low,medium,high,very high", "xxs,xs,s,m,l,xl,xxl")),
+]
 
 BySplit = Mapping[str, Any]
 
@@ -53,10 +61,11 @@ class Kind(NamedTuple):
 
 def _show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
     spreads = {split: (one.values(), one.distances) for split, one in found.items()}
+    text, _ = writing_of([values + column.center for (values, _), _ in spreads.values()])
     rows = [["", *found]]
-    rows.append(["mean", *(number(one.mean() + column.center) for one in found.values())])
+    rows.append(["mean", *(text(one.mean() + column.center) for one in found.values())])
     for fraction, name in _QUARTILES:
-        rows.append([name, *(number(one.quantile(fraction) + column.center) for _, one in spreads.values())])
+        rows.append([name, *(text(one.quantile(fraction) + column.center) for _, one in spreads.values())])
     return [by_number("Values", spreads, column.center), ChartData(title="Summary", rows=rows)]
 
 
@@ -183,6 +192,8 @@ def _bars(
     every = sum(counts.values(), np.int64(0))
     order = np.lexsort((-every, -next(iter(counts.values()))))
     ids = order[: min(_MOST_BARS, int(np.count_nonzero(every)))]
+    if len(ids) == np.count_nonzero(every):
+        ids = ids[_natural_order(names(ids))]
     labels = [cut(name, _LABEL_CHARACTERS) for name in names(ids)]
     shown = {split: one[ids].tolist() for split, one in counts.items()}
     left = int(np.count_nonzero(every)) - len(ids)
@@ -193,6 +204,18 @@ def _bars(
         note = f"{note} {left:,} other {noun} are not shown."
     sums = {split: int(one.sum()) for split, one in counts.items()} if totals is None else totals
     return Bars(title=title, note=note, labels=labels, counts=shown, totals=sums)
+
+
+def _natural_order(names: Sequence[str]) -> list[int]:
+    """Return the places of names in the order of their numbers, days, months or sizes, if all have one."""
+    places = list(range(len(names)))
+    numbers = [_LEADING_NUMBER.match(name) for name in names]
+    if all(numbers):
+        return sorted(places, key=lambda place: float(numbers[place][0].replace(",", "")))  # type: ignore[index]
+    for known in _ORDERS:
+        if all(name.lower() in known for name in names):
+            return sorted(places, key=lambda place: known.index(names[place].lower()))
+    return places
 
 
 def _shown(names: pa.Array) -> list[str]:

@@ -6,15 +6,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
-from typing import Any, TypeAlias
+from typing import Any
 
-from daskprep.dataset import Dataset
+import numpy as np
+
+from daskprep.dataset import Dataset, Split
+from daskprep.dataset.describing import first_rows
 from daskprep.description import facts, remedy
 from daskprep.display.markup import Markup, element, join
+from daskprep.display.sparks import bars
+from daskprep.display.tables import Table
 from daskprep.display.words import count, cut, number, share, size
 from daskprep.features import Learned
 from daskprep.features.base import rows_seen
+from daskprep.report.charts import Bars, Chart, Histogram
 from daskprep.report.drawing import bar, draw, legend, table
+from daskprep.report.findings import Found, find
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
 from daskprep.report.style import STYLE
@@ -24,33 +31,41 @@ from daskprep.storage.tables import REJECTS
 _MOST_FEATURES = 200  # of which each takes some 6 KB of the page
 _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
 _MOST_NAMED = 40
+_MOST_ALERTS, _MOST_PAIRS, _WEAK = 40, 12, 0.1
+_SMALL_BARS = 32
 _TABLES, _OTHER_FILES = "tables of all that is one number a row", "what was learned, and metadata"
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
-Found: TypeAlias = Mapping[str, Mapping[str, Any]]
 
-
-def page(dataset: Dataset) -> str:
-    """Return a whole page of HTML, the same for the same dataset: it names no time, and loads nothing."""
+def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
+    """Return a whole page of HTML that loads nothing, and its findings: the same for the same dataset."""
     shown = set(islice(dataset.features, _MOST_FEATURES))
     columns = [column for column in columns_of(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
     found = gather(splits, columns)
     repeats = _repeats(dataset, columns)
-    by_name = groupby(columns, key=lambda column: column.name)
+    findings = find(dataset, columns, found)
+    charts = {one.output.name: kind_of(one).charts(one, found[one.output.name]) for one in columns}
+    by_name = {name: list(group) for name, group in groupby(columns, key=lambda column: column.name)}
     title = cut(dataset.url.rstrip("/").rpartition("/")[2] or dataset.url)
     body = element(
         "main",
         element("h1", title),
         element("p", f"Dataset at {cut(dataset.url, 300)}, version {dataset.version}", class_="soft"),
         _tiles(dataset),
+        *_alerts(findings),
+        element("h2", "First rows"),
+        _first_rows(splits[0]),
+        element("h2", "Splits"),
         _splits(dataset, repeats),
         *([] if repeats is None else [_balance(dataset, columns, found, repeats)]),
+        element("h2", "Overview"),
+        _overview(dataset, findings, {name: charts[one[0].output.name] for name, one in by_name.items()}),
+        *_associations(findings),
         element("h2", "Features"),
-        _contents(dataset),
         legend(dataset.splits) if len(splits) > 1 else Markup(),
-        *(_feature(place, dataset, list(of_name), found) for place, (_, of_name) in enumerate(by_name)),
+        *(_feature(place, dataset, of_name, charts) for place, of_name in enumerate(by_name.values())),
         element("h2", "Sizes on disk"),
         _sizes(dataset),
         *([] if dataset.timings is None else [element("h2", "Time of the write"), _times(dataset.timings)]),
@@ -68,7 +83,7 @@ def page(dataset: Dataset) -> str:
         element("title", f"{title}: report"),
         element("style", Markup(STYLE)),
     )
-    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n"
+    return f"<!doctype html>\n{element('html', head, element('body', body), lang='en')}\n", findings
 
 
 def _tiles(dataset: Dataset) -> Markup:
@@ -105,35 +120,94 @@ def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
             notes.append(f"{count(rejected, 'row')} of the source could not be used: rejects() tells which, and why.")
     if repeats is not None and repeats.distinct < repeats.rows:
         notes.append(f"The {repeats.rows:,} training rows are {repeats.distinct:,} rows of the source, some repeated.")
-    return element("div", table(rows, "grid"), element("p", " ".join(notes), class_="note"), class_="card")
+    return _card(table(rows, "grid"), " ".join(notes))
 
 
-def _contents(dataset: Dataset) -> Markup:
-    names = islice(dataset.features, _MOST_FEATURES)
-    links = [element("a", cut(name), href=f"#feature-{place}") for place, name in enumerate(names)]
-    more = len(dataset.features) - _MOST_FEATURES
-    note = element("p", f"{count(more, 'more feature')} are not shown.", class_="note") if more > 0 else Markup()
-    return join([element("nav", *links, aria_label="Features"), note])
+def _first_rows(split: Split) -> Markup:
+    head, *rows = first_rows(split)
+    note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
+    return _card(element("div", Table(head, rows, tuple, "row").html(), class_="scroll"), note)
+
+
+# -- all features at once
+
+
+def _links(findings: Mapping[str, Any]) -> dict[str | None, Markup]:
+    """Return what leads to the card of each feature, with a blank after it."""
+    names = enumerate(one["name"] for one in findings["features"])
+    return {name: join([element("a", cut(name), href=f"#feature-{place}"), " "]) for place, name in names}
+
+
+def _alerts(findings: Mapping[str, Any]) -> list[Markup]:
+    links, alerts = _links(findings), findings["alerts"]
+    shown = [
+        element("li", element("span", one["kind"], class_="kind"), links.get(one["feature"], ""), one["text"])
+        for one in alerts[:_MOST_ALERTS]
+    ]
+    if len(alerts) > len(shown):
+        shown.append(element("li", f"and {count(len(alerts) - len(shown), 'more alert')}: to_dict() returns all"))
+    return [element("h2", "Alerts"), element("ul", *shown, class_="card alerts")] if shown else []
+
+
+def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str, Sequence[Chart]]) -> Markup:
+    """Return a row for each feature, with a link to its card."""
+    links, others = _links(findings), list(dataset.splits)[1:]
+    drifting = [f"drift in {split}" for split in others]
+    rows: list[list[str]] = [["feature", "type", "missing", "distinct", "distribution", "with target", *drifting]]
+    for one in findings["features"]:
+        row = [links[one["name"]], one["type"] + ", target" * one["target"], share(one["missing"], one["rows"])]
+        row += ["" if one["distinct"] is None else f"{one['distinct']:,}", _small(charts[one["name"]])]
+        known = [one["association_with_target"], *(one["drift"].get(split) for split in others)]
+        rows.append(row + ["" if value is None else f"{value:.2f}" for value in known])
+    more = len(dataset.features) - len(findings["features"])
+    note = "Drift is the population stability index against the first split. " * bool(others)
+    note += f"{count(more, 'more feature')} are not shown." * (more > 0)
+    return _card(element("div", table(rows, "grid overview"), class_="scroll"), note)
+
+
+def _small(charts: Sequence[Chart]) -> Markup:
+    """Return the first chart of a feature as small bars, of the first split."""
+    if not charts or not isinstance(charts[0], Histogram | Bars):
+        return Markup()
+    counts = np.asarray(next(iter(charts[0].counts.values())))
+    together = max(1, -(-len(counts) // _SMALL_BARS))
+    return bars([int(counts[start : start + together].sum()) for start in range(0, len(counts), together)])
+
+
+def _associations(findings: Mapping[str, Any]) -> list[Markup]:
+    rows = [
+        _bar_row(f"{cut(one['first'])}, {cut(one['second'])}", f"{strength:.2f}", one["measure"], strength)
+        for one in findings["associations"][:_MOST_PAIRS]
+        if (strength := one["strength"]) >= _WEAK
+    ]
+    note = (
+        f"The strongest pairs of numbers and classes in {count(findings['sampled_rows'], 'training row')}, from 0 to 1."
+    )
+    return [element("h2", "Associations"), _card(_bar_table(rows), note)] if rows else []
+
+
+def _card(content: Markup, note: str) -> Markup:
+    return element("div", content, element("p", note, class_="note"), class_="card")
 
 
 # -- features
 
 
-def _feature(place: int, dataset: Dataset, columns: Sequence[Column], found: Found) -> Markup:
+def _feature(place: int, dataset: Dataset, columns: Sequence[Column], charts: Mapping[str, Sequence[Chart]]) -> Markup:
     name = columns[0].name
-    charts = []
+    drawn = []
     for column in columns:
         level = column.output.name.removeprefix(name).removeprefix("_")
-        charts += [
+        drawn += [
             draw(replace(chart, title=f"{chart.title} ({level})") if level else chart)
-            for chart in kind_of(column).charts(column, found[column.output.name])
+            for chart in charts[column.output.name]
         ]
     return element(
         "section",
         element("h3", cut(name)),
         element("span", columns[0].feature.kind + ", target" * (name in dataset.targets), class_="kind"),
         *(_about(column, dataset.learned[name]) for column in columns),
-        element("div", *charts, class_="charts"),
+        element("div", *drawn, class_="charts"),
         id=f"feature-{place}",
         class_="card",
     )
@@ -224,7 +298,7 @@ def _sizes(dataset: Dataset) -> Markup:
         rows.append(_bar_row(cut(name), size(held), said, held / most))
     shown = ", ".join(cut(name) for name in [*tables[:_MOST_NAMED], *(["..."] if len(tables) > _MOST_NAMED else [])])
     note = f"The tables hold row_id{', ' if shown else ''}{shown}."
-    return element("div", _bar_table(rows), element("p", note, class_="note"), class_="card")
+    return _card(_bar_table(rows), note)
 
 
 def _bar_row(name: str, figure: str, said: str, length: float) -> Markup:
@@ -248,5 +322,5 @@ def _footer(columns: Sequence[Column]) -> Markup:
     text = "Every row of every split was counted, as it was written."
     if sampled:
         media = ", ".join(sampled)
-        text = f"Every row was counted, as it was written; of images and sounds ({media}) a few were looked at."
+        text = f"Every row was counted, as it was written. Of images and audio ({media}), a few were read."
     return element("footer", element("p", text, class_="soft"))

@@ -61,11 +61,12 @@ def _shades(split: Split, title: str, prefix: str, shades: np.ndarray, step: int
 def sample_sounds(split: Split, column: Column) -> list[Chart]:
     """Decode some sounds of a split; return their waves as pieces, or their spectra as pictures."""
     ids, sounds, failures = _rows(split, column, _SOUNDS)
-    note = _note(split, "sound", ids, failures)
+    note = _note(split, "recording", ids, failures)
+    shown = [_unpadded(sound) for sound in sounds]
     if ids and column.output.shape[-1] == 1:
-        waves = [(*_pieces(sound[:, 0]), f"row {row:,}") for row, sound in zip(ids, sounds, strict=True)]
+        waves = [(*_pieces(sound[:, 0]), f"row {row:,}") for row, sound in zip(ids, shown, strict=True)]
         return [Waves(title="Samples", note=note, waves=waves)]
-    heats = [(_heat(sound), f"row {row:,}") for row, sound in zip(ids, sounds, strict=True)]
+    heats = [(_heat(sound), f"row {row:,}") for row, sound in zip(ids, shown, strict=True)]
     below = f"{note} Time goes from left to right, the first feature is at the bottom."
     return [Heats(title="Samples", note=below, pictures=heats)]
 
@@ -111,6 +112,12 @@ def _shrunk(image: np.ndarray, *, is_mask: bool) -> np.ndarray:
     squares = whole.reshape(len(image), height, tall, width, wide)
     small: np.ndarray = np.rint(squares.mean(axis=(2, 4))).astype(np.uint8)
     return small
+
+
+def _unpadded(sound: np.ndarray) -> np.ndarray:
+    """Return a sound without its end of equal frames, which is padding or silence."""
+    changes = np.flatnonzero((sound != sound[-1]).any(axis=1))
+    return sound[: changes[-1] + 1] if len(changes) else sound
 
 
 def _pieces(wave: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

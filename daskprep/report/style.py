@@ -11,7 +11,7 @@ STYLE = """
 html{-webkit-text-size-adjust:100%;scroll-behavior:smooth}
 @media(prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
 body{margin:0;background:var(--page);color:var(--ink);
-font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:anywhere}
+font:15px/1.5 system-ui,-apple-system,"Segoe UI",Roboto,sans-serif;overflow-wrap:break-word}
 main{max-width:1080px;margin:0 auto;padding:32px 16px 48px}
 h1{font-size:26px;line-height:1.2;margin:0 0 4px;letter-spacing:-.01em}
 h2{font-size:18px;margin:40px 0 12px}
@@ -25,7 +25,13 @@ a:hover,a:focus-visible{text-decoration:underline}
 .tile{padding:12px 16px}
 .tile b{display:block;font-size:22px;font-weight:600;font-variant-numeric:tabular-nums;line-height:1.3}
 .card{padding:16px 20px;margin:0 0 16px}
-section.card{scroll-margin-top:12px}
+section.card{scroll-margin-top:12px;content-visibility:auto;contain-intrinsic-size:auto 380px}
+.scroll{overflow-x:auto}
+.scroll th,.scroll td{white-space:nowrap}
+.scroll>table{width:100%}
+.overview svg{margin-left:auto}
+.overview tr>:nth-child(2){text-align:left}
+.alerts{list-style:none;font-size:14px}.alerts li+li{margin-top:6px}.alerts .kind{margin:0 8px 0 0;color:var(--alert)}
 .kind{display:inline-block;margin-left:8px;padding:0 8px;border-radius:9px;background:var(--track);color:var(--soft);
 font-size:12px;line-height:20px;vertical-align:2px}
 .about{margin:6px 0 0;display:flex;flex-wrap:wrap;gap:0 20px;font-size:14px;color:var(--soft)}
@@ -38,6 +44,7 @@ figure{margin:0;min-width:0}
 .chart>figcaption{color:var(--ink);font-weight:600;font-size:14px;margin-bottom:4px}
 .note{margin-top:6px}
 svg{display:block;width:100%;height:100%;overflow:hidden}
+.bars th[scope=row]{overflow:hidden;text-overflow:ellipsis;overflow-wrap:normal}
 .plot{height:140px;border-bottom:1px solid var(--line)}
 .axis{position:relative;height:20px}
 .axis span{position:absolute;transform:translateX(-50%);white-space:nowrap;font-variant-numeric:tabular-nums}
@@ -76,9 +83,6 @@ th[scope=col],.facts th,.grid th{color:var(--soft)}
 .heats{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,220px),1fr));gap:12px}
 .heats img{width:100%;height:110px;display:block;border-radius:6px;image-rendering:auto}
 .heats .plot{height:90px;border:0;background:var(--track);border-radius:6px;padding:6px}
-nav{display:flex;flex-wrap:wrap;gap:6px;margin:0 0 8px}
-nav a{background:var(--card);border:1px solid var(--line);border-radius:14px;padding:2px 12px;font-size:13px;
-color:var(--ink);max-width:100%}
 footer{margin-top:32px}
 @media(max-width:560px){main{padding-top:20px}.card{padding:14px}h1{font-size:22px}
 .bars,.bars tbody{display:block}
@@ -90,5 +94,5 @@ footer{margin-top:32px}
 .bars th[scope=col]:empty{display:none}
 .bars td b,.bars td span{display:inline}
 .bars td span{margin-left:6px}}
-@media print{body{background:#fff}.card,figure{break-inside:avoid}nav{display:none}}
+@media print{body{background:#fff}.card,figure{break-inside:avoid}section.card{content-visibility:visible}}
 """

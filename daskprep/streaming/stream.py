@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from daskprep import partitions
-from daskprep.display.tables import settings_table
+from daskprep.display.tables import settings_card
 from daskprep.display.words import count
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features.fitting import beside
@@ -324,4 +324,4 @@ class Stream(BatchIterator):
     def _repr_html_(self) -> str:
         order = f"shuffled within windows, seed {self.seed}" if self.shuffle else "as in the source"
         settings = self._settings(order, self.columns) | {"window": str(self.window)}
-        return settings_table(settings, f'Stream of split "{self.split}": {count(self._rows, "row")}')
+        return settings_card(settings, f'Stream of split "{self.split}": {count(self._rows, "row")}')

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.report.axes import by_calendar, by_length, by_number, nice_ticks
+from daskprep.report.axes import by_calendar, by_length, by_number, nice_ticks, writing_of
 from daskprep.report.measures import Spread
 from daskprep.summaries import Quantiles
 
@@ -104,3 +104,42 @@ def test_lengths_share_bins_where_there_are_many():
     assert chart.names[:2] == ["0 to 2", "3 to 5"]
     assert chart.counts["train"][:2].tolist() == [3, 12]
     assert chart.counts["train"].sum() == np.arange(101).sum()
+
+
+def test_ticks_of_whole_numbers_are_whole_and_more_than_one():
+    assert nice_ticks(0.5, 9.5, whole=True) == [2, 4, 6, 8]
+    assert nice_ticks(0, 3, whole=True) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("values", "value", "text"),
+    [
+        ([1994.0001, 2003.0], 1994.0001, "1994"),
+        ([1.0, 12_000.0], 12_000.0, "12,000"),
+        ([1.0, 5_637_812.0], 5_637_812.0, "5,637,812"),
+        ([-4.4e-6, 773.868], -4.4e-6, "0"),
+        ([0.1, 0.3], 0.1 + 0.2, "0.3"),
+        ([1e300, -1e300], 1e300, "1e+300"),
+        ([], 2.0, "2"),
+    ],
+)
+def test_numbers_are_written_as_people_write_them(values, value, text):
+    assert writing_of([np.array(values)])[0](value) == text
+
+
+def test_bins_of_whole_numbers_are_called_by_them():
+    assert histogram([1, 2, 2, 3, 5]).names == ["1", "2", "3", "4", "5"]
+    assert histogram(np.arange(1, 121)).names[:2] == ["1 to 3", "4 to 6"]
+
+
+def test_the_axis_of_very_skewed_numbers_is_logarithmic():
+    values = np.random.default_rng(0).lognormal(0, 2, 5_000)
+    chart = histogram(np.concatenate([values, np.zeros(500)]))
+    shares = chart.counts["train"] / chart.totals["train"]
+    assert chart.note.startswith("The axis is logarithmic. Values that are 0 or far outside are not drawn: 5")
+    assert shares.max() < 0.1
+    assert [text for _, text in chart.ticks][:3] == ["0.01", "0.1", "1"]
+    # The bin around the median, which is 1.
+    middle = int(np.searchsorted(chart.edges, 0)) - 1
+    assert chart.names[middle].startswith("0.")
+    assert "logarithmic" not in histogram(values - 1).note

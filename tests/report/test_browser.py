@@ -1,12 +1,7 @@
-"""The page as a browser shows it; left out where there is no Chromium."""
+"""Reports and notebook views as a browser shows them."""
 
 from __future__ import annotations
 
-import html
-import os
-import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,30 +9,25 @@ import pytest
 from PIL import Image
 
 import daskprep as dp
+from benchmarks.report_page import cards
+from tests.browser import Browser
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
-BROWSER = os.environ.get("CHROME") or next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium here: install one, or name it in CHROME")
-
-OPTIONS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars")
-DARK = "--blink-settings=preferredColorScheme=0"
-PHONE = 390  # pixels
-
-
-def browse(page: Path, *options: str) -> tuple[str, str]:
-    """Open a file and return what the browser prints and logs."""
-    assert BROWSER is not None
-    profile = f"--user-data-dir={page.parent / 'profile'}"
-    command = [BROWSER, *OPTIONS, profile, "--enable-logging=stderr", *options, page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout, done.stderr
-
-
-def screenshot(page: Path, *options: str) -> np.ndarray:
-    target = page.with_suffix(".png")
-    _, log = browse(page, "--window-size=1200,1600", f"--screenshot={target}", *options)
-    assert "CONSOLE" not in log
-    return np.asarray(Image.open(target).convert("L"))
+DESKTOP, PHONE = 1280, 390  # pixels
+# Words that stand on two lines; what is cut by an ellipsis or scrolled away stands on one.
+BROKEN = r"""(() => {
+  const broken = [], walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), range = new Range();
+  while (walker.nextNode()) {
+    const node = walker.currentNode;
+    for (const word of node.data.matchAll(/[\p{L}\p{N}_]+/gu)) {
+      range.setStart(node, word.index);
+      range.setEnd(node, word.index + word[0].length);
+      const tops = new Set([...range.getClientRects()].map(one => Math.round(one.top)));
+      if (tops.size > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
+})()"""
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 @pytest.fixture(scope="module")
@@ -47,27 +37,48 @@ def page(path, tmp_path_factory) -> Path:
     return file
 
 
-def test_a_page_is_light_or_dark_and_says_nothing_on_the_console(page):
-    light, dark = screenshot(page), screenshot(page, DARK)
-    assert light.shape == dark.shape == (1600, 1200)
-    assert np.median(light) > 230
-    assert np.median(dark) < 50
-    for picture in (light, dark):
-        assert np.ptp(picture) > 150  # there is text
+def brightness(browser: Browser, path: Path) -> np.ndarray:
+    browser.screenshot(path)
+    return np.asarray(Image.open(path).convert("L"))
 
 
-def test_a_phone_need_not_scroll_sideways(page, tmp_path):
-    outer = tmp_path / "outer.html"
-    frame = f'<iframe id="f" width="{PHONE}" height="800" srcdoc="{html.escape(page.read_text("utf-8"))}"></iframe>'
-    measure = "document.body.id = 'w' + f.contentDocument.documentElement.scrollWidth"
-    outer.write_text(f"<body>{frame}<script>window.onload = () => {{ {measure} }}</script>", "utf-8")
-    printed, _ = browse(outer, "--dump-dom")
-    [width] = re.findall(r'<body id="w(\d+)"', printed)
-    assert 300 < int(width) <= PHONE
+def test_a_report_is_light_or_dark_and_says_nothing_on_the_console(browser, page, tmp_path):
+    for dark in (False, True):
+        browser.open(page.as_uri(), DESKTOP, dark=dark)
+        shown = brightness(browser, tmp_path / "page.png")
+        assert (np.median(shown) < 50) == dark
+        assert np.ptp(shown) > 150  # of text
+        assert browser.errors == []
 
 
-def test_what_scripts_would_do_is_seen_on_the_console(tmp_path):
-    page = tmp_path / "page.html"
-    page.write_text("<script>console.error('odd')</script>", "utf-8")
-    _, log = browse(page, "--dump-dom")
-    assert re.search(r"CONSOLE.*odd", log)
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+def test_a_report_fits_the_screen_and_breaks_no_word(browser, page, width):
+    browser.open(page.as_uri(), width)
+    assert browser.evaluate("document.querySelectorAll('section').length") > 10
+    assert browser.evaluate(OVERFLOW) <= 0
+    # The name of 80 letters has no place where it could be scrolled to.
+    assert {word for word in browser.evaluate(BROKEN) if not word.startswith("long")} == set()
+
+
+def test_words_that_are_broken_are_found(browser, tmp_path):
+    broken = tmp_path / "broken.html"
+    broken.write_text("<p style='width:30px;overflow-wrap:anywhere'>unbreakable</p>")
+    browser.open(broken.as_uri())
+    assert browser.evaluate(BROKEN) == ["unbreakable"]
+
+
+@pytest.mark.parametrize("width", [DESKTOP, PHONE])
+@pytest.mark.parametrize("dark", [False, True])
+def test_notebook_views_break_no_word_and_scroll_within(browser, path, tmp_path, width, dark):
+    dataset = dp.open_dataset(path, trusted=True)
+    prep = dp.Preprocessor.from_dataset(dataset)
+    file = tmp_path / "cards.html"
+    objects = [prep, dataset, dataset["train"], dataset["train"].loader(batch_size=32), dp.Number(), dp.RandomSplit()]
+    cards(file, objects, dark=dark)
+    browser.open(file.as_uri(), width, dark=dark)
+    assert browser.errors == []
+    assert browser.evaluate(OVERFLOW) <= 0
+    assert browser.evaluate(BROKEN) == []
+    assert (np.median(brightness(browser, tmp_path / "cards.png")) < 50) == dark
+    heights = "[...document.querySelectorAll('svg')].map(one => one.getBoundingClientRect().height)"
+    assert set(browser.evaluate(heights)) == {18}

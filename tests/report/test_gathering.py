@@ -9,8 +9,9 @@ from daskprep.dataset.split import Split
 from daskprep.features import FEATURES
 from daskprep.report import gathering
 from daskprep.report.gathering import columns_of, count_repeats, gather, windows
-from daskprep.report.kinds import KINDS
+from daskprep.report.kinds import KINDS, _natural_order
 from daskprep.report.measures import measure_positions
+from daskprep.report.samples import _unpadded
 
 
 def columns(dataset, *names):
@@ -159,3 +160,24 @@ def test_a_type_of_ones_own_is_shown_by_its_numbers(frame, tmp_path):
         rows = dataset["train"].read(column.output.name)[column.output.name]
         charts = other.charts(column, {"train": other.measure(column, rows)})
         assert charts[0].title in {"Values", "Mean by position"}
+
+
+@pytest.mark.parametrize(
+    ("names", "order"),
+    [
+        (["10", "9", "1,000", "-1"], ["-1", "9", "10", "1,000"]),
+        (["65+", "18-25", "26-64"], ["18-25", "26-64", "65+"]),
+        (["Sunday", "Monday"], ["Monday", "Sunday"]),
+        (["Dec", "Feb", "Jan"], ["Jan", "Feb", "Dec"]),
+        (["High", "Low"], ["Low", "High"]),
+        (["b", "a", "1"], ["b", "a", "1"]),
+    ],
+)
+def test_classes_are_in_their_natural_order_where_they_have_one(names, order):
+    assert [names[place] for place in _natural_order(names)] == order
+
+
+def test_padding_and_silence_at_the_end_of_audio_are_not_drawn():
+    sound = np.array([[0.0], [0.5], [0.0], [0.1], [0.0], [0.0]])
+    assert _unpadded(sound).ravel().tolist() == [0.0, 0.5, 0.0, 0.1]
+    assert len(_unpadded(np.zeros((3, 2)))) == 3

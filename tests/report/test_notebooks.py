@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import daskprep as dp
+from daskprep.dataset import Split, describing
 
 
 @pytest.fixture
@@ -17,7 +18,7 @@ def test_a_split_is_a_table_of_its_outputs(dataset):
     html = dataset["test"]._repr_html_()
     assert "Split &quot;test&quot; of " in html
     assert f"{len(dataset['test'])} rows in 4 blocks of up to 16 rows" in html
-    assert html.count("<tr") == 1 + len(dataset["test"].columns)
+    assert html.count("<tr") == 1 + len(dataset["test"].columns) + 1 + 5
     assert "3 x 6 x 8" in html
 
 
@@ -39,3 +40,39 @@ def test_names_in_tables_are_escaped(nasty):
     for html in (nasty._repr_html_(), nasty.loader(batch_size=16)._repr_html_()):
         assert "<b>" not in html
         assert "&lt;b&gt;" in html
+
+
+def test_a_dataset_shows_its_first_rows_but_no_media(dataset):
+    html = dataset._repr_html_()
+    head = dataset["train"].head(5)
+    assert all(f">{city}</td>" in html for city in head["city"])
+    assert f">{head['rooms'][0]:.0f}</td>" in html
+    assert html.count("photo") == 1  # among the outputs
+
+
+def test_rows_that_cannot_be_read_are_told_and_large_blocks_are_not_read(dataset, monkeypatch):
+    whole = len(dataset._repr_html_())
+    monkeypatch.setattr(describing, "_BLOCK_BYTES", -1)
+    assert len(dataset._repr_html_()) < whole
+    monkeypatch.undo()
+
+    def fail(*arguments, **options):
+        raise FileNotFoundError("train/table")
+
+    monkeypatch.setattr(Split, "read", fail)
+    assert "The first rows cannot be read: train/table" in dataset._repr_html_()
+    monkeypatch.setattr(Split, "is_local", False)
+    assert "first rows" not in dataset._repr_html_()
+
+
+@pytest.mark.parametrize("one", [dp.Number(fill_value=7.0), dp.RandomSplit(seed=7), dp.Oversample("a", ratio=0.7)])
+def test_features_splits_and_balances_show_their_parameters_and_no_diagram(one):
+    html = one._repr_mimebundle_()["text/html"]
+    assert f">{type(one).__name__}</div>" in html
+    assert "<script" not in html
+    assert any(f">{value}</td>" in html for value in ("7.0", "7", "0.7"))
+
+
+def test_a_fitted_feature_names_its_columns(frame):
+    fitted = dp.Number().fit(frame[["rooms", "area"]])
+    assert "Number, fitted on rooms, area" in fitted._repr_html_()
