@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+MOST_CHARACTERS = 2_000
+_GAP = " [...] "
+_MOST_COMPARED = 100
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class DaskprepError(Exception):
-    """Root of every error that daskprep raises on purpose."""
+    """Root of every error that daskprep raises on purpose. Its message has at most 2,000 characters."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*(_shortened(one) if isinstance(one, str) else one for one in args), **kwargs)
+
+
+def _shortened(message: str) -> str:
+    """Return a message without its middle if it is too long: its start says what is wrong, its end what to do."""
+    half = (MOST_CHARACTERS - len(_GAP)) // 2
+    return message if len(message) <= MOST_CHARACTERS else f"{message[:half]}{_GAP}{message[-half:]}"
 
 
 class ConfigError(DaskprepError, ValueError):
@@ -60,5 +79,27 @@ class WorkerError(DaskprepError, RuntimeError):
 
 def did_you_mean(name: object, options: Iterable[object]) -> str:
     """Return ``' Did you mean "x"?'`` for the option closest to `name`, or an empty string."""
+    if len(str(name)) > _MOST_COMPARED:
+        return ""
     close = difflib.get_close_matches(str(name), [str(option) for option in options], n=1)
     return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def hints_parameters(function: Callable[P, T]) -> Callable[P, T]:
+    """Let the TypeError of a call that does not fit a function name the parameter that was meant."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # from within the function
+                raise
+            known = [name for name in inspect.signature(function).parameters if name != "self"]
+            unknown = next((name for name in kwargs if name not in known), "")
+            listed = ", ".join(known)
+            # Python 3.13 makes a suggestion of its own.
+            message = str(error).partition(". Did you mean")[0]
+            raise TypeError(f"{message}.{did_you_mean(unknown, known) or f' Parameters are: {listed}'}") from None
+
+    return call

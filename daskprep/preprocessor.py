@@ -19,7 +19,7 @@ from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
-from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
+from daskprep.errors import ConfigError, MissingColumnError, did_you_mean, hints_parameters
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
@@ -97,6 +97,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     array([1, 0], dtype=uint8)
     """
 
+    @hints_parameters
     def __init__(
         self,
         features: Mapping[str, Any] | Literal["auto"],
@@ -152,7 +153,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     def __sklearn_clone__(self) -> Self:
         features: Any = self.features
-        if features != _AUTO:
+        if isinstance(features, Mapping):
             features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
         others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         del others["features"]
@@ -160,6 +161,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     # -- learn and apply
 
+    @hints_parameters
     def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
         """Learn every feature from the training rows of a frame.
 
@@ -175,7 +177,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             that none are shown unless asked for.
         """
         goes_by = self._going_by(frame)
-        if self.features == _AUTO:
+        if self._guesses:
             frame = as_source(frame, scratch=self.scratch)
         features, _ = self._features_for(frame, goes_by.split, progress=progress)
         split = goes_by.split if self.fit_on == "train" else None
@@ -258,6 +260,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
         return assignment.arrays(source, plain(self.sample), plain(self.sample_seed))
 
+    @hints_parameters
     def fit_write(
         self,
         frame: Any,
@@ -313,10 +316,12 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             The dataset at `path`.
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
+        Folder.open(path, storage_options)  # an error, if path and rows are swapped
         split = self._going_by(frame).split
         features, frame = self._features_for(frame, split, memory, storage_options, progress=progress)
         return self._write(features, frame, path, options, memory, storage_options)
 
+    @hints_parameters
     def write(
         self,
         frame: Any,
@@ -400,6 +405,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     ) -> Dataset:
         """Learn features from a frame, or take those that were learned, and write it."""
         options.check()
+        folder = Folder.open(path, storage_options)
         goes_by = self._going_by(frame)
 
         def read(columns: Sequence[str]) -> Source:
@@ -412,7 +418,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         else:
             source = read(goes_by._columns(features))
             recipe = goes_by._recipe(features, None)
-        written = write_source(recipe, source, Folder.open(path, storage_options), options)
+        written = write_source(recipe, source, folder, options)
         dataset = open_dataset(path, storage_options=storage_options, trusted=True)
         dataset.clear_cache(unused=True)
         if written is not None:
@@ -425,6 +431,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def _going_by(self, frame: Any) -> Preprocessor:
         """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
+        given = frame.values() if isinstance(frame, Mapping) else [frame]
+        if any(isinstance(one, Feature | Preprocessor) for one in given):
+            raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
         if not splits_of(frame):
             return self
         column = FixedSplit(SPLIT)
@@ -469,7 +478,11 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     @property
     def _given_features(self) -> dict[str, Any]:
-        return {} if self.features == _AUTO else dict(self.features)
+        return dict(self.features) if isinstance(self.features, Mapping) else {}
+
+    @property
+    def _guesses(self) -> bool:
+        return isinstance(self.features, str) and self.features == _AUTO
 
     def _features_for(
         self,
@@ -481,7 +494,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         progress: bool | None,
     ) -> tuple[dict[str, Feature], Any]:
         """Return the features to learn from a frame, given or guessed, and the frame, or the source of a stream."""
-        if self.features != _AUTO:
+        if not self._guesses:
             return self._checked_features(), frame
         leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
         source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
@@ -493,11 +506,16 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""
-        if self.features == _AUTO:
+        if self._guesses:
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: features="auto" knows its features once it is fitted: call fit first')
             return made_features(self.features_, self._target_names)
         if not isinstance(self.features, Mapping) or not self.features:
+            if hasattr(self.features, "columns"):
+                raise ConfigError(
+                    f"Preprocessor: features must be a dict of features by name, not a {type(self.features).__name__}: "
+                    'give for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
+                )
             raise ConfigError(
                 f'Preprocessor: features must be a dict of at least one feature, or "auto", not {self.features!r}'
             )
@@ -588,7 +606,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed)
 
     def _repr_html_(self) -> str:
-        unknown = self.features == _AUTO and not hasattr(self, "features_")
+        unknown = self._guesses and not hasattr(self, "features_")
         features = {} if unknown else self._checked_features()
         learned, targets = getattr(self, "learned_", {}), self._targets_among(features)
         return describe(features, learned, self.split, self.balance, targets, plain(self.sample)).html()

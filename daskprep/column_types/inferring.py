@@ -15,7 +15,7 @@ from daskprep.column_types.guess import Guess, skip
 from daskprep.column_types.inferred import InferredFeatures
 from daskprep.column_types.media_sizes import with_size
 from daskprep.column_types.rules import guess_feature, guess_target
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, hints_parameters
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.sources.composed import SPLIT, splits_of
@@ -25,6 +25,7 @@ _SHOWN = 5
 _Facts = dict[str, ColumnFacts]
 
 
+@hints_parameters
 def infer_features(
     frame: Any, *, targets: str | Iterable[str] | None = None, progress: bool | None = None
 ) -> InferredFeatures:

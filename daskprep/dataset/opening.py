@@ -16,10 +16,11 @@ from daskprep.dataset.checking import Damage
 from daskprep.dataset.dataset import Dataset, open_one
 from daskprep.dataset.places import Rows
 from daskprep.dataset.split import Split
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, hints_parameters
 from daskprep.storage import Folder, Layout, Manifest, Output
 
 
+@hints_parameters
 def open_dataset(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
@@ -58,9 +59,10 @@ def open_dataset(
         A newer version of daskprep wrote it.
     """
     base = None if base_dir is None else os.fspath(base_dir)
-    paths = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else list(path)
+    alone = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
+    paths: list[Any] = [path] if alone else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
-        raise ConfigError(f"a dataset is named by a path or URL, not {wrong[0]!r}")
+        raise ConfigError(f"a dataset is opened by its path or URL, not by a {type(wrong[0]).__name__}")
     found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
     if not found:
         raise ConfigError("the list of datasets is empty: give the path of one at least")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +17,7 @@ from torch.utils.data import get_worker_info
 from daskprep.dataset import Split
 from daskprep.display.tables import settings_table
 from daskprep.display.words import count, printable
-from daskprep.errors import ConfigError, CorruptDatasetError
+from daskprep.errors import ConfigError, CorruptDatasetError, hints_parameters
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs
@@ -31,7 +32,7 @@ from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings
 from daskprep.loader.sampling import Sampling, sampling_of
-from daskprep.loader.shell import BatchIterator
+from daskprep.loader.shell import BatchIterator, refuse_collation
 from daskprep.loader.source import BlockSource
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.loader.times import LoaderTimes
@@ -124,6 +125,7 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
+    @hints_parameters
     def __init__(
         self,
         split: Split,
@@ -178,7 +180,7 @@ class Loader(BatchIterator):
                 f"rows of {self.streams} streams, each of which keeps a block in memory; give "
                 f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it so",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.drop_last = drop_last
         self.expand = expand
@@ -270,6 +272,7 @@ class Loader(BatchIterator):
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_collation(sys._getframe(1))
         if self._begun:
             self._go_to(self.epoch + 1)
         worker = get_worker_info()

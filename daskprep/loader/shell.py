@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,6 +20,16 @@ from daskprep.loader.standing import Ranks, check_count
 from daskprep.loader.times import Times
 
 _MOST_OUTPUTS = 40  # that a notebook shows
+
+
+def refuse_collation(caller: FrameType) -> None:
+    """Raise ConfigError if what iterates is a DataLoader of torch that would make batches of batches."""
+    # An IterableDataset is not told: torch 2 has it as an argument of the fetcher, which calls iter.
+    if caller.f_locals.get("auto_collation"):
+        raise ConfigError(
+            "this DataLoader would collate batches of batches. Iterate over the loader itself, and pass batch_size to "
+            "loader(batch_size=...); for worker processes, use DataLoader(loader, batch_size=None, num_workers=...)"
+        )
 
 
 class BatchIterator(IterableDataset[Any]):

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import JoinedPiece, Piece, PieceSource, require_columns
 from daskprep.sources.columnar import Schemas
@@ -99,6 +99,7 @@ def _incomplete(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
     return problems
 
 
+@hints_parameters
 def read_files(
     paths: Paths,
     *,
@@ -214,7 +215,7 @@ def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> 
         warnings.warn(
             f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
             "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names",
-            stacklevel=3,
+            stacklevel=4,
         )
     schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
     found = Schemas([text.file for text in texts], schemas)

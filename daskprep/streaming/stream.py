@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from daskprep import partitions
 from daskprep.display.tables import settings_table
 from daskprep.display.words import count
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_parameters
 from daskprep.features.fitting import beside
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs
@@ -22,7 +22,7 @@ from daskprep.loader.device import Mover
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
-from daskprep.loader.shell import BatchIterator
+from daskprep.loader.shell import BatchIterator, refuse_collation
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.loader.times import StreamTimes
 from daskprep.sources import Source
@@ -103,6 +103,7 @@ class Stream(BatchIterator):
     [3.0] [True]
     """
 
+    @hints_parameters
     def __init__(
         self,
         recipe: Recipe,
@@ -203,6 +204,7 @@ class Stream(BatchIterator):
         return self.epochs * len(self._schedule(0))
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_collation(sys._getframe(1))
         if get_worker_info() is not None:
             raise ConfigError(
                 "a stream cannot be iterated over in the worker processes of a DataLoader, which would each read all "
