@@ -12,6 +12,7 @@ from daskprep.dataset.checking import Damage, find_damage, raise_damage
 from daskprep.dataset.describing import describe_dataset
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
+from daskprep.display.tables import Description
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
 from daskprep.progress import Progress
 from daskprep.state import METADATA
@@ -92,6 +93,8 @@ class Dataset(StoredDataset):
     timings : mapping or None
         Seconds of each stage of the write that has just made it; None if it was there before, or opened. They lie in
         no file: the same rows give the same bytes.
+    repaired : list of Damage
+        The files that `repair` wrote again or removed, and what was wrong with each.
 
     Examples
     --------
@@ -105,6 +108,7 @@ class Dataset(StoredDataset):
         super().__init__(root, manifest, base_dir, trusted=trusted)
         self.splits = {name: Split(self, name) for name in manifest.layout.rows}
         self.timings: Mapping[str, float] | None = None
+        self.repaired: list[Damage] = []
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _reopen, (self.root, self.version, self.base_dir, self.digest, self.trusted)
@@ -205,8 +209,13 @@ class Dataset(StoredDataset):
         """Read every byte; raise CorruptDatasetError that names the first files that are not as they were written."""
         raise_damage(self.url, self.damaged())
 
+    @property
+    def description(self) -> Description:
+        """Lines and tables that say what it holds."""
+        return describe_dataset(self.url, self.layout, self.manifests)
+
     def __repr__(self) -> str:
-        return describe_dataset(self.url, self.layout, self.manifests).text()
+        return self.description.text()
 
     def _repr_html_(self) -> str:
-        return describe_dataset(self.url, self.layout, self.manifests).html()
+        return self.description.html()

@@ -71,7 +71,8 @@ def repair(
     """
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     root, committed = Folder.open(path, storage_options), dataset.manifest
-    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in dataset.damaged()}
+    found = dataset.damaged()
+    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in found}
     if lost := damaged & committed.files.keys():
         if frame is None and not trusted:
             raise ConfigError(
@@ -109,6 +110,7 @@ def repair(
             clean(root, committed)
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     dataset.verify()
+    dataset.repaired = found
     return dataset
 
 
