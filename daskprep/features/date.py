@@ -43,27 +43,28 @@ class LearnedDate(Learned):
 
 
 class Date(Feature[Range, LearnedDate]):
-    """Take dates apart into year, month, day, weekday, day of year, hour, minute, second and second of day.
+    """Split dates into year, month, day, weekday, day of year, hour, minute, second and second of day.
 
-    Text is read as ISO 8601 or another common form, month first ("3/5/2021" is March 5). Parts that are not
-    written are the first month, the first day and midnight; a date without a year cannot be read. Offsets
-    from UTC are dropped: the clock stays as it is written. Numbers count seconds since 1970, or milliseconds
-    (from 11 digits), microseconds (from 14) or nanoseconds (from 17); text of digits alone may also be a year
-    or a date ("2021", "20210305", "20210305093059"). Only the years 1 to 9999 can be read.
+    Text is read as ISO 8601 or another common form, month first ("3/5/2021" is March 5). Missing parts default to the
+    first month, the first day and midnight; a date without a year cannot be read. UTC offsets are dropped, so the local
+    time stays as written. Numbers count seconds since 1970, or milliseconds (from 11 digits), microseconds (from 14) or
+    nanoseconds (from 17). Text of digits alone may also be a year or a date ("2021", "20210305", "20210305093059").
+    Only the years 1 to 9999 can be read.
 
     Parameters
     ----------
     datetime_format : str or None
-        How text is written, as in `datetime.strptime`, such as "%d/%m/%Y". ISO 8601 is read as well, and
-        nothing is guessed. Numbers are taken as text then: "%Y%m%d" reads 20210305.
+        Format of text in the codes of `datetime.strptime`, such as "%d/%m/%Y". ISO 8601 is still read, and no other
+        form is guessed. Numbers are then read as text: "%Y%m%d" reads 20210305.
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
+        "drop_row".
     fill_value : str
-        The date that "fill_with_const" puts in place of missing ones; an empty text stands for the default.
+        Date that "fill_with_const" imputes for missing values; an empty text stands for the default.
     invalid : {"missing", "raise"}
-        Whether a cell that is no date counts as missing or is an error.
+        Whether a value that is not a date counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------

@@ -74,7 +74,7 @@ class BatchIterator(IterableDataset[Any]):
         return rank, world
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration begin with this epoch, or go on in it where a state was loaded."""
+        """Let the next iteration start with this epoch, or resume it if a state was loaded."""
         check_count("epoch", epoch, 0)
         if epoch != self.epoch or self._begun:
             self._go_to(epoch)
@@ -105,17 +105,17 @@ class BatchIterator(IterableDataset[Any]):
         self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(stop)
 
     def audit(self) -> dict[str, int]:
-        """Prove that the batches of the epoch that was last begun were what the order says.
+        """Prove that the batches of the latest epoch held the rows that the order says.
 
         Raises
         ------
         CorruptDatasetError
-            A row was missed, or given too often.
+            A row was missed, or yielded too often.
         """
         return {"rows": 0, "batches": 0} if self._audited is None else proven(*self._audited)
 
     def stats(self) -> dict[str, float]:
-        """Return where the last iteration spent its seconds, summed over threads, and what it did."""
+        """Return where the last iteration spent its time, in seconds summed over threads, and what it did."""
         return self._times.as_dict()
 
     def _settings(self, order: str, outputs: list[str]) -> dict[str, str]:
