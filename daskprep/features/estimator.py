@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class Estimator(FrameOutput, auto_wrap_output_keys=None):
-    """Fit and transform every column of a frame on its own.
+    """Fit and transform every column of a frame separately.
 
     Attributes
     ----------
     learned_ : dict of str to Learned
-        What was learned, by column.
+        The fitted state, by column.
     n_features_in_ : int
-        Columns seen in `fit`.
+        Number of columns seen in `fit`.
     feature_names_in_ : ndarray of str
-        Their names, if `fit` was given a frame.
+        Their names, if `fit` received a frame.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn each column of a frame (pandas or Dask) or 2-D array."""
+        """Fit each column of a frame (pandas or Dask) or 2-D array."""
         validate(self._feature())
         if self._feature().column is not None:
             raise ConfigError(

@@ -30,14 +30,14 @@ _WINDOW_ROWS = 4_000_000
 
 @dataclass(frozen=True)
 class Packing:
-    """Rows of one length, filled with one document after the other, in place of padded ones.
+    """Fill rows of one length with concatenated documents instead of padding each document.
 
     Parameters
     ----------
     block_size : int
-        Tokens of a row.
+        Length of a row in tokens.
     columns : str or iterable of str
-        The output whose rows are the documents: one of a `Sequence` or `Text`.
+        Output whose rows are the documents; it belongs to a `Sequence` or `Text`.
 
     Examples
     --------

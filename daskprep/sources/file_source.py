@@ -119,48 +119,47 @@ def read_files(
     partitions: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
-    r"""Make a source of files: Parquet, CSV, TSV, JSON, Feather or Arrow IPC.
+    r"""Read files as a source of rows: Parquet, CSV, TSV, JSON, Feather or Arrow IPC.
 
-    Parquet footers, CSV headers and, where files must be cut, the quotes in CSV are read at once; JSON is
-    read through, since only that tells the types of its columns. Rows are read later, partition by
-    partition.
+    Parquet footers and CSV headers are read at once, and so are the quotes in CSV if files must be partitioned. JSON is
+    read completely, since only that shows the types of its columns. Rows are read later, partition by partition.
 
     Parameters
     ----------
     paths : str, path or iterable of these
-        Files, folders, globs or URLs of any file system that fsspec knows. Folders named ``key=value`` inside
-        a folder or glob give columns.
+        Files, folders, globs or URLs of any file system that fsspec knows. Folders named ``key=value`` inside a folder
+        or glob give columns.
     columns : iterable of str, optional
-        The columns that will be read. The others are not checked, and do not count towards `partition_bytes`.
+        Columns to read. The others are not checked, and do not count towards `partition_bytes`.
     format : {"parquet", "csv", "tsv", "jsonl", "feather"}, optional
-        What the files hold, where their names do not tell.
+        Format of the files, if their names do not show it.
     delimiter : str, optional
-        What parts the cells of CSV; found among comma, tab, semicolon and "|" by default.
+        Separator of CSV values. By default it is detected among comma, tab, semicolon and "|".
     quote : str or None
-        What cells that hold delimiters or newlines are put in; None if quotes mean nothing.
+        Quote character around CSV values that hold delimiters or newlines. None: quotes have no meaning.
     encoding : str
-        Of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
+        Encoding of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
     null_values : iterable of str, or mapping from columns to these
-        Cells of CSV that are missing; by default, and in columns that a mapping lacks, those that pandas takes for
-        missing, and empty cells.
+        Texts that mark missing values in CSV. By default, and for columns that a mapping lacks: empty values and those
+        that pandas treats as missing.
     header : 0 or None
-        Whether the first line of CSV holds the names of the columns, or is a row already.
+        0: the first line of CSV holds the column names. None: it is a row already.
     names : sequence of str, optional
-        With ``header=None``: what the columns are called, "column_0" and so on by default.
+        Column names, with ``header=None``; "column_0" and so on by default.
     skip_rows : int
-        Lines of CSV before the first that is read.
+        Number of lines to skip at the start of CSV.
     comment : str, optional
-        The character that lines of CSV begin with that are left out.
+        Skip lines of CSV that start with this character.
     decimal, thousands : str, or mapping from columns to these
-        What parts decimals and thousands in numbers of CSV, in the columns of a mapping alone; cells that are such
-        numbers as a whole are read with a decimal point.
+        Decimal mark and thousands separator of numbers in CSV, for all columns or for those of a mapping. Values that
+        are such numbers as a whole are converted to numbers with a decimal point.
     partition_bytes : int
-        Bytes of rows in memory that a partition holds at most, unless one row group or record holds more.
+        Maximum size of a partition in memory, unless a single row group or record is larger.
     partitions : int, optional
-        In how many partitions the rows are read: more if `partition_bytes` needs more, fewer if files cannot be cut
-        so often.
+        Number of partitions to read: more if `partition_bytes` requires it, fewer if files cannot be divided that
+        often.
     storage_options : mapping, optional
-        What fsspec needs to open URLs, such as credentials.
+        Options for fsspec to open URLs, such as credentials.
 
     Examples
     --------
