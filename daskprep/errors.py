@@ -30,7 +30,7 @@ def _shortened(message: str) -> str:
 
 
 class ConfigError(DaskprepError, ValueError):
-    """A parameter, or a combination of parameters, makes no sense."""
+    """A parameter, or a combination of parameters, is not valid."""
 
 
 class ColumnError(DaskprepError, ValueError):
@@ -38,39 +38,39 @@ class ColumnError(DaskprepError, ValueError):
 
 
 class MissingColumnError(ColumnError):
-    """A column is not among those of the data."""
+    """The data lacks a column."""
 
 
 class ContractError(DaskprepError, AssertionError):
-    """A feature type does not keep to its contract."""
+    """A feature type breaks its contract."""
 
 
 class RejectedValueError(DaskprepError, ValueError):
-    """A cell cannot be used and the feature was told to be strict about it."""
+    """A value cannot be used, and ``invalid="raise"`` or a split does not allow it."""
 
 
 class MediaError(DaskprepError, ValueError):
-    """An image or a sound cannot be decoded, or must not be."""
+    """An image or audio file cannot be decoded, or must not be."""
 
 
 class CorruptDatasetError(DaskprepError):
-    """A file of a dataset is missing or differs from what its manifest lists."""
+    """A file of a dataset is missing, or differs from its entry in the manifest."""
 
 
 class IncompleteDatasetError(DaskprepError):
-    """A dataset was never finished: there is no manifest."""
+    """A dataset was never finished: it has no manifest."""
 
 
 class FormatVersionError(DaskprepError):
-    """Something on disk was written by a newer version of daskprep."""
+    """A newer version of daskprep wrote this file."""
 
 
 class StorageFullError(DaskprepError, OSError):
-    """There is no room for a file; what was written before it is kept."""
+    """The disk is full; what was written before is kept, so that a write can resume."""
 
 
 class MissingPackageError(DaskprepError, ImportError):
-    """An optional package that a feature needs is not installed."""
+    """An optional package is not installed."""
 
 
 class WorkerError(DaskprepError, RuntimeError):

@@ -51,13 +51,13 @@ class _Train:
 class DataModule(training.DataModule, LightningDataModule):
     """The same as `daskprep.DataModule`, for Lightning's Trainer.
 
-    Its checkpoints hold the state of the loader that trains: behind the batches that the model was trained on. Ranks
-    are those of the Trainer, and so is `overfit_batches`.
+    Its checkpoints hold the state of the training loader, so that training resumes after the last batch that the model
+    was trained on. Ranks and `overfit_batches` come from the Trainer.
 
     Parameters
     ----------
     managers, allowed, overfit_batches, rank, world_size
-        As those of `daskprep.DataModule`.
+        As for `daskprep.DataModule`.
 
     Examples
     --------

@@ -60,7 +60,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Encode the columns seen in `fit`: NumPy, a lazy Dask array for a Dask frame, or as `set_output` says."""
+        """Encode the columns seen in `fit`: NumPy, a lazy Dask array for Dask frames, or as `set_output` says."""
         check_is_fitted(self)
         X = _framed(X)
         source = self._checked_source(X)
@@ -68,7 +68,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         return self._contained(tabulate_source(features, self.learned_, source), X)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that `transform` gives."""
+        """Return the names of the columns that `transform` returns."""
         check_is_fitted(self)
         names = list(self.learned_)
         if input_features is not None:

@@ -39,57 +39,59 @@ _MOST_THREADS = 16
 
 
 class Stream(BatchIterator):
-    """Batches of the rows of a split as dicts of tensors, read and encoded from their source while a model trains.
+    """Batches of a split as dicts of tensors, read and encoded from their source while a model trains.
 
-    Made by `Preprocessor.stream`. An epoch gives every row exactly once, in an order that follows from seed, epoch,
-    window and the rows of the partitions: the same global batches for any number of ranks that divides the batch, on
-    threads or a cluster, however partitions come. Iterating gives `epochs` epochs, and iterating again the next ones.
+    Created by `Preprocessor.stream`. An epoch yields every row exactly once, in an order that depends on seed, epoch,
+    window and the rows of the partitions. The global batches are the same for any number of ranks that divides the
+    batch, on threads or a cluster, in whatever order partitions arrive. One iteration yields `epochs` epochs, and the
+    next iteration the epochs after them.
 
     Parameters
     ----------
     recipe, source
-        What is done to the rows, and where these are.
+        The encoding, and the rows.
     batch_size : int
-        Rows of a batch over all ranks together; a rank gets ``batch_size / world_size`` of them.
+        Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
     split : {"train", "validation", "test"}
-        Which rows are given, balanced as the Preprocessor says.
+        Split whose rows are yielded, balanced as the Preprocessor says.
     epochs : int or None
-        How many epochs one iteration gives, one after the other without a pause; None: no end.
+        Number of epochs in one iteration, without a pause between them. None: no end.
     shuffle : bool
-        Whether partitions come in another order in each epoch, and the rows of a window in any; else all as they lie
-        in the source.
+        Whether to shuffle the order of partitions in each epoch, and the rows of a window. False: the order of the
+        source.
     window : str or int
-        Bytes of encoded rows, such as "2GB", that are held at most: rows are shuffled within half of them while the
-        other half is made. Where a partition alone takes more than half, the rows of a batch may come on top.
+        Maximum bytes of encoded rows in memory, such as "2GB". Rows are shuffled within half of them while the other
+        half is encoded. If a single partition takes more than half, the rows of a batch may be added on top.
     seed : int
-        Chooses the order.
+        Seed of the shuffle.
     drop_last : bool
-        Whether rows that do not fill a batch are left out. Else they are a batch of their own, shared out evenly, or,
-        if there are fewer than ranks, part of the last one.
+        Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly; if there are
+        fewer rows than ranks, they join the last batch.
     columns : iterable of str or None
-        The outputs that batches hold; None for all.
+        Outputs that batches hold. None: all.
     targets : str, iterable of str or None
-        Outputs that come apart: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
-        None: those of the Preprocessor's `targets` that are among `columns`; ``()``: none.
+        Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+        None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets.
     expand : bool
-        Whether compact rows become what a model reads, or stay as a dataset would hold them.
+        Whether to expand compact rows to what a model reads. False: as a dataset would hold them.
     row_ids : bool
         Whether batches hold "row_id", the number of each row in the source.
     transform : callable or None
-        Applied to every batch, last.
+        Function applied to every batch, last.
     augment : mapping or None
-        What is done to images by chance, by output, as in a loader.
+        Random augmentation of images by output, as in a loader.
     rank, world_size : int or None
-        Which share of each batch is given; None: those of torch.distributed if it runs, else 0 of 1.
+        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
+        of 1.
     device : str, torch.device or None
-        Where tensors are put, copied while the batch before is worked on; None leaves them in memory.
+        Device of the tensors; a batch is copied while the previous one is used. None: main memory.
     client : distributed.Client or None
-        Whose workers read and encode; None: those of the active client, or threads of this process. Frames in memory
-        are always encoded here.
+        Dask client whose workers read and encode. None: the active client, or threads of this process. Frames in memory
+        are always encoded in this process.
     threads : int or None
-        Threads of this process that encode, and that decode images and sounds; None: as many as there are cores.
+        Threads of this process that encode, and that decode images and audio. None: one per core.
     decode_on : {"trainer", "workers"}
-        Where images and sounds are decoded: here, for the batches that come next, or where they are read.
+        Where to decode images and audio: in this process, for the next batches, or where they are read.
 
     Examples
     --------
@@ -265,7 +267,7 @@ class Stream(BatchIterator):
                 feed.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the stream stands, as JSON values: what was given, not what was made ahead."""
+        """Return the position of the stream as JSON values; it counts batches yielded, not batches prefetched."""
         return {
             "format": FORMAT,
             "digest": self._digest,
@@ -281,10 +283,10 @@ class Stream(BatchIterator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken, on as many ranks as now; the window that it lies in is made again.
+        """Resume from a state, on as many ranks as now; its window is encoded again.
 
-        A state that was taken behind the last batch of an epoch goes on with the next one, and one taken behind the
-        last batch of all with as many epochs more.
+        A state that was taken after the last batch of an epoch resumes with the next epoch. A state that was taken
+        after the last of all epochs resumes with as many epochs more.
         """
         self._check_state(state)
         epoch, first, given = state["epoch"], state["first_epoch"], state["rows_given"]

@@ -20,14 +20,14 @@ from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, 
 
 
 class DataModule:
-    """The loaders of a training run: one to train, and any number, each with a name, to validate, test and predict.
+    """The loaders of a training run: one for training, and any number by name to validate, test and predict.
 
-    This one is for loops of one's own; `daskprep.lightning.DataModule` is the same for Lightning's Trainer.
+    Use it in your own training loop; `daskprep.lightning.DataModule` is the same for Lightning's Trainer.
 
     Attributes
     ----------
     managers : dict of str to dict of str to Manager
-        By where they stand, and by name.
+        The managers by role, and by name.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ class DataModule:
         ``{"train": {"lm": manager}, "val": {"lm": ..., "other": ...}, "test": ..., "predict": ...}``: a `Manager`, a
         dict of its parameters, or only its data.
     allowed : str or iterable of str
-        Which functions may be given by name: dotted names, or their beginnings with a dot at the end, ``"mypackage."``.
-        Nothing else is imported.
+        Functions that may be given by name: dotted names, or prefixes that end with a dot, ``"mypackage."``. Nothing
+        else is imported.
     overfit_batches : int or None
-        To see whether a model can learn them by heart: give the same first so many batches in each epoch, unshuffled,
-        to train and to validate.
+        Yield only this many batches in each epoch, unshuffled, in training and validation, to check that a model can
+        overfit them.
     rank, world_size : int or None
-        Which share of each batch this process is given; None: those of torch.distributed if it runs, else 0 of 1.
+        Share of each batch for this process (DDP). None: taken from torch.distributed if it runs, otherwise 0 of 1.
 
     Examples
     --------
