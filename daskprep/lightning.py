@@ -44,7 +44,7 @@ class _Train:
         if not self.module._was_told:
             raise ConfigError(
                 f"the checkpoint has no state of a DataModule of the class {type(self.module).__qualname__}, so that "
-                "the run would begin its epoch anew: use the class that it was saved with"
+                "the run would begin its epoch again: use the class that it was saved with"
             )
 
 

@@ -287,7 +287,7 @@ class ModelRun:
         for name, column in columns.items():
             if len(column) != rows:
                 raise ConfigError(
-                    f'the model gave {len(column):,} rows for "{name}" of a batch of {rows:,}: give one each'
+                    f'the model returned {len(column):,} rows for "{name}" of a batch of {rows:,}: give one each'
                 )
         return columns
 
@@ -303,7 +303,7 @@ class ModelRun:
 
 def _check_run(inputs: Mapping[str, Feature], model: object, batch_size: object) -> None:
     if not inputs:
-        raise ConfigError("Preprocessor: all features are targets, so that there is nothing to predict from")
+        raise ConfigError("Preprocessor: all features are targets, so there is nothing to predict from")
     if not callable(model):
         raise ConfigError(f"model must be a torch module or another callable, not a {type(model).__name__}")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
@@ -320,7 +320,7 @@ def _device(model: Model, device: Any) -> torch.device:
     try:
         return torch.device("cpu" if device is None else device)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is none of torch: {error}") from error
+        raise ConfigError(f"device={device!r} is not a torch device: {error}") from error
 
 
 def _lock_of(model: Model) -> Any:

@@ -202,7 +202,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """
         check_is_fitted(self)
         if not (features := self._inputs):
-            raise ConfigError("Preprocessor: all features are targets, so that there is nothing to transform")
+            raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
         source = as_source(frame, columns=source_columns(features), scratch=self.scratch)
         return self._contained(tabulate_source(features, self.learned_, source), frame)
 
@@ -440,7 +440,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         # A configuration that says nothing of splits has the second.
         if self.split is not None and self.split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
             raise ConfigError(
-                f"Preprocessor: the rows come in splits, and {self.split!r} would split them otherwise: leave it out "
+                f"Preprocessor: the data is given by split, and {self.split!r} would split it again: leave it out "
                 "(split=None, in a configuration split: null), or give all rows as one source"
             )
         other = copy.copy(self)
@@ -508,7 +508,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """Return the features that were given, or those that "auto" stands for once it is fitted."""
         if self._guesses:
             if not hasattr(self, "features_"):
-                raise ConfigError('Preprocessor: features="auto" knows its features once it is fitted: call fit first')
+                raise ConfigError('Preprocessor: with features="auto", features are known after fit: call fit first')
             return made_features(self.features_, self._target_names)
         if not isinstance(self.features, Mapping) or not self.features:
             if hasattr(self.features, "columns"):

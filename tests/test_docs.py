@@ -21,7 +21,7 @@ from daskprep.tokenizers import TOKENIZERS
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 BLOCK = re.compile(r"^```python\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
 PARAMETERS = re.compile(r"^Parameters\n-{10}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
@@ -70,9 +70,11 @@ def test_every_python_block_of_a_page_runs(page, tmp_path, monkeypatch):
     assert text.count("\n```python") == len(python_blocks(text)) + text.count("\n```python no-run\n")
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+@pytest.mark.filterwarnings("ignore:`isinstance\\(treespec, LeafSpec\\)` is deprecated:FutureWarning")  # of Lightning
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: f"{example.parent.name}/{example.name}")
 def test_an_example_runs_and_prints(example, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(example)])
     runpy.run_path(str(example), run_name="__main__")
     assert capsys.readouterr().out.strip()
     assert not list(tmp_path.iterdir()), "an example leaves nothing behind"

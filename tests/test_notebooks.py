@@ -43,7 +43,7 @@ def test_a_notebook_runs_and_shows_what_is_stored(path):
     stored, ran = nbformat.read(path, as_version=4), RUNNER["run"](path)
 
     assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
-    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it anew: python notebooks/run.py {path.name}"
+    assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), f"store it again: python notebooks/run.py {path.name}"
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

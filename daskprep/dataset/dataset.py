@@ -54,7 +54,7 @@ def _no_dataset(root: Folder) -> Exception:
         return ConfigError(f"there is no dataset at {root.url}: check the path, or write one there")
     return IncompleteDatasetError(
         f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(begun)}; "
-        "run the write again, which goes on where it stopped"
+        "run the write again to resume it"
     )
 
 
@@ -66,7 +66,7 @@ def _reopen(
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
             f"the dataset at {root.url} is another than the one that was pickled (version {dataset.version}, not "
-            f"{version}, or other files under the same name): it was written anew; open it again"
+            f"{version}, or other files under the same name): it was written again; open it again"
         )
     return dataset
 

@@ -62,7 +62,7 @@ def open_dataset(
     alone = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
     paths: list[Any] = [path] if alone else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
-        raise ConfigError(f"a dataset is opened by its path or URL, not by a {type(wrong[0]).__name__}")
+        raise ConfigError(f"a dataset is opened by its path or URL, not {type(wrong[0]).__name__}")
     found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
     if not found:
         raise ConfigError("the list of datasets is empty: give the path of one at least")

@@ -106,7 +106,7 @@ class StoredDataset:
                 if (decoder.shape, decoder.dtype) != (output.shape, output.dtype):
                     raise self._disagreement(f'"{name}" in the shape {decoder.shape}, the manifest in {output.shape}')
             elif output.is_cells:
-                raise self._disagreement(f'"{name}" as no images or sounds, and the manifest as such')
+                raise self._disagreement(f'"{name}" as no images or audio, and the manifest as such')
         return features, learned
 
     def _disagreement(self, what: str) -> CorruptDatasetError:
@@ -162,7 +162,7 @@ class StoredDataset:
         if not isinstance(feature, MediaFeature):
             media = [name for name, one in self.features.items() if isinstance(one, MediaFeature)]
             raise ConfigError(
-                f'"{output}" holds no images or sounds.{did_you_mean(output, media)} '
+                f'"{output}" holds no images or audio.{did_you_mean(output, media)} '
                 f"Outputs that do: {', '.join(media) or 'none'}"
             )
         decoder = feature.decoder(self.learned[output], self.base_dir)

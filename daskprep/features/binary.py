@@ -177,7 +177,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         if odd and self.invalid == "raise":
             raise RejectedValueError(
                 f"{samples[0]!r} is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r} ({odd} such cells); "
-                'mend the data or use invalid="missing"'
+                'correct the data, or use invalid="missing"'
             )
         weight = np.bincount(truth, counts, 3)
         fill = {

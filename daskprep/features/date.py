@@ -110,7 +110,7 @@ class Date(Feature[Range, LearnedDate]):
                 datetime.strptime(datetime(2001, 2, 3, tzinfo=UTC).strftime(self.datetime_format), self.datetime_format)
             except (ValueError, re.error) as error:
                 raise ConfigError(
-                    f"Date: datetime_format {self.datetime_format!r} is none of datetime.strptime: {error}"
+                    f"Date: datetime_format {self.datetime_format!r} is not a format of datetime.strptime: {error}"
                 ) from error
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
@@ -129,7 +129,7 @@ class Date(Feature[Range, LearnedDate]):
             return from_numbers(column)
         if number or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
             return from_text(as_text(column), self.datetime_format)
-        raise ColumnError(f"holds cells of type {kind}, which are not dates")
+        raise ColumnError(f"holds values of type {kind}, which are not dates")
 
     def parse_fill(self, value: object) -> pa.Array:
         return super().parse_fill(value or EPOCH)
@@ -153,7 +153,7 @@ class Date(Feature[Range, LearnedDate]):
         filled = learned.missing and fills_all(self)
         if not filled and learned.first and learned.last and learned.first >= EPOCH and learned.last < "1970-01-02":
             return (
-                "has no spread beyond one day, 1970-01-01: numbers count seconds since then; "
+                "has all its dates on one day, 1970-01-01: numbers count seconds since then; "
                 'give datetime_format, such as "%Y", if they are something else'
             )
         return None

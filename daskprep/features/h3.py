@@ -92,7 +92,7 @@ class H3(Feature[Summary, Learned]):
             return _where(pc.and_(exact, pc.equal(column, pc.floor(column))), column).cast(pa.uint64())
         if pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
             return _from_text(as_text(column))
-        raise ColumnError(f"holds cells of type {kind}, which are not H3 cells: integers or hexadecimal text")
+        raise ColumnError(f"holds values of type {kind}, which are not H3 cells: integers or hexadecimal text")
 
     def summarize(self, parsed: pa.Array) -> Summary:
         return Summary()

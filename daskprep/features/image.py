@@ -374,7 +374,7 @@ class Image(MediaFeature[LearnedImage]):
         colours: list[list[int]] = class_map(pixels, _MOST_CLASSES).tolist()
         if self.num_classes is not None and len(colours) > self.num_classes:
             raise MediaError(
-                f"has masks of {len(colours)} colours, and num_classes is {self.num_classes}: mend the masks (JPEG "
+                f"has masks of {len(colours)} colours, and num_classes is {self.num_classes}: correct the masks (JPEG "
                 "blurs them, PNG keeps them), or give a larger num_classes"
             )
         return colours

@@ -241,7 +241,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         samples = [sample[:SAMPLE_CHARACTERS] for sample in sorted(set(samples))[:SAMPLES]]
         if odd and self.invalid == "raise":
             raise RejectedValueError(
-                f'{samples[0]!r} cannot be read as a number ({odd} such cells); mend the data or use invalid="missing"'
+                f"{samples[0]!r} cannot be read as a number ({odd} such cells); correct the data, or use "
+                'invalid="missing"'
             )
         rejects = summary.rejects + Rejects(odd, tuple(enumerate(samples, 1 << 62)))  # behind those with a row
         rows = summary.rows - odd * drops_missing(self)
@@ -280,7 +281,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     def advice(self, learned: LearnedNumber) -> str | None:
         if not center_and_scale(self.normalization, vars(learned))[1]:
-            return f'has no spread for normalization "{self.normalization}", so it becomes 0 everywhere'
+            return f'is constant, so normalization "{self.normalization}" makes it 0 everywhere'
         return None
 
     # -- outliers, which only exist once mean and standard deviation are known

@@ -104,7 +104,7 @@ class Vector(Feature[Lengths, LearnedVector]):
                 f"holds vectors of different lengths: {summary.counts[first]} have {size} numbers, "
                 f"{summary.counts[second]} have {summary.lengths[second]}"
                 + (f", and there are {others} lengths more" if others else "")
-                + f"; mend them, or set vector_size={size} to count the others as missing"
+                + f"; correct them, or set vector_size={size} to count the others as missing"
             )
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
@@ -145,7 +145,7 @@ class Vector(Feature[Lengths, LearnedVector]):
         if len(wrong):
             raise RejectedValueError(
                 f"row {wrong[0]} of this partition holds a vector of {sizes[wrong[0]]} numbers, not {size} "
-                f"as learned; mend it, or fit with vector_size={size} to count it as missing"
+                f"as learned; correct it, or fit with vector_size={size} to count it as missing"
             )
         numbers: np.ndarray = parsed.flatten().to_numpy().reshape(-1, size)
         if len(numbers) == len(parsed):
@@ -192,7 +192,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _from_lists(column: pa.Array) -> pa.Array:
     values = column.flatten()
     if pa.types.is_nested(values.type):
-        raise ColumnError(f"holds cells of type {column.type}, which are no lists of numbers: flatten them first")
+        raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
     if _is_text(values.type):
         return parse_float_lists(pc.binary_join(column, " "))
     if pa.types.is_boolean(values.type):

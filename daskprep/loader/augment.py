@@ -295,7 +295,7 @@ def check_augment(
         for name in names:
             if name not in outputs:
                 raise ConfigError(
-                    f'augment: "{name}" is none of the outputs of this loader ({", ".join(outputs)}).'
+                    f'augment: "{name}" is not an output of this loader ({", ".join(outputs)}).'
                     f"{did_you_mean(name, outputs)}"
                 )
         _check_alike({name: row[1] for name in names if (row := rows[name]) is not None})

@@ -183,7 +183,7 @@ class Loader(BatchIterator):
             warnings.warn(
                 f"batch_size={batch_size} has no divisor from {LEAST_STREAMS} to {MOST_STREAMS}, so that a batch mixes "
                 f"rows of {self.streams} streams, each of which keeps a block in memory; give "
-                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it so",
+                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it and silence this",
                 UserWarning,
                 stacklevel=4,
             )
@@ -450,14 +450,14 @@ class Loader(BatchIterator):
             raise CorruptDatasetError(
                 f'the state is of split "{state["split"]}" of version {state["version"]} (digest {digest}), and this '
                 f'is "{self.split.name}" of version {version} (digest {self._digest}): rows would be missed or given '
-                "twice; open the dataset that it was taken from, or begin the epoch anew"
+                "twice; open the dataset that it was taken from, or start the epoch again"
             )
         check_packed(self._packer, state.get("packing"), self._schedule())
         check_same(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
         if state["sampling"] != self.state_dict()["sampling"]:
             raise ConfigError(
-                "the state was taken with another balance= or weights=, which give other rows: make the loader with "
-                "the same, or begin the epoch anew"
+                "the state was taken with another balance= or weights=, which give other rows: create the loader with "
+                "the same, or start the epoch again"
             )
         given = state["rows_given"]
         if self._packer is None and (given > self._rows or (given < self._rows and given % self.streams)):

@@ -82,7 +82,7 @@ class Encoder:
                 check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         targets = state.get("targets", [])
         if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
-            raise CorruptDatasetError(f"targets: {str(targets)[:80]} are no features: the file was altered")
+            raise CorruptDatasetError(f"targets: {str(targets)[:80]} are not features: the file was altered")
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
         with telling("what is predicted"):
@@ -175,10 +175,10 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
-        raise ColumnError(f"a {type(rows).__name__} is no row: give a mapping of columns to cells, or a list of these")
+        raise ColumnError(f"a {type(rows).__name__} is not a row: give a mapping of columns to values, or a list")
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to cells")
+            raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to values")
     return rows
 
 

@@ -175,7 +175,7 @@ def read_files(
     _check_options(format, partition_bytes, partitions)
     for option, value in (("columns", columns), ("names", names)):
         if isinstance(value, str):
-            raise ConfigError(f"{option}={value!r}: a list of names is needed, such as [{value!r}]")
+            raise ConfigError(f"{option}={value!r}: expected a list of names, such as [{value!r}]")
     wanted = None if columns is None else list(dict.fromkeys(columns))
     files = find_files(_listed(paths), storage_options, (lambda _: True) if format else is_known)
     found = format or common_format(files)
@@ -235,7 +235,7 @@ def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | di
     if isinstance(given, Mapping):
         return {name: cast("list[str]", _nulls(cells)) for name, cells in given.items()}
     if isinstance(given, str):
-        raise ConfigError(f"null_values={given!r}: a list of cells is needed, such as [{given!r}]")
+        raise ConfigError(f"null_values={given!r}: expected a list of texts, such as [{given!r}]")
     cells = list(given)
     if not all(isinstance(cell, str) for cell in cells):
         raise ConfigError(f"null_values={cells!r}: cells of CSV are text, so give texts, such as {[str(cells[0])]!r}")
@@ -250,7 +250,7 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
         )
     for name, value in (("partition_bytes", partition_bytes), ("partitions", partitions)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{name}={value!r}: a whole number above 0 is needed")
+            raise ConfigError(f"{name}={value!r}: expected a whole number above 0")
 
 
 def _listed(paths: Paths) -> list[str]:
@@ -259,7 +259,7 @@ def _listed(paths: Paths) -> list[str]:
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in given:
         if not isinstance(path, str | os.PathLike):
-            raise ConfigError(f"a path is needed, not a {type(path).__name__}: {path!r:.80}")
+            raise ConfigError(f"expected a path, not a {type(path).__name__}: {path!r:.80}")
     if not given:
         raise ConfigError("the list of paths is empty; give at least one file, folder, glob or URL")
     return [os.fsdecode(path) for path in given]

@@ -305,12 +305,12 @@ class Stream(BatchIterator):
             raise CorruptDatasetError(
                 f'the state is of split "{state["split"]}" of a stream {state["digest"]}, and this is "{self.split}" '
                 f"of {self._digest}: another Preprocessor, or other rows in partitions, so that rows would be missed "
-                "or given twice; stream what it was taken from, or begin the epoch anew"
+                "or given twice; stream what it was taken from, or start the epoch again"
             )
         if state.get("source") not in (None, self._source_mark):
             raise CorruptDatasetError(
                 f"the state is of another source than {self.source!r}, or of one that was changed since, so that rows "
-                "would be missed or given twice; stream what it was taken from, or begin the epoch anew (without its "
+                "would be missed or repeated; stream what it was taken from, or start the epoch again (without its "
                 '"source", a state is taken for one of these rows)'
             )
         check_same(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")

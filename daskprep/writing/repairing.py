@@ -143,7 +143,7 @@ def _recorded(recorded: Mapping[str, Any], columns: list[str], storage_options: 
     for before, now in zip(recorded["files"], source.fingerprint(), strict=True):
         if list(now) != list(before):
             raise CorruptDatasetError(
-                f"{before[0]} has changed since the dataset was made of it; give the rows as they were, or write anew "
+                f"{before[0]} has changed since the dataset was made of it; give the rows as they were, or write again "
                 "with overwrite=True"
             )
     return source
