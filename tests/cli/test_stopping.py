@@ -91,7 +91,7 @@ def test_a_full_disk_is_one_line_and_the_write_goes_on_when_there_is_room(run_pr
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "-q"]
     ended = run_process(*command, preexec_fn=limit)
     assert ended.status == 1
-    ended.check_line("error: ", "no room", "run the same command again")
+    ended.check_line("error: ", "no room", "run it again to resume")
     assert call(*command) == (0, "", "")
     assert tree(tmp_path / "a.dp") == tree(files / "rows.dp")
 
