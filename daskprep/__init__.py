@@ -107,7 +107,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'daskprep' has no attribute {name!r}")
+        from daskprep.errors import did_you_mean  # noqa: PLC0415 so that the import is quick
+
+        raise AttributeError(f"module 'daskprep' has no attribute {name!r}.{did_you_mean(name, __all__)}")
     value = getattr(importlib.import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -162,18 +162,18 @@ def _show(name: str | None) -> str:
 
 
 class Oversample(Balance):
-    """Rows of rare classes are repeated for training; no class ever gets fewer rows.
+    """Repeat training rows of rare classes against class imbalance; no class gets fewer rows.
 
     Parameters
     ----------
     column
-        Holds the classes, of any flat type and number.
+        Column of the classes, of any flat type.
     ratio
         Every class below ratio * (rows of the largest class) gets round(that) rows; above 0, at most 1.
     counts
-        Instead of `ratio`: wanted rows by class value, at least as many as there are.
+        Alternative to `ratio`: number of rows by class value, at least as many as there are.
     seed
-        Any whole number; another seed repeats other rows.
+        Seed that chooses the repeated rows; any whole number.
 
     Examples
     --------
@@ -195,18 +195,18 @@ class Oversample(Balance):
 
 
 class Undersample(Balance):
-    """Rows of frequent classes are left out of training; no class ever gets more rows.
+    """Leave out training rows of frequent classes against class imbalance; no class gets more rows.
 
     Parameters
     ----------
     column
-        Holds the classes, of any flat type and number.
+        Column of the classes, of any flat type.
     ratio
         Every class above (rows of the smallest class) / ratio gets round(that) rows; above 0, at most 1.
     counts
-        Instead of `ratio`: wanted rows by class value, at most as many as there are.
+        Alternative to `ratio`: number of rows by class value, at most as many as there are.
     seed
-        Any whole number; another seed leaves other rows out.
+        Seed that chooses the rows that are left out; any whole number.
 
     Examples
     --------

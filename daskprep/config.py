@@ -67,7 +67,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     if twice := inputs.keys() & outputs.keys():
         raise ConfigError(f'"{min(twice)}" is an input and an output feature: give each feature its own name')
     if not inputs and not outputs:
-        raise ConfigError("there are no features: list them under input_features and output_features")
+        raise ConfigError("there are not features: list them under input_features and output_features")
     preprocessing = whole.section("preprocessing")
     preprocessing.check_keys(_GLOBAL)
     arguments: dict[str, Any] = {
@@ -187,7 +187,7 @@ def _load_file(path: str) -> Any:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{name} is no text in UTF-8: {error}") from error
+        raise ConfigError(f"{name} is not UTF-8 text: {error}") from error
     return _parse(text, "JSON" if path.lower().endswith(".json") else "YAML", name)
 
 
@@ -195,7 +195,7 @@ def _parse(text: str, kind: str, where: str) -> Any:
     try:
         return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
     except RecursionError as error:
-        raise ConfigError(f"{where} is no configuration: it is nested too deeply") from error
+        raise ConfigError(f"{where} is not a configuration: it is nested too deeply") from error
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{where} is no {kind}: {error}") from error
 

@@ -11,13 +11,18 @@ from typing import Any, ClassVar, TypeVar
 from sklearn.base import BaseEstimator
 
 from daskprep.display.estimators import EstimatorCard
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError, did_you_mean, hints_parameters
 
 
 class Described(EstimatorCard, BaseEstimator):
     """Parameters stored untouched; a `column` is a name, and a `seed` a whole number."""
 
     type: ClassVar[str]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
+        if "__init__" in vars(cls):
+            setattr(cls, "__init__", hints_parameters(cls.__init__))  # noqa: B010 mypy refuses the assignment
 
     def validate(self) -> None:
         """Raise `ConfigError` if the parameters make no sense."""

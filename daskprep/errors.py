@@ -3,15 +3,34 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+MOST_CHARACTERS = 2_000
+_GAP = " [...] "
+_MOST_COMPARED = 100
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class DaskprepError(Exception):
-    """Root of every error that daskprep raises on purpose."""
+    """Root of every error that daskprep raises on purpose. Its message has at most 2,000 characters."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*(_shortened(one) if isinstance(one, str) else one for one in args), **kwargs)
+
+
+def _shortened(message: str) -> str:
+    """Return a message without its middle if it is too long: its start says what is wrong, its end what to do."""
+    half = (MOST_CHARACTERS - len(_GAP)) // 2
+    return message if len(message) <= MOST_CHARACTERS else f"{message[:half]}{_GAP}{message[-half:]}"
 
 
 class ConfigError(DaskprepError, ValueError):
-    """A parameter, or a combination of parameters, makes no sense."""
+    """A parameter, or a combination of parameters, is not valid."""
 
 
 class ColumnError(DaskprepError, ValueError):
@@ -19,39 +38,39 @@ class ColumnError(DaskprepError, ValueError):
 
 
 class MissingColumnError(ColumnError):
-    """A column is not among those of the data."""
+    """The data lacks a column."""
 
 
 class ContractError(DaskprepError, AssertionError):
-    """A feature type does not keep to its contract."""
+    """A feature type breaks its contract."""
 
 
 class RejectedValueError(DaskprepError, ValueError):
-    """A cell cannot be used and the feature was told to be strict about it."""
+    """A value cannot be used, and ``invalid="raise"`` or a split does not allow it."""
 
 
 class MediaError(DaskprepError, ValueError):
-    """An image or a sound cannot be decoded, or must not be."""
+    """An image or audio file cannot be decoded, or must not be."""
 
 
 class CorruptDatasetError(DaskprepError):
-    """A file of a dataset is missing or differs from what its manifest lists."""
+    """A file of a dataset is missing, or differs from its entry in the manifest."""
 
 
 class IncompleteDatasetError(DaskprepError):
-    """A dataset was never finished: there is no manifest."""
+    """A dataset was never finished: it has no manifest."""
 
 
 class FormatVersionError(DaskprepError):
-    """Something on disk was written by a newer version of daskprep."""
+    """A newer version of daskprep wrote this file."""
 
 
 class StorageFullError(DaskprepError, OSError):
-    """There is no room for a file; what was written before it is kept."""
+    """The disk is full; what was written before is kept, so that a write can resume."""
 
 
 class MissingPackageError(DaskprepError, ImportError):
-    """An optional package that a feature needs is not installed."""
+    """An optional package is not installed."""
 
 
 class WorkerError(DaskprepError, RuntimeError):
@@ -60,5 +79,27 @@ class WorkerError(DaskprepError, RuntimeError):
 
 def did_you_mean(name: object, options: Iterable[object]) -> str:
     """Return ``' Did you mean "x"?'`` for the option closest to `name`, or an empty string."""
+    if len(str(name)) > _MOST_COMPARED:
+        return ""
     close = difflib.get_close_matches(str(name), [str(option) for option in options], n=1)
     return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def hints_parameters(function: Callable[P, T]) -> Callable[P, T]:
+    """Let the TypeError of a call that does not fit a function name the parameter that was meant."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:  # from within the function
+                raise
+            known = [name for name in inspect.signature(function).parameters if name != "self"]
+            unknown = next((name for name in kwargs if name not in known), "")
+            listed = ", ".join(known)
+            # Python 3.13 makes a suggestion of its own.
+            message = str(error).partition(". Did you mean")[0]
+            raise TypeError(f"{message}.{did_you_mean(unknown, known) or f' Parameters are: {listed}'}") from None
+
+    return call

@@ -44,20 +44,20 @@ class _Train:
         if not self.module._was_told:
             raise ConfigError(
                 f"the checkpoint has no state of a DataModule of the class {type(self.module).__qualname__}, so that "
-                "the run would begin its epoch anew: use the class that it was saved with"
+                "the run would begin its epoch again: use the class that it was saved with"
             )
 
 
 class DataModule(training.DataModule, LightningDataModule):
     """The same as `daskprep.DataModule`, for Lightning's Trainer.
 
-    Its checkpoints hold the state of the loader that trains: behind the batches that the model was trained on. Ranks
-    are those of the Trainer, and so is `overfit_batches`.
+    Its checkpoints hold the state of the training loader, so that training resumes after the last batch that the model
+    was trained on. Ranks and `overfit_batches` come from the Trainer.
 
     Parameters
     ----------
     managers, allowed, overfit_batches, rank, world_size
-        As those of `daskprep.DataModule`.
+        As for `daskprep.DataModule`.
 
     Examples
     --------

@@ -69,27 +69,27 @@ class Predicting:
         top_k: int | None = None,
         probabilities: bool = False,
     ) -> pd.DataFrame:
-        """Turn the outputs of a model into labels, tokens and numbers in their own units, with a row for each row.
+        """Turn the outputs of a model into labels, tokens and numbers in their own units, one row per input row.
 
         Parameters
         ----------
         outputs : array, tensor, list, mapping of these by target, or iterable of batches of them
-            What the model gave for its targets; an array alone where there is one target. An iterator, or a list of
+            Outputs of the model for its targets; a single array if there is one target. An iterator, or a list of
             arrays or mappings, holds batches, such as those of an epoch.
         logits : bool
-            Whether outputs for classes are raw scores; False: they are probabilities already.
+            Whether outputs for classes are logits. False: probabilities.
         threshold : float, or mapping of target to float
-            The probability from which on a Binary is True, and a token in a Set.
+            Probability from which a Binary is True, and a token belongs to a Set.
         top_k : int or None
-            How many classes of a Category are listed, the most probable first.
+            Number of classes to list for a Category, the most probable first.
         probabilities : bool
-            Whether the probabilities of all classes are given too.
+            Whether to include the probabilities of all classes.
 
         Returns
         -------
         DataFrame
-            For each target ``<target>_predictions``; of classes and tokens also ``<target>_probability``. The page
-            "From outputs to predictions" lists all columns, and the shapes that outputs may have.
+            For each target ``<target>_predictions``; for classes and tokens also ``<target>_probability``. The page
+            "From outputs to predictions" lists all columns, and the accepted shapes of outputs.
 
         Examples
         --------
@@ -117,29 +117,29 @@ class Predicting:
         top_k: int | None = None,
         probabilities: bool = False,
     ) -> Any:
-        """Encode the rows of a frame, run a model on them batch by batch, and return its predictions.
+        """Encode rows, run a model on them batch by batch (inference), and return its predictions.
 
         Parameters
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
             Rows with the columns of the inputs.
         model : callable
-            Takes a dict of tensors by output, as batches of a loader hold them, and returns a tensor for the one target
-            or a mapping of tensors by target. A torch module runs in evaluation mode and is put back as it was.
+            Takes a dict of tensors by output, as in the batches of a loader. It returns a tensor for the one target, or
+            a mapping of tensors by target. A torch module runs in evaluation mode, and its mode is restored afterwards.
         batch_size : int
-            The most rows that the model is given at a time.
+            Maximum number of rows in a batch.
         ids : str, sequence of str or None
-            Columns that are put in front of the predictions as they are.
+            Columns to copy in front of the predictions.
         device : str, torch.device or None
-            Where batches are put; None: where the parameters of the model are.
+            Device of the batches. None: the device of the model's parameters.
         logits, threshold, top_k, probabilities
             As for `predictions`.
 
         Returns
         -------
         DataFrame
-            The columns of `predictions` with a row for each row, in order. Of a pandas frame it is one of pandas, of
-            Dask frames and files a lazy Dask DataFrame with as many partitions; both have the frame's index.
+            The columns of `predictions`, one row per input row, in order. A pandas frame for pandas, and a lazy Dask
+            DataFrame with as many partitions for Dask frames and files; both have the index of the frame.
 
         Examples
         --------
@@ -287,7 +287,7 @@ class ModelRun:
         for name, column in columns.items():
             if len(column) != rows:
                 raise ConfigError(
-                    f'the model gave {len(column):,} rows for "{name}" of a batch of {rows:,}: give one each'
+                    f'the model returned {len(column):,} rows for "{name}" of a batch of {rows:,}: give one each'
                 )
         return columns
 
@@ -303,7 +303,7 @@ class ModelRun:
 
 def _check_run(inputs: Mapping[str, Feature], model: object, batch_size: object) -> None:
     if not inputs:
-        raise ConfigError("Preprocessor: all features are targets, so that there is nothing to predict from")
+        raise ConfigError("Preprocessor: all features are targets, so there is nothing to predict from")
     if not callable(model):
         raise ConfigError(f"model must be a torch module or another callable, not a {type(model).__name__}")
     if isinstance(batch_size, bool) or not isinstance(batch_size, int | np.integer) or batch_size < 1:
@@ -320,7 +320,7 @@ def _device(model: Model, device: Any) -> torch.device:
     try:
         return torch.device("cpu" if device is None else device)
     except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is none of torch: {error}") from error
+        raise ConfigError(f"device={device!r} is not a torch device: {error}") from error
 
 
 def _lock_of(model: Model) -> Any:

@@ -19,7 +19,7 @@ from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, open_dataset
 from daskprep.description import describe
-from daskprep.errors import ConfigError, MissingColumnError, did_you_mean
+from daskprep.errors import ConfigError, MissingColumnError, did_you_mean, hints_parameters
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
@@ -47,45 +47,44 @@ _AUTO: Final = "auto"
 
 
 class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
-    """Learn and apply one feature for each column of a frame larger than memory.
+    """Fit and apply one feature for each column of a table that may be larger than memory.
 
     Parameters
     ----------
     features : dict of str to Feature or str, or "auto"
-        Feature by name; the name is the column that is read, unless the feature's `column` says otherwise. A string
-        is the feature of that kind with its defaults: "binary", "number", "category", "set", "bag", "sequence",
-        "text", "timeseries", "vector", "date", "h3", "image", "audio". "auto" guesses a feature for every column of
-        the frame that is learned from, as `infer_features` does, in one more pass over all its rows.
+        Features by name. A feature reads the column of its name, unless its `column` names another. A string stands for
+        a feature type with its defaults: "binary", "number", "category", "set", "bag", "sequence", "text",
+        "timeseries", "vector", "date", "h3", "image", "audio". "auto" guesses a feature for every column of the
+        training data, as `infer_features` does, in one more pass over all rows.
     targets : str, iterable of str or None
-        Names of the features that a model is to predict. New rows need not have their columns, `transform` leaves them
-        out, and loaders and streams give them apart from the inputs.
+        Names of the features that a model predicts. New rows need not have their columns, `transform` leaves them out,
+        and loaders and streams yield them apart from the inputs.
     split : RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit or None
-        Which rows are for training, validation and test. None: all rows are for training.
+        How to split rows into training, validation and test. None: all rows are for training.
     balance : Oversample, Undersample or None
-        How training rows are repeated or left out when rows are assigned. Statistics are those of the rows as they
-        come, before balancing.
+        How to repeat or leave out training rows against class imbalance. Statistics are computed before balancing.
     sample : float, int or None
-        The share of the rows, such as 0.1, or how many of them at most, that are used in place of all to learn from, to
-        write and to stream; `encode` and `transform` take all. None: all rows.
+        Share of the rows, such as 0.1, or maximum number of rows, that fitting, writing and streaming use. `encode` and
+        `transform` use all rows. None: all rows.
     sample_seed : int
-        Chooses the rows of the sample.
+        Seed of the sample.
     fit_on : {"train", "all"}
-        Whether features are learned from training rows only.
+        Whether to fit on training rows only, which avoids leakage, or on all rows.
     scratch : str or None
-        Folder for counts that do not fit in memory, for the rows of streams and, in a write, for rows between its
-        passes. None: the system's temporary folder for counts and streams, and for the others the folder that is
-        written. Workers on several machines need one that all of them see.
+        Folder for temporary files: counts that do not fit in memory, rows of streams, and rows between the passes of a
+        write. None: the system's temporary folder, and for a write the folder of the dataset. Workers on several
+        machines need a folder that all of them can access.
 
     Attributes
     ----------
     learned_ : dict of str to Learned
-        What each feature learned.
+        The fitted state of each feature.
     targets_ : tuple of str
-        The names of the targets.
+        Names of the targets.
     feature_names_in_ : ndarray of str
-        The columns that the inputs read.
+        Columns that the inputs read.
     inferred_ : InferredFeatures
-        With "auto": the features that were guessed, the `reasons`, and the columns that were `skipped`.
+        With "auto": the guessed features, the `reasons`, and the `skipped` columns.
 
     Examples
     --------
@@ -97,6 +96,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     array([1, 0], dtype=uint8)
     """
 
+    @hints_parameters
     def __init__(
         self,
         features: Mapping[str, Any] | Literal["auto"],
@@ -121,7 +121,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     # -- scikit-learn
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return parameters; with `deep` also the features and theirs, as in ``city__most_common``."""
+        """Return parameters; with `deep` also those of the features, such as ``city__most_common``."""
         params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
         if deep:
             nested = {**self._given_features, "split": self.split, "balance": self.balance}
@@ -132,7 +132,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``city__most_common`` is that of the feature "city", ``city`` the feature itself."""
+        """Set parameters; ``city__most_common`` is a parameter of the feature "city", and ``city`` the feature."""
         for key, value in params.items():
             owner, _, nested = key.rpartition("__")
             given = self._given_features
@@ -152,7 +152,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     def __sklearn_clone__(self) -> Self:
         features: Any = self.features
-        if features != _AUTO:
+        if isinstance(features, Mapping):
             features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
         others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         del others["features"]
@@ -160,22 +160,23 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     # -- learn and apply
 
+    @hints_parameters
     def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
-        """Learn every feature from the training rows of a frame.
+        """Fit every feature on the training rows.
 
         Parameters
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
-            Parquet, CSV, TSV, JSON-lines and Feather files are read where they are, partition by partition. A dict
-            such as ``{"train": frame, "test": "test.csv"}`` says the split of each row, in place of `split`.
+            The data. Parquet, CSV, TSV, JSON-lines and Feather files are read partition by partition. A dict such as
+            ``{"train": frame, "test": "test.csv"}`` gives the rows of each split, in place of `split`.
         y : ignored
-            For scikit-learn's pipelines.
+            For scikit-learn pipelines.
         progress : bool or None
-            Whether to show progress bars; None: on terminals and in notebooks. A search may fit a thousand times, so
-            that none are shown unless asked for.
+            Whether to show progress bars. None: on terminals and in notebooks. The default is False, because a
+            parameter search may fit a thousand times.
         """
         goes_by = self._going_by(frame)
-        if self.features == _AUTO:
+        if self._guesses:
             frame = as_source(frame, scratch=self.scratch)
         features, _ = self._features_for(frame, goes_by.split, progress=progress)
         split = goes_by.split if self.fit_on == "train" else None
@@ -194,23 +195,23 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         self.n_features_in_ = len(self.feature_names_in_)
 
     def transform(self, frame: Any) -> Any:
-        """Return all inputs side by side in one 2-D table, named by `get_feature_names_out`: a row for every row.
+        """Return all inputs as columns of one 2-D table, named by `get_feature_names_out`, with a row per input row.
 
-        NumPy for what is in memory; a lazy Dask array for Dask frames, paths and streams; a frame with names if
-        `set_output` asks for one.
+        The result is a NumPy array for data in memory, and a lazy Dask array for Dask frames, paths and streams. After
+        `set_output`, it is a frame with column names.
         """
         check_is_fitted(self)
         if not (features := self._inputs):
-            raise ConfigError("Preprocessor: all features are targets, so that there is nothing to transform")
+            raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
         source = as_source(frame, columns=source_columns(features), scratch=self.scratch)
         return self._contained(tabulate_source(features, self.learned_, source), frame)
 
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
-        """Return compact arrays by output, with a row for every row of the frame.
+        """Return compact arrays by output, with a row per input row.
 
-        NumPy for what is in memory; lazy Dask arrays for Dask frames, paths and streams. Of tables of Arrow and polars,
-        Arrow reads it as a table. Rows that have not the columns of all targets are encoded without targets. No row is
-        dropped: where a write would, a missing cell becomes `Learned.fill_value`.
+        The result holds NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
+        Arrow and polars tables, Arrow can read the result as a table. Rows that lack a target column are encoded
+        without targets. No row is dropped: a missing value that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
         features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
@@ -218,14 +219,14 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
     def cell_counts(self, frame: Any) -> pd.DataFrame:
-        """Count the cells of new rows, in a pass of its own.
+        """Count missing, unreadable and unseen values in new rows, in a separate pass.
 
         Returns
         -------
         DataFrame
-            For each feature the "rows", how many of their cells are "missing", how many of these are "unreadable" (they
-            are there, but cannot be read as their type, or hold a label that a Binary does not know), and how many are
-            "unseen": they hold a category or a token that has no id. Images and sounds are not opened.
+            A row for each feature with its number of "rows" and of "missing", "unreadable" and "unseen" values.
+            Unreadable values are present but cannot be read as their type, or hold a label that a Binary does not know.
+            Unseen values hold a category or token without an id (out of vocabulary). Images and audio are not opened.
 
         Examples
         --------
@@ -243,14 +244,14 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
-        """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+        """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
         check_is_fitted(self)
         return decode_arrays(self.features_, self.learned_, arrays)
 
     def assign(self, frame: Any) -> dict[str, Any]:
         """Return the split of each row (0 train, 1 validation, 2 test, 255 left out) and how often it is written.
 
-        The keys are "split" and "repeats"; NumPy for pandas, lazy Dask arrays for Dask frames and paths.
+        The keys are "split" and "repeats". Arrays are NumPy for pandas, and lazy Dask arrays for Dask frames and paths.
         """
         features = self.features_ if hasattr(self, "learned_") else self._checked_features()
         goes_by = self._going_by(frame)
@@ -258,6 +259,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
         return assignment.arrays(source, plain(self.sample), plain(self.sample_seed))
 
+    @hints_parameters
     def fit_write(
         self,
         frame: Any,
@@ -273,39 +275,40 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         progress: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Learn from a frame and write it as a dataset, reading it once.
+        """Fit on a table and write it as a dataset, reading it once.
 
-        The dataset is whole or not there at all: a write that is killed leaves what was there before, and the same
-        call goes on where it stopped. The same rows and parameters give the same bytes, however the rows are cut
-        into partitions.
+        A write either completes or leaves the previous dataset unchanged. After an interruption, call it again with the
+        same arguments to resume. The same rows and parameters give the same bytes, for any partitioning.
 
         Parameters
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
-            As for `fit`.
+            The data, as for `fit`.
         path : str or path
-            A folder of its own, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``.
+            Folder of the dataset, local or on any file system of fsspec, such as ``s3://bucket/listings.dp``. It must
+            hold nothing else.
         shuffle : bool
-            Write the rows of each split in a random order, for rows that come sorted.
+            Whether to shuffle the rows of each split, for rows that are sorted.
         seed : int
-            Chooses the random order; any whole number.
+            Seed of the shuffle; any whole number.
         block_rows : int or None
-            Rows of a block, the unit that is read at a time. None: as many as give the widest array up to 16 MB a
-            block, and the largest split 64 blocks where it has the rows.
+            Rows of a block, the unit that is read at a time. None: as many as fit in 16 MB for the widest array, but
+            few enough for 64 blocks in the largest split.
         compression : {"lz4", "zstd", "none"}
-            Of arrays and tables.
+            Compression of arrays and tables.
         overwrite : bool
-            Write anew although the very version is there already, or what is there cannot be read.
+            Whether to write again although this version exists already, or although the existing dataset cannot be
+            read.
         version : str or None
-            A name for the state of rows that have no files to tell it: in-memory and Dask frames are written each
-            time unless this is given and has been written before.
+            Name for the state of rows that do not come from files. In-memory and Dask frames are written each time,
+            unless this name is given and was written before.
         memory : str, int or None
-            The most that all processes of the write may hold together, such as "2GB". Partitions of files are cut
-            to fit; what cannot fit is refused before it starts.
+            Memory limit of all processes of the write together, such as "2GB". Partitions of files are made to fit. A
+            write that cannot fit is refused before it starts.
         progress : bool or None
-            Whether to show progress bars; None: on terminals and in notebooks.
+            Whether to show progress bars. None: on terminals and in notebooks.
         storage_options : mapping or None
-            What fsspec needs to open `path`, and `frame` if it is a path, such as credentials. They are not kept.
+            Options for fsspec to open `path`, and `frame` if it is a path, such as credentials. They are not stored.
 
         Returns
         -------
@@ -313,10 +316,12 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             The dataset at `path`.
         """
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
+        Folder.open(path, storage_options)  # an error, if path and rows are swapped
         split = self._going_by(frame).split
         features, frame = self._features_for(frame, split, memory, storage_options, progress=progress)
         return self._write(features, frame, path, options, memory, storage_options)
 
+    @hints_parameters
     def write(
         self,
         frame: Any,
@@ -332,9 +337,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         progress: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Write a frame as a dataset by what was learned before, reading it once; see `fit_write`.
+        """Write a table as a dataset with the fitted state, reading it once; see `fit_write`.
 
-        Rows that have not the columns of all targets are written without targets.
+        Rows that lack a target column are written without targets.
         """
         check_is_fitted(self)
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
@@ -351,25 +356,25 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     ) -> Stream:
         """Return batches of tensors for torch, encoded while a model trains; nothing is written.
 
-        Rows that have not the columns of all targets are given without targets.
+        Rows that lack a target column are yielded without targets.
 
         Parameters
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
-            As for `fit`.
+            The data, as for `fit`.
         batch_size : int
             Rows of a batch over all ranks together.
         storage_options : mapping or None
-            What fsspec needs to open `frame` if it is a path, such as credentials.
+            Options for fsspec to open `frame` if it is a path, such as credentials.
         prepare : callable or None
-            Called with the rows of each partition, as `prepared` does: it returns a pandas frame of those to encode.
+            Function called with the rows of each partition, as in `prepared`; it returns a pandas frame to encode.
         **options
-            Those of `Stream`.
+            Options of `Stream`.
 
         Returns
         -------
         Stream
-            What gives the batches.
+            An iterable of batches.
         """
         from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
 
@@ -400,6 +405,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     ) -> Dataset:
         """Learn features from a frame, or take those that were learned, and write it."""
         options.check()
+        folder = Folder.open(path, storage_options)
         goes_by = self._going_by(frame)
 
         def read(columns: Sequence[str]) -> Source:
@@ -412,7 +418,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         else:
             source = read(goes_by._columns(features))
             recipe = goes_by._recipe(features, None)
-        written = write_source(recipe, source, Folder.open(path, storage_options), options)
+        written = write_source(recipe, source, folder, options)
         dataset = open_dataset(path, storage_options=storage_options, trusted=True)
         dataset.clear_cache(unused=True)
         if written is not None:
@@ -425,13 +431,16 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def _going_by(self, frame: Any) -> Preprocessor:
         """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
+        given = frame.values() if isinstance(frame, Mapping) else [frame]
+        if any(isinstance(one, Feature | Preprocessor) for one in given):
+            raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
         if not splits_of(frame):
             return self
         column = FixedSplit(SPLIT)
         # A configuration that says nothing of splits has the second.
         if self.split is not None and self.split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
             raise ConfigError(
-                f"Preprocessor: the rows come in splits, and {self.split!r} would split them otherwise: leave it out "
+                f"Preprocessor: the data is given by split, and {self.split!r} would split it again: leave it out "
                 "(split=None, in a configuration split: null), or give all rows as one source"
             )
         other = copy.copy(self)
@@ -458,7 +467,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             return self._inputs, read(source_columns(self._inputs, others))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that `transform` gives."""
+        """Return the names of the columns that `transform` returns."""
         check_is_fitted(self)
         names = [column_names(feature, name, self.learned_[name]) for name, feature in self._inputs.items()]
         return np.asarray([name for part in names for name in part], dtype=object)
@@ -469,7 +478,11 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     @property
     def _given_features(self) -> dict[str, Any]:
-        return {} if self.features == _AUTO else dict(self.features)
+        return dict(self.features) if isinstance(self.features, Mapping) else {}
+
+    @property
+    def _guesses(self) -> bool:
+        return isinstance(self.features, str) and self.features == _AUTO
 
     def _features_for(
         self,
@@ -481,7 +494,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         progress: bool | None,
     ) -> tuple[dict[str, Feature], Any]:
         """Return the features to learn from a frame, given or guessed, and the frame, or the source of a stream."""
-        if self.features != _AUTO:
+        if not self._guesses:
             return self._checked_features(), frame
         leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
         source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
@@ -493,11 +506,16 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""
-        if self.features == _AUTO:
+        if self._guesses:
             if not hasattr(self, "features_"):
-                raise ConfigError('Preprocessor: features="auto" knows its features once it is fitted: call fit first')
+                raise ConfigError('Preprocessor: with features="auto", features are known after fit: call fit first')
             return made_features(self.features_, self._target_names)
         if not isinstance(self.features, Mapping) or not self.features:
+            if hasattr(self.features, "columns"):
+                raise ConfigError(
+                    f"Preprocessor: features must be a dict of features by name, not a {type(self.features).__name__}: "
+                    'give for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
+                )
             raise ConfigError(
                 f'Preprocessor: features must be a dict of at least one feature, or "auto", not {self.features!r}'
             )
@@ -507,27 +525,27 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     # -- JSON
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and learned state as JSON; vocabularies too large for JSON go to Parquet beside it.
+        """Write parameters and fitted state as JSON; very large vocabularies are stored as Parquet beside it.
 
-        With them go digests of what was learned, and rows that some cells become, which `load` holds against its own.
+        The file also holds digests of the state and some encoded rows, which `load` checks.
         """
         check_is_fitted(self)
         write_state(os.fspath(path), self.to_state(), golden_rows(self.features_, self.learned_))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; CorruptDatasetError for what was altered since. Nothing is unpickled or evaluated."""
+        """Load what `save` wrote. Raise `CorruptDatasetError` if it was altered. Nothing is unpickled or evaluated."""
         return cls.from_dict(read_state(os.fspath(path)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Return parameters and, once fitted, learned state, JSON-ready."""
+        """Return parameters and, once fitted, the fitted state, ready for JSON."""
         state = self.to_state()
         for name, learned in getattr(self, "learned_", {}).items():
             state["features"][name]["learned"] = learned.to_dict()
         return state
 
     def to_state(self) -> dict[str, Any]:
-        """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
+        """Return the result of `to_dict` with vocabularies as objects, since they may have millions of tokens."""
         if hasattr(self, "learned_"):
             return self._state(self.features_, self.learned_)
         return self._state(self._checked_features(), None)
@@ -551,7 +569,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Rebuild from what `to_dict` or `to_state` gave, or from the JSON that `save` wrote."""
+        """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote."""
         features, learned = restore(state)
         with telling("the split, the balance or a feature"):
             prep = cls(
@@ -568,16 +586,16 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     @classmethod
     def from_dataset(cls, dataset: Dataset) -> Self:
-        """Rebuild what a dataset was written with, fitted, to encode more rows in the same way.
+        """Create the fitted Preprocessor that wrote a dataset, to encode more rows in the same way.
 
-        Files, folders and names of tokenizers that it gives are used only if the dataset was opened as trusted.
+        Files, folders and tokenizers that the dataset names are used only if it was opened as trusted.
         """
         _ = dataset.features  # an error, if they are not those of the dataset
         return cls.from_dict(dataset.state())
 
     @classmethod
     def from_config(cls, config: Any) -> Self:
-        """Build from a Ludwig-style configuration: a dict, YAML text, or the path of a YAML file."""
+        """Create a Preprocessor from a Ludwig-style configuration: a dict, YAML text, or the path of a YAML file."""
         return cls(**read_config(config))
 
     def to_config(self) -> dict[str, Any]:
@@ -588,7 +606,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed)
 
     def _repr_html_(self) -> str:
-        unknown = self.features == _AUTO and not hasattr(self, "features_")
+        unknown = self._guesses and not hasattr(self, "features_")
         features = {} if unknown else self._checked_features()
         learned, targets = getattr(self, "learned_", {}), self._targets_among(features)
         return describe(features, learned, self.split, self.balance, targets, plain(self.sample)).html()

@@ -92,7 +92,7 @@ def restored_targets(state: Mapping[str, Any], features: Mapping[str, Feature]) 
     targets = state.get("targets", [])
     if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
         raise CorruptDatasetError(
-            f"targets: {str(targets)[:_SHOWN]} are no features: it was altered since it was saved"
+            f"targets: {str(targets)[:_SHOWN]} are not features: it was altered since it was saved"
         )
     return tuple(dict.fromkeys(targets))
 

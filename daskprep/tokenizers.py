@@ -327,7 +327,7 @@ class Regex(RowTokenizer):
         try:
             re.compile(self.pattern)
         except re.error as error:
-            raise ConfigError(f"pattern={self.pattern!r} is no regular expression: {error}") from error
+            raise ConfigError(f"pattern={self.pattern!r} is not a regular expression: {error}") from error
 
     def cut(self, texts: list[str]) -> Iterable[list[str]]:
         pattern = re.compile(self.pattern or "")
@@ -378,7 +378,7 @@ class Custom(RowTokenizer):
             ) from error
         if not isinstance(tokens, list | tuple) or not are_strings(tokens):
             raise RejectedValueError(
-                f"The tokenizer {self.function!r} made {tokens!r} of {text!r}; it must make a list of strings"
+                f"The tokenizer {self.function!r} returned {tokens!r} for {text!r}; it must return a list of strings"
             )
         return list(tokens)
 
@@ -571,7 +571,7 @@ def get_tokenizer(
     if not isinstance(name, str) or name not in TOKENIZERS:
         raise ConfigError(
             f'There is no tokenizer "{name}".{did_you_mean(name, TOKENIZERS)} Known are '
-            f"{', '.join(TOKENIZERS)}; a function from a string to a list of strings will do too"
+            f"{', '.join(TOKENIZERS)}; or pass a function from a string to a list of strings"
         )
     options: dict[str, Any] = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern}
     options["path"] = path or pretrained_model_name_or_path

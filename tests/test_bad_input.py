@@ -64,7 +64,7 @@ def test_a_column_of_the_wrong_type_is_named(as_object_frame, kind, cells):
         dp.Preprocessor({"x": kind}).fit(as_object_frame(pd.DataFrame({"x": cells})))
 
 
-@pytest.mark.filterwarnings("ignore:column .x. has no spread")
+@pytest.mark.filterwarnings("ignore:column .x. is constant")
 @pytest.mark.parametrize("kind", ["binary", "number", "category", "set", "bag", "sequence", "text", "timeseries"])
 def test_an_all_null_column_is_all_fill_value(as_frame, kind):
     frame = as_frame(pd.DataFrame({"x": [None] * 4}, dtype=object))
@@ -92,12 +92,12 @@ def test_an_all_null_column_has_no_neighbours(as_frame, strategy):
 
 def test_dropping_every_row_leaves_none_to_learn_from(as_frame):
     frame = as_frame(pd.DataFrame({"x": [None] * 4}, dtype=object))
-    with pytest.raises(ColumnError, match='"x".*no row to learn from'):
+    with pytest.raises(ColumnError, match='"x".*no training rows to fit on'):
         dp.Preprocessor({"x": dp.Number(missing_value_strategy="drop_row")}).fit(frame)
 
 
 def test_fit_on_no_rows_is_an_error(as_frame, table, prep):
-    with pytest.raises(ColumnError, match="no row"):
+    with pytest.raises(ColumnError, match="no training rows"):
         prep.fit(as_frame(table.iloc[:0]))
 
 
@@ -214,7 +214,7 @@ def test_a_wrong_parameter_names_feature_choices_and_the_closest_one(table):
 @pytest.mark.parametrize("normalization", ["zscore", "minmax", "iq"])
 def test_a_constant_column_becomes_0_with_a_warning(as_frame, normalization):
     frame = as_frame(pd.DataFrame({"x": [5.0, 5.0, 5.0]}))
-    with pytest.warns(UserWarning, match='"x" has no spread'):
+    with pytest.warns(UserWarning, match='"x" is constant'):
         prep = dp.Preprocessor({"x": dp.Number(normalization=normalization)}).fit(frame)
     assert np.asarray(prep.encode(frame)["x"]).tolist() == [0, 0, 0]
 

@@ -121,7 +121,7 @@ def test_a_broken_file_is_named(tmp_path):
     (tmp_path / "a.json").write_text("{", encoding="utf-8")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
     assert "a.json is no JSON" in message_of(tmp_path / "a.json")
-    assert "b.yaml is no text in UTF-8" in message_of(tmp_path / "b.yaml")
+    assert "b.yaml is not UTF-8 text" in message_of(tmp_path / "b.yaml")
 
 
 @pytest.mark.parametrize("config", ["model", "", "- a\n- b\n", 3, None, ["x"]])
@@ -448,7 +448,7 @@ def test_an_unknown_key_is_named_by_its_path(config, place, remedy):
         ({"input_features": [{"name": "x"}]}, 'input_features[0].type (feature "x"): there is no type None'),
         (config_of("set") | {"defaults": []}, "defaults: must be a mapping"),
         (config_of("set") | {"preprocessing": {"split": "random"}}, "preprocessing.split: must be a mapping"),
-        ({"model_type": "ecd"}, "there are no features"),
+        ({"model_type": "ecd"}, "there are not features"),
     ],
 )
 def test_a_section_of_the_wrong_shape_is_named(config, place):
@@ -760,7 +760,7 @@ HOSTILE = {
     "deep.json": ("[" * 1_000_000, "nested too deeply"),
     "twice.yaml": ("input_features:\n  - name: a\n    type: number\n    type: text\n", '"type" stands twice.*line 4'),
     "twice.json": ('{"input_features": [], "input_features": []}', '"input_features" stands twice'),
-    "constant.json": ('{"input_features": NaN}', "NaN is no number"),
+    "constant.json": ('{"input_features": NaN}', "NaN is not a JSON number"),
     "integer.json": ("1" * 5000, "no JSON"),
     "integer.yaml": ("1" * 5000, "no YAML"),
     "tag.yaml": ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),

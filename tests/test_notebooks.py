@@ -44,7 +44,7 @@ def test_a_notebook_runs_and_shows_what_is_stored(path):
 
     assert not re.search("Warning|Traceback|Exception", said_of(ran, "stderr"))
     assert kinds_of(RUNNER["to_store"](ran)) == kinds_of(stored), (
-        f"store it anew: python docs/tutorials/run.py {path.name}"
+        f"store it again: python docs/tutorials/run.py {path.name}"
     )
 
 

@@ -65,7 +65,7 @@ def words() -> dp.Preprocessor:
 @pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "iq", "log1p"])
 @settings(max_examples=25)
 @given(cells=st.lists(st.integers(-90, 10**8).map(lambda cents: cents / 100), min_size=2, max_size=20))
-@pytest.mark.filterwarnings("ignore:column .* has no spread")
+@pytest.mark.filterwarnings("ignore:column .* is constant")
 def test_numbers_come_back_in_their_units(normalization, cells):
     prep = prep_of(dp.Number(normalization=normalization), cells)
     outputs = truth(prep, cells)
@@ -82,7 +82,7 @@ def test_numbers_that_are_none_stay_so_and_large_ones_are_clipped():
         np.finfo(float).max,
         0,
     ]
-    with pytest.warns(UserWarning, match="has no spread"):
+    with pytest.warns(UserWarning, match="is constant"):
         constant = prep_of("number", [3.0, 3.0])
     assert constant.predictions([np.nan, 0.5])["y_predictions"].fillna(-1).tolist() == [-1, 3]
 
@@ -348,8 +348,12 @@ def test_what_was_fitted_anew_is_predicted_anew():
         (np.zeros(2), ColumnError, r"shape \(2,\)"),
         (1.0, ColumnError, r"shape \(\)"),
         ([[1, 2, 3, 4], [1]], ColumnError, "no array can be made of a list"),
-        ((np.zeros((2, 4)), np.zeros((2, 4))), ConfigError, 'a tuple of 2 is no output: give the one for "y" alone'),
-        (iter([(np.zeros((2, 4)), [0, 1])]), ConfigError, "a tuple of 2 is no output"),
+        (
+            (np.zeros((2, 4)), np.zeros((2, 4))),
+            ConfigError,
+            'a tuple of 2 is not an output: give the one for "y" alone',
+        ),
+        (iter([(np.zeros((2, 4)), [0, 1])]), ConfigError, "a tuple of 2 is not an output"),
         ([["a"] * 4], ColumnError, "outputs are <U1: give numbers"),
         ([[0, 0, 0, 0], [0, np.nan, 0, 0]], RejectedValueError, "the outputs of row 1 hold nan"),
         ([[0, np.inf, 0, 0]], RejectedValueError, "row 0 hold inf"),
@@ -371,7 +375,7 @@ def test_a_class_that_cannot_be_is_no_reason_to_refuse(sort):
 @pytest.mark.parametrize(
     ("outputs", "words"),
     [
-        ([[0.1, 0.2, 0.3, 0.4], [3.0, -1.0, -1.0, 0.0]], "row 1 holds 3, which is no probability: give logits=True"),
+        ([[0.1, 0.2, 0.3, 0.4], [3.0, -1.0, -1.0, 0.0]], "row 1 holds 3, which is not a probability: give logits=True"),
         ([[0.1, 0.2, 0.3, 0.4], [0.1, 0.1, 0.1, 0.1]], "the probabilities of row 1 add up to 0.4, not 1"),
     ],
 )

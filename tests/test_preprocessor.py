@@ -107,10 +107,10 @@ def test_a_newer_format_and_other_files_are_refused(prep, tmp_path):
     with pytest.raises(FormatVersionError, match="99.*upgrade"):
         dp.Preprocessor.from_dict(state)
     (tmp_path / "other.json").write_text("{}")
-    with pytest.raises(CorruptDatasetError, match="no saved Preprocessor"):
+    with pytest.raises(CorruptDatasetError, match="not a saved Preprocessor"):
         dp.Preprocessor.load(tmp_path / "other.json")
     (tmp_path / "other.json").write_text("{")
-    with pytest.raises(CorruptDatasetError, match="no JSON"):
+    with pytest.raises(CorruptDatasetError, match="not valid JSON"):
         dp.Preprocessor.load(tmp_path / "other.json")
     with pytest.raises(ConfigError, match=r"no saved Preprocessor at .*gone\.json"):
         dp.Preprocessor.load(tmp_path / "gone.json")

@@ -184,7 +184,7 @@ def test_a_function_that_fails_names_the_string():
 
 @pytest.mark.parametrize("result", ["ab", None, [1], ["a", None], ["\ud800"], iter("a")])
 def test_a_function_must_return_strings(result):
-    with pytest.raises(RejectedValueError, match=r"of 'cell'; it must make a list of strings"):
+    with pytest.raises(RejectedValueError, match=r"for 'cell'; it must return a list of strings"):
         get_tokenizer(lambda _: result)(pa.array(["cell"]))
 
 
@@ -199,7 +199,7 @@ def test_an_unknown_name_is_answered_by_the_nearest():
     ("name", "options", "message"),
     [
         ("regex", {}, "needs a pattern"),
-        ("regex", {"pattern": "("}, "is no regular expression"),
+        ("regex", {"pattern": "("}, "is not a regular expression"),
         ("ngram", {"ngram_size": 0}, "must be 1 or more"),
         ("custom", {}, "the function itself"),
         ("hf_tokenizer", {}, "pretrained_model_name_or_path"),

@@ -400,7 +400,7 @@ def test_a_small_parquet_of_very_long_texts_is_refused(use_dictionary: bool, tmp
     ],
 )
 def test_damaged_json_is_noticed(change: dict[str, Any]) -> None:
-    with pytest.raises(CorruptDatasetError, match="no vocabulary as daskprep writes it"):
+    with pytest.raises(CorruptDatasetError, match="not a vocabulary as daskprep writes it"):
         Vocabulary.from_dict({**learned("a"), **change})
 
 

@@ -1,4 +1,4 @@
-"""`daskprep verify` and `daskprep repair`: is every byte as it was written, and make it so again."""
+"""`daskprep verify` and `daskprep repair`: find and rewrite damaged files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import click
 import daskprep as dp
 from daskprep.cli.console import resumable
 from daskprep.cli.options import (
+    check_dataset,
+    check_files,
     dataset_argument,
     file_options,
     on_workers,
@@ -24,19 +26,20 @@ from daskprep.display.words import count, printable
 from daskprep.errors import CorruptDatasetError
 
 
-@click.command(short_help="Compare every byte with what was written.")
+@click.command(short_help="Check every file against its checksum.")
 @dataset_argument
 @storage_options
 @quiet_option
 def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bool) -> None:
-    """Read every byte of a DATASET and compare it with what was written.
+    """Read every file of a DATASET and compare it with its checksum.
 
     \b
     daskprep verify listings.dp
     daskprep verify listings.dp || daskprep repair listings.dp listings.csv
 
-    Files that are missing, altered or not part of the dataset are listed, one in a line, and the exit status is 1.
+    Lists files that are missing, changed or not part of the dataset, one per line, and exits with status 1.
     """
+    check_dataset(dataset)
     opened = dp.open_dataset(dataset, storage_options=storage_options)
     damaged = opened.damaged()
     for one in damaged:
@@ -44,13 +47,13 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, quiet: bo
     if damaged:
         files = count(len(damaged), "file")
         raise CorruptDatasetError(
-            f"{opened.url}: {files} damaged; make them again with: daskprep repair {dataset} DATA"
+            f"{opened.url}: {files} damaged; to write them again, run: daskprep repair {dataset} DATA"
         )
     if not quiet:
-        click.echo(f"{len(opened.manifest.files):,} files are as they were written")
+        click.echo(f"{count(len(opened.manifest.files), 'file')} verified")
 
 
-@click.command(short_help="Make damaged files again from the source.")
+@click.command(short_help="Rewrite damaged files from the source.")
 @dataset_argument
 @click.argument("data", nargs=-1, type=click.Path())
 @split_options
@@ -71,22 +74,27 @@ def repair(
     quiet: bool,
     **splits: Sequence[str],
 ) -> None:
-    """Make the damaged files of a DATASET again, to the very bytes that were written.
+    """Rewrite the damaged files of a DATASET, byte for byte as before.
 
-    DATA is what the dataset was made of, or the files of each split are; with --trusted in place of it, those files are
-    read that it names. Files that are not part of the dataset are removed.
+    DATA is the data that the dataset was written from, or give the files of each split. With --trusted, DATA may be
+    left out: the files that the dataset names are read. Files that do not belong to the dataset are removed.
 
     \b
     daskprep repair listings.dp --trusted
     daskprep repair listings.dp /backup/listings.csv
     """
-    from daskprep.sources import as_source
-
     with on_workers(scheduler, workers), resumable():
         rows = rows_of(data, splits)
+        check_dataset(dataset)
+        check_files(rows)
         if rows and reading:
+            from daskprep.sources import as_source
+
             rows = as_source(rows, storage_options=storage_options, **reading)
         progress = False if quiet else None
         repaired = dp.repair(dataset, rows, progress=progress, storage_options=storage_options, trusted=trusted)
     if not quiet:
-        click.echo(f"{len(repaired.manifest.files):,} files are as they were written")
+        for one in repaired.repaired:
+            click.echo(printable(f"repaired {one.file}, which {one.problem}"))
+        total, mended = count(len(repaired.manifest.files), "file"), len(repaired.repaired)
+        click.echo(f"{mended or 'nothing'} repaired: {total} verified")

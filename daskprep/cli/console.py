@@ -1,26 +1,49 @@
-"""What a command says of errors and warnings: one line each, on standard error."""
+"""What a command prints: errors and warnings as one line each on standard error, tables that fit the terminal."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from daskprep.display.words import printable
 
-_RESUME = "what is finished is kept: run the same again, and it goes on from there"
+if TYPE_CHECKING:
+    from daskprep.dataset import Dataset
+    from daskprep.display.tables import Description
+
+_RESUME = "finished work is kept: run the same command again to resume"
+_COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 
 
 def say(kind: str, message: object) -> None:
-    """Print a line on standard error, above a progress bar if there is one."""
-    line, bars = f"{kind}: {line_of(message)}", sys.modules.get("tqdm")
+    """Print a line on standard error, above a progress bar if there is one; in colour on a terminal."""
+    is_plain = "NO_COLOR" in os.environ or not sys.stderr.isatty()
+    shown = kind if is_plain else click.style(kind, fg=_COLOURS.get(kind), bold=True)
+    line, bars = f"{shown}: {line_of(message)}", sys.modules.get("tqdm")
     if bars is None:
         click.echo(line, err=True)
     else:
         bars.tqdm.write(line, file=sys.stderr)
+
+
+def show(*descriptions: Description) -> None:
+    """Print lines and tables, no wider than the terminal if there is one."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    click.echo("\n\n".join(one.text(width) for one in descriptions))
+
+
+def show_written(dataset: Dataset) -> None:
+    """Print what a write wrote, or that it had nothing to do."""
+    if dataset.timings is None:
+        click.echo("unchanged: this dataset was written before from the same data and configuration")
+    show(dataset.description)
 
 
 def line_of(message: object) -> str:
@@ -31,7 +54,7 @@ def line_of(message: object) -> str:
 
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
-    """Show warnings without the place in the code, which says nothing to who gave a command."""
+    """Show warnings without their place in the code, which means nothing on the command line."""
 
     def show(message: Warning | str, *where: object, **more: object) -> None:
         del where, more
@@ -44,7 +67,7 @@ def warnings_as_lines() -> Iterator[None]:
 
 @contextmanager
 def resumable() -> Iterator[None]:
-    """Tell who interrupts that nothing is lost."""
+    """Say on an interrupt that nothing is lost."""
     try:
         yield
     except KeyboardInterrupt as interrupt:

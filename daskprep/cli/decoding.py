@@ -1,4 +1,4 @@
-"""`daskprep decode`: rows as values that a person reads."""
+"""`daskprep decode`: rows as human-readable values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import daskprep as dp
-from daskprep.cli.options import dataset_argument, storage_options
+from daskprep.cli.options import check_dataset, dataset_argument, storage_options
 from daskprep.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -24,13 +24,18 @@ if TYPE_CHECKING:
 _MOST_DIGITS = 15
 
 
-@click.command(short_help="Print rows as values that a person reads.")
+@click.command(short_help="Print rows as human-readable values.")
 @dataset_argument
-@click.option("--split", default="train", show_default=True, metavar="NAME", help="Which split.")
-@click.option("--rows", type=click.IntRange(min=0), metavar="N", help="How many of the first rows. [all]")
-@click.option("--column", "columns", multiple=True, metavar="NAME", help="Which feature; may be given again. [all]")
-@click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="[csv, or by the name of FILE]")
-@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help='Where to; "-" is here. [-]')
+@click.option("--split", default="train", show_default=True, metavar="NAME", help="Split to print.")
+@click.option("--rows", type=click.IntRange(min=0), metavar="N", help="Number of rows to print. [all]")
+@click.option("--column", "columns", multiple=True, metavar="NAME", help="Feature to print. Repeatable. [all]")
+@click.option(
+    "--format",
+    "kind",
+    type=click.Choice(["csv", "json", "parquet"]),
+    help="[by the name of FILE, or csv]",
+)
+@click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[standard output]")
 @storage_options
 def decode(
     dataset: str,
@@ -42,29 +47,30 @@ def decode(
     output: str | None,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
-    """Print the rows of a DATASET as values that a person reads.
+    """Print the rows of a DATASET as human-readable values.
 
     \b
     daskprep decode listings.dp --rows 5
     daskprep decode listings.dp --split test --column city --column price --format json
     daskprep decode listings.dp -o listings.parquet
 
-    Rows come block by block, so that a dataset may be larger than memory. JSON is an array with one row in a line;
-    lists stand in CSV as JSON. Of images and sounds there are paths, or how large they are; Parquet has their bytes.
+    Rows are read block by block, so the dataset may be larger than memory. JSON output is one array with a row per
+    line. CSV holds lists as JSON. Images and audio are printed as paths or sizes; Parquet holds their bytes.
     """
-    from daskprep.cli.row_files import write_rows
-
     output = None if output == "-" else output
     endings: dict[str, Kind] = {".json": "json", ".parquet": "parquet"}
     kind = kind or endings.get(Path(output or "").suffix.lower(), "csv")
     if kind == "parquet" and output is None:
-        raise click.UsageError("Parquet is no text for a terminal: give -o FILE")
+        raise click.UsageError("Parquet cannot be printed: give -o FILE")
+    check_dataset(dataset)
+    from daskprep.cli.row_files import write_rows
+
     opened = dp.open_dataset(dataset, storage_options=storage_options)
     write_rows(decoded_tables(opened[split], columns, rows), kind, output, storage_options)
 
 
 def decoded_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
-    """Give decoded rows block by block, at least one table."""
+    """Yield decoded rows block by block, at least one table."""
     names = _features(split.dataset, columns)
     stop = len(split) if rows is None else min(rows, len(split))
     for block in range(max(1, -(-stop // split.layout.block_rows))):

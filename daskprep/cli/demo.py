@@ -1,4 +1,4 @@
-"""`daskprep demo`: the way from a file to batches, on rows made on the spot."""
+"""`daskprep demo`: from a file to batches, with made-up rows."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 
 import daskprep as dp
+from daskprep.cli.console import show_written
 from daskprep.cli.decoding import decoded_tables
 from daskprep.display.words import printable
 
@@ -32,26 +33,26 @@ preprocessing:
 """
 
 
-@click.command(short_help="Go from a made-up file to batches.")
+@click.command(short_help="Preprocess and load a made-up file.")
 @click.argument("folder", required=False, type=click.Path(file_okay=False, path_type=Path))
 def demo(folder: Path | None) -> None:
-    """Make a small file and a configuration, write them as a dataset, and load a batch.
+    """Create a small CSV file and a configuration, write a dataset, and load a batch.
 
     \b
     daskprep demo
-    daskprep demo listings    # keeps what it made in a new folder
+    daskprep demo listings    # keeps the files in a new folder
 
-    With a FOLDER, the commands that are printed can be given again.
+    With a FOLDER, you can run the printed commands again.
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
-        raise click.UsageError(f"{printable(str(folder))} is not empty: give a new folder")
+        raise click.UsageError(f"{printable(str(folder))} is not empty: choose a new folder")
     with _place(folder) as place:
         _show(place)
 
 
 @contextmanager
 def _place(folder: Path | None) -> Iterator[Path]:
-    """Give a folder that stays if one was named, and the demo comes to its end."""
+    """Give a folder that stays if one was named and the demo succeeds."""
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
             yield Path(temporary)
@@ -73,10 +74,11 @@ def _show(folder: Path) -> None:
     made = Folder.open(folder)
     made.write(data.name, _rows().encode())
     made.write(config.name, _CONFIG.encode())
-    click.echo(f"{_ROWS} rows in {data}, and what its columns are in {config}:\n\n{_CONFIG}")
+    click.echo(f"{_ROWS} rows in {data}, described by {config}:\n\n{_CONFIG}")
     click.echo(f"$ daskprep preprocess {config} {data} -o {path}")
     dataset = dp.Preprocessor.from_config(config).fit_write(data, path)
-    click.echo(f"{dataset!r}\n\n$ daskprep decode {path} --rows 3")
+    show_written(dataset)
+    click.echo(f"\n$ daskprep decode {path} --rows 3")
     write_rows(decoded_tables(dataset["train"], rows=3), "csv", None)
     click.echo()
     click.echo(f'>>> loader = daskprep.open_dataset("{path}")["train"].loader(batch_size=64)')

@@ -1,4 +1,4 @@
-"""`daskprep infer`: guess what the columns are, as a configuration that says why."""
+"""`daskprep infer`: guess the feature type of each column, as a commented configuration."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import click
 import daskprep as dp
 from daskprep.cli.console import line_of
 from daskprep.cli.options import (
+    check_files,
     data_argument,
     file_options,
     on_workers,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from daskprep.column_types import InferredFeatures
 
 
-@click.command(short_help="Guess what columns are, as a configuration.")
+@click.command(short_help="Guess column types, as a configuration.")
 @data_argument
 @target_option
 @file_options
@@ -42,15 +43,16 @@ def infer(
     storage_options: Mapping[str, Any] | None,
     quiet: bool,
 ) -> None:
-    """Guess what the columns of DATA are, from all rows, and print a configuration.
+    """Guess the feature types of the columns of DATA from all rows, and print a configuration.
 
-    Each column comes with a comment that says why. Read it, mend what was guessed wrong, and give it to preprocess.
+    A comment above each column gives the reason. Check the file, correct wrong guesses, and pass it to preprocess.
 
     \b
     daskprep infer listings.csv --target sold > listings.yaml
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     """
     with on_workers(scheduler, workers):
+        check_files(one_or_list(data))
         options = {**reading, "storage_options": storage_options}
         found = inferred_features(one_or_list(data), options, targets, progress=False if quiet else None)
     click.echo(_as_yaml(found, targets), nl=False)

@@ -1,4 +1,4 @@
-"""`daskprep inspect`: what a dataset holds, as text, JSON or a page."""
+"""`daskprep inspect`: the contents of a dataset as text, JSON or an HTML report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import daskprep as dp
-from daskprep.cli.options import dataset_argument, storage_options, trusted_option
+from daskprep.cli.console import show
+from daskprep.cli.options import check_dataset, dataset_argument, storage_options, trusted_option
 from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 _HEAD_TOKENS = 10
 
 
-@click.command(short_help="Say what a dataset holds.")
+@click.command(short_help="Show what a dataset holds.")
 @dataset_argument
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for other programs.")
-@click.option("--html", "page", metavar="FILE", type=click.Path(dir_okay=False), help="Write a page with charts.")
-@click.option("--base-dir", type=click.Path(), metavar="FOLDER", help="Where relative paths of media begin now.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--html", "page", metavar="FILE", type=click.Path(dir_okay=False), help="Write a report with charts.")
+@click.option("--base-dir", type=click.Path(), metavar="FOLDER", help="Folder that relative paths of media start from.")
 @trusted_option
 @storage_options
 def inspect(
@@ -38,24 +39,26 @@ def inspect(
     trusted: bool,
     storage_options: Mapping[str, Any] | None,
 ) -> None:
-    """Say what a DATASET holds: rows, splits, outputs, vocabularies, and how much was missing.
+    """Show what a DATASET holds: rows, splits, outputs, vocabularies and missing values.
 
     \b
     daskprep inspect listings.dp
     daskprep inspect listings.dp --json | jq .splits
     daskprep inspect listings.dp --html listings.html
 
-    The page is that of Dataset.report: one file with the distribution of each feature, which needs no network. For it
-    all rows are read; else none are, for which see decode.
+    --html writes the report of Dataset.report: one file with the distribution of each feature, which needs no network.
+    It reads all rows; without it, none are read. To print rows, use decode.
     """
     if as_json and page is not None:
         raise click.UsageError("give --json or --html, not both")
-    from daskprep.cli import output_files
-
+    check_dataset(dataset)
     opened = dp.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
     if page is not None:
+        from daskprep.cli import output_files
+
         with output_files.opened(page, storage_options) as file:
             file.write(opened.report().html.encode())
+        click.echo(f"wrote {page}", err=True)
     elif as_json:
         click.echo(json.dumps(_as_json(opened), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -63,7 +66,7 @@ def inspect(
 
         prep = dp.Preprocessor.from_dataset(opened)
         learned = describe(opened.features, opened.learned, prep.split, prep.balance, opened.targets, prep.sample)
-        click.echo(f"{opened!r}\n\n{learned.text()}")
+        show(opened.description, learned)
 
 
 def _as_json(dataset: dp.Dataset) -> dict[str, Any]:

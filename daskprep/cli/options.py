@@ -1,18 +1,20 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options that several commands share."""
 
 from __future__ import annotations
 
 import functools
 import json
 import logging
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, did_you_mean
 
 _CONNECT_SECONDS = 10
 _SPLITS = ("train", "validation", "test")
@@ -50,7 +52,7 @@ def _value(key: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise click.BadParameter(f"the value of {key} begins like JSON and is none: {error}") from error
+        raise click.BadParameter(f"the value of {key} starts like JSON but is not valid: {error}") from error
 
 
 storage_options = click.option(
@@ -59,14 +61,14 @@ storage_options = click.option(
     multiple=True,
     metavar="KEY=VALUE",
     callback=_read_storage_options,
-    help="What fsspec needs to open URLs, such as anon=true; may be given again for each key.",
+    help="Option for fsspec to open URLs, such as anon=true. Repeatable.",
 )
 trusted_option = click.option(
-    "--trusted", is_flag=True, help="Let the dataset name files and URLs anywhere: you trust who made it."
+    "--trusted", is_flag=True, help="Trust the dataset: read files and URLs outside its folder that it names."
 )
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="No progress bars and no summary.")
+quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print no progress bars and no summary.")
 target_option = click.option(
-    "--target", "targets", multiple=True, metavar="COLUMN", help="What a model is to predict; may be given again."
+    "--target", "targets", multiple=True, metavar="COLUMN", help="Column that a model predicts. Repeatable."
 )
 data_argument = click.argument("data", nargs=-1, required=True, type=click.Path())
 dataset_argument = click.argument("dataset", metavar="DATASET", type=click.Path())
@@ -101,27 +103,31 @@ def _read_bytes(context: click.Context, option: click.Parameter, given: str | No
 
 
 def file_options(command: _Command) -> _Command:
-    """Add the options that say how files are read; the command gets those of `read_files` that are given."""
+    """Add the options of `read_files`; the command gets those that are given."""
     character: dict[str, Any] = {"metavar": "CHARACTER"}
     by_column: dict[str, Any] = {"multiple": True, "callback": _by_column}
     options = [
         click.option(
-            "--format", type=click.Choice(["parquet", "csv", "tsv", "jsonl", "feather"]), help="Of the files."
+            "--format", type=click.Choice(["parquet", "csv", "tsv", "jsonl", "feather"]), help="Format of the files."
         ),
-        click.option("--encoding", help="Of CSV and JSON, such as latin-1."),
-        click.option("--delimiter", **character, help="What parts cells of CSV; found where it is not given."),
-        click.option("--quote", **character, help='What cells of CSV are put in; "" if quotes mean nothing.'),
-        click.option("--no-header", is_flag=True, help="The first line of CSV is a row."),
-        click.option("--names", metavar="NAME,...", help="With --no-header: what the columns are called."),
-        click.option("--skip-rows", type=click.IntRange(min=0), metavar="N", help="Leave out the first lines of CSV."),
-        click.option("--comment", **character, help="Leave out lines of CSV that begin with it."),
+        click.option("--encoding", help="Encoding of CSV and JSON, such as latin-1."),
+        click.option("--delimiter", **character, help="Separator of CSV values. [detected]"),
+        click.option("--quote", **character, help='Quote character of CSV; "" if quotes have no meaning.'),
+        click.option("--no-header", is_flag=True, help="The first line of CSV is a row, not the column names."),
+        click.option("--names", metavar="NAME,...", help="Column names, with --no-header."),
+        click.option("--skip-rows", type=click.IntRange(min=0), metavar="N", help="Skip the first N lines of CSV."),
+        click.option("--comment", **character, help="Skip lines of CSV that start with it."),
         click.option(
-            "--null-value", "null_values", **by_column, metavar="[COLUMN=]TEXT", help="A missing cell of CSV."
+            "--null-value",
+            "null_values",
+            **by_column,
+            metavar="[COLUMN=]TEXT",
+            help="Text that marks a missing value in CSV. Repeatable.",
         ),
-        click.option("--decimal", **by_column, metavar="[COLUMN=]CHARACTER", help="What parts decimals in CSV."),
-        click.option("--thousands", **by_column, metavar="[COLUMN=]CHARACTER", help="What parts thousands in CSV."),
-        bytes_option("--partition-bytes", help='The most that a partition may hold, such as "16MB".'),
-        click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Read in N partitions, or in more."),
+        click.option("--decimal", **by_column, metavar="[COLUMN=]CHARACTER", help="Decimal mark in CSV."),
+        click.option("--thousands", **by_column, metavar="[COLUMN=]CHARACTER", help="Thousands separator in CSV."),
+        bytes_option("--partition-bytes", help='Maximum size of a partition, such as "16MB".'),
+        click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Read at least N partitions."),
     ]
 
     @functools.wraps(command)
@@ -136,12 +142,12 @@ def file_options(command: _Command) -> _Command:
 
 
 def worker_options(command: _Command) -> _Command:
-    """Add the options that say where the work runs."""
+    """Add the options that choose the scheduler."""
     workers = click.option(
         "--workers",
         type=click.IntRange(min=1),
         metavar="N",
-        help="Run on N processes of one thread each; without it on threads of one process.",
+        help="Run on N processes with one thread each. [threads of one process]",
     )
     scheduler = click.option(
         "--scheduler", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."
@@ -151,9 +157,9 @@ def worker_options(command: _Command) -> _Command:
 
 @contextmanager
 def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
-    """Let the workers of a scheduler, or some processes that are started for it, do what is done meanwhile."""
+    """Run the block on the workers of a scheduler, or on processes that are started for it."""
     if scheduler is not None and workers is not None:
-        raise click.UsageError("--scheduler has workers already: leave --workers out")
+        raise click.UsageError("--scheduler has its own workers: leave out --workers")
     if scheduler is None and workers is None:
         yield
         return
@@ -198,7 +204,7 @@ def _prepare_worker() -> None:
 def split_options(command: _Command) -> _Command:
     """Add the options for files of one split each."""
     for name in reversed(_SPLITS):
-        text = f"Files for {name}, in place of DATA; may be given again."
+        text = f"Files of the {name} split, instead of DATA. Repeatable."
         command = click.option(f"--{name}", multiple=True, metavar="FILE", type=click.Path(), help=text)(command)
     return command
 
@@ -207,8 +213,31 @@ def rows_of(data: Sequence[str], options: dict[str, Any]) -> Any:
     """Return the paths of all rows, or those by split, which are taken out of the options; None if there are none."""
     given = {name: one_or_list(paths) for name in _SPLITS if (paths := options.pop(name))}
     if data and given:
-        raise click.UsageError(f"give either DATA or --{next(iter(given))}: what is in DATA has no split of its own")
+        raise click.UsageError(f"give either DATA or --{next(iter(given))}, not both")
     return one_or_list(data) if data else given or None
+
+
+def check_dataset(path: str) -> None:
+    """Raise ConfigError for a local path where nothing is, before what opens datasets is imported."""
+    if "://" not in path and not os.path.lexists(path):
+        near = did_you_mean(Path(path).name, _siblings(path))
+        raise ConfigError(f"there is no dataset at {Path(path).absolute()}: check the path, or write one there.{near}")
+
+
+def check_files(paths: Any) -> None:
+    """Raise ConfigError for the first local path where nothing is, before what reads files is imported."""
+    if isinstance(paths, dict):
+        paths = [path for given in paths.values() for path in ([given] if isinstance(given, str) else given)]
+    for path in [paths] if isinstance(paths, str) else paths or ():
+        if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
+            raise ConfigError(f'there is no file or folder "{path}".{did_you_mean(Path(path).name, _siblings(path))}')
+
+
+def _siblings(path: str) -> list[str]:
+    try:
+        return [one.name for one in Path(path).parent.iterdir()]
+    except OSError:
+        return []
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:

@@ -1,4 +1,4 @@
-"""What a write would read, hold and write, told from a few rows."""
+"""What a write would read, hold in memory and write, estimated from a few rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def plan_lines(features: Mapping[str, Feature], source: Source, output: str | No
         rows, about, told = sum(source.row_counts), "", ""
     else:
         rows = round(sample.num_rows * sum(sizes) / max(sizes[number], 1))
-        about, told = "about ", ", told from one partition"
+        about, told = "about ", ", estimated from one partition"
     prep = Preprocessor(features).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
     # As if all were training rows, as far as a few tell how long they are.
     layout = choose_layout(prep.features_, prep.learned_, {"train": rows}, None, "lz4")
@@ -34,13 +34,13 @@ def plan_lines(features: Mapping[str, Feature], source: Source, output: str | No
     partitions = f"{count(source.npartitions, 'partition')} of up to {size(max(sizes))}"
     return [
         f"reads    {files}: {size(sum(sizes))} of rows in memory, in {partitions}",
-        f"rows     {about}{rows:,}{told}; less what is dropped, and as the balance has it",
-        f"writes   {output or 'nothing, as no -o is given'}",
+        f"rows     {about}{rows:,}{told}; before rows are dropped or balanced",
+        f"writes   {output or 'nothing, because -o is not given'}",
         f"dataset  about {size(stored)} before compression: {layout.row_bytes:,} bytes a row, "
         f"in {blocks} of {count(layout.block_rows, 'row')}",
-        f"scratch  up to about {size(sum(sizes) + stored)} more until the dataset is whole",
+        f"scratch  up to about {size(sum(sizes) + stored)} more until the dataset is complete",
         f"memory   up to {size(ceiling.needed(max(sizes)))} for {count(ceiling.threads, 'thread')} of "
-        f"{count(ceiling.processes, 'process', 'processes')}; --memory sets a ceiling",
+        f"{count(ceiling.processes, 'process', 'processes')}; --memory sets a limit",
         "Nothing was written.",
     ]
 

@@ -1,4 +1,4 @@
-"""`daskprep preprocess`: learn from files and write a dataset."""
+"""`daskprep preprocess`: fit on files and write a dataset."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import daskprep as dp
-from daskprep.cli.console import resumable
+from daskprep.cli.console import resumable, show, show_written
 from daskprep.cli.inferring import inferred_features
 from daskprep.cli.options import (
     bytes_option,
+    check_files,
     file_options,
     on_workers,
     quiet_option,
@@ -31,22 +32,22 @@ if TYPE_CHECKING:
     from daskprep.sources import Source
 
 
-@click.command(short_help="Learn from files and write a dataset.")
+@click.command(short_help="Fit on files and write a dataset.")
 @click.argument("config", type=click.Path())
 @click.argument("data", nargs=-1, type=click.Path())
 @split_options
-@click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="What to write.  [default: a.dp for a.csv]")
-@click.option("--overwrite", is_flag=True, help="Write anew although the very dataset is there already.")
-@click.option("--shuffle", is_flag=True, help="Write the rows of each split in a random order.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Chooses the random order.")
-@click.option("--sample-ratio", type=float, metavar="SHARE", help="Use only a share of the rows, such as 0.1.")
-@click.option("--sample-size", type=int, metavar="ROWS", help="Use only so many rows.")
-@bytes_option("--memory", help='The most that all processes may hold together, such as "2GB".')
+@click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="[default: a.dp for a.csv]")
+@click.option("--overwrite", is_flag=True, help="Write again even if nothing changed, or replace another dataset.")
+@click.option("--shuffle", is_flag=True, help="Shuffle the rows of each split.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Seed of --shuffle.")
+@click.option("--sample-ratio", type=float, metavar="SHARE", help="Use a random share of the rows, such as 0.1.")
+@click.option("--sample-size", type=int, metavar="ROWS", help="Use at most so many random rows.")
+@bytes_option("--memory", help='Memory limit of all processes together, such as "2GB".')
 @target_option
 @file_options
 @worker_options
-@click.option("--skip-save", is_flag=True, help="Learn, print what was learned, and write nothing.")
-@click.option("--dry-run", is_flag=True, help="Print what would be done, with rows, bytes and memory, and do nothing.")
+@click.option("--skip-save", is_flag=True, help="Fit, print the fitted state, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print rows, bytes and memory of the write, and write nothing.")
 @storage_options
 @quiet_option
 def preprocess(
@@ -67,9 +68,9 @@ def preprocess(
     quiet: bool,
     **how: Any,
 ) -> None:
-    """Learn from DATA what CONFIG says of its columns, and write a dataset.
+    """Fit the features of CONFIG on DATA, and write a dataset.
 
-    CONFIG is a YAML or JSON file in Ludwig's layout, "-" for one on standard input, or "auto" to guess every column.
+    CONFIG is a YAML or JSON file in Ludwig's format, "-" for standard input, or "auto" to guess every column.
     DATA are files, folders, globs or URLs of Parquet, CSV, TSV, JSON or Feather.
 
     \b
@@ -80,18 +81,19 @@ def preprocess(
     daskprep preprocess listings.yaml listings.csv -o listings.dp --dry-run
     daskprep preprocess c.yaml s3://b/a.csv -o s3://b/a.dp --storage-option anon=true
 
-    A write that is interrupted, or for which the disk was too small, goes on where it stopped when the same command
-    runs again.
+    If a write is interrupted or the disk is full, run the same command again to resume it.
     """
-    is_said = output is not None
-    output = output or _beside(data)
-    if output is None and not skip_save and not dry_run:
-        raise click.UsageError("say with -o DATASET where to write what is not one file; or --skip-save or --dry-run")
     rows = rows_of(data, how)
     if rows is None:
         raise click.UsageError("give DATA, or the files of each split: --train, --validation, --test")
     if sample_ratio is not None and sample_size is not None:
         raise click.UsageError("give either --sample-ratio or --sample-size")
+    check_files(rows)
+    check_files([] if config in ("auto", "-") else config)
+    is_said = output is not None
+    output = output or _beside(data)
+    if output is None and not skip_save and not dry_run:
+        raise click.UsageError("give -o DATASET, since DATA is not a single file; or --skip-save or --dry-run")
     from daskprep.description import describe
     from daskprep.features.surroundings import assigning_columns
     from daskprep.features.table import source_columns
@@ -112,12 +114,12 @@ def preprocess(
             _print_plan(prep, source, split, output)
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
-            click.echo(describe(prep.features_, prep.learned_, split, prep.balance, prep.targets_, prep.sample).text())
+            show(describe(prep.features_, prep.learned_, split, prep.balance, prep.targets_, prep.sample))
         else:
             with resumable():
                 dataset = prep.fit_write(source, output, progress=progress, storage_options=storage_options, **how)
             if not quiet:
-                click.echo(repr(dataset))
+                show_written(dataset)
 
 
 def _beside(data: Sequence[str]) -> str | None:
@@ -132,7 +134,7 @@ def _beside(data: Sequence[str]) -> str | None:
 
 
 def _check_beside(path: str, data: str, source: Source, storage_options: Mapping[str, Any] | None) -> None:
-    """Raise ConfigError if a dataset of other files lies where nobody said that one is to be written."""
+    """Raise ConfigError if the default path holds a dataset of other files."""
     from daskprep.storage import Folder
     from daskprep.storage.manifest import read_manifest
 
@@ -149,8 +151,8 @@ def _check_beside(path: str, data: str, source: Source, storage_options: Mapping
     ):
         shown = f'"{before[0]}"' if before else "other rows"
         raise ConfigError(
-            f"{path} is there already, made of {shown}, and would be replaced: say with -o DATASET where to write, or "
-            "with --overwrite that it may go"
+            f"{path} exists already and was written from {shown}: give -o DATASET to write elsewhere, or --overwrite "
+            "to replace it"
         )
 
 
@@ -161,7 +163,7 @@ def _preprocessor(
         features = inferred_features(data, options, targets, progress=progress)
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit())
     if targets:
-        raise click.UsageError('--target is for "auto": in a configuration, targets are its output_features')
+        raise click.UsageError('--target is for "auto": in a configuration, list targets under output_features')
     if config == "-":
         return dp.Preprocessor.from_config(sys.stdin.read())
     # A text would be taken for YAML where its end is not that of a file's name.
@@ -179,4 +181,4 @@ def _print_plan(prep: dp.Preprocessor, source: Source, split: Any, output: str |
     from daskprep.description import describe
 
     click.echo("\n".join([*plan_lines(_features(prep), sampled(source, prep.sample, prep.sample_seed), output), ""]))
-    click.echo(describe(_features(prep), {}, split, prep.balance, list(prep.targets or ()), prep.sample).text())
+    show(describe(_features(prep), {}, split, prep.balance, list(prep.targets or ()), prep.sample))

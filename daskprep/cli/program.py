@@ -1,4 +1,4 @@
-"""The program: its commands, and what its exit status says."""
+"""The program: its commands and its exit status."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _COMPLETE = "_DASKPREP_COMPLETE"
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit status.
 
-    0: done. 1: the data, the configuration or the dataset is not as it should be, or the disk is full. 2: there is no
-    such command or option. 130: it was interrupted.
+    0: success. 1: a problem with the data, the configuration, the dataset or the disk. 2: a command or option does not
+    exist or was used wrongly. 130: interrupted.
 
     Parameters
     ----------
     arguments : sequence of str, optional
-        What follows the name of the program; None: what this process was started with.
+        The arguments after the name of the program; None: those of this process.
     """
     given = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
     with warnings_as_lines():
@@ -89,22 +89,22 @@ class _Program(click.Group):
     expose_value=False,
     is_eager=True,
     callback=_print_completion,
-    help="Print what makes bash, zsh or fish complete commands and options.",
+    help="Print the script for tab completion in bash, zsh or fish.",
 )
 def program() -> None:
-    """Turn tables of mixed columns into datasets that a model reads.
+    """Preprocess mixed tables into datasets for machine learning.
 
     \b
-    From a file to a dataset, and a look at it:
+    From a file to a dataset:
       daskprep infer listings.csv > listings.yaml
       daskprep preprocess listings.yaml listings.csv -o listings.dp
       daskprep inspect listings.dp
 
     \b
-    Nothing at hand?
+    No data at hand?
       daskprep demo
 
-    Completion, here for bash: eval "$(daskprep --completion bash)"
+    Tab completion in bash: eval "$(daskprep --completion bash)"
     """
 
 

@@ -12,14 +12,14 @@ _NAME_CHARACTERS, _REASON_CHARACTERS = 40, 200
 
 
 class InferredFeatures(Mapping[str, Feature]):
-    """A feature for each column that is of use, in the order of the columns; it goes into a Preprocessor as it is.
+    """A feature for each useful column, in the order of the columns; pass it to a Preprocessor.
 
     Attributes
     ----------
     reasons : dict of str to str
-        Why each has the type it has.
+        Reason for the type of each column.
     skipped : dict of str to str
-        The other columns, and why they are left out.
+        Columns that were left out, and why.
     """
 
     def __init__(self, features: Mapping[str, Feature], reasons: Mapping[str, str], skipped: Mapping[str, str]) -> None:

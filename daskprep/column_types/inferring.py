@@ -15,7 +15,7 @@ from daskprep.column_types.guess import Guess, skip
 from daskprep.column_types.inferred import InferredFeatures
 from daskprep.column_types.media_sizes import with_size
 from daskprep.column_types.rules import guess_feature, guess_target
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, hints_parameters
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.sources.composed import SPLIT, splits_of
@@ -25,24 +25,25 @@ _SHOWN = 5
 _Facts = dict[str, ColumnFacts]
 
 
+@hints_parameters
 def infer_features(
     frame: Any, *, targets: str | Iterable[str] | None = None, progress: bool | None = None
 ) -> InferredFeatures:
-    """Guess a feature for every column of a frame, from all of its rows.
+    """Guess a feature for every column from all rows.
 
     Parameters
     ----------
     frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, or Source
-        As for `Preprocessor.fit`. It is read once, partition by partition.
+        The data, as for `Preprocessor.fit`. It is read once, partition by partition.
     targets : str or iterable of str, optional
-        Columns that a model is to predict: rows without their value are dropped, their numbers are not normalized.
+        Columns that a model predicts. Rows without their value are dropped, and their numbers are not normalized.
     progress : bool or None
-        Whether to show a progress bar; None: on terminals and in notebooks.
+        Whether to show a progress bar. None: on terminals and in notebooks.
 
     Returns
     -------
     InferredFeatures
-        A mapping of names to features, with `reasons` and, of the columns that are left out, `skipped`.
+        A mapping of names to features, with `reasons` and the `skipped` columns.
 
     Examples
     --------

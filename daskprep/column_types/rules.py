@@ -130,7 +130,7 @@ def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
     if not facts.others:
         return None
     kinds = " and ".join(sorted(facts.others))
-    return skip(f"holds cells of type {kinds}, which no feature reads: convert the column first")
+    return skip(f"holds values of type {kinds}, which no feature reads: convert the column first")
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:

@@ -64,7 +64,7 @@ def _outputs(layout: Layout, columns: Sequence[str] | None) -> list[str]:
     for name in chosen:
         if name not in known:
             raise ConfigError(
-                f'"{name}" is no output of images or sounds that are decoded when they are loaded.'
+                f'"{name}" is not an output of images or audio that are decoded while loading.'
                 f"{did_you_mean(name, known)} Those are: {', '.join(known) or 'none'}"
             )
     return chosen

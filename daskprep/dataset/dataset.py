@@ -13,6 +13,7 @@ from daskprep.dataset.checking import Damage, find_damage, raise_damage
 from daskprep.dataset.describing import describe_dataset, describe_rows
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
+from daskprep.display.tables import Description
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
 from daskprep.progress import Progress
 from daskprep.state import METADATA
@@ -54,7 +55,7 @@ def _no_dataset(root: Folder) -> Exception:
         return ConfigError(f"there is no dataset at {root.url}: check the path, or write one there")
     return IncompleteDatasetError(
         f"the dataset at {root.url} was never finished: it has no manifest, only {', '.join(begun)}; "
-        "run the write again, which goes on where it stopped"
+        "run the write again to resume it"
     )
 
 
@@ -66,33 +67,35 @@ def _reopen(
     if dataset.version != version or digest not in (None, dataset.digest):
         raise ConfigError(
             f"the dataset at {root.url} is another than the one that was pickled (version {dataset.version}, not "
-            f"{version}, or other files under the same name): it was written anew; open it again"
+            f"{version}, or other files under the same name): it was written again; open it again"
         )
     return dataset
 
 
 class Dataset(StoredDataset):
-    """What a write left on disk: splits, and all that was learned to make them.
+    """A dataset on disk: its splits and the fitted state that wrote them.
 
-    To open one, the manifest is read, and the files of what was learned are checked against it. Nothing is unpickled or
-    evaluated, and nothing is kept open, so a dataset may be used on threads, in forked processes, and pickled (it is
-    opened again by its path).
+    Opening a dataset reads its manifest and checks the files of the fitted state. Nothing is unpickled or evaluated,
+    and no file stays open. A dataset may therefore be used in threads and forked processes, and pickled; unpickling
+    opens it again by its path.
 
     Attributes
     ----------
     url : str
-        Where it lies, without credentials.
+        Path or URL, without credentials.
     version : str
-        Digest of the sources and settings that it was made from, and a number if it was written again.
+        Digest of the sources and settings, with a number if the dataset was written again.
     splits : dict of str to Split
-        Those that have rows.
+        The splits that have rows.
     layout : Layout
-        How rows lie in blocks, and blocks in files.
+        How rows are stored in blocks, and blocks in files.
     trusted : bool
-        Whether it may name files and URLs outside its folder.
+        Whether the dataset may name files and URLs outside its folder.
     timings : mapping or None
-        Seconds of each stage of the write that has just made it; None if it was there before, or opened. They lie in
-        no file: the same rows give the same bytes.
+        Seconds of each stage of the write that returned this dataset. None if it existed already or was opened. They
+        are not stored: the same rows give the same bytes.
+    repaired : list of Damage
+        Files that `repair` wrote again or removed, and what was wrong with each.
 
     Examples
     --------
@@ -106,6 +109,7 @@ class Dataset(StoredDataset):
         super().__init__(root, manifest, base_dir, trusted=trusted)
         self.splits = {name: Split(self, name) for name in manifest.layout.rows}
         self.timings: Mapping[str, float] | None = None
+        self.repaired: list[Damage] = []
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return _reopen, (self.root, self.version, self.base_dir, self.digest, self.trusted)
@@ -132,23 +136,23 @@ class Dataset(StoredDataset):
         cache_limit: int | None = None,
         progress: bool | None = None,
     ) -> None:
-        """Decode images and sounds on all workers, and keep them for loaders that cache; what is kept stays.
+        """Decode images and audio on all workers, and cache them for loaders; what is cached already is kept.
 
         Parameters
         ----------
         client : distributed.Client or None
-            Whose workers decode; None: those of the client that is active, or threads.
+            Dask client whose workers decode. None: the active client, or threads.
         splits, columns : str, iterable of str or None
-            Which are decoded; None: all.
+            Splits and outputs to decode. None: all.
         cache_dir, cache_limit
-            As of a loader; both must be given the same.
+            As for a loader; give both the same values.
         progress : bool or None
-            Whether a bar shows how far it is; None: on terminals only.
+            Whether to show a progress bar. None: on terminals only.
 
         Raises
         ------
         MediaError
-            A file cannot be decoded, and the feature does not fill. What it fills is not kept, nor is its block.
+            A file cannot be decoded, and the feature does not fill it. A block with filled values is not cached.
         """
         folder = None if cache_dir is None else Folder.open(cache_dir)
         with nullcontext() if client is None else client.as_current(), Progress(progress) as shown:
@@ -156,9 +160,9 @@ class Dataset(StoredDataset):
             cache_media({name: self[name] for name in names}, columns, folder, cache_limit, shown)
 
     def clear_cache(self, *, unused: bool = False) -> None:
-        """Remove the decoded media that are kept within the dataset; a `cache_dir` is left alone.
+        """Remove the decoded media cached within the dataset; a `cache_dir` is not touched.
 
-        With `unused`, only those that the dataset has no use for, as it was written otherwise since.
+        With `unused`, remove only caches that a later write has made useless.
         """
         cache = self.root / CACHE
         if names := cache.children():
@@ -173,41 +177,46 @@ class Dataset(StoredDataset):
                 self.root.remove(CACHE)
 
     def report(self, path: str | os.PathLike[str] | None = None) -> Report:
-        """Read all rows once, block by block, and return a page on how each feature is distributed.
+        """Read all rows once, block by block, and return an HTML report on the distribution of each feature.
 
         Parameters
         ----------
         path : str, path or None
-            Where the page is written, as one file of HTML that needs no other and no network; None: nowhere.
+            File to write: one HTML file that needs no other file and no network. None: no file.
         """
         from daskprep.report import make_report  # noqa: PLC0415 a layer above, not needed to read a dataset
 
         return make_report(self, path)
 
     def plot(self, name: str, split: str | None = "train") -> Figure:
-        """Return a figure of matplotlib on how a feature, or one of its outputs, is distributed.
+        """Return a matplotlib figure of the distribution of a feature or an output.
 
         Parameters
         ----------
         name : str
-            Of the feature or the output.
+            Name of the feature or the output.
         split : str or None
-            Whose rows are counted; None: those of all splits, side by side.
+            Split whose rows are counted. None: all splits, next to each other.
         """
         from daskprep.report import make_plot  # noqa: PLC0415 as above
 
         return make_plot(self, name, split)
 
     def damaged(self) -> list[Damage]:
-        """Read every byte and return the files that are missing, altered, or not part of the dataset."""
+        """Read every byte and return the files that are missing, changed, or not part of the dataset."""
         return find_damage(self.root, self.manifest)
 
     def verify(self) -> None:
-        """Read every byte; raise CorruptDatasetError that names the first files that are not as they were written."""
+        """Read every byte; raise `CorruptDatasetError` with the first files that are damaged."""
         raise_damage(self.url, self.damaged())
 
+    @property
+    def description(self) -> Description:
+        """Lines and tables that say what it holds."""
+        return describe_dataset(self.url, self.layout, self.manifests)
+
     def __repr__(self) -> str:
-        return describe_dataset(self.url, self.layout, self.manifests).text()
+        return self.description.text()
 
     def _repr_html_(self) -> str:
         splits = islice(self.splits.values(), 1)

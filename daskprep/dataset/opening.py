@@ -17,10 +17,11 @@ from daskprep.dataset.checking import Damage
 from daskprep.dataset.dataset import Dataset, open_one
 from daskprep.dataset.places import Rows
 from daskprep.dataset.split import Split
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, hints_parameters
 from daskprep.storage import Folder, Layout, Manifest, Output
 
 
+@hints_parameters
 def open_dataset(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     *,
@@ -30,38 +31,39 @@ def open_dataset(
 ) -> Dataset:
     """Open a dataset for reading, or several as one.
 
-    Nothing outside its folder and `base_dir` is opened, whatever it says, unless it is `trusted`.
+    Nothing outside its folder and `base_dir` is opened unless it is `trusted`.
 
     Parameters
     ----------
     path : str, path, or iterable of these
-        Folder, or URL of one that fsspec knows. Several datasets that one fitted Preprocessor has written are read as
-        one: the rows of each split come in the order of the datasets.
+        Folder, or a URL that fsspec knows. Several datasets that one fitted Preprocessor wrote are read as one: the
+        rows of each split are concatenated in the order of the datasets.
     storage_options : mapping or None
-        What the file system behind a URL needs, such as credentials.
+        Options for the file system of a URL, such as credentials.
     base_dir : str, path or None
-        Where the relative paths of images and sounds begin now, if they were moved since the dataset was written. Below
-        it, and below the folder of the dataset, lie all that may be opened.
+        Folder that relative paths of images and audio start from, if they were moved after the write. Only files below
+        it and below the folder of the dataset may be opened.
     trusted : bool
-        Whether who wrote the dataset may name files and URLs anywhere, which are then read with your rights: those of
-        images and sounds that are decoded when they are loaded, of tokenizers, and links. A dataset that this process
-        has written is trusted.
+        Whether the dataset may name files and URLs anywhere, which are then read with your rights: images and audio
+        that are decoded while loading, tokenizers, and links. Trust only datasets whose author you trust. A dataset
+        that this process wrote is trusted.
 
     Raises
     ------
     ConfigError
-        There is no dataset at `path`, or several have learned other things.
+        No dataset exists at `path`, or several datasets have different fitted states.
     IncompleteDatasetError
-        There is one that was never finished.
+        The dataset was never finished.
     CorruptDatasetError
-        A file is not what was written.
+        A file was changed.
     FormatVersionError
-        A newer version of daskprep wrote it.
+        A newer version of daskprep wrote the dataset.
     """
     base = None if base_dir is None else os.fspath(base_dir)
-    paths = [path] if isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) else list(path)
+    alone = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
+    paths: list[Any] = [path] if alone else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
-        raise ConfigError(f"a dataset is named by a path or URL, not {wrong[0]!r}")
+        raise ConfigError(f"a dataset is opened by its path or URL, not {type(wrong[0]).__name__}")
     found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
     if not found:
         raise ConfigError("the list of datasets is empty: give the path of one at least")

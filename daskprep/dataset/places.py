@@ -27,8 +27,8 @@ def row_numbers(index: Any, rows: int, where: str) -> Rows:
         return np.flatnonzero(asked)
     if asked.ndim != 1 or (asked.size and asked.dtype.kind not in "iu"):
         raise ConfigError(
-            f"{where} has {rows:,} rows: {index!r:.80} is no index of them; give a number, a list of numbers, a slice, "
-            f"or a mask of {rows:,} times True or False; columns are read by read(columns)"
+            f"{where} has {rows:,} rows: {index!r:.80} is not a valid index; give a number, a list of numbers, a "
+            f"slice, or a mask of {rows:,} times True or False; columns are read by read(columns)"
         )
     outside = asked[(asked < -rows) | (asked >= rows)] if asked.size else asked
     if outside.size:

@@ -58,16 +58,16 @@ _MOST_ROW_BYTES = 1_024  # of tables that are read to find a cache: those of fil
 
 
 class Split:
-    """The rows of one split, in the order in which they lie on disk.
+    """The rows of one split, in their order on disk.
 
-    Nothing is kept open between calls, so a split may be used on threads, in forked processes, and pickled.
+    No file stays open between calls, so a split may be used in threads and forked processes, and pickled.
 
     Attributes
     ----------
     name : str
         "train", "validation" or "test".
     dataset : Dataset
-        What it is a split of.
+        The dataset of the split.
 
     Examples
     --------
@@ -118,15 +118,15 @@ class Split:
 
     @property
     def is_local(self) -> bool:
-        """Whether all its files lie on disks of this machine."""
+        """Whether all files are on disks of this machine."""
         return all(split.dataset.files.folder.is_local for split in self.joined)
 
     def shape(self, output: str) -> tuple[int, ...]:
-        """Return the shape of one row of an output; that of a scalar is ()."""
+        """Return the shape of one row of an output; () for a scalar."""
         return self.output(output).shape
 
     def num_embeddings(self, output: str) -> int:
-        """Return how many rows an embedding of an output's ids needs."""
+        """Return the number of rows of an embedding for an output's ids."""
         return len(self.dataset.vocabulary(self.output(output).name))
 
     # -- in memory
@@ -139,9 +139,9 @@ class Split:
         Parameters
         ----------
         columns : iterable of str, str or None
-            Outputs; "row_id" is the number that each row has in the source. None: all outputs.
+            Outputs; "row_id" is the number of each row in the source. None: all outputs.
         start, stop : int or None
-            Which rows, as in a slice.
+            Range of rows, as in a slice.
         """
         return self._read(columns, range(len(self))[start:stop])
 
@@ -244,13 +244,13 @@ class Split:
         return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
     def head(self, n: int = 5) -> pd.DataFrame:
-        """Return the first rows as values a person reads."""
+        """Return the first rows as human-readable values."""
         return self.dataset.decode(self.read(stop=max(n, 0)))
 
     # -- in batches
 
     def loader(self, batch_size: int = 1024, **options: Any) -> Loader:
-        """Return batches of tensors for torch, shuffled and read ahead; all options are those of `Loader`."""
+        """Return batches of tensors for torch, shuffled and prefetched; the options are those of `Loader`."""
         from daskprep.loader import Loader  # noqa: PLC0415 a layer above, and torch takes seconds to import
 
         return Loader(self, batch_size, **options)
@@ -259,7 +259,7 @@ class Split:
 
     @property
     def arrays(self) -> zarr.Group:
-        """The outputs whose rows are no scalars, as a Zarr group that cannot be written to."""
+        """The non-scalar outputs, as a read-only Zarr group."""
         folder = f"{self.name}/arrays.zarr"
         # Zarr takes a missing chunk for one of zeros, and its metadata have no checksum.
         self.dataset.files.check_sizes(folder)
@@ -296,7 +296,7 @@ class Split:
         in_threads(check, chunks, local=folder.is_local)
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
-        """Return lazy Dask arrays by output, one chunk for each block; None: all outputs."""
+        """Return lazy Dask arrays by output, with one chunk per block; None: all outputs."""
         numbers = range(self.layout.blocks(self.name))
         rows = [len(self.layout.block_range(self.name, number)) for number in numbers]
         return {
@@ -312,7 +312,7 @@ class Split:
         }
 
     def to_xarray(self) -> xarray.Dataset:
-        """Return a lazy xarray.Dataset over `to_dask`, with the numbers of the rows in the source as coordinate."""
+        """Return a lazy xarray.Dataset from `to_dask`, with row numbers in the source as coordinate."""
         try:
             import xarray  # noqa: PLC0415
         except ImportError as error:

@@ -65,7 +65,7 @@ class StoredDataset:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the manifest, and so of all that is in the dataset: a version may be named as another one is."""
+        """SHA-256 of the manifest, and so of all contents; the name of a version may be used again."""
         return hashlib.sha256(self.manifest.to_bytes()).hexdigest()
 
     @property
@@ -79,10 +79,10 @@ class StoredDataset:
 
     @cached_property
     def metadata(self) -> Metadata:
-        """Parameters and learned state, as they lie in metadata.json.
+        """Parameters and fitted state, as stored in metadata.json.
 
-        A vocabulary too large for JSON is named there, and returned by `vocabulary`. The name of a feature or an
-        output, unless it is a key of the file, gives what Ludwig's metadata say of it, its vocabulary included.
+        A vocabulary too large for JSON is only named there; `vocabulary` returns it. The name of a feature or an
+        output, unless it is a key of the file, returns Ludwig's metadata of it, vocabulary included.
         """
         return Metadata(parse_state(self.files.read(METADATA), METADATA), self._as_ludwig)
 
@@ -111,7 +111,7 @@ class StoredDataset:
                 if (decoder.shape, decoder.dtype) != (output.shape, output.dtype):
                     raise self._disagreement(f'"{name}" in the shape {decoder.shape}, the manifest in {output.shape}')
             elif output.is_cells:
-                raise self._disagreement(f'"{name}" as no images or sounds, and the manifest as such')
+                raise self._disagreement(f'"{name}" as no images or audio, and the manifest as such')
         return features, learned
 
     def _disagreement(self, what: str) -> CorruptDatasetError:
@@ -121,27 +121,27 @@ class StoredDataset:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what `Preprocessor.to_state` gave when the dataset was written; names of files only where trusted."""
+        """Return what `Preprocessor.to_state` returned at the write; file names are included only if trusted."""
         state = state_from_files(self.files.read)
         return state if self.trusted else received(state)
 
     @property
     def features(self) -> dict[str, Feature]:
-        """The features that made the outputs, by name."""
+        """The features of the outputs, by name."""
         return self._restored[0]
 
     @property
     def learned(self) -> dict[str, Learned]:
-        """What each feature learned."""
+        """The fitted state of each feature."""
         return self._restored[1]
 
     @cached_property
     def targets(self) -> tuple[str, ...]:
-        """The names of the features that a model is to predict, which loaders give apart from the others."""
+        """Names of the features that a model predicts; loaders separate them from the inputs."""
         return restored_targets(self.metadata, self.features)
 
     def vocabulary(self, feature: str) -> Vocabulary:
-        """Return the tokens and ids of a feature, or of one of its outputs where it has several."""
+        """Return the vocabulary (tokens and ids) of a feature, or of one of its outputs if it has several."""
         owner, learned = self._learned(feature)
         vocabulary = getattr(learned, "vocabulary", None)
         if not isinstance(vocabulary, Vocabulary):
@@ -167,7 +167,7 @@ class StoredDataset:
         if not isinstance(feature, MediaFeature):
             media = [name for name, one in self.features.items() if isinstance(one, MediaFeature)]
             raise ConfigError(
-                f'"{output}" holds no images or sounds.{did_you_mean(output, media)} '
+                f'"{output}" holds no images or audio.{did_you_mean(output, media)} '
                 f"Outputs that do: {', '.join(media) or 'none'}"
             )
         decoder = feature.decoder(self.learned[output], self.base_dir)
@@ -183,11 +183,11 @@ class StoredDataset:
         return dataclasses.replace(decoder, reader=MediaReader(base, dataset=self.root))
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:
-        """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+        """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
         return decode_arrays(self.features, self.learned, arrays)
 
     def rejects(self) -> pa.Table:
-        """Return the rows that could not be used: "row_id", "column" and "reason"."""
+        """Return the rows that could not be used, with "row_id", "column" and "reason"."""
         if REJECTS not in self.files.entries:
             return REJECTS_SCHEMA.empty_table()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
@@ -14,6 +15,7 @@ from daskprep.display.words import count, cut
 Row = tuple[str, ...]
 
 _MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
+_LEAST_CHARACTERS = 6  # of a column
 _TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
 _LINE_CHARACTERS, _LAST_CHARACTERS = 60, 30  # longer cells of cards wrap, between words alone
 _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
@@ -66,12 +68,13 @@ class Description:
     lines: Sequence[str]
     tables: Sequence[Table]
 
-    def text(self) -> str:
-        """Return all as plain text, in columns."""
+    def text(self, width: int | None = None) -> str:
+        """Return all as plain text, in columns; with a width, long cells are wrapped to fit."""
         lines = list(self.lines)
         for table in self.tables:
             rows = table.rows(_MOST_ROWS_TEXT)
-            lines += aligned([(*(cut(cell, _TEXT_CELL_CHARACTERS) for cell in row[:-1]), row[-1]) for row in rows])
+            cells = [(*(cut(cell, _TEXT_CELL_CHARACTERS) for cell in row[:-1]), row[-1]) for row in rows]
+            lines += aligned(cells, width)
         return "\n".join(lines)
 
     def html(self) -> Markup:
@@ -81,17 +84,29 @@ class Description:
         return element("div", title, *others, *(table.html() for table in self.tables), style=_CARD)
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str]:
     """Return a line for each row, with cells below each other; a row of a single cell may be as wide as it likes.
+
+    With a width, the widest columns are narrowed until a line fits, and their cells take several lines.
 
     Examples
     --------
     >>> aligned([["split", "rows"], ["validation", "7"], ["and so on, and so on"]])
     ['split       rows', 'validation  7', 'and so on, and so on']
+    >>> aligned([["feature", "learned"], ["city", "vocabulary of 4"]], width=20)
+    ['feature  learned', 'city     vocabulary', '         of 4']
     """
     columns = zip(*(row for row in rows if len(row) == len(rows[0])), strict=True)
     widths = [max(map(len, column)) for column in columns]
-    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    while width is not None and sum(widths) + 2 * len(widths) - 2 > width and max(widths) > _LEAST_CHARACTERS:
+        widths[widths.index(max(widths))] -= 1
+    lines: list[str] = []
+    for row in rows:
+        cells: list[list[str]] = [[cell] for cell in row]
+        if width is not None and len(row) == len(widths):
+            cells = [textwrap.wrap(cell, size) for cell, size in zip(row, widths, strict=True)]
+        lines += ["  ".join(map(str.ljust, line, widths)).rstrip() for line in zip_longest(*cells, fillvalue="")]
+    return lines
 
 
 def settings_card(settings: Mapping[str, str], title: str) -> Markup:

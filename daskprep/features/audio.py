@@ -43,66 +43,68 @@ class LearnedAudio(LearnedMedia):
 
 
 class Audio(MediaFeature[LearnedAudio]):
-    """Decode sounds to float32 (length, features), now or only when they are loaded.
+    """Decode audio to float32 arrays or spectrograms (length, features), when writing or when loading.
 
-    A cell is a path or URL, the bytes of a file, a struct of `bytes` and `path`, or of `array` and `sampling_rate`, or
-    an array of samples, as long as `sampling_rate` is given. Channels are averaged. Short sounds are padded, and long
-    ones lose their end.
+    A value is a path or URL, the bytes of a file, a struct of `bytes` and `path` or of `array` and `sampling_rate`, or
+    an array of samples if `sampling_rate` is given. Channels are averaged. Short recordings are padded, and long ones
+    are truncated at the end.
 
     Parameters
     ----------
     audio_file_length_limit_in_s : float
-        What comes later in a sound is not used, nor decoded.
+        Maximum length in seconds; what follows is neither decoded nor used.
     padding_value : float
-        What follows the end of a short sound.
+        Padding at the end of short recordings.
     norm : {"per_file"} or None
-        Whether the columns of a sound are standardized over its frames.
+        Whether to standardize the columns of a recording over its frames.
     type : {"fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"}
-        Logarithms of the energies of mel bands; samples; magnitudes; phases and magnitudes; group delays; or what
-        `librosa.feature.melspectrogram` and `mfcc` give, a row for each frame.
+        "fbank": log energies of mel bands. "raw": samples. "stft": magnitudes. "stft_phase": phases and magnitudes.
+        "group_delay": group delays. "mel" and "mfcc": the result of `librosa.feature.melspectrogram` and `mfcc`, a row
+        per frame.
     window_length_in_s, window_shift_in_s : float
-        Length of a frame, and the distance between the starts of two neighbours.
+        Length of a frame, and the distance between the starts of neighbouring frames.
     num_fft_points : int or None
-        Length of the Fourier transform, at least the samples of a frame; None: as many.
+        Length of the Fourier transform, at least the samples of a frame. None: the samples of a frame.
     window_type : {"bartlett", "blackman", "hamming", "hann"}
-        What frames are multiplied by.
+        Window function of frames.
     num_filter_bands : int
-        Mel bands of "fbank".
+        Number of mel bands of "fbank".
     librosa_options : mapping or None
-        What "mel" and "mfcc" give these functions besides, such as ``{"n_mels": 64, "hop_length": 160}``, in place of
-        the parameters of windows and bands above.
+        Options of the librosa functions for "mel" and "mfcc", such as ``{"n_mels": 64, "hop_length": 160}``. They
+        replace the parameters of windows and bands above.
     resampling : {"polyphase", "soxr"}
-        How sounds are brought to the rate: by scipy's resample_poly, or as librosa does.
+        Resampling method: scipy's `resample_poly`, or librosa's default.
     sampling_rate : int or None
-        Samples per second that all sounds are brought to. None: the most frequent rate of 100 sounds, those with the
-        smallest hashes of their paths or bytes; of several rates, the largest.
+        Samples per second that all audio is resampled to. None: the most frequent rate in a sample of 100 recordings,
+        those with the smallest hashes of their paths or bytes; the largest rate in a tie.
     max_seconds : float
-        Longer sounds cannot be decoded.
+        Longer recordings cannot be decoded.
     mode : {"lazy", "lazy_cached", "eager"}
-        Whether a written dataset holds paths, or the bytes of sounds that are in memory, which are decoded when they
-        are loaded, again in each epoch or only in the first; or features.
+        When to decode. "eager": a written dataset holds decoded features. "lazy": it holds paths, or the bytes of audio
+        that is in memory, and a loader decodes them in every epoch. "lazy_cached": a loader decodes them in the first
+        epoch only.
     pack : bool
         Whether lazy modes store the bytes of files instead of their paths.
     prefetch_size : int or None
-        Blocks that are read ahead for each stream; None leaves it to the loader.
+        Blocks that a loader prefetches for each stream. None: chosen by the loader.
     lazy_cache_dir : str or None
-        Where lazy modes write sounds that are in memory, to store their paths. None: the dataset holds their bytes.
+        Folder where lazy modes write audio that is in memory, to store its paths. None: the dataset holds the bytes.
     base_dir : str or None
-        Where relative paths begin; cells may then name no file outside. None: they begin in the
-        folder of the data file, or in the current one for frames.
+        Folder that relative paths start from; values may then not name files outside it. None: the folder of the data
+        file, or the current folder for frames.
     on_error : {"raise", "fill", "drop"}
-        Whether a sound that cannot be decoded is an error, becomes `padding_value`, or loses its row; to drop rows, all
-        sounds are decoded whenever they are read.
+        Whether audio that cannot be decoded raises `MediaError`, becomes `padding_value`, or drops its row. To drop
+        rows, all audio is decoded whenever it is read.
     formats : sequence of str or None
-        The formats that can be decoded, of "WAV", "FLAC", "OGG", "MP3" and "AIFF". None: all.
+        Formats that may be decoded, out of "WAV", "FLAC", "OGG", "MP3" and "AIFF". None: all.
     missing_value_strategy : str
-        "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
+        Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
     fill_value : float or None
-        The number, everywhere, that "fill_with_const" puts in place of missing sounds.
+        Number that "fill_with_const" imputes everywhere for missing audio.
     invalid : {"missing", "raise"}
-        Whether an empty cell counts as missing or is an error.
+        Whether an empty value counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------

@@ -250,7 +250,7 @@ class Contract(Generic[SummaryT, LearnedT]):
             return None
         if summary.rows == summary.missing:
             raise ColumnError(
-                f'has no value at all, so "{strategy}" has nothing to learn: use "fill_with_const" with a fill_value'
+                f'has no values, so "{strategy}" cannot learn one: use "fill_with_const" with a fill_value'
             )
         return self.learn_fill(summary)
 

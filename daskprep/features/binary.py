@@ -46,28 +46,28 @@ class LearnedBinary(Learned):
 
 
 class Binary(Feature[TokenCounts, LearnedBinary]):
-    """Map two labels to False and True, the same in fit and in transform.
+    """Map two labels to False and True, with the same mapping in fit and in transform.
 
-    Conventional spellings (yes/no, y/n, true/false, t/f, 1/0, 1/-1, in any case) are known. Of two other labels
-    the `fallback_true_label` is True. Without it a warning says which one is: the last one in the order of UTF-8
-    bytes, or the larger number, or what is not the conventional label beside it. A cell with any other label counts
-    as missing and is reported.
+    Conventional spellings are recognized in any case: yes/no, y/n, true/false, t/f, 1/0, 1/-1. For two other labels,
+    `fallback_true_label` is True. If it is not given, the true label is the one that is not conventional, the larger
+    number, or the last one in the order of UTF-8 bytes, and a warning names it. A value with any other label counts as
+    missing and is reported.
 
     Parameters
     ----------
     fallback_true_label : str or None
-        The label that means True where labels are not conventional.
+        The label that means True if labels are not conventional.
     null_values : list of str or None
-        Texts of cells that are missing, such as "?", beside empty ones.
+        Texts that mark missing values, such as "?", besides empty ones.
     missing_value_strategy : str
-        "fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const" (with `fill_value`), "ffill",
-        "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const" (with
+        `fill_value`), "ffill", "bfill" or "drop_row".
     fill_value : bool, number, str or None
-        What "fill_with_const" puts in place of missing cells.
+        Value that "fill_with_const" imputes for missing values.
     invalid : {"missing", "raise"}
-        Whether a cell with an unknown label counts as missing or is an error.
+        Whether a value with an unknown label counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------
@@ -177,7 +177,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         if odd and self.invalid == "raise":
             raise RejectedValueError(
                 f"{samples[0]!r} is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r} ({odd} such cells); "
-                'mend the data or use invalid="missing"'
+                'correct the data, or use invalid="missing"'
             )
         weight = np.bincount(truth, counts, 3)
         fill = {

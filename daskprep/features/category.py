@@ -32,35 +32,37 @@ class LearnedCategory(LearnedTokens):
 
 
 class Category(Feature[TokenCounts, LearnedCategory]):
-    """Map values to ids ranked by frequency, ties by UTF-8 bytes; id 0 is ``<UNK>``, for values not seen in fit.
+    """Map categories to integer ids, ranked by frequency; id 0 is ``<UNK>``, for values not seen in fit.
 
-    Values are compared as stripped text, whole floats as integers, so that a column reads the same whether or not
-    missing cells made floats of its integers.
+    Ties are ordered by UTF-8 bytes. Values are compared as stripped text, and whole floats as integers. A column
+    therefore gives the same ids whether or not missing values turned its integers into floats.
 
     Parameters
     ----------
     most_common : int or None
-        Values kept; the rest become ``<UNK>``. None keeps all.
+        Size of the vocabulary; rarer values become ``<UNK>``. None: all values.
     min_frequency : int or None
         Values that occur less often become ``<UNK>``.
     lowercase : bool
-        Whether case is ignored.
+        Whether to ignore case.
     order : list of str or None
-        The values in their order, by which their ids rise; all others are ``<UNK>``. None: ranked by frequency.
+        The values in the order of their ids, for ordinal data; all others become ``<UNK>``. None: ranked by frequency.
     null_values : list of str or None
-        Texts of cells that are missing, such as "?".
+        Texts that mark missing values, such as "?".
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
+        "drop_row".
     fill_value : str
-        What "fill_with_const" puts in place of missing cells.
+        Value that "fill_with_const" imputes for missing values.
     transform_to : {"ids", "ordinal", "one_hot"}
-        What `transform` gives to scikit-learn: the ids; places of the values in `order`, or else by number if all are
-        numbers, else by UTF-8 bytes, -1 for ``<UNK>``; or a column for each of at most 1,000 values in this order,
-        all of them 0 for ``<UNK>``. `encode`, datasets and batches always hold ids.
+        What `transform` returns to scikit-learn. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``.
+        "one_hot": a column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order` if given;
+        otherwise values are sorted by number if all are numbers, or else by UTF-8 bytes. `encode`, datasets and batches
+        always hold ids.
     invalid : {"missing", "raise"}
-        Whether a cell that cannot be read counts as missing or is an error.
+        Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------

@@ -43,27 +43,28 @@ class LearnedDate(Learned):
 
 
 class Date(Feature[Range, LearnedDate]):
-    """Take dates apart into year, month, day, weekday, day of year, hour, minute, second and second of day.
+    """Split dates into year, month, day, weekday, day of year, hour, minute, second and second of day.
 
-    Text is read as ISO 8601 or another common form, month first ("3/5/2021" is March 5). Parts that are not
-    written are the first month, the first day and midnight; a date without a year cannot be read. Offsets
-    from UTC are dropped: the clock stays as it is written. Numbers count seconds since 1970, or milliseconds
-    (from 11 digits), microseconds (from 14) or nanoseconds (from 17); text of digits alone may also be a year
-    or a date ("2021", "20210305", "20210305093059"). Only the years 1 to 9999 can be read.
+    Text is read as ISO 8601 or another common form, month first ("3/5/2021" is March 5). Missing parts default to the
+    first month, the first day and midnight; a date without a year cannot be read. UTC offsets are dropped, so the local
+    time stays as written. Numbers count seconds since 1970, or milliseconds (from 11 digits), microseconds (from 14) or
+    nanoseconds (from 17). Text of digits alone may also be a year or a date ("2021", "20210305", "20210305093059").
+    Only the years 1 to 9999 can be read.
 
     Parameters
     ----------
     datetime_format : str or None
-        How text is written, as in `datetime.strptime`, such as "%d/%m/%Y". ISO 8601 is read as well, and
-        nothing is guessed. Numbers are taken as text then: "%Y%m%d" reads 20210305.
+        Format of text in the codes of `datetime.strptime`, such as "%d/%m/%Y". ISO 8601 is still read, and no other
+        form is guessed. Numbers are then read as text: "%Y%m%d" reads 20210305.
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
+        "drop_row".
     fill_value : str
-        The date that "fill_with_const" puts in place of missing ones; an empty text stands for the default.
+        Date that "fill_with_const" imputes for missing values; an empty text stands for the default.
     invalid : {"missing", "raise"}
-        Whether a cell that is no date counts as missing or is an error.
+        Whether a value that is not a date counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------
@@ -109,7 +110,7 @@ class Date(Feature[Range, LearnedDate]):
                 datetime.strptime(datetime(2001, 2, 3, tzinfo=UTC).strftime(self.datetime_format), self.datetime_format)
             except (ValueError, re.error) as error:
                 raise ConfigError(
-                    f"Date: datetime_format {self.datetime_format!r} is none of datetime.strptime: {error}"
+                    f"Date: datetime_format {self.datetime_format!r} is not a format of datetime.strptime: {error}"
                 ) from error
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
@@ -128,7 +129,7 @@ class Date(Feature[Range, LearnedDate]):
             return from_numbers(column)
         if number or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
             return from_text(as_text(column), self.datetime_format)
-        raise ColumnError(f"holds cells of type {kind}, which are not dates")
+        raise ColumnError(f"holds values of type {kind}, which are not dates")
 
     def parse_fill(self, value: object) -> pa.Array:
         return super().parse_fill(value or EPOCH)
@@ -152,7 +153,7 @@ class Date(Feature[Range, LearnedDate]):
         filled = learned.missing and fills_all(self)
         if not filled and learned.first and learned.last and learned.first >= EPOCH and learned.last < "1970-01-02":
             return (
-                "has no spread beyond one day, 1970-01-01: numbers count seconds since then; "
+                "has all its dates on one day, 1970-01-01: numbers count seconds since then; "
                 'give datetime_format, such as "%Y", if they are something else'
             )
         return None

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 
 class Estimator(FrameOutput, auto_wrap_output_keys=None):
-    """Fit and transform every column of a frame on its own.
+    """Fit and transform every column of a frame separately.
 
     Attributes
     ----------
     learned_ : dict of str to Learned
-        What was learned, by column.
+        The fitted state, by column.
     n_features_in_ : int
-        Columns seen in `fit`.
+        Number of columns seen in `fit`.
     feature_names_in_ : ndarray of str
-        Their names, if `fit` was given a frame.
+        Their names, if `fit` received a frame.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         super().__init_subclass__(**kwargs)  # type: ignore[no-untyped-call]
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn each column of a frame (pandas or Dask) or 2-D array."""
+        """Fit each column of a frame (pandas or Dask) or 2-D array."""
         validate(self._feature())
         if self._feature().column is not None:
             raise ConfigError(
@@ -60,7 +60,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Encode the columns seen in `fit`: NumPy, a lazy Dask array for a Dask frame, or as `set_output` says."""
+        """Encode the columns seen in `fit`: NumPy, a lazy Dask array for Dask frames, or as `set_output` says."""
         check_is_fitted(self)
         X = _framed(X)
         source = self._checked_source(X)
@@ -68,7 +68,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         return self._contained(tabulate_source(features, self.learned_, source), X)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns that `transform` gives."""
+        """Return the names of the columns that `transform` returns."""
         check_is_fitted(self)
         names = list(self.learned_)
         if input_features is not None:

@@ -6,6 +6,7 @@ import inspect
 import typing
 from typing import Any
 
+from daskprep.errors import hints_parameters
 from daskprep.features.base import Contract, Learned, LearnedT
 from daskprep.features.estimator import Estimator
 from daskprep.summaries.base import SummaryT
@@ -27,6 +28,8 @@ class Feature(Contract[SummaryT, LearnedT], Estimator):
                 cls.learned_type = given
         if "kind" in vars(cls) and "holds" not in vars(cls):
             cls.holds = "others"  # what a type of another name decodes to may be anything
+        if "__init__" in vars(cls):
+            setattr(cls, "__init__", hints_parameters(cls.__init__))  # noqa: B010 mypy refuses the assignment
         for name in inspect.signature(cls.__init__).parameters:
             _check_free(cls, name)
 

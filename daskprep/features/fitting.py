@@ -128,9 +128,7 @@ def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
 def _learn(folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[FrameSummary]) -> Learned:
     column = functools.reduce(operator.add, [summary.columns[name] for summary in summaries]).bounded(folder)
     if not column.rows:
-        raise ColumnError(
-            f'column "{name}": there is no row to learn from (0 training rows): give some, or fit_on="all"'
-        )
+        raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
     with naming(name):
         learned: Learned = features[name].learn_column(column)
     return learned
@@ -144,7 +142,7 @@ def _warn(name: str, feature: Contract, learned: Learned) -> None:
         count = "1 cell" if learned.invalid == 1 else f"{learned.invalid} cells"
         warnings.warn(
             f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
-            '; mend the data, or use invalid="raise" to stop at the first',
+            '; correct the data, or use invalid="raise" to stop at the first',
             UserWarning,
             stacklevel=2,
         )

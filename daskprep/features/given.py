@@ -27,8 +27,8 @@ def made_features(given: Mapping[str, Any], targets: Collection[str]) -> dict[st
     for name in targets:
         if name not in features:
             raise ConfigError(
-                f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)} A target is a '
-                "feature too: give its type among the others"
+                f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)} Targets '
+                "are features too: add it to features"
             )
     return features
 

@@ -29,22 +29,23 @@ _MOST = 0.95  # odd cells do not change what a column is
 
 
 class H3(Feature[Summary, Learned]):
-    """Take H3 cells apart into mode, edge, resolution, base cell and 15 digits, 7 where there is no digit.
+    """Split H3 indexes into mode, edge, resolution, base cell and 15 digits; 7 marks unused digits.
 
-    Cells are integers or text: hexadecimal ("8928308280fffff", with or without "0x"), or decimal if it has
-    digits alone, as no hexadecimal cell has. Floating point numbers cannot be read above 2**53, where they
-    have lost digits.
+    Indexes are integers or text: hexadecimal ("8928308280fffff", with or without "0x"), or decimal if the text has only
+    digits, which no hexadecimal index has. Floating-point numbers above 2**53 cannot be read, since they have lost
+    digits.
 
     Parameters
     ----------
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
+        "drop_row".
     fill_value : int or str
-        The cell that "fill_with_const" puts in place of missing ones.
+        Index that "fill_with_const" imputes for missing values.
     invalid : {"missing", "raise"}
-        Whether a cell that is no H3 cell counts as missing or is an error.
+        Whether a value that is not an H3 index counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------
@@ -91,7 +92,7 @@ class H3(Feature[Summary, Learned]):
             return _where(pc.and_(exact, pc.equal(column, pc.floor(column))), column).cast(pa.uint64())
         if pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
             return _from_text(as_text(column))
-        raise ColumnError(f"holds cells of type {kind}, which are not H3 cells: integers or hexadecimal text")
+        raise ColumnError(f"holds values of type {kind}, which are not H3 cells: integers or hexadecimal text")
 
     def summarize(self, parsed: pa.Array) -> Summary:
         return Summary()

@@ -62,76 +62,81 @@ class LearnedImage(LearnedMedia):
 
 
 class Image(MediaFeature[LearnedImage]):
-    """Decode images to uint8 (channels, height, width), now or only when they are loaded.
+    """Decode images to uint8 arrays (channels, height, width), when writing or when loading.
 
-    A cell is a path or URL, the bytes of a file, or a struct of `bytes` and `path`. Sizes that are not given are
-    learned from a sample: the images with the smallest hashes of their paths or bytes, whatever the partitions.
+    A value is a path or URL, the bytes of a file, or a struct of `bytes` and `path`. Sizes that are not given are
+    learned from a sample: the images with the smallest hashes of their paths or bytes, for any partitioning.
 
     Parameters
     ----------
     height, width : int or None
-        The size, in pixels. None for both: the mean size of the sample.
+        Size in pixels. None for both: the mean size of the sample.
     num_channels : int or None
-        1 is grey, 2 grey and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has so many, else 3.
+        1 is grey, 2 grey and alpha, 3 RGB, 4 RGBA. None: 1, 2 or 4 if more than half of the sample has that many,
+        otherwise 3.
     resize_method : {"interpolate", "crop_or_pad"}
-        Bilinear with antialiasing; or the centre is cut out, and the edges of smaller images are repeated.
+        "interpolate": bilinear with antialiasing. "crop_or_pad": crop the centre, and repeat the edges of smaller
+        images.
     infer_image_num_channels, infer_image_dimensions : bool
-        Whether `num_channels`, and `height` and `width`, may be learned where they are not given.
+        Whether `num_channels`, and `height` and `width`, may be learned if they are not given.
     infer_image_max_height, infer_image_max_width : int
         The largest size that is learned.
     infer_image_sample_size : int
-        How many images are looked at to learn.
+        Number of images in the sample.
     requires_equal_dimensions : bool
-        Whether images are squares: both sides become the smaller one.
+        Whether images become squares: both sides take the smaller length.
     standardize_image : {"imagenet1k"} or None
-        Whether batches are shifted and scaled by the mean and deviation of ImageNet; of images with 3 channels only.
+        Whether batches are normalized by the mean and standard deviation of ImageNet; for images with 3 channels only.
     pixel_statistics : {"channels", "image"} or None
-        Whether mean and deviation of each channel are learned from all images, which are decoded in the fit, or a mean
-        image besides; `MeanSubtraction` and `Normalize` use them. It needs `height`, `width` and `num_channels`.
+        Whether to learn the mean and standard deviation of each channel from all images, which fitting then decodes;
+        "image" learns a mean image as well. `MeanSubtraction` and `Normalize` use them. It needs `height`, `width` and
+        `num_channels`.
     num_classes : int or None
-        Images are masks with so many classes, one for each colour of the sample, in the order of the colours. Rows are
-        the numbers of classes, uint8 (height, width). With 2 classes and 1 channel, pixels are rounded to black and
-        white.
+        Images are segmentation masks with this many classes, one for each colour of the sample, in the order of the
+        colours. Rows are class numbers, uint8 (height, width). With 2 classes and 1 channel, pixels are rounded to
+        black and white.
     infer_image_num_classes : bool
-        Images are masks, with as many classes as the sample has colours, at most 128.
+        Images are masks with as many classes as the sample has colours, at most 128.
     mode : {"lazy", "lazy_cached", "eager"}
-        Whether a written dataset holds paths, or the bytes of images that are in memory, which are decoded when they
-        are loaded, again in each epoch or only in the first; or pixels.
+        When to decode. "eager": a written dataset holds pixels. "lazy": it holds paths, or the bytes of images that are
+        in memory, and a loader decodes them in every epoch. "lazy_cached": a loader decodes them in the first epoch
+        only.
     pack : bool
         Whether lazy modes store the bytes of files instead of their paths.
     pack_size, pack_quality : int or None
-        Files that are packed become smaller: larger images are brought to this length of their shorter side, and stored
-        as JPEG of this quality, 1 to 100, or as PNG where they have alpha. Without a quality, JPEG files are stored in
-        95, and others as PNG.
+        Make packed files smaller. Larger images are resized to this length of their shorter side, and stored as JPEG of
+        this quality, 1 to 100, or as PNG if they have alpha. Without a quality, JPEG files are stored with quality 95,
+        and others as PNG.
     prefetch_size : int or None
-        Blocks that are read ahead for each stream; None leaves it to the loader.
+        Blocks that a loader prefetches for each stream. None: chosen by the loader.
     lazy_cache_dir : str or None
-        Where lazy modes write images that are in memory, to store their paths. None: the dataset holds their bytes.
+        Folder where lazy modes write images that are in memory, to store their paths. None: the dataset holds the
+        bytes.
     base_dir : str or None
-        Where relative paths begin; cells may then name no file outside. None: they begin in the
-        folder of the data file, or in the current one for frames.
+        Folder that relative paths start from; values may then not name files outside it. None: the folder of the data
+        file, or the current folder for frames.
     on_error : {"raise", "fill", "drop"}
-        Whether an image that cannot be decoded is an error, gets the mean colour of the sample, or loses its row; to
-        drop rows, all images are decoded whenever they are read.
+        Whether an image that cannot be decoded raises `MediaError`, gets the mean colour of the sample, or drops its
+        row. To drop rows, all images are decoded whenever they are read.
     jpeg_decoder : {"pillow", "simplejpeg", "opencv"}
-        The package that decodes JPEG files; "opencv" also brings them to size: in three quarters of the time at 224
-        pixels, with a difference of a grey level.
+        Package that decodes JPEG files. "opencv" also resizes them, which takes three quarters of the time at 224
+        pixels and differs by one grey level.
     jpeg_scale : int
         JPEG files are decoded at a fraction of their size, no smaller than this many times the wanted one.
     max_pixels : int
         Larger images cannot be decoded.
     formats : sequence of str or None
-        The formats that can be, of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM" and "NPY". None: all.
+        Formats that may be decoded, out of "JPEG", "PNG", "BMP", "GIF", "TIFF", "WEBP", "PPM" and "NPY". None: all.
     expand_to : {"float32", "uint8"}
-        Whether batches hold numbers from 0 to 1 or bytes. Those of masks hold int64.
+        Whether batches hold numbers from 0 to 1 or bytes. Batches of masks hold int64.
     missing_value_strategy : str
-        "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
+        Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
     fill_value : float or None
-        What "fill_with_const" puts in place of missing images: a brightness from 0 to 1; of masks, a class.
+        What "fill_with_const" imputes for missing images: a brightness from 0 to 1, or a class for masks.
     invalid : {"missing", "raise"}
-        Whether an empty cell counts as missing or is an error.
+        Whether an empty value counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------
@@ -369,7 +374,7 @@ class Image(MediaFeature[LearnedImage]):
         colours: list[list[int]] = class_map(pixels, _MOST_CLASSES).tolist()
         if self.num_classes is not None and len(colours) > self.num_classes:
             raise MediaError(
-                f"has masks of {len(colours)} colours, and num_classes is {self.num_classes}: mend the masks (JPEG "
+                f"has masks of {len(colours)} colours, and num_classes is {self.num_classes}: correct the masks (JPEG "
                 "blurs them, PNG keeps them), or give a larger num_classes"
             )
         return colours

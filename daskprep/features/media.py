@@ -222,7 +222,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         if not found and sample:
             raise MediaError(
                 f"none of {len(sample)} files can be decoded to learn from them, the first because: {sample[0].error}; "
-                f"mend the files, set base_dir, or give {remedy}"
+                f"correct the files, set base_dir, or give {remedy}"
             )
         if not found:
             raise MediaError(f"there is no {self.kind} to learn from: give {remedy}")

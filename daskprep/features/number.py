@@ -94,32 +94,34 @@ class LearnedNumber(Learned):
 
 
 class Number(Feature[NumberSummary, LearnedNumber]):
-    """Normalize numbers, computed in double precision and stored as float32.
+    """Normalize numbers; statistics use double precision, and the result is float32.
 
-    Text is read as numbers where it is one; infinities and what is no number count as missing and are reported.
-    How text such as "$1,299.50", "1.299,50 €", "12 %" and "1h 30m" is written is learned from all rows: one unit, one
-    decimal mark, one mark between thousands. Times and durations become seconds.
+    Text that holds a number is read as one. Infinities and text that is not a number count as missing and are reported.
+    Notations such as "$1,299.50", "1.299,50 €", "12 %" and "1h 30m" are learned from all rows: one unit, one decimal
+    mark and one thousands separator per column. Times and durations become seconds.
 
     Parameters
     ----------
     normalization : {"zscore", "minmax", "log1p", "iq"} or None
-        ``(x - mean) / std`` (sample standard deviation), ``(x - min) / (max - min)``, ``log(1 + x)``,
-        ``(x - median) / (q3 - q1)``, or the number as it is. A constant column becomes 0.
+        "zscore": ``(x - mean) / std`` with the sample standard deviation. "minmax": ``(x - min) / (max - min)``.
+        "log1p": ``log(1 + x)``. "iq": ``(x - median) / (q3 - q1)``. None: the number unchanged. A constant column
+        becomes 0.
     outlier_strategy : str or None
-        What becomes of values further than `outlier_threshold` standard deviations from the mean.
-        Mean and standard deviation are those of all training rows, outliers included.
+        How to replace values that are further than `outlier_threshold` standard deviations from the mean. Mean and
+        standard deviation include the outliers of the training rows.
     outlier_threshold : float
         Distance from the mean, in standard deviations.
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mean", "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mean", "fill_with_mode",
+        "ffill", "bfill" or "drop_row".
     fill_value : float
-        What "fill_with_const" puts in place of missing values and outliers; it takes part in the statistics.
+        Value that "fill_with_const" imputes for missing values and outliers. It is included in the statistics.
     written : str or None
-        A number as those of the column are written, such as "1.234,5 €", where they leave a doubt; None: learned.
+        An example of the notation, such as "1.234,5 €", for ambiguous columns. None: learned from the data.
     invalid : {"missing", "raise"}
-        Whether a cell that is no number counts as missing or is an error.
+        Whether a value that is not a number counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------
@@ -239,7 +241,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         samples = [sample[:SAMPLE_CHARACTERS] for sample in sorted(set(samples))[:SAMPLES]]
         if odd and self.invalid == "raise":
             raise RejectedValueError(
-                f'{samples[0]!r} cannot be read as a number ({odd} such cells); mend the data or use invalid="missing"'
+                f"{samples[0]!r} cannot be read as a number ({odd} such cells); correct the data, or use "
+                'invalid="missing"'
             )
         rejects = summary.rejects + Rejects(odd, tuple(enumerate(samples, 1 << 62)))  # behind those with a row
         rows = summary.rows - odd * drops_missing(self)
@@ -278,7 +281,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     def advice(self, learned: LearnedNumber) -> str | None:
         if not center_and_scale(self.normalization, vars(learned))[1]:
-            return f'has no spread for normalization "{self.normalization}", so it becomes 0 everywhere'
+            return f'is constant, so normalization "{self.normalization}" makes it 0 everywhere'
         return None
 
     # -- outliers, which only exist once mean and standard deviation are known

@@ -31,15 +31,15 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
     """Gives tables of numbers in the container that was asked for; scikit-learn's own wrapper would compute Dask's."""
 
     def set_output(self, *, transform: Container | None = None) -> Self:
-        """Set what `transform` gives.
+        """Set the container that `transform` returns.
 
         Parameters
         ----------
         transform : {"default", "pandas", "polars"} or None
-            "default" is an array: NumPy, and a lazy Dask array for Dask frames and paths. "pandas" is a frame with the
-            names of `get_feature_names_out` and the index of the rows, of Dask frames and paths a lazy Dask frame.
-            "polars" is for data in memory. None leaves it as it is. Until it is set,
-            ``sklearn.set_config(transform_output=...)`` counts.
+            "default": a NumPy array, or a lazy Dask array for Dask frames and paths. "pandas": a frame with the names
+            of `get_feature_names_out` and the index of the rows, lazy (Dask) for Dask frames and paths. "polars": a
+            polars frame, for data in memory. None: unchanged. Until it is set,
+            ``sklearn.set_config(transform_output=...)`` applies.
         """
         if transform is not None:
             if transform not in get_args(Container):

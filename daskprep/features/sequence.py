@@ -33,45 +33,46 @@ class LearnedSequence(LearnedTokens):
 
 
 class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
-    """Map tokens to ids, rows padded or cut to one length.
+    """Map tokens to ids; rows are padded or truncated to one length.
 
-    Without start and stop symbols ``<PAD>`` is 0 and ``<UNK>`` is 1; with them ``<PAD>`` 0, ``<START>`` 1,
-    ``<STOP>`` 2, ``<UNK>`` 3. A row that is cut keeps its head, and ``<STOP>`` behind it.
+    Without start and stop symbols, ``<PAD>`` is 0 and ``<UNK>`` is 1. With them, ``<PAD>`` is 0, ``<START>`` 1,
+    ``<STOP>`` 2 and ``<UNK>`` 3. Truncation keeps the start of a row, followed by ``<STOP>``.
 
     Parameters
     ----------
     tokenizer : str or callable
-        Name of a tokenizer, or a function from text to a list of tokens. Cells that are lists hold their tokens.
+        Name of a tokenizer, or a function from text to a list of tokens. Lists are taken as tokens.
     vocab_file : str or None
-        Text file with one token a line, in the order of their ids, in place of counting.
+        Text file with one token per line in the order of their ids, used as the vocabulary instead of counting.
     sequence_length : int or None
-        Length of every row, exactly.
+        Exact length of every row.
     max_sequence_length : int or None
-        Most that rows may have; without `sequence_length` they are as long as the longest training row, up to this.
-        Start and stop symbols count.
+        Maximum length of rows, start and stop symbols included. Without `sequence_length`, rows are as long as the
+        longest training row, up to this length.
     most_common, min_frequency : int or None
-        How many tokens are kept, and how often a token must occur; the rest become ``<UNK>``.
+        Size of the vocabulary, and how often a token must occur; other tokens become ``<UNK>``.
     padding : {"right", "left"}
-        Where padding goes.
+        Side of the padding.
     padding_symbol, unknown_symbol : str
         Names of these symbols.
     add_start_stop : bool
         Whether rows begin with a start symbol and end with a stop symbol.
     special_symbols : dict, "ludwig" or None
-        Symbols by role ("padding", "unknown", "start", "stop") in the order of their ids; "ludwig" is that code's
-        layout: ``<EOS>`` 0, ``<SOS>`` 1, ``<PAD>`` 2, ``<UNK>`` 3, start and stop on.
+        Symbols by role ("padding", "unknown", "start", "stop") in the order of their ids. "ludwig" is Ludwig's layout:
+        ``<EOS>`` 0, ``<SOS>`` 1, ``<PAD>`` 2, ``<UNK>`` 3, with start and stop symbols.
     lowercase : bool
-        Whether case is ignored.
+        Whether to ignore case.
     ngram_size, pattern, pretrained_model_name_or_path
-        What the tokenizers "ngram", "regex" and "hf_tokenizer" need.
+        Parameters of the tokenizers "ngram", "regex" and "hf_tokenizer".
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
+        "drop_row".
     fill_value : str
-        Cell that "fill_with_const" puts in place of missing ones; a special symbol is that symbol.
+        Text that "fill_with_const" imputes for missing values; the name of a special symbol stands for that symbol.
     invalid : {"missing", "raise"}
-        Whether a cell that cannot be read counts as missing or is an error.
+        Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------

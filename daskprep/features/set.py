@@ -91,14 +91,14 @@ class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
 
 
 class Set(_Tokens):
-    """Map the distinct tokens of a row to ids; a batch holds a multi-hot vector for each row.
+    """Map the distinct tokens of a row to ids; batches hold a multi-hot vector for each row.
 
     Parameters
     ----------
     max_size : int or None
-        Tokens kept of one row, the first ones; None keeps as many as the largest row has.
+        Maximum number of tokens in a row; truncation keeps the first ones. None: the largest number in a training row.
     expand_to : {"multi_hot", "ids"}
-        What `transform` and batches hold: one column for each token of the vocabulary, or the padded ids.
+        What `transform` and batches hold: a column for each token of the vocabulary, or the padded ids.
     tokenizer, most_common, min_frequency, lowercase, ngram_size, pattern, pretrained_model_name_or_path, \
     missing_value_strategy, fill_value, invalid, column
         As for `Sequence`.
@@ -189,9 +189,9 @@ class Set(_Tokens):
 
 
 class Bag(_Tokens):
-    """Map the tokens of a row to ids and counts; a batch holds a vector of counts for each row.
+    """Map the tokens of a row to ids and counts (bag of words); batches hold a vector of counts for each row.
 
-    On disk a row is its distinct ids and, below them, how often each occurs: shape (2, size).
+    On disk, a row holds its distinct ids and, below them, how often each occurs: shape (2, size).
 
     Parameters
     ----------

@@ -219,7 +219,7 @@ def _rejects(
     if feature.invalid == "raise":
         raise RejectedValueError(
             f'column "{name}": {unreadable.texts[0].as_py()!r} cannot be read as {noun_of(feature)} '
-            f'({len(unreadable.rows)} such cells in this partition); mend the data or use invalid="missing"'
+            f'({len(unreadable.rows)} such cells in this partition); correct the data, or use invalid="missing"'
         )
     return Rejects.of(unreadable.rows + (partition << _PARTITION_BITS), unreadable.texts)
 

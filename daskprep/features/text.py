@@ -53,22 +53,22 @@ class LearnedText(Learned):
 
 
 class Text(Sequence):
-    """Map words, characters or both to ids, rows padded or cut to one length.
+    """Map words, characters or both to ids; rows are padded or truncated to one length.
 
     Parameters
     ----------
     level : {"word", "char", "both"}
-        What a token is. "both" gives two arrays, ``<name>_word`` and ``<name>_char``.
+        Whether tokens are words or characters. "both" gives two arrays, ``<name>_word`` and ``<name>_char``.
     char_most_common : int or None
-        Characters kept.
+        Size of the vocabulary of characters.
     char_max_sequence_length : int or None
-        Most characters that rows may have.
+        Maximum length of rows in characters.
     compute_idf : bool
-        Whether ``log(vocab_size / (1 + rows that hold the token))`` is learned for each token.
+        Whether to learn ``log(vocab_size / (1 + rows that hold the token))`` for each token.
     tokenizer, vocab_file, sequence_length, max_sequence_length, most_common, min_frequency, padding, \
     padding_symbol, unknown_symbol, add_start_stop, special_symbols, lowercase, ngram_size, pattern, \
     pretrained_model_name_or_path, missing_value_strategy, fill_value, invalid, column
-        As for `Sequence`; those that tell of tokens and lengths are for words.
+        As for `Sequence`; vocabulary sizes and lengths are those of words.
 
     Examples
     --------

@@ -42,39 +42,38 @@ class LearnedTimeseries(Learned):
 
 
 class Timeseries(Feature[Lengths, LearnedTimeseries]):
-    """Read series of numbers as rows of a float32 matrix, cut or padded to one length.
+    """Read series of numbers as rows of a float32 matrix, padded or truncated to one length.
 
-    A cell is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. A place without a
-    number becomes `padding_value`; a cell with anything else, or an infinite number, cannot be read. With
-    `window_size` or `horizon` a cell is one number, and a row gets the numbers of the rows around it, across
-    all partitions.
+    A value is text such as "0.5 1e-3 nan" or "[1, 2]", a list or array, or a single number. Missing numbers within a
+    series become `padding_value`. A value that holds anything else, or an infinite number, cannot be read. With
+    `window_size` or `horizon`, each value is one number, and a row gets the numbers of the rows around it, across all
+    partitions.
 
     Parameters
     ----------
     tokenizer : {"space", "comma", "underscore"}
-        What stands between the numbers of a text; "space" also reads lists in brackets.
+        Separator of the numbers in text; "space" also reads lists in brackets.
     timeseries_length_limit : int
-        Most numbers that a row has; of a longer series the head is kept.
+        Maximum length of a series; truncation keeps the start.
     padding_value : float
-        What stands where there is no number: behind a short series, in place of "nan", outside the frame.
+        Padding of short series, and the value for "nan" and for rows outside the frame.
     padding : {"right", "left"}
-        On which side a short series is filled up.
+        Side of the padding.
     window_size : int
-        Numbers of a window that ends in its own row; 0 for none.
+        Length of a window that ends in its own row; 0 for none.
     horizon : int
-        Numbers of a window that begins in the next row; 0 for none.
+        Length of a window that starts in the next row; 0 for none.
     group_by : str or None
-        A column; windows take numbers only from rows where it has the same value. Missing is a value too.
+        Column of groups: windows take numbers only from rows with the same value. Missing values form a group too.
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode" (not for windows), "ffill", "bfill" (both
-        within the groups of windows) or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode" (not for windows),
+        "ffill", "bfill" (both within the groups of windows) or "drop_row".
     fill_value : str or float
-        The series, or the number in a window, that "fill_with_const" puts in place of missing ones. An empty
-        text is padding.
+        Series, or the number in a window, that "fill_with_const" imputes for missing values. An empty text is padding.
     invalid : {"missing", "raise"}
-        Whether a cell that cannot be read counts as missing or is an error.
+        Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------

@@ -57,7 +57,7 @@ def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.L
     if pa.types.is_list(kind):
         return _from_lists(column, lowercase=lowercase)
     if pa.types.is_nested(kind):
-        raise ColumnError(f"holds cells of type {kind}, which are neither text nor lists of tokens")
+        raise ColumnError(f"holds values of type {kind}, which are neither text nor lists of tokens")
     return tokenizer(as_text(column))
 
 

@@ -31,25 +31,26 @@ class LearnedVector(Learned):
 
 
 class Vector(Feature[Lengths, LearnedVector]):
-    """Read cells of equally many numbers as rows of a float32 matrix.
+    """Read vectors of one length, such as embeddings, as rows of a float32 matrix.
 
-    A cell is a list or array, a single number, or text such as "0.5 1e-3" or "[0.5, 1e-3]". A cell with
-    anything that is no finite number cannot be read, nor can an empty one.
+    A value is a list or array, a single number, or text such as "0.5 1e-3" or "[0.5, 1e-3]". A value that is empty or
+    holds anything but finite numbers cannot be read.
 
     Parameters
     ----------
     vector_size : int or None
-        How many numbers a vector has; a cell with more or fewer cannot be read. None: as many as all cells
-        have, and different lengths are an error.
+        Length of a vector; values of another length cannot be read. None: learned from the data, where different
+        lengths raise `ColumnError`.
     missing_value_strategy : str
-        "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
+        "drop_row".
     fill_value : str or float
-        What "fill_with_const" puts in place of missing vectors: one number for all places, or as many as a
+        Vector that "fill_with_const" imputes for missing values: one number for all places, or as many numbers as a
         vector has ("0 0 1"). An empty text stands for zeros.
     invalid : {"missing", "raise"}
-        Whether a cell that is no vector counts as missing or is an error.
+        Whether a value that is not a vector counts as missing or raises `RejectedValueError`.
     column : str or None
-        Column to read, if it is not called as the feature is.
+        Column to read, if its name differs from that of the feature.
 
     Examples
     --------
@@ -103,7 +104,7 @@ class Vector(Feature[Lengths, LearnedVector]):
                 f"holds vectors of different lengths: {summary.counts[first]} have {size} numbers, "
                 f"{summary.counts[second]} have {summary.lengths[second]}"
                 + (f", and there are {others} lengths more" if others else "")
-                + f"; mend them, or set vector_size={size} to count the others as missing"
+                + f"; correct them, or set vector_size={size} to count the others as missing"
             )
         return LearnedVector(vector_size=summary.max or self.vector_size or 1)
 
@@ -144,7 +145,7 @@ class Vector(Feature[Lengths, LearnedVector]):
         if len(wrong):
             raise RejectedValueError(
                 f"row {wrong[0]} of this partition holds a vector of {sizes[wrong[0]]} numbers, not {size} "
-                f"as learned; mend it, or fit with vector_size={size} to count it as missing"
+                f"as learned; correct it, or fit with vector_size={size} to count it as missing"
             )
         numbers: np.ndarray = parsed.flatten().to_numpy().reshape(-1, size)
         if len(numbers) == len(parsed):
@@ -191,7 +192,7 @@ def _is_text(kind: pa.DataType) -> bool:
 def _from_lists(column: pa.Array) -> pa.Array:
     values = column.flatten()
     if pa.types.is_nested(values.type):
-        raise ColumnError(f"holds cells of type {column.type}, which are no lists of numbers: flatten them first")
+        raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
     if _is_text(values.type):
         return parse_float_lists(pc.binary_join(column, " "))
     if pa.types.is_boolean(values.type):

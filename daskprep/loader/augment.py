@@ -82,17 +82,17 @@ class Augmentation(ABC):
 
 @dataclass(frozen=True)
 class RandomCrop(Augmentation):
-    """A part of each image, as large everywhere, from a place of its own.
+    """Crop each image to one size at a random position.
 
-    ``train.loader(augment={"photo": RandomCrop(224, 224)})`` draws places anew in each epoch; a row has the same place
-    in batches of any size, on any rank. A row that an epoch repeats has one place in it.
+    ``train.loader(augment={"photo": RandomCrop(224, 224)})`` draws new positions in each epoch. A row has the same
+    position for any batch size and on any rank. A row that an epoch repeats has one position in it.
 
     Parameters
     ----------
     height, width : int
-        Pixels of the part.
+        Size of the crop in pixels.
     padding : int
-        Pixels of zeros put around each image before, so that parts may reach beyond it.
+        Pixels of zeros that are added around each image first, so that crops may reach beyond it.
 
     Examples
     --------
@@ -142,14 +142,14 @@ class RandomCrop(Augmentation):
 
 @dataclass(frozen=True)
 class Mirror(Augmentation):
-    """Some of the images with left and right exchanged, others in each epoch.
+    """Flip images horizontally at random, others in each epoch.
 
-    A row that an epoch repeats is mirrored each time or never in it.
+    A row that an epoch repeats is flipped each time in it, or never.
 
     Parameters
     ----------
     probability : float
-        That an image is mirrored.
+        Probability that an image is flipped.
 
     Examples
     --------
@@ -180,19 +180,19 @@ class Mirror(Augmentation):
 
 @dataclass(frozen=True)
 class MeanSubtraction(Augmentation):
-    """Images as float32, less the mean of each channel, or a mean image.
+    """Convert images to float32, and subtract the mean of each channel or a mean image.
 
-    Bytes are divided by 255 before; floats are taken as they are. As the result is floats, the loader does not divide
-    it by 255 again, but a feature that standardizes its images would still do so. Put it last in a list: floats take
-    four times the memory of bytes.
+    Bytes are divided by 255 first; floats are used unchanged. Since the result is float, the loader does not divide it
+    by 255 again, but a feature that standardizes its images still does so. Put it last in a list: floats take four
+    times the memory of bytes.
 
     Parameters
     ----------
     mean : sequence of float, ndarray or None
-        The mean of each channel, where 0 is black and 1 is white, or an image of means. None: the image or else the
-        channels that the feature has learned by `pixel_statistics`.
+        Mean of each channel, where 0 is black and 1 is white, or an image of means. None: the image, or else the
+        channel means, that the feature learned by `pixel_statistics`.
     std : sequence of float or None
-        What each channel is divided by afterwards, in the same unit.
+        Divisor of each channel after the subtraction, in the same unit.
 
     Examples
     --------
@@ -258,14 +258,14 @@ class MeanSubtraction(Augmentation):
 
 
 class Normalize(MeanSubtraction):
-    """Images as float32, less the mean of each channel and divided by its deviation, both given or both learned.
+    """Normalize images as float32 by the mean and standard deviation of each channel, both given or both learned.
 
     Parameters
     ----------
     mean : sequence of numbers or None
-        The mean of each channel, from 0 to 1 for bytes; None: what ``Image(pixel_statistics="channels")`` has learned.
+        Mean of each channel, from 0 to 1 for bytes. None: learned by ``Image(pixel_statistics="channels")``.
     std : sequence of numbers or None
-        Its deviation, likewise.
+        Standard deviation of each channel, in the same unit.
     """
 
     def resolved(self, learned: Any) -> Self:
@@ -295,7 +295,7 @@ def check_augment(
         for name in names:
             if name not in outputs:
                 raise ConfigError(
-                    f'augment: "{name}" is none of the outputs of this loader ({", ".join(outputs)}).'
+                    f'augment: "{name}" is not an output of this loader ({", ".join(outputs)}).'
                     f"{did_you_mean(name, outputs)}"
                 )
         _check_alike({name: row[1] for name in names if (row := rows[name]) is not None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -16,7 +17,7 @@ from torch.utils.data import get_worker_info
 from daskprep.dataset import Split
 from daskprep.display.tables import settings_card
 from daskprep.display.words import count, printable
-from daskprep.errors import ConfigError, CorruptDatasetError
+from daskprep.errors import ConfigError, CorruptDatasetError, hints_parameters
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs
@@ -31,7 +32,7 @@ from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings
 from daskprep.loader.sampling import Sampling, sampling_of
-from daskprep.loader.shell import BatchIterator
+from daskprep.loader.shell import BatchIterator, refuse_collation
 from daskprep.loader.source import BlockSource
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.loader.times import LoaderTimes
@@ -45,71 +46,76 @@ _MOST_CELL_BLOCKS = 2
 
 
 class Loader(BatchIterator):
-    """Batches of the rows of a split as dicts of tensors, read ahead by threads.
+    """Batches of a split as dicts of tensors, prefetched by threads.
 
-    An epoch gives every row exactly once, in an order that follows from seed and epoch alone: the same global batches
-    for any number of ranks that divides `streams`, any number of workers, and however much is read ahead. Iterating
-    again gives the next epoch. The worker processes of a DataLoader count epochs only if they are persistent: with
-    others, call `set_epoch` before each. Their states are those of torchdata's StatefulDataLoader, not of this object.
+    An epoch yields every row exactly once, in an order that depends on seed and epoch alone. The global batches are the
+    same for any number of ranks that divides `streams`, any number of workers, and any amount of prefetching. Iterating
+    again yields the next epoch. Worker processes of a torch DataLoader count epochs only if they are persistent;
+    otherwise call `set_epoch` before each epoch. To save their state, use torchdata's StatefulDataLoader rather than
+    this object.
 
     Parameters
     ----------
     split : Split
         The rows.
     batch_size : int
-        Rows of a batch over all ranks together; a rank gets ``batch_size / world_size`` of them.
+        Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
     shuffle : bool
-        Whether rows come in another order in each epoch; else as they lie on disk.
+        Whether to shuffle rows in each epoch. False: the order on disk.
     seed : int
-        Chooses the order.
+        Seed of the shuffle.
     streams : int or None
-        Pieces of the shuffled rows that a batch mixes; must divide `batch_size` and be divided by the number of
-        ranks. None: 16, or another divisor of the batch from 8 to 64; without one, a warning says what is used.
+        Number of streams of shuffled rows that are mixed in a batch. It must divide `batch_size`, and the number of
+        ranks must divide it. None: 16, or another divisor of the batch size from 8 to 64. If none exists, a warning
+        names the number used.
     drop_last : bool
-        Whether rows that do not fill a batch are left out. Else they are a batch of their own, shared out evenly, or,
-        if there are fewer than streams (without `shuffle`, than ranks), part of the last one: no rank is left empty.
+        Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly. If there are
+        fewer rows than streams (without `shuffle`, than ranks), they join the last batch, so that no rank is left
+        empty.
     columns : iterable of str or None
-        The outputs that batches hold; None for all.
+        Outputs that batches hold. None: all.
     targets : str, iterable of str or None
-        Outputs that come apart: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
-        None: those of the dataset's `targets` that are among `columns`; ``()``: none.
+        Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+        None: the dataset's `targets` that are among `columns`. ``()``: no targets.
     expand : bool
-        Whether compact rows become what a model reads (ids int64, sets multi-hot, labels bool), or stay as on disk.
+        Whether to expand compact rows to what a model reads (ids int64, sets multi-hot, labels bool). False: as on
+        disk.
     row_ids : bool
         Whether batches hold "row_id", the number of each row in the source.
     transform : callable or None
-        Applied to every batch, last.
+        Function applied to every batch, last.
     rank, world_size : int or None
-        Which share of each batch is given; None: those of torch.distributed if it runs, else 0 of 1.
+        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
+        of 1.
     device : str, torch.device or None
-        Where tensors are put, copied while the batch before is worked on; None leaves them in memory.
+        Device of the tensors; a batch is copied while the previous one is used. None: main memory.
     prefetch_size : int or None
-        Blocks that are read ahead for each stream; 0 reads on the thread that asks, when it asks. None: the most that
-        features of images and sounds ask for, or else as many as `prefetch_bytes` hold.
+        Blocks prefetched for each stream; 0 reads without prefetching, in the calling thread. None: the largest number
+        that image and audio features ask for, or as many as fit in `prefetch_bytes`.
     prefetch_bytes : int or None
-        Bytes of blocks that are read ahead, besides those that the streams are in; None: 256 MB. Images and sounds that
-        are decoded for each batch count as what is stored of them.
+        Bytes of prefetched blocks, besides the current blocks of the streams. None: 256 MB. Images and audio that are
+        decoded per batch count with their stored size.
     threads : int or None
-        Threads that read and decode; None: up to 4 for local files, 32 for others, and as many as there are cores, up
-        to 16, where images and sounds are decoded.
+        Threads that read and decode. None: up to 4 for local files, 32 for remote ones, and one per core, up to 16, if
+        images or audio are decoded.
     balance : Oversample, Undersample or None
-        How often the rows of each class are given in an epoch; which ones, follows from seed and epoch.
+        How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
     weights : mapping or None
-        Instead of `balance`: ``{"sold": {"yes": 3.0}}`` gives rows of that class three times as often.
+        Alternative to `balance`: ``{"sold": {"yes": 3.0}}`` yields rows of that class three times as often.
     overfit_batches : int or None
-        Give the first so many batches of epoch 0 again and again, to see whether a model can learn them by heart.
+        Yield only this many batches of epoch 0, in every epoch, to check that a model can overfit them.
     pack : Packing or None
         Join the documents of one output into rows of one length, which `batch_size` then counts.
     cache : bool or None
-        Whether images and sounds that are decoded are kept on disk, block by block, for the next epoch; None: those
-        with ``mode="lazy_cached"``.
+        Whether to cache decoded images and audio on disk, block by block, for later epochs. None: those with
+        ``mode="lazy_cached"``.
     cache_dir : str, path or None
-        Where they are kept; None: within the dataset, which must then be writable.
+        Folder of the cache. None: within the dataset, which must then be writable.
     cache_limit : int or None
-        Bytes that all that is kept there may have; what has no room is decoded again in each epoch.
+        Maximum bytes of the cache; what does not fit is decoded again in each epoch.
     augment : mapping or None
-        What is done to images by chance, by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It follows
-        from seed, epoch and row, and is done before `expand`. ``("photo", "mask")`` in place of a name: alike to both.
+        Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
+        seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
 
     Examples
     --------
@@ -124,6 +130,7 @@ class Loader(BatchIterator):
     [3.0] [True]
     """
 
+    @hints_parameters
     def __init__(
         self,
         split: Split,
@@ -176,9 +183,9 @@ class Loader(BatchIterator):
             warnings.warn(
                 f"batch_size={batch_size} has no divisor from {LEAST_STREAMS} to {MOST_STREAMS}, so that a batch mixes "
                 f"rows of {self.streams} streams, each of which keeps a block in memory; give "
-                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it so",
+                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it and silence this",
                 UserWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         self.drop_last = drop_last
         self.expand = expand
@@ -270,6 +277,7 @@ class Loader(BatchIterator):
         return batches if self.overfit_batches is None else min(batches, self.overfit_batches)
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_collation(sys._getframe(1))
         if self._begun:
             self._go_to(self.epoch + 1)
         worker = get_worker_info()
@@ -400,7 +408,7 @@ class Loader(BatchIterator):
         return self.split.dataset.digest[:_DIGEST_DIGITS]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader stands, as JSON values: what was given, not what was read ahead."""
+        """Return the position of the loader as JSON values; it counts batches yielded, not batches prefetched."""
         packed = {} if self._packer is None else {"packing": self._packer.state(self._place, self._schedule())}
         return {
             "format": FORMAT,
@@ -418,9 +426,9 @@ class Loader(BatchIterator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken, on as many ranks, and with as many threads, as now.
+        """Resume from a state, on any number of ranks that fits the batch, and with any number of threads.
 
-        A state that was taken behind the last batch goes on with the next epoch.
+        A state that was taken after the last batch resumes with the next epoch.
         """
         self._check_state(state)
         epoch, given = state["epoch"], state["rows_given"]
@@ -442,14 +450,14 @@ class Loader(BatchIterator):
             raise CorruptDatasetError(
                 f'the state is of split "{state["split"]}" of version {state["version"]} (digest {digest}), and this '
                 f'is "{self.split.name}" of version {version} (digest {self._digest}): rows would be missed or given '
-                "twice; open the dataset that it was taken from, or begin the epoch anew"
+                "twice; open the dataset that it was taken from, or start the epoch again"
             )
         check_packed(self._packer, state.get("packing"), self._schedule())
         check_same(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
         if state["sampling"] != self.state_dict()["sampling"]:
             raise ConfigError(
-                "the state was taken with another balance= or weights=, which give other rows: make the loader with "
-                "the same, or begin the epoch anew"
+                "the state was taken with another balance= or weights=, which give other rows: create the loader with "
+                "the same, or start the epoch again"
             )
         given = state["rows_given"]
         if self._packer is None and (given > self._rows or (given < self._rows and given % self.streams)):

@@ -30,14 +30,14 @@ _WINDOW_ROWS = 4_000_000
 
 @dataclass(frozen=True)
 class Packing:
-    """Rows of one length, filled with one document after the other, in place of padded ones.
+    """Fill rows of one length with concatenated documents instead of padding each document.
 
     Parameters
     ----------
     block_size : int
-        Tokens of a row.
+        Length of a row in tokens.
     columns : str or iterable of str
-        The output whose rows are the documents: one of a `Sequence` or `Text`.
+        Output whose rows are the documents; it belongs to a `Sequence` or `Text`.
 
     Examples
     --------
@@ -164,7 +164,7 @@ def check_options(**given: bool) -> None:
     remedies = {
         "columns": "Packing(columns=...) says which output is packed",
         "targets": "make them of the tokens with transform=",
-        "row_ids": "a packed row has no number; document_ids tell documents apart",
+        "row_ids": "a packed row has no number; document_ids distinguish documents",
         "expand": "packed tokens are always int64",
         "overfit_batches": "keep the first batches in a list, and iterate over that",
         "augment": "tokens are not augmented",
@@ -185,7 +185,7 @@ def check_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule
         if state[name] != value:
             raise ConfigError(
                 f"the state was taken with {name}={state[name]!r}, and this loader packs with {value!r}, which makes "
-                f"other rows: go on with {name}={state[name]!r}, or begin the epoch anew with set_epoch"
+                f"other rows: go on with {name}={state[name]!r}, or start the epoch again with set_epoch"
             )
 
 

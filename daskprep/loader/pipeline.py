@@ -169,7 +169,7 @@ class Pipeline:
                 if self._getpid() != self._process:
                     raise RuntimeError(
                         "these batches were begun in another process, whose threads a fork does not take along: "
-                        "iterate over it anew"
+                        "iterate over it again"
                     )
 
     def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,6 +20,16 @@ from daskprep.loader.standing import Ranks, check_count
 from daskprep.loader.times import Times
 
 _MOST_OUTPUTS = 40  # that a notebook shows
+
+
+def refuse_collation(caller: FrameType) -> None:
+    """Raise ConfigError if what iterates is a DataLoader of torch that would make batches of batches."""
+    # An IterableDataset is not told: torch 2 has it as an argument of the fetcher, which calls iter.
+    if caller.f_locals.get("auto_collation"):
+        raise ConfigError(
+            "this DataLoader would collate batches of batches. Iterate over the loader itself, and pass batch_size to "
+            "loader(batch_size=...); for worker processes, use DataLoader(loader, batch_size=None, num_workers=...)"
+        )
 
 
 class BatchIterator(IterableDataset[Any]):
@@ -63,7 +74,7 @@ class BatchIterator(IterableDataset[Any]):
         return rank, world
 
     def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration begin with this epoch, or go on in it where a state was loaded."""
+        """Let the next iteration start with this epoch, or resume it if a state was loaded."""
         check_count("epoch", epoch, 0)
         if epoch != self.epoch or self._begun:
             self._go_to(epoch)
@@ -94,17 +105,17 @@ class BatchIterator(IterableDataset[Any]):
         self.epoch, self._rows_given = schedule.blocks.epoch, schedule.rows_given(stop)
 
     def audit(self) -> dict[str, int]:
-        """Prove that the batches of the epoch that was last begun were what the order says.
+        """Prove that the batches of the latest epoch held the rows that the order says.
 
         Raises
         ------
         CorruptDatasetError
-            A row was missed, or given too often.
+            A row was missed, or yielded too often.
         """
         return {"rows": 0, "batches": 0} if self._audited is None else proven(*self._audited)
 
     def stats(self) -> dict[str, float]:
-        """Return where the last iteration spent its seconds, summed over threads, and what it did."""
+        """Return where the last iteration spent its time, in seconds summed over threads, and what it did."""
         return self._times.as_dict()
 
     def _settings(self, order: str, outputs: list[str]) -> dict[str, str]:

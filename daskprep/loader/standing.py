@@ -76,7 +76,7 @@ def check_left(rows: int, world: int, epoch: int) -> None:
 def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest: int, kind: str = "loader") -> None:
     """Raise unless a state has these names, whole numbers where it counts, and a format that can be read."""
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
-        raise ConfigError(f"this is no state of a {kind}: {str(state)[:200]}")
+        raise ConfigError(f"this is not a state of a {kind}: {str(state)[:200]}")
     for name in ("format", *counts):
         check_count(f"state: {name}", "nothing" if state[name] is None else state[name], 0)
     if state["format"] > newest:
@@ -89,7 +89,7 @@ def check_same(state: Mapping[str, Any], own: Mapping[str, Any], kind: str = "lo
         if state[name] != value:
             raise ConfigError(
                 f"the state was taken with {name}={state[name]!r}, and this {kind} has {value!r}: "
-                f"make the {kind} with {name}={state[name]!r}"
+                f"create the {kind} with {name}={state[name]!r}"
             )
 
 

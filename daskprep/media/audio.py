@@ -250,7 +250,7 @@ def _soundfile() -> Any:
     try:
         import soundfile  # noqa: PLC0415
     except (ImportError, OSError) as error:  # OSError: the package is there, the library under it is not
-        raise ImportError("Decoding sounds needs soundfile: pip install soundfile") from error
+        raise ImportError("Decoding audio needs soundfile: pip install soundfile") from error
     return soundfile
 
 

@@ -40,6 +40,6 @@ def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_
     first = failures[0]
     others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
     raise MediaError(
-        f'column "{column}", row {row_ids[first.row]}: {first.cell}: {first.reason}{others}; mend it, or use '
+        f'column "{column}", row {row_ids[first.row]}: {first.cell}: {first.reason}{others}; correct it, or use '
         'on_error="fill" or "drop"'
     )

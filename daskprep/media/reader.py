@@ -134,7 +134,7 @@ class MediaReader:
         allowed = " and ".join(root.url for root in self._roots)
         # Not the fault of a cell, for which a fill value could stand.
         raise ConfigError(
-            f'"{public_name(path)}" lies outside {allowed}, and the dataset that names it is not trusted: open it with '
+            f'"{public_name(path)}" is outside {allowed}, and the dataset that names it is not trusted: open it with '
             "base_dir=, the folder of its files, or with trusted=True if you trust who made it"
         )
 

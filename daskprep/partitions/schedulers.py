@@ -97,7 +97,7 @@ def worker_error(error: BaseException, address: str | None = None) -> WorkerErro
     where = f"worker {address}" if address else "a worker"
     if type(error).__name__ == "KilledWorker":
         found = WorkerError(
-            f"{error} Most often a worker is killed for memory: give each more, or fewer threads, or cut smaller "
+            f"{error} Most often a worker is killed for memory: give each more, or fewer threads, or use smaller "
             "partitions (partition_bytes of read_files, memory of fit_write). What is finished is kept: a write that "
             "is run again goes on from there"
         )

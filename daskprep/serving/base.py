@@ -90,7 +90,7 @@ class RowEncoder(ABC):
         except DaskprepError as error:
             raise type(error)(f'column "{self.column}": {error}') from error
         except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes
-            raise RejectedValueError(f'column "{self.column}": {error}; mend the cell') from error
+            raise RejectedValueError(f'column "{self.column}": {error}; correct the cell') from error
 
     def _read_present(self, cell: Any) -> Any:
         return None if self._is_missing(cell) else self.read(cell)
@@ -103,12 +103,12 @@ class RowEncoder(ABC):
             for number, (value, row) in enumerate(zip(values, rows, strict=True)):
                 if value is None and not self._is_missing(cell := row[self.column]):
                     raise RejectedValueError(
-                        f'{cell!r} of row {number:,} cannot be read; mend it or use invalid="missing"'
+                        f'{cell!r} of row {number:,} cannot be read; correct it, or use invalid="missing"'
                     )
         values = self.complete(values)
         if self.fill is None and any(value is None for value in values):
             raise RejectedValueError(
-                "a cell is missing, and nothing was learned to stand for it: give a value, or fit with "
+                "a value is missing, and no fill value was learned: give a value, or fit with "
                 '"fill_with_const" and a fill_value'
             )
         return [self.fill if value is None else value for value in values]

@@ -54,7 +54,7 @@ def _number_of_other(cell: Any) -> float | None:
     if isinstance(cell, dt.time) and cell.tzinfo is not None:
         return None  # for which Arrow has no type, so that columns of such are text
     if isinstance(cell, _TIMES):
-        raise ColumnError(f"holds cells of type {type(cell).__name__}, which are not numbers")
+        raise ColumnError(f"holds values of type {type(cell).__name__}, which are not numbers")
     if isinstance(cell, Decimal):
         return _double(cell or 0)  # of zeros that are decimals Arrow keeps no sign
     if isinstance(cell, int | float | np.integer | np.floating | np.bool_):
@@ -97,7 +97,7 @@ def _text_of_other(cell: Any) -> str:
     """Write a cell that is there, by its type."""
     remedy = "use Set, Sequence or Vector" if isinstance(cell, LISTS) else "convert it first"
     raise ColumnError(
-        f"holds a cell of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"
+        f"holds a value of type {type(cell).__name__}, which has no single text: {str(cell)[:60]!r}; {remedy}"
     )
 
 

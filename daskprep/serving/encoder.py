@@ -60,14 +60,14 @@ _PARAMETERS: dict[str, set[str]] = {
 
 
 class Encoder:
-    """Encodes rows as `Preprocessor.encode` does, without pandas, pyarrow, Dask or scikit-learn.
+    """Encode rows like `Preprocessor.encode`, without pandas, pyarrow, Dask or scikit-learn.
 
-    Threads may share one. `load` makes it of what `Preprocessor.save` wrote.
+    Threads may share an encoder. `load` creates one from the file that `Preprocessor.save` wrote.
 
     Parameters
     ----------
     state : mapping
-        What `Preprocessor.to_dict` gives, or the JSON that `Preprocessor.save` wrote.
+        The result of `Preprocessor.to_dict`, or the JSON that `Preprocessor.save` wrote.
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class Encoder:
                 check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         targets = state.get("targets", [])
         if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
-            raise CorruptDatasetError(f"targets: {str(targets)[:80]} are no features: the file was altered")
+            raise CorruptDatasetError(f"targets: {str(targets)[:80]} are not features: the file was altered")
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
         with telling("what is predicted"):
@@ -91,10 +91,10 @@ class Encoder:
     def encode(
         self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, expand: bool = False
     ) -> dict[str, np.ndarray]:
-        """Return arrays by output, with a row for every row; a mapping alone is one row.
+        """Return arrays by output, with a row per input row; a single mapping is one row.
 
-        Each row must have the columns of all inputs, None where a cell is missing. Targets are encoded only if every
-        row has their columns. With `expand`, arrays are what a model reads, as batches of a loader have them.
+        Each row must have the columns of all inputs, with None for missing values. Targets are encoded only if every
+        row has their columns. With `expand`, arrays are what a model reads, as in the batches of a loader.
         """
         listed = _listed(rows)
         encoders = self._inputs
@@ -125,8 +125,8 @@ class Encoder:
     ) -> dict[str, Column]:
         """Turn the outputs of a model into labels, tokens and numbers in their own units, by column.
 
-        The columns are those of `Preprocessor.predictions`, and so are the parameters: arrays, or lists where each
-        value is a list.
+        Columns and parameters are those of `Preprocessor.predictions`. The result holds arrays, or lists if each value
+        is a list.
 
         Examples
         --------
@@ -150,9 +150,9 @@ class Encoder:
 
 
 def load(path: str | os.PathLike[str]) -> Encoder:
-    """Read what `Preprocessor.save` wrote, for one row at a time. Nothing is unpickled or evaluated.
+    """Load what `Preprocessor.save` wrote, to encode one row at a time. Nothing is unpickled or evaluated.
 
-    CorruptDatasetError if the file was altered since, or if cells that it lists do not become the rows that it lists.
+    Raise `CorruptDatasetError` if the file was altered, or if its sample values no longer give the stored rows.
     """
     file = Path(path)
     try:
@@ -175,10 +175,10 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
     if isinstance(rows, Mapping):
         return [rows]
     if not isinstance(rows, Sequence):
-        raise ColumnError(f"a {type(rows).__name__} is no row: give a mapping of columns to cells, or a list of these")
+        raise ColumnError(f"a {type(rows).__name__} is not a row: give a mapping of columns to values, or a list")
     for number, row in enumerate(rows):
         if not isinstance(row, Mapping):
-            raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to cells")
+            raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to values")
     return rows
 
 

@@ -34,7 +34,7 @@ class How:
     def check(self, outcomes: Mapping[str, Outcome]) -> None:
         """Raise ConfigError if there are no targets, or an option makes no sense for these."""
         if not outcomes:
-            raise ConfigError("no feature is a target, so that nothing is predicted: give targets= to Preprocessor")
+            raise ConfigError("no feature is a target, so there is nothing to predict: pass targets= to Preprocessor")
         for option in ("logits", "probabilities"):
             if not isinstance(getattr(self, option), bool):
                 raise ConfigError(f"{option} must be True or False, not {getattr(self, option)!r}")
@@ -154,7 +154,7 @@ class Outcome(ABC):
         if not how.logits and outside.any():
             at = tuple(np.argwhere(outside)[0])
             raise ConfigError(
-                f'target "{self.name}": row {first + at[0]:,} holds {values[at]:g}, which is no probability: give '
+                f'target "{self.name}": row {first + at[0]:,} holds {values[at]:g}, which is not a probability: give '
                 "logits=True for raw scores"
             )
         return np.clip(values, 0, 1, out=values)
@@ -402,8 +402,8 @@ def _by_target(outcomes: Mapping[str, Outcome], outputs: Any) -> Mapping[str, An
             )
         if isinstance(outputs, tuple):
             raise ConfigError(
-                f'a tuple of {len(outputs)} is no output: give the one for "{next(iter(outcomes))}" alone, or a list '
-                "if these are batches"
+                f'a tuple of {len(outputs)} is not an output: give the one for "{next(iter(outcomes))}" alone, or a '
+                "list if these are batches"
             )
         return dict.fromkeys(outcomes, outputs)
     for name in outputs:

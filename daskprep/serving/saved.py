@@ -64,7 +64,7 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
     try:
         state = parse_json(data)
     except ValueError as error:
-        raise CorruptDatasetError(f"{name} is no JSON: {error}") from error
+        raise CorruptDatasetError(f"{name} is not valid JSON: {error}") from error
     if not isinstance(state, dict):
         raise CorruptDatasetError(f"{name} holds {type(state).__name__} in place of what a Preprocessor learned")
     return state
@@ -73,14 +73,15 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
 def check_format(state: Any) -> None:
     """Raise unless the state is one that this version can read."""
     if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
-        raise CorruptDatasetError("this JSON is no saved Preprocessor: it has no format and features")
+        raise CorruptDatasetError("this JSON is not a saved Preprocessor: it has no format and features")
     features = state["features"]
     if not (isinstance(features, Mapping) and all(isinstance(one, Mapping) for one in features.values())):
         raise CorruptDatasetError(
-            f"this JSON is no saved Preprocessor: {str(features)[:_SHOWN]} are no features by name"
+            f"this JSON is not a saved Preprocessor: {str(features)[:_SHOWN]} are not features by name"
         )
     if type(state["format"]) is not int or state["format"] < 1:
-        raise CorruptDatasetError(f"this JSON is no saved Preprocessor: its format is {str(state['format'])[:_SHOWN]}")
+        found = str(state["format"])[:_SHOWN]
+        raise CorruptDatasetError(f"this JSON is not a saved Preprocessor: its format is {found}")
     if state["format"] > FORMAT:
         raise FormatVersionError(
             f"this Preprocessor was saved in format {state['format']}, and this daskprep reads up to {FORMAT}: "
@@ -174,7 +175,7 @@ def _number(value: float) -> str:
         return "0"
     sign, listed, exponent = Decimal(repr(value)).normalize().as_tuple()
     if not isinstance(exponent, int):
-        raise ValueError(f"{value} is no number of JSON")  # noqa: TRY004 as json does
+        raise ValueError(f"{value} is not a JSON number")  # noqa: TRY004 as json does
     digits, point, minus = "".join(map(str, listed)), len(listed) + exponent, "-" * sign
     if 0 < point <= 21:
         whole, fraction = digits[:point].ljust(point, "0"), digits[point:]

@@ -126,7 +126,7 @@ def _in_list(cell: Any) -> Numbers | None:
 
 def _in_elements(cell: Sequence[Any], kinds: set[type]) -> list[float] | None:
     if (bytes in kinds and kinds <= {str, bytes}) or any(isinstance(element, (*LISTS, dict)) for element in cell):
-        raise ColumnError(f"{cell!r} is no list of numbers: give numbers or text")
+        raise ColumnError(f"{cell!r} is not a list of numbers: give numbers or text")
     texts = [text_of(element) for element in cell]
     return None if None in texts else _in_text(" ".join(map(str, texts)), None)
 
@@ -149,7 +149,7 @@ class VectorRows(RowEncoder):
         for numbers in values:
             if len(numbers) != self.size:
                 raise RejectedValueError(
-                    f"a vector has {len(numbers)} numbers, not {self.size} as learned; mend it, "
+                    f"a vector has {len(numbers)} numbers, not {self.size} as learned; correct it, "
                     f"or fit with vector_size={self.size} to count it as missing"
                 )
         return {"": np.array(values, np.float32).reshape(-1, self.size)}
@@ -186,7 +186,7 @@ class TimeseriesRows(RowEncoder):
             for number, row in enumerate(rows):
                 groups.setdefault(text_of(row[self.columns[1]]), []).append(number)
         except ValueError as error:
-            raise RejectedValueError(f'column "{self.columns[1]}": {error}; mend the cell') from error
+            raise RejectedValueError(f'column "{self.columns[1]}": {error}; correct the cell') from error
         out = np.empty((len(rows), self.length), np.float32)
         for alike in groups.values():
             out[alike] = super().encode([rows[number] for number in alike])[""]

@@ -93,7 +93,7 @@ def style_of(example: str) -> Style:
         style = Style((f"{_SIGN} ?{either}",), decimal, thousands)
     if number_written(example, style) is None:
         raise ConfigError(
-            f'{example!r} is no number, so that it cannot tell how others are written: give one such as "$1,234.50", '
+            f'{example!r} is not a number, so it cannot show the notation: give one such as "$1,234.50", '
             '"1.234,5 kg" or "1:30:00"'
         )
     return style

@@ -62,11 +62,11 @@ def as_text(column: pa.Array) -> pa.Array:
     if pt.is_duration(kind):
         return _durations_as_text(column)
     if pt.is_nested(kind):
-        raise ColumnError(f"holds cells of type {kind}, which have no single text: use Set, Sequence or Vector")
+        raise ColumnError(f"holds values of type {kind}, which have no single text: use Set, Sequence or Vector")
     try:
         text = column.cast(pa.string())
     except pa.ArrowNotImplementedError as error:
-        raise ColumnError(f"holds cells of type {kind}, which have no text: convert them first") from error
+        raise ColumnError(f"holds values of type {kind}, which have no text: convert them first") from error
     except pa.ArrowInvalid as error:
         raise ColumnError("holds bytes that are not UTF-8 text: decode them first") from error
     if pt.is_decimal(kind):

@@ -35,7 +35,7 @@ class Schemas:
     def _add(self, file: File, schema: pa.Schema, first: File) -> None:
         for name in {name for name in schema.names if len(schema.get_all_field_indices(name)) > 1}:
             try:
-                check_names(schema.names, file.name, "write the file anew with other names")
+                check_names(schema.names, file.name, "write the file again with other names")
             except ColumnError as error:
                 self.problems.setdefault(name, str(error))
         for field in schema:
@@ -88,7 +88,7 @@ def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.Da
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise ColumnError(f'{file.name}: column "{name}" is damaged: {error}; write the file anew') from error
+            raise ColumnError(f'{file.name}: column "{name}" is damaged: {error}; write the file again') from error
     table = narrow_table(table.select(columns))
     for name, kind in casts:
         place = table.schema.get_field_index(name)

@@ -112,7 +112,7 @@ class DelimitedPiece(FilePiece):
             row = ragged[0]
             return RejectedValueError(
                 f"{name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where there "
-                f"are {row.expected_columns} columns: {row.text[:_SHOWN]!r}; mend the line (cells that hold "
+                f"are {row.expected_columns} columns: {row.text[:_SHOWN]!r}; correct the line (cells that hold "
                 f"{dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
             )
         unread = ConfigError(f"{name}: cannot be read as {self.kind}: {error}")
@@ -196,7 +196,7 @@ def _names(text: TextFile, record: bytes, dialect: Dialect) -> tuple[str, ...]:
     if not record.strip():
         if dialect.names:
             return dialect.names
-        raise ConfigError(f"{name}: is empty; a first line with the names of the columns is needed")
+        raise ConfigError(f"{name}: is empty; expected a first line with the column names")
     try:
         line = record.decode(text.encoding if text.can_cut else "utf-8")
     except UnicodeDecodeError as error:
@@ -274,6 +274,6 @@ def _first_rows(head: str, delimiter: str, quote: str | None) -> list[list[str]]
 
 def _never_closed(text: TextFile, line: int) -> RejectedValueError:
     return RejectedValueError(
-        f"{text.file.name}, line {line}: a quote opens a cell and is never closed; mend it, or use "
+        f"{text.file.name}, line {line}: a quote opens a value and is never closed; correct it, or use "
         "read_files(..., quote=None) if quotes mean nothing in this file"
     )

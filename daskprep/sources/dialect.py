@@ -74,18 +74,18 @@ class Dialect:
         marks = {name: mark for name, mark in given.items() if mark is not None}
         for name, mark in marks.items():
             if not _is_mark(mark) or not mark.isascii() or mark in "\r\n":
-                raise ConfigError(f"{name}={mark!r}: one ASCII character is needed, such as {DELIMITERS[0]!r}")
+                raise ConfigError(f"{name}={mark!r}: expected one ASCII character, such as {DELIMITERS[0]!r}")
         if len(set(marks.values())) < len(marks):
             raise ConfigError(f"{' and '.join(marks)} are {', '.join(map(repr, marks.values()))}; they must differ")
         if self.header is not None and (isinstance(self.header, bool) or self.header != 0):
-            raise ConfigError(f"header={self.header!r}: 0 is needed where a line holds names, None where none does")
+            raise ConfigError(f"header={self.header!r}: expected 0 if a line holds names, None if not")
         if self.names and self.header is not None:
             raise ConfigError("names= is for files without names: give header=None too, or columns= to choose columns")
-        check_names(self.names, "names=", "give each column a name of its own")
+        check_names(self.names, "names=", "give each column a unique name")
         if not all(isinstance(name, str) for name in self.names):
             raise ConfigError(f"names={list(self.names)!r}: names of columns are text")
         if isinstance(self.skip_rows, bool) or not isinstance(self.skip_rows, int) or self.skip_rows < 0:
-            raise ConfigError(f"skip_rows={self.skip_rows!r}: a whole number of lines is needed")
+            raise ConfigError(f"skip_rows={self.skip_rows!r}: expected a whole number of lines")
 
     def _check_numbers(self) -> None:
         for column in ["", *self.named_columns]:
@@ -93,7 +93,7 @@ class Dialect:
             for mark in (decimal, *([] if thousands is None else [thousands])):
                 if not _is_mark(mark) or mark.isalnum() or mark in "+-":
                     raise ConfigError(
-                        f'{mark!r} is no mark that parts decimals or thousands: give one, such as "," or "."'
+                        f'{mark!r} is not a decimal mark or thousands separator: give one, such as "," or "."'
                     )
             if decimal == thousands:
                 raise ConfigError(f'decimal and thousands are both {decimal!r}; they must differ, as "," and "." do')
@@ -117,7 +117,7 @@ class Dialect:
             if (row := pc.index(wrong, value=True).as_py()) >= 0:
                 raise RejectedValueError(
                     f'column "{name}": {cells[row].as_py()!r} has a point, and decimal={decimal!r}; give thousands="." '
-                    'if points part thousands, or say which columns hold numbers: decimal={"price": ","}'
+                    'if points separate thousands, or say which columns hold numbers: decimal={"price": ","}'
                 )
         plain = cells if thousands is None else pc.replace_substring(cells, thousands, "")
         return pc.if_else(is_number, pc.replace_substring(plain, decimal, "."), cells)

@@ -37,7 +37,7 @@ class FeatherPiece(FilePiece):
             batches = list(_batches(reader, self.first, self.last))
             table = pa.Table.from_batches(batches, reader.schema)
         if table.num_rows != self.rows:
-            raise ConfigError(f"{self.file.name}: changed since it was listed; make the source again")
+            raise ConfigError(f"{self.file.name}: changed since it was listed; create the source again")
         return fitted(table, columns, self.casts, self.file)
 
 
@@ -80,7 +80,7 @@ def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:
     magic = bytes(handle.read(len(_FILE_MAGIC)))
     handle.seek(0)
     if magic.startswith(_FEATHER_1_MAGIC):
-        raise ConfigError(f"{file.name}: is of Feather version 1, which Arrow gives up; write it anew with to_feather")
+        raise ConfigError(f"{file.name}: is of Feather version 1, which Arrow gives up; write it again with to_feather")
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     return (pa.ipc.open_file if magic == _FILE_MAGIC else pa.ipc.open_stream)(handle, options=options)
 

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import JoinedPiece, Piece, PieceSource, require_columns
 from daskprep.sources.columnar import Schemas
@@ -99,6 +99,7 @@ def _incomplete(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
     return problems
 
 
+@hints_parameters
 def read_files(
     paths: Paths,
     *,
@@ -118,48 +119,47 @@ def read_files(
     partitions: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> FileSource:
-    r"""Make a source of files: Parquet, CSV, TSV, JSON, Feather or Arrow IPC.
+    r"""Read files as a source of rows: Parquet, CSV, TSV, JSON, Feather or Arrow IPC.
 
-    Parquet footers, CSV headers and, where files must be cut, the quotes in CSV are read at once; JSON is
-    read through, since only that tells the types of its columns. Rows are read later, partition by
-    partition.
+    Parquet footers and CSV headers are read at once, and so are the quotes in CSV if files must be partitioned. JSON is
+    read completely, since only that shows the types of its columns. Rows are read later, partition by partition.
 
     Parameters
     ----------
     paths : str, path or iterable of these
-        Files, folders, globs or URLs of any file system that fsspec knows. Folders named ``key=value`` inside
-        a folder or glob give columns.
+        Files, folders, globs or URLs of any file system that fsspec knows. Folders named ``key=value`` inside a folder
+        or glob give columns.
     columns : iterable of str, optional
-        The columns that will be read. The others are not checked, and do not count towards `partition_bytes`.
+        Columns to read. The others are not checked, and do not count towards `partition_bytes`.
     format : {"parquet", "csv", "tsv", "jsonl", "feather"}, optional
-        What the files hold, where their names do not tell.
+        Format of the files, if their names do not show it.
     delimiter : str, optional
-        What parts the cells of CSV; found among comma, tab, semicolon and "|" by default.
+        Separator of CSV values. By default it is detected among comma, tab, semicolon and "|".
     quote : str or None
-        What cells that hold delimiters or newlines are put in; None if quotes mean nothing.
+        Quote character around CSV values that hold delimiters or newlines. None: quotes have no meaning.
     encoding : str
-        Of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
+        Encoding of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
     null_values : iterable of str, or mapping from columns to these
-        Cells of CSV that are missing; by default, and in columns that a mapping lacks, those that pandas takes for
-        missing, and empty cells.
+        Texts that mark missing values in CSV. By default, and for columns that a mapping lacks: empty values and those
+        that pandas treats as missing.
     header : 0 or None
-        Whether the first line of CSV holds the names of the columns, or is a row already.
+        0: the first line of CSV holds the column names. None: it is a row already.
     names : sequence of str, optional
-        With ``header=None``: what the columns are called, "column_0" and so on by default.
+        Column names, with ``header=None``; "column_0" and so on by default.
     skip_rows : int
-        Lines of CSV before the first that is read.
+        Number of lines to skip at the start of CSV.
     comment : str, optional
-        The character that lines of CSV begin with that are left out.
+        Skip lines of CSV that start with this character.
     decimal, thousands : str, or mapping from columns to these
-        What parts decimals and thousands in numbers of CSV, in the columns of a mapping alone; cells that are such
-        numbers as a whole are read with a decimal point.
+        Decimal mark and thousands separator of numbers in CSV, for all columns or for those of a mapping. Values that
+        are such numbers as a whole are converted to numbers with a decimal point.
     partition_bytes : int
-        Bytes of rows in memory that a partition holds at most, unless one row group or record holds more.
+        Maximum size of a partition in memory, unless a single row group or record is larger.
     partitions : int, optional
-        In how many partitions the rows are read: more if `partition_bytes` needs more, fewer if files cannot be cut
-        so often.
+        Number of partitions to read: more if `partition_bytes` requires it, fewer if files cannot be divided that
+        often.
     storage_options : mapping, optional
-        What fsspec needs to open URLs, such as credentials.
+        Options for fsspec to open URLs, such as credentials.
 
     Examples
     --------
@@ -175,7 +175,7 @@ def read_files(
     _check_options(format, partition_bytes, partitions)
     for option, value in (("columns", columns), ("names", names)):
         if isinstance(value, str):
-            raise ConfigError(f"{option}={value!r}: a list of names is needed, such as [{value!r}]")
+            raise ConfigError(f"{option}={value!r}: expected a list of names, such as [{value!r}]")
     wanted = None if columns is None else list(dict.fromkeys(columns))
     files = find_files(_listed(paths), storage_options, (lambda _: True) if format else is_known)
     found = format or common_format(files)
@@ -214,7 +214,7 @@ def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> 
         warnings.warn(
             f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
             "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names",
-            stacklevel=3,
+            stacklevel=4,
         )
     schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
     found = Schemas([text.file for text in texts], schemas)
@@ -235,7 +235,7 @@ def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | di
     if isinstance(given, Mapping):
         return {name: cast("list[str]", _nulls(cells)) for name, cells in given.items()}
     if isinstance(given, str):
-        raise ConfigError(f"null_values={given!r}: a list of cells is needed, such as [{given!r}]")
+        raise ConfigError(f"null_values={given!r}: expected a list of texts, such as [{given!r}]")
     cells = list(given)
     if not all(isinstance(cell, str) for cell in cells):
         raise ConfigError(f"null_values={cells!r}: cells of CSV are text, so give texts, such as {[str(cells[0])]!r}")
@@ -250,7 +250,7 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
         )
     for name, value in (("partition_bytes", partition_bytes), ("partitions", partitions)):
         if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise ConfigError(f"{name}={value!r}: a whole number above 0 is needed")
+            raise ConfigError(f"{name}={value!r}: expected a whole number above 0")
 
 
 def _listed(paths: Paths) -> list[str]:
@@ -259,7 +259,7 @@ def _listed(paths: Paths) -> list[str]:
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     for path in given:
         if not isinstance(path, str | os.PathLike):
-            raise ConfigError(f"a path is needed, not a {type(path).__name__}: {path!r:.80}")
+            raise ConfigError(f"expected a path, not a {type(path).__name__}: {path!r:.80}")
     if not given:
         raise ConfigError("the list of paths is empty; give at least one file, folder, glob or URL")
     return [os.fsdecode(path) for path in given]

@@ -59,7 +59,7 @@ def common_format(files: Sequence[File]) -> Format:
         kind = _format_of(file.name)
         if kind is None:
             raise ConfigError(
-                f"{file.name}: its name does not tell what it holds; known are {', '.join(_FORMATS)}, and those of "
+                f"{file.name}: its name does not show its format; known are {', '.join(_FORMATS)}, and those of "
                 f"text with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"
             )
         found[kind] += 1

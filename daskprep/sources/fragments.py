@@ -54,9 +54,9 @@ def _some_rows(fragment: Any, schema: pa.Schema, rows: int, start: int | None, c
     try:
         table = fragment.to_table(columns=list(columns), **how)
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise ConfigError(f"{fragment!r}: cannot be read: {error}; make the dataset anew") from error
+        raise ConfigError(f"{fragment!r}: cannot be read: {error}; create the dataset again") from error
     if table.num_rows != rows:
-        raise ConfigError(f"{fragment!r}: has other rows than when it was listed; make the dataset anew")
+        raise ConfigError(f"{fragment!r}: has other rows than when it was listed; create the dataset again")
     return narrow_table(table).select(list(columns))
 
 

@@ -65,7 +65,7 @@ def is_dataset(frame: object) -> bool:
     """Tell whether something is a Hugging Face dataset, without importing the library; ColumnError for several."""
     for name, remedy in _REMEDIES.items():
         if is_of(frame, "datasets", name):
-            raise ColumnError(f"a datasets.{name} is no table of rows: {remedy}")
+            raise ColumnError(f"a datasets.{name} is not a table of rows: {remedy}")
     return is_of(frame, "datasets", "Dataset")
 
 

@@ -156,12 +156,12 @@ class JsonPiece(FilePiece):
                 pass
         except RejectedValueError as found:
             return found
-        return RejectedValueError(f"{self.file.name}: cannot be read as {self.kind}: {error}; mend the file")
+        return RejectedValueError(f"{self.file.name}: cannot be read as {self.kind}: {error}; correct the file")
 
     def _bad_line(self, number: int, line: bytes, reason: str) -> RejectedValueError:
         return RejectedValueError(
             f"{self.file.name}, line {self._line(number)}: not one JSON object: "
-            f"{reason}: {line.strip()[:_SHOWN].decode(errors='replace')!r}; mend the line"
+            f"{reason}: {line.strip()[:_SHOWN].decode(errors='replace')!r}; correct the line"
         )
 
     def _line(self, number: int) -> int:
@@ -229,7 +229,7 @@ def _check_lines(text: TextFile, head: bytes, *, complete: bool) -> None:
     if not whole:
         raise ConfigError(
             f"{text.file.name}: its first line is not a JSON object; one object a line, or one array of objects is "
-            "needed: read it with pandas.read_json and pass the frame, or write it anew with "
+            "needed: read it with pandas.read_json and pass the frame, or write it again with "
             "to_json(orient='records', lines=True)"
         )
 

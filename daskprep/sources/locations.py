@@ -65,7 +65,7 @@ class File:
             ) from error
         if (status.st_size, str(status.st_mtime_ns)) != (self.size, self.stamp):
             raise ConfigError(
-                f"{self.name}: changed since it was listed; make the source again (copies on several "
+                f"{self.name}: changed since it was listed; create the source again (copies on several "
                 "machines need one time of change, as cp -p and rsync -t give them)"
             )
 
@@ -215,9 +215,9 @@ def _file(filesystem: Any, info: Mapping[str, Any], given: str, base: str) -> Fi
         try:
             status = Path(path).stat()
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}; mend the link, or leave it out") from error
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}; correct the link, or leave it out") from error
         if not stat.S_ISREG(status.st_mode):
-            raise ConfigError(f"{path}: is a pipe, a socket or a device, and no file; write its rows to a file")
+            raise ConfigError(f"{path}: is a pipe, a socket or a device, not a file; write its rows to a file")
         return File(path, status.st_size, str(status.st_mtime_ns), path, None, folders)
     stamp = next((str(info[key]) for key in _STAMPS if info.get(key)), "")
     return File(_remote_name(filesystem, path, given), info.get("size"), stamp, path, filesystem, folders)

@@ -251,7 +251,7 @@ class Cells:
     def _not_text(self, missing: np.ndarray) -> RejectedValueError:
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not _is_text(c))
         return RejectedValueError(
-            f'column "{self.column}", {self._place(i)}: {_shown(cell)} is not UTF-8 text; decode it, or mend the cell'
+            f'column "{self.column}", {self._place(i)}: {_shown(cell)} is not UTF-8 text; decode or correct it'
         )
 
     def _error(self, i: int, what: str) -> ColumnError:

@@ -90,7 +90,7 @@ def as_source(
     listed = frame if isinstance(frame, list | tuple | set) else [frame]
     if all(isinstance(item, str | os.PathLike) for item in listed):
         return read_files(frame, columns=wanted, partition_bytes=partition_bytes, partitions=partitions, **options)
-    raise ConfigError(f"{_described(frame)} is no source of rows; accepted are {_ACCEPTED}{_remedy(frame)}")
+    raise ConfigError(f"{_described(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
 
 
 def _is_encoded(frame: Any) -> bool:

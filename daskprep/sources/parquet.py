@@ -210,4 +210,4 @@ def _row_bytes(footers: Sequence[_Footer], columns: Collection[str] | None) -> f
 
 
 def _changed(file: File) -> ConfigError:
-    return ConfigError(f"{file.name}: its row groups changed since it was listed; make the source again")
+    return ConfigError(f"{file.name}: its row groups changed since it was listed; create the source again")

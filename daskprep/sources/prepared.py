@@ -19,18 +19,18 @@ Prepare: TypeAlias = Callable[[pd.DataFrame], pd.DataFrame]
 
 
 def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any] | None = None) -> Source:
-    """Return the source of rows that a function makes of those of a frame or of files, partition by partition.
+    """Return a source whose rows a function prepares, partition by partition.
 
     Parameters
     ----------
     frame : DataFrame, Dask DataFrame, datasets.Dataset, Source, str, path or list of paths
-        Where the rows are; of a dict of these by split, the function is called with rows of one split at a time.
+        The raw rows. For a dict of these by split, the function is called with rows of one split at a time.
     function : callable
-        From a pandas frame to one with a row for each row, in the same order; what a row becomes may not depend on
-        others, as partitions may be cut anywhere. It is called where partitions are read, on threads or the workers of
-        a cluster, and first with a frame that has no rows, to tell the columns that it makes.
+        Takes a pandas frame and returns one with a row for each row, in the same order. The result of a row may not
+        depend on other rows, because partitions may be cut anywhere. It runs where partitions are read: on threads or
+        on the workers of a cluster. It is called first with an empty frame, to find the columns that it returns.
     storage_options : mapping or None
-        Of files: what fsspec needs to open URLs.
+        For files: options for fsspec to open URLs.
 
     Examples
     --------

@@ -87,7 +87,7 @@ def open_stream(
     if isinstance(given, pa.RecordBatchReader):
         if given in _read:
             raise ConfigError(
-                "this RecordBatchReader was read before, and gives its rows once: make it anew, or give the table, "
+                "this RecordBatchReader was read before, and gives its rows once: create it again, or give the table, "
                 "dataset or files that it reads"
             )
         _read.add(given)

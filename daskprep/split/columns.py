@@ -28,14 +28,14 @@ from daskprep.split.base import (
 
 
 class FixedSplit(Splitter):
-    """A column says the split: 0, 1, 2, or train, validation (val, valid), test in any case.
+    """Split rows by a column that holds 0, 1, 2, or train, validation (val, valid), test in any case.
 
-    Any other value, and a missing one, is a `RejectedValueError` that names values and rows.
+    Any other value, or a missing one, raises `RejectedValueError` with the values and rows.
 
     Parameters
     ----------
     column : str
-        Says the split of each row.
+        Column that holds the split of each row.
 
     Examples
     --------
@@ -82,19 +82,20 @@ class FixedAssignment:
 
 
 class HashSplit(Splitter):
-    """The hash of a column's value says the split, so that a row stays in its split when data grows.
+    """Split rows by the hash of a column's value, so that a row stays in its split when the data grows.
 
-    Rows of one value (of one customer, say) stay together. The value counts in its string form: 1, 1.0 and
-    "1" go the same way, and so do all missing values. Shares are met on average over values, not exactly.
+    Rows with the same value, such as those of one customer, stay together, which avoids leakage between splits. The
+    value counts in its string form: 1, 1.0 and "1" are the same value, and so are all missing values. Shares are met on
+    average over values, not exactly.
 
     Parameters
     ----------
     column : str
-        Its values say the split, of any flat type.
+        Column whose values are hashed, of any flat type.
     probabilities : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     seed : int
-        Another one gives another choice.
+        Seed of the hash.
 
     Examples
     --------

@@ -32,14 +32,14 @@ OnSmall = Literal["error", "train"]
 
 
 class RandomSplit(Splitter):
-    """Rows fall to train, validation and test at random, in exact numbers.
+    """Split rows at random into train, validation and test, in exact numbers.
 
     Parameters
     ----------
     probabilities : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     seed : int
-        Another one gives another choice.
+        Seed of the random choice.
 
     Examples
     --------
@@ -101,18 +101,19 @@ def sample_rows(rows: Sequence[int], sample: float, seed: int) -> list[RandomAss
 
 
 class StratifiedSplit(Splitter):
-    """Every class of a column is split at random in the same proportions, in exact numbers.
+    """Split every class of a column at random in the same proportions, in exact numbers.
 
     Parameters
     ----------
     column : str
-        Holds the classes, of any flat type; 1, 1.0 and "1" are one class, and so are all missing values.
+        Column of the classes, of any flat type; 1, 1.0 and "1" are one class, and so are all missing values.
     probabilities : sequence of float
-        Shares of train, validation and test, or of train and test; they add up to 1. They hold for each class.
+        Shares of train, validation and test, or of train and test, for each class; they add up to 1.
     seed : int
-        Another one gives another choice.
+        Seed of the random choice.
     on_small : {"error", "train"}
-        If a class is too small for its splits: "error", or "train" to warn and train on all its rows.
+        What to do if a class is too small for its splits: "error" raises an error, "train" warns and trains on all its
+        rows.
 
     Examples
     --------

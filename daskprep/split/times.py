@@ -22,19 +22,19 @@ from daskprep.split.base import DEFAULT_SHARES, MOST_EXAMPLES, Assigned, ReadAga
 
 
 class DatetimeSplit(Splitter):
-    """The oldest rows are for training, the next for validation, the newest for testing, in exact numbers.
+    """Split rows by time: train on the oldest, validate on the next, test on the newest, in exact numbers.
 
-    Rows of the same time go by row number. A time that cannot be read, and a missing one, is a
-    `RejectedValueError` that names values and rows.
+    Rows of the same time are ordered by row number. A time that is missing or cannot be read raises
+    `RejectedValueError` with the values and rows.
 
     Parameters
     ----------
     column : str
-        Holds timestamps, dates, or strings. Times without a zone are UTC; strings count to the microsecond.
+        Column of timestamps, dates, or strings. Times without a zone are UTC; strings count to the microsecond.
     probabilities : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     datetime_format : str or None
-        Format of strings in the codes of `strptime`; None reads ISO 8601.
+        Format of strings in the codes of `strptime`. None: ISO 8601.
 
     Examples
     --------

@@ -59,7 +59,10 @@ class Folder:
         """
         given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
         if not isinstance(given, str) or not given:
-            raise ConfigError(f"a folder needs a path or URL as text, not {given!r}")
+            shown = repr(given) if isinstance(given, str | bytes | None) else f"a {type(given).__name__}"
+            raise ConfigError(
+                f"expected the path or URL of a folder, not {shown}; where rows are passed too, they come first"
+            )
         protocol, mark, _ = given.partition("://")
         if not mark or "/" in protocol or protocol in {"file", "local"}:
             local: str = LocalFileSystem._strip_protocol(given)

@@ -100,7 +100,7 @@ class Manifest:
                 body["settings"],
             )
             if not _VERSION.fullmatch(manifest.version):
-                raise ValueError(f"the version {manifest.version!r} is no name of a folder")
+                raise ValueError(f"the version {manifest.version!r} is not a folder name")
             _check_rows(manifest.layout, manifest.files)
             _check_origin(manifest.source, manifest.settings)
         return manifest

@@ -81,11 +81,11 @@ def _altered(folder: Folder, name: str) -> CorruptDatasetError:
 
 def _wrong_size(folder: Folder, name: str, size: int | None, expected: int) -> CorruptDatasetError:
     if size == NO_FILE:
-        return CorruptDatasetError(f"{folder.url}/{name} is a link, a pipe or a device, and no file; {REMEDY}")
+        return CorruptDatasetError(f"{folder.url}/{name} is a link, a pipe or a device, not a file; {REMEDY}")
     if size is not None:
         return CorruptDatasetError(f"{folder.url}/{name} has {size:,} bytes, not {expected:,} as written; {REMEDY}")
     if _is_replaced(folder) or (not folder.children() and not folder.is_in_process):
-        return CorruptDatasetError(f"{folder.url} is gone: the dataset was written anew or removed; open it again")
+        return CorruptDatasetError(f"{folder.url} is gone: the dataset was written again or removed; open it again")
     seen = "; memory:// is seen by the process that wrote it alone" if folder.is_in_process else ""
     return CorruptDatasetError(f"{folder.url}/{name} is missing{seen}; {REMEDY}")
 

@@ -56,8 +56,8 @@ def check_protocol(url: str) -> None:
     if not mark or "/" in protocol or (protocol in PROTOCOLS and "::" not in rest):
         return
     raise ConfigError(
-        f'"{public_name(url)}" is no URL that data may name: it must begin with one of {", ".join(sorted(PROTOCOLS))}, '
-        'each with "://", and lead to a file without "::"'
+        f'"{public_name(url)}" is no URL that data may name: it must begin with one of '
+        f'{", ".join(sorted(PROTOCOLS))}, each with "://", and lead to a file without "::"'
     )
 
 

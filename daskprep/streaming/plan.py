@@ -80,6 +80,6 @@ def plan_stream(
             f"{left_out:,} of {count(whole, 'row')} are left out, since they have no usable cell for one of {names}, "
             "which drop rows; to keep them, give these another missing_value_strategy, outlier_strategy or on_error",
             UserWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     return plan

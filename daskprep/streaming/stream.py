@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from daskprep import partitions
 from daskprep.display.tables import settings_card
 from daskprep.display.words import count
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_parameters
 from daskprep.features.fitting import beside
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs
@@ -22,7 +22,7 @@ from daskprep.loader.device import Mover
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
-from daskprep.loader.shell import BatchIterator
+from daskprep.loader.shell import BatchIterator, refuse_collation
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.loader.times import StreamTimes
 from daskprep.sources import Source
@@ -39,57 +39,59 @@ _MOST_THREADS = 16
 
 
 class Stream(BatchIterator):
-    """Batches of the rows of a split as dicts of tensors, read and encoded from their source while a model trains.
+    """Batches of a split as dicts of tensors, read and encoded from their source while a model trains.
 
-    Made by `Preprocessor.stream`. An epoch gives every row exactly once, in an order that follows from seed, epoch,
-    window and the rows of the partitions: the same global batches for any number of ranks that divides the batch, on
-    threads or a cluster, however partitions come. Iterating gives `epochs` epochs, and iterating again the next ones.
+    Created by `Preprocessor.stream`. An epoch yields every row exactly once, in an order that depends on seed, epoch,
+    window and the rows of the partitions. The global batches are the same for any number of ranks that divides the
+    batch, on threads or a cluster, in whatever order partitions arrive. One iteration yields `epochs` epochs, and the
+    next iteration the epochs after them.
 
     Parameters
     ----------
     recipe, source
-        What is done to the rows, and where these are.
+        The encoding, and the rows.
     batch_size : int
-        Rows of a batch over all ranks together; a rank gets ``batch_size / world_size`` of them.
+        Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
     split : {"train", "validation", "test"}
-        Which rows are given, balanced as the Preprocessor says.
+        Split whose rows are yielded, balanced as the Preprocessor says.
     epochs : int or None
-        How many epochs one iteration gives, one after the other without a pause; None: no end.
+        Number of epochs in one iteration, without a pause between them. None: no end.
     shuffle : bool
-        Whether partitions come in another order in each epoch, and the rows of a window in any; else all as they lie
-        in the source.
+        Whether to shuffle the order of partitions in each epoch, and the rows of a window. False: the order of the
+        source.
     window : str or int
-        Bytes of encoded rows, such as "2GB", that are held at most: rows are shuffled within half of them while the
-        other half is made. Where a partition alone takes more than half, the rows of a batch may come on top.
+        Maximum bytes of encoded rows in memory, such as "2GB". Rows are shuffled within half of them while the other
+        half is encoded. If a single partition takes more than half, the rows of a batch may be added on top.
     seed : int
-        Chooses the order.
+        Seed of the shuffle.
     drop_last : bool
-        Whether rows that do not fill a batch are left out. Else they are a batch of their own, shared out evenly, or,
-        if there are fewer than ranks, part of the last one.
+        Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly; if there are
+        fewer rows than ranks, they join the last batch.
     columns : iterable of str or None
-        The outputs that batches hold; None for all.
+        Outputs that batches hold. None: all.
     targets : str, iterable of str or None
-        Outputs that come apart: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
-        None: those of the Preprocessor's `targets` that are among `columns`; ``()``: none.
+        Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
+        None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets.
     expand : bool
-        Whether compact rows become what a model reads, or stay as a dataset would hold them.
+        Whether to expand compact rows to what a model reads. False: as a dataset would hold them.
     row_ids : bool
         Whether batches hold "row_id", the number of each row in the source.
     transform : callable or None
-        Applied to every batch, last.
+        Function applied to every batch, last.
     augment : mapping or None
-        What is done to images by chance, by output, as in a loader.
+        Random augmentation of images by output, as in a loader.
     rank, world_size : int or None
-        Which share of each batch is given; None: those of torch.distributed if it runs, else 0 of 1.
+        Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
+        of 1.
     device : str, torch.device or None
-        Where tensors are put, copied while the batch before is worked on; None leaves them in memory.
+        Device of the tensors; a batch is copied while the previous one is used. None: main memory.
     client : distributed.Client or None
-        Whose workers read and encode; None: those of the active client, or threads of this process. Frames in memory
-        are always encoded here.
+        Dask client whose workers read and encode. None: the active client, or threads of this process. Frames in memory
+        are always encoded in this process.
     threads : int or None
-        Threads of this process that encode, and that decode images and sounds; None: as many as there are cores.
+        Threads of this process that encode, and that decode images and audio. None: one per core.
     decode_on : {"trainer", "workers"}
-        Where images and sounds are decoded: here, for the batches that come next, or where they are read.
+        Where to decode images and audio: in this process, for the next batches, or where they are read.
 
     Examples
     --------
@@ -103,6 +105,7 @@ class Stream(BatchIterator):
     [3.0] [True]
     """
 
+    @hints_parameters
     def __init__(
         self,
         recipe: Recipe,
@@ -203,6 +206,7 @@ class Stream(BatchIterator):
         return self.epochs * len(self._schedule(0))
 
     def __iter__(self) -> Iterator[Any]:
+        refuse_collation(sys._getframe(1))
         if get_worker_info() is not None:
             raise ConfigError(
                 "a stream cannot be iterated over in the worker processes of a DataLoader, which would each read all "
@@ -263,7 +267,7 @@ class Stream(BatchIterator):
                 feed.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the stream stands, as JSON values: what was given, not what was made ahead."""
+        """Return the position of the stream as JSON values; it counts batches yielded, not batches prefetched."""
         return {
             "format": FORMAT,
             "digest": self._digest,
@@ -279,10 +283,10 @@ class Stream(BatchIterator):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where a state was taken, on as many ranks as now; the window that it lies in is made again.
+        """Resume from a state, on as many ranks as now; its window is encoded again.
 
-        A state that was taken behind the last batch of an epoch goes on with the next one, and one taken behind the
-        last batch of all with as many epochs more.
+        A state that was taken after the last batch of an epoch resumes with the next epoch. A state that was taken
+        after the last of all epochs resumes with as many epochs more.
         """
         self._check_state(state)
         epoch, first, given = state["epoch"], state["first_epoch"], state["rows_given"]
@@ -301,12 +305,12 @@ class Stream(BatchIterator):
             raise CorruptDatasetError(
                 f'the state is of split "{state["split"]}" of a stream {state["digest"]}, and this is "{self.split}" '
                 f"of {self._digest}: another Preprocessor, or other rows in partitions, so that rows would be missed "
-                "or given twice; stream what it was taken from, or begin the epoch anew"
+                "or given twice; stream what it was taken from, or start the epoch again"
             )
         if state.get("source") not in (None, self._source_mark):
             raise CorruptDatasetError(
                 f"the state is of another source than {self.source!r}, or of one that was changed since, so that rows "
-                "would be missed or given twice; stream what it was taken from, or begin the epoch anew (without its "
+                "would be missed or repeated; stream what it was taken from, or start the epoch again (without its "
                 '"source", a state is taken for one of these rows)'
             )
         check_same(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")

@@ -284,7 +284,7 @@ class WindowBlocks:
         nbytes = window.nbytes
         if nbytes > self._window_bytes:
             raise ConfigError(
-                f"a window takes {nbytes:,} bytes, more than window={self._window_bytes:,}: its images or sounds are "
+                f"a window takes {nbytes:,} bytes, more than window={self._window_bytes:,}: its images or audio are "
                 'stored in more bytes than those that were learned from; give a larger window, or decode_on="workers"'
             )
         excess = max(0, nbytes - window.charged_bytes)

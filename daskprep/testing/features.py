@@ -36,15 +36,15 @@ _GAP = 4  # every fourth cell is missing, where some are to be
 
 
 def check_feature(feature: Feature, column: Any = None) -> None:
-    """Raise ContractError where a type does not keep to the contract of feature types.
+    """Raise `ContractError` if a custom feature type breaks the contract of feature types.
 
     Parameters
     ----------
     feature : Feature
-        What is checked, with the parameters that it has.
+        The feature to check, with its parameters.
     column : sequence or None
-        Some cells that it can read, none of them missing, better a dozen than two. None: words, numbers, dates,
-        vectors, images or sounds are made up, whichever it reads.
+        Some values that it can read, none of them missing, better a dozen than two. None: words, numbers, dates,
+        vectors, images or audio are made up, whichever it reads.
 
     Examples
     --------

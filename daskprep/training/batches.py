@@ -184,12 +184,12 @@ class Batches:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken."""
         if not isinstance(state, Mapping) or "source" not in state:
-            raise ConfigError(f"this is no state of the batches of a manager: {str(state)[:200]}")
+            raise ConfigError(f"this is not a state of the batches of a manager: {str(state)[:200]}")
         states = state.get("groups", [])
         if len(states) != len(self._kept):
             raise ConfigError(
                 f"the state is of {len(states)} group processors that have a state, and here are {len(self._kept)}: "
-                "give those that it was taken with, on one rank, or begin the epoch anew"
+                "give those that it was taken with, on one rank, or start the epoch again"
             )
         self.source.load_state_dict(state["source"])
         given = state.get("given", 0) if self._limit is not None else 0

@@ -36,7 +36,7 @@ def resolve(option: str, given: Any, allowed: Iterable[str]) -> Callable[..., An
 
 def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
     if not all(part.isidentifier() for part in name.split(".")) or "." not in name:
-        raise ConfigError(f'{option}: "{name}" is no dotted name of a function, such as "mypackage.steps.lower"')
+        raise ConfigError(f'{option}: "{name}" is not the dotted name of a function, such as "mypackage.steps.lower"')
     if not any(name.startswith(one) if one.endswith(".") else name == one for one in allowed):
         kept = f"those that begin with or are {', '.join(map(repr, allowed))}" if allowed else "none"
         root = name.partition(".")[0]

@@ -20,14 +20,14 @@ from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, 
 
 
 class DataModule:
-    """The loaders of a training run: one to train, and any number, each with a name, to validate, test and predict.
+    """The loaders of a training run: one for training, and any number by name to validate, test and predict.
 
-    This one is for loops of one's own; `daskprep.lightning.DataModule` is the same for Lightning's Trainer.
+    Use it in your own training loop; `daskprep.lightning.DataModule` is the same for Lightning's Trainer.
 
     Attributes
     ----------
     managers : dict of str to dict of str to Manager
-        By where they stand, and by name.
+        The managers by role, and by name.
 
     Parameters
     ----------
@@ -35,13 +35,13 @@ class DataModule:
         ``{"train": {"lm": manager}, "val": {"lm": ..., "other": ...}, "test": ..., "predict": ...}``: a `Manager`, a
         dict of its parameters, or only its data.
     allowed : str or iterable of str
-        Which functions may be given by name: dotted names, or their beginnings with a dot at the end, ``"mypackage."``.
-        Nothing else is imported.
+        Functions that may be given by name: dotted names, or prefixes that end with a dot, ``"mypackage."``. Nothing
+        else is imported.
     overfit_batches : int or None
-        To see whether a model can learn them by heart: give the same first so many batches in each epoch, unshuffled,
-        to train and to validate.
+        Yield only this many batches in each epoch, unshuffled, in training and validation, to check that a model can
+        overfit them.
     rank, world_size : int or None
-        Which share of each batch this process is given; None: those of torch.distributed if it runs, else 0 of 1.
+        Share of each batch for this process (DDP). None: taken from torch.distributed if it runs, otherwise 0 of 1.
 
     Examples
     --------
@@ -101,16 +101,16 @@ class DataModule:
         folder: str | os.PathLike[str] | None = None,
         **ranks: Any,
     ) -> Self:
-        """Build from a configuration of managers by role and name, and maybe `overfit_batches`.
+        """Create a DataModule from a configuration of managers by role and name, and optionally `overfit_batches`.
 
         Parameters
         ----------
         config : mapping, str or path
-            The configuration, YAML text of it, or the path of a YAML or JSON file.
+            The configuration, YAML text, or the path of a YAML or JSON file.
         allowed : str or iterable of str
-            Which functions it may name; nothing else is imported, and nothing evaluated.
+            Functions that it may name; nothing else is imported, and nothing is evaluated.
         folder : str, path or None
-            Where datasets are written of the files and the datasets of Hugging Face that it names.
+            Folder where datasets are written for the files and Hugging Face datasets that it names.
         **ranks
             `rank` and `world_size`.
         """
@@ -160,18 +160,18 @@ class DataModule:
 
     @property
     def dataloader_names(self) -> Names:
-        """The names of loaders by role, in order: ``dataloader_names["val"][dataloader_idx]``."""
+        """Names of the loaders by role, in order: ``dataloader_names["val"][dataloader_idx]``."""
         return Names({role: list(self._by_name(role)) for role in ROLES})
 
     def prepare_data(self) -> None:
-        """Call the functions that write or find datasets, on the first rank alone; the others wait for it."""
+        """Call the functions that write or find datasets, on the first rank only; the others wait."""
         from_first_rank(self._prepare)
 
     def _prepare(self) -> None:
         self._prepared.call(manager.data for _, _, manager in self._all())
 
     def setup(self, stage: str = "fit") -> None:
-        """Open the datasets of a stage on this rank, and make its loaders.
+        """Open the datasets of a stage on this rank, and create its loaders.
 
         Parameters
         ----------
@@ -214,7 +214,7 @@ class DataModule:
         )
 
     def teardown(self, stage: str = "fit") -> None:
-        """Let go of the loaders of a stage; the state of the one that trained is kept, and gone on from."""
+        """Release the loaders of a stage; the state of the training loader is kept, so that it can resume."""
         stage = stage_of(stage)
         if stage == "fit" and "train" in self._opened:
             self._state = self._train.state_dict(**self._progress())
@@ -244,28 +244,28 @@ class DataModule:
         return self._opened[role]
 
     def train_dataloader(self) -> Any:
-        """Return the loader to train with."""
+        """Return the training loader."""
         return self._train
 
     def val_dataloader(self) -> list[Any]:
-        """Return the loaders to validate with, in the order of their names."""
+        """Return the validation loaders, in the order of their names."""
         return list(self._of("val").values())
 
     def test_dataloader(self) -> list[Any]:
-        """Return the loaders to test with, in the order of their names."""
+        """Return the test loaders, in the order of their names."""
         return list(self._of("test").values())
 
     def predict_dataloader(self) -> list[Any]:
-        """Return the loaders to predict with, in the order of their names."""
+        """Return the prediction loaders, in the order of their names."""
         return list(self._of("predict").values())
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader that trains stands; the state of one rank is good for all, however many there are."""
+        """Return the position of the training loader; the state of one rank is valid for any number of ranks."""
         state = self._train.state_dict(**self._progress()) if "train" in self._opened else self._state
         return {} if state is None else {"train": {next(iter(self.managers["train"])): state}}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Let the loader that trains go on where a state was taken, now or when it is opened."""
+        """Resume the training loader from a state, now or when it is opened."""
         train = state_dict.get("train", {})
         name = next(iter(self.managers["train"]))
         if name not in train:

@@ -26,36 +26,36 @@ _NOT_OURS = {
 
 
 class Manager:
-    """What one loader of a run is made of: where its rows are, and what is done to their batches.
+    """The definition of one loader of a run: its data and the processing of its batches.
 
-    A batch goes through `example_processors`, `processors`, then over `group_processors`, then through `collate`.
+    A batch passes through `example_processors`, `processors`, `group_processors` and `collate`, in this order.
 
     Parameters
     ----------
     data : Split, Dataset, str, path, callable or stream
-        Where rows are: a split; a dataset, or its path or URL, and `split`; a function without arguments that writes or
-        finds a dataset, and returns it or its path; or a stream, or a function that makes one, which is told `rank` and
-        `world_size` if it has such parameters. Anything with the methods of a loader is a stream. To predict, also an
-        iterable of examples, such as a list of prompts, or a dataset of torch.
+        The data. A split; a dataset, or its path or URL, with `split`; a function without arguments that writes or
+        finds a dataset and returns it or its path; a stream, or a function that creates one and receives `rank` and
+        `world_size` if it has such parameters. Any object with the methods of a loader is a stream. For prediction,
+        also an iterable of examples, such as a list of prompts, or a dataset of torch.
     batch_size : int or None
-        Rows of a batch over all ranks together; None: 1024.
+        Rows of a batch over all ranks together. None: 1024.
     split : str or None
-        Which split of a dataset; None: "train", "validation" or "test", by where the manager stands, and to predict the
-        only one that there is.
+        Split of a dataset. None: "train", "validation" or "test", according to the role of the manager; for prediction,
+        the only split of the dataset.
     stages : str, iterable of str or None
-        When it is opened: "fit", "validate", "test", "predict"; None: by where it stands. One of "val" stands for "fit"
-        and "validate".
+        Stages in which it is opened: "fit", "validate", "test", "predict". None: according to its role; "val" stands
+        for "fit" and "validate".
     columns_to_remove : iterable of str
-        Outputs that batches do not hold. Those of a dataset are not read.
+        Outputs to remove from batches. Those of a dataset are not read.
     example_processors : iterable of callable or str
-        Each from one example, a dict of its values, to what torch makes batches of.
+        Functions from one example, a dict of its values, to an example that torch collates.
     processors : iterable of callable or str
-        Each from a batch to a batch, or the dotted name of one that the DataModule allows.
+        Functions from a batch to a batch, or dotted names that the DataModule allows.
     group_processors : iterable of Packing, callable or str
-        Each from an iterator of batches to an iterator of batches. `Packing` works on documents, and comes first.
+        Functions from an iterator of batches to an iterator of batches. `Packing` works on documents, and comes first.
     collate : callable, str or None
-        From a finished batch to what a model is given. Batches of an iterable are lists for it, else what torch's
-        `default_collate` makes of them.
+        Function from a finished batch to the input of a model. For an iterable, it receives a list of examples. None:
+        torch's `default_collate` for those.
     **options : Any
         Options of a loader: `seed`, `targets`, `device`, `prefetch_size`, `balance`, `augment`, and so on.
 

@@ -189,7 +189,7 @@ class Vocabulary:
             specials = SpecialSymbols.found_in(tokens, dict(data["special_symbols"]))
         except (KeyError, TypeError, ValueError, pa.ArrowException, ConfigError) as error:
             raise CorruptDatasetError(
-                f"This is no vocabulary as daskprep writes it ({error!r}): restore the file, or fit again."
+                f"This is not a vocabulary as daskprep writes it ({error!r}): restore the file, or fit again."
             ) from error
         return cls(tokens, frequencies, specials)
 

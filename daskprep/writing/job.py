@@ -109,7 +109,7 @@ class WriteJob:
         try:
             return self._run()
         except StorageFullError as error:
-            raise StorageFullError(f"{error}. {self._space()} What was finished is kept: run the same again") from error
+            raise StorageFullError(f"{error}. {self._space()} Finished work is kept: run it again to resume") from error
 
     def _space(self) -> str:
         """Say how much room the write takes, as far as it is known by now."""
@@ -159,7 +159,7 @@ class WriteJob:
             if plan.layout != committed.layout:
                 raise CorruptDatasetError(
                     f"the source has other rows than the dataset was made of ({dict(plan.layout.rows)}, not "
-                    f"{dict(committed.layout.rows)} by split): give the very source, or write anew with overwrite=True"
+                    f"{dict(committed.layout.rows)} by split): give the very source, or write again with overwrite=True"
                 )
             self._write_fixed(plan, damaged)
             # What could not be decoded is only known once it was tried again.

@@ -153,7 +153,7 @@ def write_file(
     if expected is not None and expected.get(name) != entry:
         raise CorruptDatasetError(
             f"{name} cannot be made again: the source, or other versions of pyarrow and zarr, give other bytes than "
-            "those that were written; repair from the very source of the dataset, or write it anew with overwrite=True"
+            "those that were written; repair from the very source of the dataset, or write it again with overwrite=True"
         )
     version.write(name, data, durable=durable)
     return entry

@@ -31,30 +31,30 @@ def repair(
     storage_options: Mapping[str, Any] | None = None,
     trusted: bool = False,
 ) -> Dataset:
-    """Make the damaged files of a dataset again, and remove files that are not part of it.
+    """Rewrite the damaged files of a dataset from its source, and remove files that are not part of it.
 
-    Only parts with a damaged file are written, and each file must come out with the very bytes that the manifest
-    lists, so a source that has changed is refused. The manifest, metadata.json and vocabularies cannot be made again
-    like this: without them the dataset must be written anew.
+    Only parts with a damaged file are written. Each file must get the very bytes that the manifest lists, so a source
+    that has changed is refused. The manifest, metadata.json and vocabularies cannot be repaired; without them, write
+    the dataset again.
 
     Parameters
     ----------
     path : str or path
-        The folder of the dataset.
+        Folder of the dataset.
     frame : DataFrame, path, dict of these by split, or None
-        The rows that the dataset was made of; None for the files that it says it was made of, if they are unchanged,
-        which takes `trusted`.
+        The rows that the dataset was written from. None: the files that the dataset names, if they are unchanged; this
+        needs `trusted`.
     progress : bool or None
         As for `Preprocessor.write`.
     storage_options : mapping or None
         As for `Preprocessor.write`.
     trusted : bool
-        As for `open_dataset`; what the dataset returned is, too.
+        As for `open_dataset`; the returned dataset is trusted too.
 
     Returns
     -------
     Dataset
-        The dataset, whole again.
+        The repaired dataset; `repaired` lists the files.
 
     Examples
     --------
@@ -71,7 +71,8 @@ def repair(
     """
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     root, committed = Folder.open(path, storage_options), dataset.manifest
-    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in dataset.damaged()}
+    found = dataset.damaged()
+    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in found}
     if lost := damaged & committed.files.keys():
         if frame is None and not trusted:
             raise ConfigError(
@@ -109,6 +110,7 @@ def repair(
             clean(root, committed)
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     dataset.verify()
+    dataset.repaired = found
     return dataset
 
 
@@ -141,7 +143,7 @@ def _recorded(recorded: Mapping[str, Any], columns: list[str], storage_options: 
     for before, now in zip(recorded["files"], source.fingerprint(), strict=True):
         if list(now) != list(before):
             raise CorruptDatasetError(
-                f"{before[0]} has changed since the dataset was made of it; give the rows as they were, or write anew "
+                f"{before[0]} has changed since the dataset was made of it; give the rows as they were, or write again "
                 "with overwrite=True"
             )
     return source

@@ -45,13 +45,13 @@ def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bo
         committed = read_manifest(root)
     except (CorruptDatasetError, FormatVersionError) as error:
         if not overwrite:
-            raise type(error)(f"{error}; overwrite=True writes the dataset anew") from error
+            raise type(error)(f"{error}; overwrite=True writes the dataset again") from error
         committed = None
     if committed is None:
         if others := sorted(name for name in root.children() if not _is_ours(root, name)):
             shown = ", ".join(f'"{name}"' for name in others[:3])
             raise ConfigError(
-                f"{root.url} is no dataset and holds other files, such as {shown}: give a folder of its own"
+                f"{root.url} is not a dataset and holds other files, such as {shown}: give a new or empty folder"
             )
         return digest, None
     name, _, number = committed.version.partition("-")
@@ -73,7 +73,7 @@ def check_committed(root: Folder, manifest: Manifest) -> None:
     """Raise ConfigError if another version was committed since the manifest was read; the folder must be locked."""
     found = read_manifest(root)
     if found is None or found.to_bytes() != manifest.to_bytes():
-        raise ConfigError(f"{root.url} was written anew meanwhile: open it again")
+        raise ConfigError(f"{root.url} was written again meanwhile: open it again")
 
 
 def commit(root: Folder, manifest: Manifest) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import sys
+
+import pytest
 
 import daskprep as dp
 
@@ -33,7 +37,8 @@ def test_inspect_as_json_is_json(call, files):
 
 
 def test_inspect_writes_the_report_as_a_page(call, files, tmp_path):
-    assert call("inspect", files / "rows.dp", "--html", tmp_path / "a.html") == (0, "", "")
+    ended = call("inspect", files / "rows.dp", "--html", tmp_path / "a.html")
+    assert ended == (0, "", f"wrote {tmp_path}/a.html\n")
     assert (tmp_path / "a.html").read_text() == dp.open_dataset(files / "rows.dp").report().html
 
 
@@ -47,8 +52,24 @@ def test_verify_lists_damage_that_repair_mends(call, files, tmp_path, tree):
     assert ended.status == 1
     assert ended.out.startswith(damaged.relative_to(path).as_posix())
     ended.check_line(f"daskprep repair {path}")
-    assert call("repair", path, "-q", "--trusted") == (0, "", "")
+    ended = call("repair", path, "--trusted")
+    assert ended.status == 0
+    assert ended.out.startswith(f"repaired {damaged.relative_to(path).as_posix()}, which ")
+    assert re.search(r"^1 repaired: \d+ files verified$", ended.out, re.MULTILINE)
     assert tree(path) == tree(files / "rows.dp")
+    assert call("repair", path, "-q", "--trusted") == (0, "", "")
+    assert call("repair", path, "--trusted").out.startswith("nothing repaired: ")
+
+
+@pytest.mark.parametrize("width", [60, 100])
+def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(call, files, monkeypatch, width):
+    whole = call("inspect", files / "rows.dp").out
+    assert max(map(len, whole.splitlines())) > 100
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    narrow = call("inspect", files / "rows.dp").out.split("\n\n")[1]
+    assert 0 < max(map(len, narrow.splitlines()[2:])) <= width
+    assert "vocab" in narrow
 
 
 # -- images
@@ -66,7 +87,7 @@ def test_cache_decodes_what_a_loader_then_finds(call, photos):
 def test_cache_of_a_dataset_without_media_says_so(call, files):
     ended = call("cache", files / "rows.dp")
     assert ended.status == 1
-    ended.check_line("no images or sounds")
+    ended.check_line("no images or audio")
 
 
 def test_decode_gives_the_paths_of_photos(call, photos):

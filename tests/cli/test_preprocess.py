@@ -160,6 +160,7 @@ def test_auto_and_a_configuration_on_standard_input_are_the_inferred_one(call, f
 def test_preprocess_prints_what_was_written_and_nothing_when_quiet(call, files, tmp_path):
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp"]
     assert call(*command).out == f"{dp.open_dataset(tmp_path / 'a.dp')!r}\n"
+    assert call(*command).out.startswith("unchanged: ")
     assert call(*command, "-q") == (0, "", "")
 
 
@@ -189,7 +190,7 @@ def test_without_an_output_no_dataset_of_another_file_is_replaced(call, files, t
     for more in ([], ["--dry-run"]):
         ended = call(*command, tmp_path / "a.parquet", *more)
         assert ended.status == 1
-        assert f'a.dp is there already, made of "{tmp_path}/a.csv", and would be replaced: say with -o' in ended.error
+        assert f'a.dp exists already and was written from "{tmp_path}/a.csv": give -o DATASET' in ended.error
         assert dp.open_dataset(tmp_path / "a.dp").version == before
     # A file that was changed is the same source still; and whoever says so may replace another.
     rows()[1:].to_csv(tmp_path / "a.csv", index=False)
@@ -208,7 +209,7 @@ def test_without_an_output_a_dataset_of_a_frame_is_not_replaced(call, files, tmp
     dp.Preprocessor.from_config(files / "rows.yaml").fit_write(rows(), tmp_path / "a.dp")
     ended = call("preprocess", files / "rows.yaml", tmp_path / "a.csv")
     assert ended.status == 1
-    assert "made of other rows" in ended.error
+    assert "written from other rows" in ended.error
 
 
 def test_without_an_output_a_folder_with_other_files_is_written_anew(call, files, tmp_path, rows):
@@ -220,10 +221,13 @@ def test_without_an_output_a_folder_with_other_files_is_written_anew(call, files
 
 
 @pytest.mark.parametrize("data", [("a.csv", "b.csv"), ("*.csv",), ("..",)])
-def test_without_an_output_what_is_not_one_file_needs_one(call, files, data):
+def test_without_an_output_what_is_not_one_file_needs_one(call, files, data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv"):
+        Path(name).touch()
     ended = call("preprocess", files / "rows.yaml", *data)
     assert ended.status == 2
-    assert "say with -o DATASET where to write" in ended.error
+    assert "give -o DATASET, since DATA" in ended.error
 
 
 def test_overwrite_writes_what_is_there_anew(call, files, tmp_path):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,42 @@ def test_help_and_completion_import_nothing_heavy(run_process):
         "print({'numpy', 'pandas', 'torch', 'dask', 'pyarrow', 'sklearn', 'fsspec', 'yaml'} & set(sys.modules))"
     )
     assert run_process(code=code).out.endswith("\nset()\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["inspect", "listing.dp"], 'there is no dataset at {folder}/listing.dp: .* Did you mean "listings.dp"?'),
+        (["verify", "x"], "there is no dataset at {folder}/x: "),
+        (["decode", "x"], "there is no dataset at {folder}/x: "),
+        (["cache", "x"], "there is no dataset at {folder}/x: "),
+        (["repair", "x"], "there is no dataset at {folder}/x: "),
+        (["infer", "a.csv"], 'there is no file or folder "a.csv"'),
+        (["preprocess", "a.yaml", "listings.dp"], 'there is no file or folder "a.yaml"'),
+        (["preprocess", "auto", "--train", "a.csv", "-o", "x"], 'there is no file or folder "a.csv"'),
+    ],
+)
+def test_a_wrong_path_is_told_before_anything_heavy_is_imported(run_process, tmp_path, arguments, said):
+    (tmp_path / "listings.dp").mkdir()
+    code = (
+        "import sys; from daskprep.cli import main\n"
+        f"assert main({arguments}) == 1\n"
+        "print({'numpy', 'pandas', 'torch', 'dask', 'pyarrow', 'sklearn', 'fsspec', 'yaml'} & set(sys.modules))"
+    )
+    ended = run_process(code=code, cwd=tmp_path)
+    assert ended.out == "set()\n", ended.error
+    assert re.match(f"error: {said.format(folder=tmp_path)}", ended.error)
+
+
+@pytest.mark.parametrize(
+    ("is_terminal", "plain", "coloured"), [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)]
+)
+def test_errors_are_coloured_on_terminals_alone(call, monkeypatch, is_terminal, plain, coloured):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in plain.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
+    assert ("\x1b[31m" in call("inspect", "x").error) == coloured
 
 
 def test_the_module_runs_as_the_command_does(run_process):
@@ -65,7 +103,10 @@ def test_completion_knows_commands_and_options(run_process):
         (["decode", "x", "--format", "parquet"], "-o FILE"),
     ],
 )
-def test_wrong_use_is_one_line_and_status_2(call, arguments, said):
+def test_wrong_use_is_one_line_and_status_2(call, arguments, said, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.yaml", "a.csv", "b.csv"):
+        Path(name).touch()
     ended = call(*arguments)
     assert ended.status == 2
     ended.check_line(said, "--help")

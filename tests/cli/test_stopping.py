@@ -77,7 +77,7 @@ def test_ctrl_c_in_a_write_leaves_what_the_same_command_goes_on_from(
         *command, "-o", path, *where, meanwhile=functools.partial(interrupt, path), start_new_session=True
     )
     assert ended.status == 130, ended.error
-    ended.check_line("run the same again")
+    ended.check_line("run the same command again")
     assert not [name for name in tree(path) if name == "manifest.json" or name.endswith(".tmp")]
     call("inspect", path).check_line("never finished")
     assert call(*command, "-o", path).status == 0
@@ -91,7 +91,7 @@ def test_a_full_disk_is_one_line_and_the_write_goes_on_when_there_is_room(run_pr
     command = ["preprocess", files / "rows.yaml", files / "rows.csv", "-o", tmp_path / "a.dp", "-q"]
     ended = run_process(*command, preexec_fn=limit)
     assert ended.status == 1
-    ended.check_line("error: ", "no room", "run the same again")
+    ended.check_line("error: ", "no room", "run it again to resume")
     assert call(*command) == (0, "", "")
     assert tree(tmp_path / "a.dp") == tree(files / "rows.dp")
 
@@ -134,7 +134,7 @@ def test_ctrl_c_leaves_nothing_half_done_and_the_same_command_ends_well(
     ended = run_process(moment, *command, code=INTERRUPTED, cwd=folder)
     assert ended.status == 130, ended.error
     kept = {"preprocess": "-o" in command, "repair": True, "cache": True}.get(command[0], False)
-    ended.check_line("interrupted: ", "run the same again" if kept else "stopped by Ctrl-C")
+    ended.check_line("interrupted: ", "run the same command again" if kept else "stopped by Ctrl-C")
     check_clean(before, tree(folder))
     monkeypatch.chdir(folder)
     assert call(*command).status == 0

@@ -84,7 +84,7 @@ def test_reasons_say_what_the_column_holds(cells, reason):
 
 def test_cells_that_no_feature_reads_are_named_by_their_types():
     facts = ColumnFacts(5, others=Counter({"map": 2, "duration": 3}))
-    reason = "holds cells of type duration and map, which no feature reads: convert the column first"
+    reason = "holds values of type duration and map, which no feature reads: convert the column first"
     assert guess_feature("column", facts) == (None, reason)
 
 

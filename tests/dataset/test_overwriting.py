@@ -54,7 +54,7 @@ def test_who_looks_at_a_dataset_that_was_written_anew_is_told_so(look, is_partly
         for name in found.manifest.files:
             if not name.endswith("zarr.json"):
                 (tmp_path / "a.dp" / found.version / name).unlink()
-    with pytest.raises(CorruptDatasetError, match="written anew or removed; open it again"):
+    with pytest.raises(CorruptDatasetError, match="written again or removed; open it again"):
         LOOKS[look](found)
 
 

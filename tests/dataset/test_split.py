@@ -296,7 +296,7 @@ def test_a_row_that_is_not_there_names_the_range(dataset, index):
 
 @pytest.mark.parametrize("index", ["city", [0.5], [[1]], [True], np.zeros(69, bool), None, 1.0, True, ["city"]])
 def test_what_is_no_index_is_refused(dataset, index):
-    with pytest.raises(ConfigError, match=r"(?s)70 rows: .* is no index of them; .*read\(columns\)"):
+    with pytest.raises(ConfigError, match=r"(?s)70 rows: .* is not a valid index; .*read\(columns\)"):
         dataset["train"][index]
 
 

@@ -201,7 +201,7 @@ def test_a_format_reads_what_strptime_reads(moment, datetime_format):
 
 @pytest.mark.parametrize("datetime_format", ["%Y%Y-%m-%d", "%b %b %Y"])
 def test_a_format_that_has_a_field_twice_is_refused(datetime_format):
-    with pytest.raises(ConfigError, match=r"none of datetime\.strptime"):
+    with pytest.raises(ConfigError, match=r"not a format of datetime\.strptime"):
         validate(Date(datetime_format=datetime_format))
 
 

@@ -133,7 +133,7 @@ def test_a_negative_outlier_threshold_is_refused():
 
 
 def test_one_row_has_no_spread():
-    with pytest.warns(UserWarning, match="no spread"):
+    with pytest.warns(UserWarning, match="is constant"):
         assert dp.Number().fit_transform(column(3.0)).tolist() == [[0.0]]
 
 
@@ -148,7 +148,7 @@ def test_columns_of_lists_are_refused():
         dp.Number().fit(column([1], [2]))
 
 
-@pytest.mark.filterwarnings("ignore:column .x. has no spread")
+@pytest.mark.filterwarnings("ignore:column .x. is constant")
 @pytest.mark.parametrize("cells", [[1.7e308, -1.7e308, 5.0], [0.0, 5e-324]])
 def test_a_spread_without_inverse_counts_as_none(cells):
     assert not dp.Number(normalization="minmax").fit_transform(column(*cells)).any()

@@ -284,7 +284,7 @@ def test_one_augmentation_is_a_list_of_one():
     ("option", "message"),
     [
         ([dp.Mirror()], "expected a mapping"),
-        ({"phto": dp.Mirror()}, '"phto" is none of the outputs.*Did you mean "photo"'),
+        ({"phto": dp.Mirror()}, '"phto" is not an output.*Did you mean "photo"'),
         ({"photo": dp.Mirror}, '"photo".*expected Mirror()'),
         ({"photo": True}, '"photo": True'),
         ({"photo": ["mirror"]}, "\"photo\": 'mirror'"),

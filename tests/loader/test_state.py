@@ -141,9 +141,9 @@ def test_a_state_is_small_and_json(train, options):
     [
         ({"version": "0123456789abcdef"}, CorruptDatasetError, "of version 0123456789abcdef"),
         ({"split": "test"}, CorruptDatasetError, 'of split "test"'),
-        ({"seed": 7}, ConfigError, "make the loader with seed=7"),
-        ({"streams": 8}, ConfigError, "make the loader with streams=8"),
-        ({"shuffle": False}, ConfigError, "make the loader with shuffle=False"),
+        ({"seed": 7}, ConfigError, "create the loader with seed=7"),
+        ({"streams": 8}, ConfigError, "create the loader with streams=8"),
+        ({"shuffle": False}, ConfigError, "create the loader with shuffle=False"),
         ({"sampling": "0123abcd"}, ConfigError, "balance= or weights="),
         ({"format": 2}, FormatVersionError, "format 2"),
         ({"rows_given": 49}, ConfigError, "rows_given=49"),
@@ -163,7 +163,7 @@ def test_a_state_of_something_else_is_refused(train, changed, error, words):
 
 @pytest.mark.parametrize("state", [{}, None, [1], {"rows_given": 48}, {"model": 1}])
 def test_what_is_no_state_is_refused(train, state):
-    with pytest.raises(ConfigError, match="this is no state of a loader"):
+    with pytest.raises(ConfigError, match="this is not a state of a loader"):
         train.loader(48).load_state_dict(state)
 
 
@@ -212,5 +212,5 @@ def test_what_was_pickled_is_not_taken_for_a_dataset_written_in_its_place(others
     shutil.rmtree(one.url)
     shutil.copytree(other.url, one.url)
     for what in pickled:
-        with pytest.raises(ConfigError, match="it was written anew; open it again"):
+        with pytest.raises(ConfigError, match="it was written again; open it again"):
             pickle.loads(what)

@@ -153,7 +153,7 @@ def test_undersampling_says_what_it_cannot_tell(frame, tmp_path):
     assert "left out are not in the dataset" in dataset.report().html
 
 
-@pytest.mark.filterwarnings("ignore:column .* has no spread")
+@pytest.mark.filterwarnings("ignore:column .* is constant")
 @pytest.mark.parametrize("kind", ["number", "category", "set", "bag", "sequence", "text", "timeseries", "date", "h3"])
 def test_a_column_without_any_value_has_a_section(kind, tmp_path):
     frame = pd.DataFrame({"x": pd.Series([None, None], dtype=object), "y": [1, 2]})
@@ -161,7 +161,7 @@ def test_a_column_without_any_value_has_a_section(kind, tmp_path):
     assert "100 % missing" in "".join(Page(dataset.report().html).text)
 
 
-@pytest.mark.filterwarnings("ignore:column .* has no spread")
+@pytest.mark.filterwarnings("ignore:column .* is constant")
 def test_one_row_is_enough(frame, dataset, tmp_path):
     dataset = write(frame.iloc[:1], dataset.features, tmp_path / "d")
     assert Page(dataset.report().html).tags() >= {"svg", "img", "table"}
@@ -179,7 +179,7 @@ def test_a_report_is_written_to_a_file(dataset, html, tmp_path):
     report = dataset.report(tmp_path / "reports" / "report.html")
     assert (tmp_path / "reports" / "report.html").read_text("utf-8") == html == report.html
     assert "save(path)" in repr(report)
-    with pytest.raises(ConfigError, match=r"no name of a file: give one such as report\.html"):
+    with pytest.raises(ConfigError, match=r"not a file name: give one such as report\.html"):
         report.save(f"{tmp_path}/")
 
 

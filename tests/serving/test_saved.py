@@ -301,17 +301,17 @@ def test_an_altered_file_is_read_or_refused_with_a_reason(states, tmp_path, kind
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "no JSON"),
+        ("", "not valid JSON"),
         ("[]", "holds list in place of"),
         ('{"format": 1, "format": 1}', 'the key "format" stands twice'),
         ("{" + "".join(f'"{n}": {n}, ' for n in range(200_000)) + '"199999": 1}', 'the key "199999" stands twice'),
-        ('{"format": NaN, "features": {}}', "NaN is no number"),
+        ('{"format": NaN, "features": {}}', "NaN is not a JSON number"),
         ("[" * 1_000_000, "nested too deeply"),
         ('{"format": true, "features": {}}', "its format is True"),
-        ('{"format": 1, "features": [1]}', "are no features by name"),
+        ('{"format": 1, "features": [1]}', "are not features by name"),
         ('{"format": 2, "features": {"a": {"type": "number"}}}', "has no digests"),
         ('{"format": 1, "features": {"a": {"type": "number"}}}', 'feature "a" cannot be restored'),
-        ('{"format": 1, "features": {}, "targets": ["a"]}', "are no features"),
+        ('{"format": 1, "features": {}, "targets": ["a"]}', "are not features"),
     ],
 )
 def test_json_that_no_preprocessor_saved_is_refused(tmp_path, text, message):

@@ -284,7 +284,7 @@ def test_deleted_rows_of_lance_are_gone(tmp_path: Path) -> None:
 def test_files_that_are_gone_are_an_error_of_ours(tmp_path: Path) -> None:
     source = as_source(pds.dataset(parquet(tmp_path)), partition_bytes=1)
     (tmp_path / "rows.parquet").unlink()
-    with pytest.raises(ConfigError, match="rows.parquet.* cannot be read: .*make the dataset anew"):
+    with pytest.raises(ConfigError, match="rows.parquet.* cannot be read: .*create the dataset again"):
         source.read(1, ["city"])
 
 

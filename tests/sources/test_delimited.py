@@ -262,7 +262,7 @@ def test_text_of_the_wrong_encoding_says_where(write: Write) -> None:
 def test_quote_that_is_never_closed_is_named_by_its_line(write: Write, partition_bytes: int) -> None:
     path = write('a,b\n1,"x\ny"\n2,"z\n3,4\n5,6\n')
     with pytest.raises(
-        RejectedValueError, match=r"a\.csv, line 4: a quote opens a cell and is never closed.*quote=None"
+        RejectedValueError, match=r"a\.csv, line 4: a quote opens a value and is never closed.*quote=None"
     ):
         whole(read_files(path, partition_bytes=partition_bytes))
     assert rows(read_files(write('a,b\n1,"x\n2,z\n'), quote=None, partition_bytes=partition_bytes)) == [
@@ -273,7 +273,7 @@ def test_quote_that_is_never_closed_is_named_by_its_line(write: Write, partition
 
 @pytest.mark.parametrize("content", ["", "\n\n", "\ufeff"])
 def test_file_without_a_header_is_an_error(write: Write, content: str) -> None:
-    with pytest.raises(ConfigError, match=r"a\.csv: is empty; a first line with the names"):
+    with pytest.raises(ConfigError, match=r"a\.csv: is empty; expected a first line"):
         read_files(write(content))
 
 
@@ -291,7 +291,7 @@ def test_truncated_compressed_file_is_an_error(write: Write) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"delimiter": "::"}, "delimiter='::': one ASCII character"),
+        ({"delimiter": "::"}, "delimiter='::': expected one ASCII character"),
         ({"delimiter": '"'}, "they must differ"),
         ({"quote": ""}, "quote=''"),
         ({"encoding": "utf-9"}, 'encoding="utf-9" is unknown'),
@@ -305,16 +305,16 @@ def test_truncated_compressed_file_is_an_error(write: Write) -> None:
         ({"skip_rows": -1}, "skip_rows=-1"),
         ({"comment": "//"}, "comment='//'"),
         ({"comment": '"'}, "must differ"),
-        ({"decimal": "x"}, "'x' is no mark"),
-        ({"decimal": ""}, "'' is no mark"),
+        ({"decimal": "x"}, "'x' is not a decimal mark"),
+        ({"decimal": ""}, "'' is not a decimal mark"),
         ({"names": [1, 2], "header": None}, "names of columns are text"),
         ({"thousands": "."}, "are both '.'"),
         ({"decimal": {"a": ","}, "thousands": ","}, "are both ','"),
         ({"null_values": "-"}, "null_values='-'"),
         ({"null_values": [-999]}, r"null_values=\[-999\]: cells of CSV are text, .* \['-999'\]"),
         ({"null_values": {"a": [None]}}, r"null_values=\[None\]: cells of CSV are text"),
-        ({"columns": "ab"}, r"columns='ab': a list of names is needed, such as \['ab'\]"),
-        ({"header": None, "names": "ab"}, "names='ab': a list of names is needed"),
+        ({"columns": "ab"}, r"columns='ab': expected a list of names, such as \['ab'\]"),
+        ({"header": None, "names": "ab"}, "names='ab': expected a list of names"),
         ({"null_values": {"c": ["-"]}}, '"c" is not in the data'),
         ({"format": "jsonl", "skip_rows": 1}, "skip_rows= is for CSV"),
     ],

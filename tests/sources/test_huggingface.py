@@ -186,17 +186,17 @@ def test_column_that_is_not_there_is_named() -> None:
 
 
 def test_column_that_a_feature_cannot_read_is_named() -> None:
-    with pytest.raises(ColumnError, match='column "photo": holds cells of type struct'):
+    with pytest.raises(ColumnError, match='column "photo": holds values of type struct'):
         dp.Preprocessor({"photo": "category"}).fit(in_memory())
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda one: datasets.DatasetDict(dev=one), r'DatasetDict is no table of rows: .*dataset\["train"\]'),
+        (lambda one: datasets.DatasetDict(dev=one), r'DatasetDict is not a table of rows: .*dataset\["train"\]'),
         (
             lambda one: datasets.IterableDatasetDict(dev=one.to_iterable_dataset()),
-            "IterableDatasetDict is no table of rows: .*one of its splits",
+            "IterableDatasetDict is not a table of rows: .*one of its splits",
         ),
     ],
 )

@@ -117,7 +117,7 @@ def test_formats_are_told_by_names_and_do_not_mix(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv", "b.tsv", "c.xlsx")
     with pytest.raises(ConfigError, match="1 of csv and 1 of tsv"):
         read_files(tmp_path)
-    with pytest.raises(ConfigError, match=r"c\.xlsx: its name does not tell what it holds; known are \.parquet"):
+    with pytest.raises(ConfigError, match=r"c\.xlsx: its name does not show its format; known are \.parquet"):
         read_files(tmp_path / "c.xlsx")
     assert cells(read_files([tmp_path / "a.csv", tmp_path / "b.tsv"], format="csv")) == ["a", "b"]
 
@@ -221,7 +221,7 @@ def test_repr_names_the_first_files(tmp_path: Path) -> None:
 def test_what_is_no_path_is_an_error() -> None:
     with pytest.raises(ConfigError, match="not a int"):
         read_files(3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="a path is needed, not a int"):
+    with pytest.raises(ConfigError, match="expected a path, not a int"):
         read_files(["a.csv", 3])  # type: ignore[list-item]
 
 

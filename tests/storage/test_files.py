@@ -348,7 +348,7 @@ def test_local_paths_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_what_is_no_path_is_an_error() -> None:
     for wrong in (3, "", None):
-        with pytest.raises(ConfigError, match="a folder needs a path or URL as text, not"):
+        with pytest.raises(ConfigError, match="expected the path or URL of a folder, not"):
             Folder.open(wrong)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match='Did you mean "memory"'):
         Folder.open("memroy://x")

@@ -111,8 +111,8 @@ def test_a_state_is_small_and_json(prep, parts):
     [
         ({"digest": "0123456789abcdef"}, CorruptDatasetError, "stream 0123456789abcdef"),
         ({"split": "test"}, CorruptDatasetError, 'of split "test"'),
-        ({"seed": 7}, ConfigError, "make the stream with seed=7"),
-        ({"shuffle": False}, ConfigError, "make the stream with shuffle=False"),
+        ({"seed": 7}, ConfigError, "create the stream with seed=7"),
+        ({"shuffle": False}, ConfigError, "create the stream with shuffle=False"),
         ({"window_rows": 7}, ConfigError, "windows of 7 rows"),
         ({"format": 2}, FormatVersionError, "format 2"),
         ({"rows_given": 1004}, ConfigError, "rows_given=1004"),
@@ -127,7 +127,7 @@ def test_a_state_of_something_else_is_refused(simple, parts, changed, error, wor
 
 
 def test_what_is_no_state_is_refused(simple, parts):
-    with pytest.raises(ConfigError, match="no state of a stream"):
+    with pytest.raises(ConfigError, match="not a state of a stream"):
         simple.stream(parts, 60).load_state_dict({"epoch": 1})
 
 

@@ -206,7 +206,7 @@ def test_a_state_of_other_groups_is_refused():
 
     with pytest.raises(ConfigError, match="of 1 group processors that have a state, and here are 0"):
         Batches(Numbers()).load_state_dict(batches.state_dict())
-    with pytest.raises(ConfigError, match="no state of the batches"):
+    with pytest.raises(ConfigError, match="not a state of the batches"):
         Batches(Numbers()).load_state_dict({"epoch": 3})
 
 

@@ -146,7 +146,7 @@ def test_arguments_that_a_function_does_not_have_are_named(path, steps):
 
 
 def test_a_dataset_is_named_by_text():
-    with pytest.raises(ConfigError, match="named by a path or URL, not 3"):
+    with pytest.raises(ConfigError, match="by its path or URL, not int"):
         dp.open_dataset(3)
 
 

@@ -66,7 +66,7 @@ def test_only_what_is_trained_on_changes_its_order(managers, rows):
     assert val.epoch == 0  # Random changes are the same each time, too.
 
 
-@pytest.mark.parametrize("again", [True, False], ids=["opened anew", "open"])
+@pytest.mark.parametrize("again", [True, False], ids=["opened again", "open"])
 def test_a_state_goes_on_before_or_after_setup(managers, rows, again):
     data = dp.DataModule(managers)
     data.setup("fit")

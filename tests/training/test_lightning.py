@@ -175,7 +175,7 @@ WAYS = {
     "after validation": ({}, {"val_check_interval": 4}),
     "while gradients are accumulated": ({"every_n_train_steps": 2}, {"accumulate_grad_batches": 4}),
     "in shortened epochs": ({"every_n_train_steps": 2}, {"limit_train_batches": 5, "max_epochs": 3}),
-    "with loaders asked for anew": ({"every_n_train_steps": 3}, {"reload_dataloaders_every_n_epochs": 1}),
+    "with loaders asked for again": ({"every_n_train_steps": 3}, {"reload_dataloaders_every_n_epochs": 1}),
     "by steps": ({"every_n_train_steps": 3}, {"max_steps": 20, "max_epochs": None}),
 }
 

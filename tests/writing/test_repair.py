@@ -115,6 +115,6 @@ def test_a_version_that_was_committed_meanwhile_is_kept(tmp_path: Path, monkeypa
         original(*arguments)
 
     monkeypatch.setattr(repairing, "rewrite", late)
-    with pytest.raises(ConfigError, match="was written anew meanwhile"):
+    with pytest.raises(ConfigError, match="was written again meanwhile"):
         dp.repair(tmp_path / "a", frame)
     assert dp.open_dataset(tmp_path / "a")["train"].num_embeddings("x") == 3

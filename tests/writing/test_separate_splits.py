@@ -125,7 +125,7 @@ def test_memory_holds_for_every_split(make, mixed, tmp_path) -> None:
 
 
 def test_a_split_of_the_preprocessor_beside_separate_ones_is_refused(make, tables) -> None:
-    with pytest.raises(ConfigError, match=r"rows come in splits, and HashSplit\(column='city'\).*split=None"):
+    with pytest.raises(ConfigError, match=r"given by split, and HashSplit\(column='city'\).*split=None"):
         make(split=dp.HashSplit("city")).fit(tables)
     for same in (dp.FixedSplit(), dp.RandomSplit()):  # the column itself, and what says nothing in a configuration
         assert make(split=same).fit(tables).learned_ == make().fit(tables).learned_
@@ -136,10 +136,10 @@ def test_a_split_of_the_preprocessor_beside_separate_ones_is_refused(make, table
     [
         (lambda one: {"val": one["train"], "train": one["train"]}, ConfigError, "there is no split 'val'.*validation"),
         (lambda one: {**one, "test": one["test"].drop(columns="city")}, ColumnError, 'split "test": column "city"'),
-        (lambda one: {**one, "test": 3}, ConfigError, 'split "test": a int is no source'),
+        (lambda one: {**one, "test": 3}, ConfigError, 'split "test": a int cannot be read as rows'),
         (lambda one: {**one, "test": as_dask(one)["test"]}, ConfigError, 'split "test" is a Dask frame.*all'),
-        (lambda one: {"test": one["test"]}, ColumnError, r'0 training rows.*fit_on="all"'),
-        (lambda one: {**one, "train": one["train"].iloc[:0]}, ColumnError, r'0 training rows.*fit_on="all"'),
+        (lambda one: {"test": one["test"]}, ColumnError, r'no training rows.*fit_on="all"'),
+        (lambda one: {**one, "train": one["train"].iloc[:0]}, ColumnError, r'no training rows.*fit_on="all"'),
     ],
 )
 def test_splits_that_do_not_fit_are_named(make, tables, tmp_path, change, error, message) -> None:

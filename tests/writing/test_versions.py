@@ -80,7 +80,7 @@ def test_a_damaged_manifest_is_overwritten_if_told_so_alone(root):
         (manifest().to_bytes().replace(b':1,"l', b':9,"l'), FormatVersionError),
     ):
         root.write(MANIFEST, text)
-        with pytest.raises(kind, match="overwrite=True writes the dataset anew"):
+        with pytest.raises(kind, match="overwrite=True writes the dataset again"):
             choose(root)
         assert choose(root, overwrite=True) == (DIGEST, None)
 
@@ -110,7 +110,7 @@ def test_a_folder_with_other_files_is_refused(root, name):
     (root / DIGEST).write(METADATA, b"x")
     root.write(name, b"x")
     with pytest.raises(
-        ConfigError, match=f'is no dataset and holds other files, such as "{name.partition("/")[0]}": give'
+        ConfigError, match=f'is not a dataset and holds other files, such as "{name.partition("/")[0]}": give'
     ):
         choose(root)
 
@@ -152,10 +152,10 @@ def test_nothing_is_committed_if_files_are_gone(root, change):
 def test_another_commit_meanwhile_is_noticed(root):
     made = committed(root)
     check_committed(root, made)
-    with pytest.raises(ConfigError, match="was written anew meanwhile"):
+    with pytest.raises(ConfigError, match="was written again meanwhile"):
         check_committed(root, dataclasses.replace(made, settings={"seed": 1}))
     root.remove(MANIFEST)
-    with pytest.raises(ConfigError, match="was written anew meanwhile"):
+    with pytest.raises(ConfigError, match="was written again meanwhile"):
         check_committed(root, made)
 
 

@@ -303,7 +303,7 @@ def test_folders_with_other_files_are_refused(
     table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
 ) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigError, match=r'holds other files, such as "thesis.txt": give a folder of its own'):
+    with pytest.raises(ConfigError, match=r'holds other files, such as "thesis.txt": give a new or empty folder'):
         simple().fit_write(table, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
@@ -314,7 +314,7 @@ def test_folders_that_only_look_like_a_version_are_kept(
     mine = tmp_path / "0123456789abcdef" / "mine.txt"
     mine.parent.mkdir()
     mine.write_text("mine")
-    with pytest.raises(ConfigError, match="give a folder of its own"):
+    with pytest.raises(ConfigError, match="give a new or empty folder"):
         simple().fit_write(table, tmp_path)
     assert mine.exists()
 
@@ -370,7 +370,7 @@ def test_a_damaged_manifest_is_overwritten_only_on_request(
 ) -> None:
     simple().fit_write(table, tmp_path / "a")
     (tmp_path / "a" / "manifest.json").write_bytes(b"{}")
-    with pytest.raises(CorruptDatasetError, match="overwrite=True writes the dataset anew"):
+    with pytest.raises(CorruptDatasetError, match="overwrite=True writes the dataset again"):
         simple().fit_write(table, tmp_path / "a")
     simple().fit_write(table, tmp_path / "a", overwrite=True).verify()
 

@@ -1,0 +1,120 @@
+"""Messages: the closest name where one does not exist, swapped arguments, and their length."""
+
+from __future__ import annotations
+
+import pickle
+
+import pandas as pd
+import pytest
+from torch.utils.data import DataLoader
+
+import daskprep as dp
+from daskprep.errors import MOST_CHARACTERS, ConfigError, DaskprepError, StorageFullError
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return pd.DataFrame({"price": [1.0, 2.0, 3.0, 4.0], "city": ["a", "b", "a", None]})
+
+
+@pytest.fixture
+def prep() -> dp.Preprocessor:
+    return dp.Preprocessor({"price": "number", "city": "category"})
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: dp.Number(normalisation="zscore"), "normalization"),
+        (lambda: dp.Preprocessor({}, target="sold"), "targets"),
+        (lambda: dp.RandomSplit(probability=(1, 0, 0)), "probabilities"),
+        (lambda: dp.Oversample("sold", ratoi=0.5), "ratio"),
+        (lambda: dp.read_files("a.csv", delimitr=";"), "delimiter"),
+        (lambda: dp.infer_features("a.csv", target="sold"), "targets"),
+        (lambda: dp.open_dataset("a.dp", storage_option={}), "storage_options"),
+    ],
+)
+def test_a_parameter_that_does_not_exist_is_named_with_the_closest_one(call, meant):
+    with pytest.raises(TypeError, match=f'unexpected keyword argument.* Did you mean "{meant}"\\?$'):
+        call()
+
+
+def test_methods_name_the_closest_parameter_too(frame, prep, tmp_path):
+    with pytest.raises(TypeError, match='Did you mean "overwrite"'):
+        prep.fit_write(frame, tmp_path / "a.dp", over_write=True)
+    dataset = prep.fit_write(frame, tmp_path / "a.dp")
+    with pytest.raises(TypeError, match='Did you mean "batch_size"'):
+        dataset["train"].loader(batchsize=2)
+    with pytest.raises(TypeError, match='Did you mean "batch_size"'):
+        prep.stream(frame, batchsize=2)
+
+
+def test_parameters_are_listed_where_none_is_close():
+    with pytest.raises(TypeError, match="Parameters are: column, probabilities, seed"):
+        dp.HashSplit()
+
+
+def test_a_type_error_from_within_a_constructor_stays_as_it_is():
+    class Odd(dp.Number):
+        def __init__(self) -> None:
+            raise TypeError("of its own")
+
+    with pytest.raises(TypeError, match=r"^of its own$"):
+        Odd()
+
+
+def test_a_name_of_the_package_that_does_not_exist_is_named_with_the_closest_one():
+    with pytest.raises(AttributeError, match="no attribute 'Categorical'. Did you mean \"Category\""):
+        _ = dp.Categorical
+
+
+def test_swapped_arguments_are_recognized(frame, prep, tmp_path):
+    for write in (prep.fit_write, prep.fit(frame).write):
+        with pytest.raises(ConfigError, match="expected the path or URL of a folder, not a DataFrame; where rows are"):
+            write(tmp_path / "a.dp", frame)
+    with pytest.raises(ConfigError, match="not a DataFrame: give for example"):
+        dp.Preprocessor(frame).fit(frame)
+    for features in (prep, {"price": dp.Number()}):
+        with pytest.raises(ConfigError, match="expected rows, not features"):
+            prep.fit(features)
+    with pytest.raises(ConfigError, match="by its path or URL, not DataFrame"):
+        dp.open_dataset(frame)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_are_not_collated_again(frame, prep, tmp_path, workers):
+    loader = prep.fit_write(frame, tmp_path / "a.dp")["train"].loader(batch_size=2)
+    with pytest.raises(ConfigError, match=r"pass batch_size to loader\(batch_size=\.\.\.\)"):
+        next(iter(DataLoader(loader, batch_size=2, num_workers=workers)))
+    assert len(next(iter(DataLoader(loader, batch_size=None, num_workers=workers)))["price"]) == 2
+
+
+def test_streams_are_not_collated_again(frame, prep):
+    with pytest.raises(ConfigError, match="would collate batches"):
+        next(iter(DataLoader(prep.fit(frame).stream(frame, 2), batch_size=2)))
+
+
+def test_messages_are_short_for_long_names_and_many_columns(prep):
+    long = "x" * 10_000
+    many = pd.DataFrame({f"column {number} {'y' * 100}": [1.0] for number in range(10_000)})
+    for fit in (
+        lambda: prep.fit(many),
+        lambda: dp.Preprocessor({long: dp.Number()}).fit(many),
+        lambda: dp.Preprocessor({long: dp.Number(invalid="raise")}).fit(pd.DataFrame({long: ["a", "b"]})),
+        lambda: dp.Preprocessor(dict.fromkeys(many.columns, "number"), targets="sold").fit(many),
+    ):
+        with pytest.raises(DaskprepError) as caught:
+            fit()
+        assert len(str(caught.value)) <= MOST_CHARACTERS
+
+
+def test_a_long_message_keeps_its_start_and_its_end():
+    message = str(ConfigError("what is wrong: " + "x" * 10_000 + "; what to do"))
+    assert message.startswith("what is wrong: xx")
+    assert message.endswith("xx; what to do")
+    assert len(message) <= MOST_CHARACTERS
+
+
+def test_errors_of_the_system_keep_their_number_and_pickle():
+    error = pickle.loads(pickle.dumps(StorageFullError(28, "no room")))
+    assert (error.errno, error.strerror) == (28, "no room")
