@@ -12,8 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.media.decoding import Failure, MediaDecoder
-from daskprep.media.failures import decode_cells
+from daskprep.media.decoding import Failure, MediaDecoder, decode_cells
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Output
 from daskprep.storage.arrays import ROW_ID
