@@ -30,7 +30,7 @@ from daskprep.features.table import (
     read_columns,
     source_columns,
 )
-from daskprep.media.failures import check_failures
+from daskprep.media.decoding import check_failures
 from daskprep.partitions import labelled
 from daskprep.serving.predictions import Column, How, Outcome, joined, outcome, predictions_of, predictions_of_all
 from daskprep.sources import PandasSource, as_source, table_to_pandas

@@ -12,12 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.media.decoding import Failure, MediaDecoder
-from daskprep.media.failures import decode_cells
+from daskprep.media.decoding import Failure, MediaDecoder, decode_cells
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Output
 from daskprep.storage.arrays import ROW_ID
-from daskprep.storage.reading import Block, column_array, read_table_block
+from daskprep.storage.reading import Block, column_array, read_table
 from daskprep.storage.threads import in_threads
 
 STAMP_BYTES = 8
@@ -33,12 +32,12 @@ class MediaBlocks:
 
     def cells(self, where: Block) -> pa.StructArray:
         """Return the cells of a block."""
-        table = read_table_block(self.folder, where, [self.output])
+        table = read_table(self.folder, where, [self.output])
         return cast("pa.StructArray", table[self.output.name].combine_chunks())
 
     def row_ids(self, where: Block) -> Integers:
         """Return the number in the source of each row of a block."""
-        return column_array(read_table_block(self.folder, where, [ROW_ID]), ROW_ID)
+        return column_array(read_table(self.folder, where, [ROW_ID]), ROW_ID)
 
     def decode(self, where: Block, rows: slice | Integers, out: np.ndarray) -> list[Failure]:
         """Decode some rows of a block; return those for which a fill value stands.

@@ -38,11 +38,9 @@ from daskprep.storage.reading import (
     REMEDY,
     Block,
     BlockReader,
-    TablePiece,
     column_array,
     read_block,
     read_table,
-    read_table_block,
 )
 from daskprep.storage.tables import CELL_TYPE, arrow_column
 from daskprep.storage.threads import in_threads
@@ -173,7 +171,7 @@ class Split:
         folder = self.dataset.files.folder
         scalars = [output for output in outputs if output.is_scalar]
 
-        def fill_scalars(part: tuple[TablePiece, slice | Integers, slice | Integers]) -> None:
+        def fill_scalars(part: tuple[Block, slice | Integers, slice | Integers]) -> None:
             piece, inside, at = part
             table = read_table(folder, piece, scalars)
             for output in scalars:
@@ -239,7 +237,7 @@ class Split:
         columns = {name: arrow_column(array) for name, array in arrays.items()}
         if tabled:
             where = self.block(tabled[0].name, block)
-            table = read_table_block(self.dataset.files.folder, where, tabled).combine_chunks()
+            table = read_table(self.dataset.files.folder, where, tabled).combine_chunks()
             columns |= {name: table[name].chunk(0) for name in table.column_names}
         return pa.record_batch([columns[name] for name in schema.names], schema=schema)
 
@@ -338,7 +336,7 @@ class Split:
         if one.is_scalar or one.is_cells:
             part, group = divmod(block, self.layout.part_blocks)
             file = self._table_file(part)
-            return Block(file, self.dataset.files.entry(file), rows, group)
+            return Block(file, self.dataset.files.entry(file), rows, (group,))
         file = f"{self.name}/arrays.zarr/{chunk_name(one, block)}"
         return Block(file, self.dataset.files.entry(file), rows)
 
@@ -385,7 +383,7 @@ class Split:
                 self._contents[output] = content_of(self.media(output), blocks)
         return self._contents[output]
 
-    def _table_pieces(self, rows: Rows) -> Iterator[tuple[TablePiece, slice | Integers, slice | Integers]]:
+    def _table_pieces(self, rows: Rows) -> Iterator[tuple[Block, slice | Integers, slice | Integers]]:
         """Give the row groups of each table that hold some of the rows: which of theirs, and where they go."""
         size, part_blocks = self.layout.block_rows, self.layout.part_blocks
         for part, inside, at in overlaps(rows, size * part_blocks):
@@ -397,7 +395,7 @@ class Split:
                 groups, within = found.tolist(), np.searchsorted(found, inside // size) * size + inside % size
             held = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
             file = self._table_file(part)
-            yield TablePiece(file, self.dataset.files.entry(file), tuple(groups), held), within, at
+            yield Block(file, self.dataset.files.entry(file), held, tuple(groups)), within, at
 
     def _table_file(self, part: int) -> str:
         return self.layout.table_file(self.name, part)

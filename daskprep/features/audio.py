@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError
 from daskprep.features.base import Invalid
-from daskprep.features.media import LearnedMedia, MediaFeature, Mode, OnError, check_formats
+from daskprep.features.media import LearnedMedia, MediaFeature, Mode, OnError
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.kernels import list_of
@@ -42,6 +42,7 @@ class LearnedAudio(LearnedMedia):
     feature_dim: int = 1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Audio(MediaFeature[LearnedAudio]):
     """Decode audio to float32 arrays or spectrograms (length, features), when writing or when loading.
 
@@ -121,64 +122,36 @@ class Audio(MediaFeature[LearnedAudio]):
     kind = "audio"
     holds = "sounds"
     media = "audio"
+    known_formats = FORMATS
     refused: ClassVar = {("norm", "global"): 'use "per_file", or standardize in the model'}  # which Ludwig has
 
-    def __init__(
-        self,
-        *,
-        audio_file_length_limit_in_s: float = 7.5,
-        padding_value: float = 0.0,
-        norm: Literal["per_file"] | None = None,
-        type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"] = "fbank",
-        window_length_in_s: float = 0.04,
-        window_shift_in_s: float = 0.02,
-        num_fft_points: Count | None = None,
-        window_type: Literal["bartlett", "blackman", "hamming", "hann"] = "hamming",
-        num_filter_bands: Count = 80,
-        librosa_options: Mapping[str, Any] | None = None,
-        resampling: Literal["polyphase", "soxr"] = "polyphase",
-        sampling_rate: Count | None = None,
-        max_seconds: float = 3600.0,
-        mode: Mode = "lazy",
-        pack: bool = False,
-        prefetch_size: int | None = None,
-        lazy_cache_dir: str | None = None,
-        base_dir: str | None = None,
-        on_error: OnError = "raise",
-        formats: Sequence[str] | None = None,
-        missing_value_strategy: Strategy = "bfill",
-        fill_value: float | None = None,
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.audio_file_length_limit_in_s = audio_file_length_limit_in_s
-        self.padding_value = padding_value
-        self.norm = norm
-        self.type = type
-        self.window_length_in_s = window_length_in_s
-        self.window_shift_in_s = window_shift_in_s
-        self.num_fft_points = num_fft_points
-        self.window_type = window_type
-        self.num_filter_bands = num_filter_bands
-        self.librosa_options = librosa_options
-        self.resampling = resampling
-        self.sampling_rate = sampling_rate
-        self.max_seconds = max_seconds
-        self.mode = mode
-        self.pack = pack
-        self.prefetch_size = prefetch_size
-        self.lazy_cache_dir = lazy_cache_dir
-        self.base_dir = base_dir
-        self.on_error = on_error
-        self.formats = formats
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    audio_file_length_limit_in_s: float = 7.5
+    padding_value: float = 0.0
+    norm: Literal["per_file"] | None = None
+    type: Literal["fbank", "raw", "stft", "stft_phase", "group_delay", "mel", "mfcc"] = "fbank"
+    window_length_in_s: float = 0.04
+    window_shift_in_s: float = 0.02
+    num_fft_points: Count | None = None
+    window_type: Literal["bartlett", "blackman", "hamming", "hann"] = "hamming"
+    num_filter_bands: Count = 80
+    librosa_options: Mapping[str, Any] | None = None
+    resampling: Literal["polyphase", "soxr"] = "polyphase"
+    sampling_rate: Count | None = None
+    max_seconds: float = 3600.0
+    mode: Mode = "lazy"
+    pack: bool = False
+    prefetch_size: int | None = None
+    lazy_cache_dir: str | None = None
+    base_dir: str | None = None
+    on_error: OnError = "raise"
+    formats: Sequence[str] | None = None
+    missing_value_strategy: Strategy = "bfill"
+    fill_value: float | None = None
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         super().check()
-        check_formats("Audio", self.formats, FORMATS)
         # What depends on a rate that is not known yet is checked when it is.
         self._recipe(self.sampling_rate or HIGHEST_RATE, self.num_fft_points if self.sampling_rate else None)
         if not self.max_seconds > 0:
@@ -201,7 +174,7 @@ class Audio(MediaFeature[LearnedAudio]):
             "padding_value": float(self.padding_value),
             "norm": self.norm,
             "max_seconds": float(self.max_seconds),
-            "formats": FORMATS if self.formats is None else tuple(self.formats),
+            "formats": self.allowed_formats,
         }
         try:
             return AudioRecipe(**{**parameters, **changed})
@@ -211,8 +184,7 @@ class Audio(MediaFeature[LearnedAudio]):
 
     @property
     def sample_size(self) -> int:
-        stores_files = self.pack and self.mode != "eager"
-        return _SAMPLE_SIZE if self.sampling_rate is None or stores_files else 0
+        return _SAMPLE_SIZE if self.sampling_rate is None or self.pack else 0
 
     def test(self, content: pa.Buffer | bytes) -> None:
         seconds = self.audio_file_length_limit_in_s + self.window_length_in_s + _AHEAD_S
@@ -224,7 +196,7 @@ class Audio(MediaFeature[LearnedAudio]):
         )
 
     def facts_of(self, content: pa.Buffer | bytes) -> _SoundFacts:
-        frames, rate, _ = audio_info(content, FORMATS if self.formats is None else tuple(self.formats))
+        frames, rate, _ = audio_info(content, self.allowed_formats)
         return _SoundFacts(rate, None if frames is None else frames / rate)
 
     def _learn_fallback(self, summary: ColumnSummary[FileSample]) -> float:

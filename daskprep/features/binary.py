@@ -45,6 +45,7 @@ class LearnedBinary(Learned):
         return super().from_dict({**data, "bool2str": tuple(data["bool2str"])})
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Binary(Feature[TokenCounts, LearnedBinary]):
     """Map two labels to False and True, with the same mapping in fit and in transform.
 
@@ -82,30 +83,20 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
     holds = "classes"
     _odd_cells = ("", " 1", "no label")
 
-    def __init__(
-        self,
-        *,
-        fallback_true_label: str | None = None,
-        null_values: list[str] | None = None,
-        missing_value_strategy: Literal[
-            "fill_with_false",
-            "fill_with_true",
-            "fill_with_const",
-            "fill_with_mode",
-            "bfill",
-            "ffill",
-            "drop_row",
-        ] = "fill_with_false",
-        fill_value: bool | int | float | str | None = None,
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.fallback_true_label = fallback_true_label
-        self.null_values = null_values
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    fallback_true_label: str | None = None
+    null_values: list[str] | None = None
+    missing_value_strategy: Literal[
+        "fill_with_false",
+        "fill_with_true",
+        "fill_with_const",
+        "fill_with_mode",
+        "bfill",
+        "ffill",
+        "drop_row",
+    ] = "fill_with_false"
+    fill_value: bool | int | float | str | None = None
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def parse(self, column: pa.Array) -> pa.Array:
         return without_texts(as_dictionary(column), [""])

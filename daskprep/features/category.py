@@ -31,6 +31,7 @@ class LearnedCategory(LearnedTokens):
     """A vocabulary whose id 0 is ``<UNK>``."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Category(Feature[TokenCounts, LearnedCategory]):
     """Map categories to integer ids, ranked by frequency; id 0 is ``<UNK>``, for values not seen in fit.
 
@@ -89,30 +90,16 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     holds = "classes"
     reads_any_text_as = "class"
 
-    def __init__(
-        self,
-        *,
-        most_common: Count | None = 10_000,
-        min_frequency: Count | None = None,
-        lowercase: bool = False,
-        order: list[str] | None = None,
-        null_values: list[str] | None = None,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | int | float | None = "<UNK>",
-        transform_to: Literal["ids", "ordinal", "one_hot"] = "ids",
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.most_common = most_common
-        self.min_frequency = min_frequency
-        self.lowercase = lowercase
-        self.order = order
-        self.null_values = null_values
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.transform_to = transform_to
-        self.invalid = invalid
-        self.column = column
+    most_common: Count | None = 10_000
+    min_frequency: Count | None = None
+    lowercase: bool = False
+    order: list[str] | None = None
+    null_values: list[str] | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | int | float | None = "<UNK>"
+    transform_to: Literal["ids", "ordinal", "one_hot"] = "ids"
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def parse(self, column: pa.Array) -> pa.Array:
         return as_dictionary(column, lowercase=self.lowercase)

@@ -42,6 +42,7 @@ class LearnedDate(Learned):
     last: str | None = None
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Date(Feature[Range, LearnedDate]):
     """Split dates into year, month, day, weekday, day of year, hour, minute, second and second of day.
 
@@ -87,20 +88,11 @@ class Date(Feature[Range, LearnedDate]):
     # None that only dateutil reads: a service may have none.
     _odd_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
-    def __init__(
-        self,
-        *,
-        datetime_format: str | None = None,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | None = EPOCH,
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.datetime_format = datetime_format
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    datetime_format: str | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | None = EPOCH
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         if self.datetime_format is not None:

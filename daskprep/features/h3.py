@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -28,6 +29,7 @@ _BASE_CELLS = 122
 _MOST = 0.95  # odd cells do not change what a column is
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class H3(Feature[Summary, Learned]):
     """Split H3 indexes into mode, edge, resolution, base cell and 15 digits; 7 marks unused digits.
 
@@ -62,18 +64,10 @@ class H3(Feature[Summary, Learned]):
     holds = "places"
     _odd_cells = ("8928308280fffff", "0x8928308280FFFFF", "622236750694711295", "0", "no cell")
 
-    def __init__(
-        self,
-        *,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: int | str | None = DEFAULT_CELL,
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: int | str | None = DEFAULT_CELL
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         if self.fill_value is not None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Bounds, Invalid, Tensor
-from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, check_formats, sound_cells
+from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, sound_cells
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count, NonNegative
 from daskprep.media.decoding import ImageDecoder
@@ -61,6 +61,7 @@ class LearnedImage(LearnedMedia):
         return {name: one for name, one in super().to_state().items() if one is not None or name not in self.later}
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Image(MediaFeature[LearnedImage]):
     """Decode images to uint8 arrays (channels, height, width), when writing or when loading.
 
@@ -154,77 +155,42 @@ class Image(MediaFeature[LearnedImage]):
     kind = "image"
     holds = "images"
     media = "image"
+    known_formats = FORMATS
 
-    def __init__(
-        self,
-        *,
-        height: Count | None = None,
-        width: Count | None = None,
-        num_channels: Literal[1, 2, 3, 4] | None = None,
-        resize_method: Literal["interpolate", "crop_or_pad"] = "interpolate",
-        infer_image_num_channels: bool = True,
-        infer_image_dimensions: bool = True,
-        infer_image_max_height: Count = 256,
-        infer_image_max_width: Count = 256,
-        infer_image_sample_size: Count = 100,
-        requires_equal_dimensions: bool = False,
-        standardize_image: Literal["imagenet1k"] | None = None,
-        pixel_statistics: Literal["channels", "image"] | None = None,
-        num_classes: Count | None = None,
-        infer_image_num_classes: bool = False,
-        mode: Mode = "lazy",
-        pack: bool = False,
-        pack_size: Count | None = None,
-        pack_quality: Count | None = None,
-        prefetch_size: int | None = None,
-        lazy_cache_dir: str | None = None,
-        base_dir: str | None = None,
-        on_error: OnError = "raise",
-        jpeg_decoder: Literal["pillow", "simplejpeg", "opencv"] = "pillow",
-        jpeg_scale: Count = 1,
-        max_pixels: Count = MAX_PIXELS,
-        formats: Sequence[str] | None = None,
-        expand_to: Literal["float32", "uint8"] = "float32",
-        missing_value_strategy: Strategy = "bfill",
-        fill_value: NonNegative | None = None,
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.height = height
-        self.width = width
-        self.num_channels = num_channels
-        self.resize_method = resize_method
-        self.infer_image_num_channels = infer_image_num_channels
-        self.infer_image_dimensions = infer_image_dimensions
-        self.infer_image_max_height = infer_image_max_height
-        self.infer_image_max_width = infer_image_max_width
-        self.infer_image_sample_size = infer_image_sample_size
-        self.requires_equal_dimensions = requires_equal_dimensions
-        self.standardize_image = standardize_image
-        self.pixel_statistics = pixel_statistics
-        self.num_classes = num_classes
-        self.infer_image_num_classes = infer_image_num_classes
-        self.mode = mode
-        self.pack = pack
-        self.pack_size = pack_size
-        self.pack_quality = pack_quality
-        self.prefetch_size = prefetch_size
-        self.lazy_cache_dir = lazy_cache_dir
-        self.base_dir = base_dir
-        self.on_error = on_error
-        self.jpeg_decoder = jpeg_decoder
-        self.jpeg_scale = jpeg_scale
-        self.max_pixels = max_pixels
-        self.formats = formats
-        self.expand_to = expand_to
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    height: Count | None = None
+    width: Count | None = None
+    num_channels: Literal[1, 2, 3, 4] | None = None
+    resize_method: Literal["interpolate", "crop_or_pad"] = "interpolate"
+    infer_image_num_channels: bool = True
+    infer_image_dimensions: bool = True
+    infer_image_max_height: Count = 256
+    infer_image_max_width: Count = 256
+    infer_image_sample_size: Count = 100
+    requires_equal_dimensions: bool = False
+    standardize_image: Literal["imagenet1k"] | None = None
+    pixel_statistics: Literal["channels", "image"] | None = None
+    num_classes: Count | None = None
+    infer_image_num_classes: bool = False
+    mode: Mode = "lazy"
+    pack: bool = False
+    pack_size: Count | None = None
+    pack_quality: Count | None = None
+    prefetch_size: int | None = None
+    lazy_cache_dir: str | None = None
+    base_dir: str | None = None
+    on_error: OnError = "raise"
+    jpeg_decoder: Literal["pillow", "simplejpeg", "opencv"] = "pillow"
+    jpeg_scale: Count = 1
+    max_pixels: Count = MAX_PIXELS
+    formats: Sequence[str] | None = None
+    expand_to: Literal["float32", "uint8"] = "float32"
+    missing_value_strategy: Strategy = "bfill"
+    fill_value: NonNegative | None = None
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         super().check()
-        check_formats("Image", self.formats, FORMATS)
         self._recipe(1, 1, 1)
         if (self.height is None) != (self.width is None):
             given, lacking = ("width", "height") if self.height is None else ("height", "width")
@@ -263,8 +229,7 @@ class Image(MediaFeature[LearnedImage]):
 
     @property
     def sample_size(self) -> int:
-        stores_files = self.pack and self.mode != "eager"
-        wanted = self.height is None or self.num_channels is None or self.is_mask or self._needs_colour or stores_files
+        wanted = self.height is None or self.num_channels is None or self.is_mask or self._needs_colour or self.pack
         return self.infer_image_sample_size if wanted else 0
 
     @property
@@ -277,7 +242,7 @@ class Image(MediaFeature[LearnedImage]):
             int(width),
             int(channels),
             resize_method or self.resize_method,
-            formats=FORMATS if self.formats is None else tuple(self.formats),
+            formats=self.allowed_formats,
             max_pixels=int(self.max_pixels),
             decoder=self.jpeg_decoder,
             jpeg_scale=self.jpeg_scale,

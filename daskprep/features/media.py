@@ -70,6 +70,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     """
 
     media: ClassVar[Kind]
+    known_formats: ClassVar[tuple[str, ...]]
     mode: Mode
     pack: bool
     prefetch_size: int | None
@@ -118,6 +119,14 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
                 )
         if self.prefetch_size is not None and self.prefetch_size < 0:
             raise ConfigError(f"{name}: prefetch_size must be at least 0, not {self.prefetch_size}")
+        if isinstance(self.formats, str) or (self.formats is not None and not self.formats):
+            known = ", ".join(self.known_formats)
+            raise ConfigError(f"{name}: formats must be a list of {known}, not {self.formats!r}")
+
+    @property
+    def allowed_formats(self) -> tuple[str, ...]:
+        """The formats that files may have."""
+        return self.known_formats if self.formats is None else tuple(self.formats)
 
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:
         cells = media_cells(column, self.media, getattr(self, "sampling_rate", None))
@@ -323,9 +332,3 @@ def _folder_name(column: str) -> str:
     """Return a name that no file system and no URL misunderstands, one for each column."""
     name = quote(column, safe=" ")
     return name.replace(".", "%2E") if not name.strip(".") else name
-
-
-def check_formats(owner: str, formats: Sequence[str] | None, known: Sequence[str]) -> None:
-    """Raise ConfigError for what is no list of formats."""
-    if isinstance(formats, str) or (formats is not None and not formats):
-        raise ConfigError(f"{owner}: formats must be a list of {', '.join(known)}, not {formats!r}")

@@ -66,7 +66,8 @@ def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
 class Dropping(Protocol):
     """What has a strategy for missing cells, and may leave out more rows than theirs."""
 
-    missing_value_strategy: str
+    @property
+    def missing_value_strategy(self) -> str: ...
 
     @property
     def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None: ...

@@ -93,6 +93,7 @@ class LearnedNumber(Learned):
         return numbers_in_style(parsed, None if self.written is None else style_of(self.written))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Number(Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers; statistics use double precision, and the result is float32.
 
@@ -136,26 +137,14 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     holds = "numbers"
     _odd_cells = (" -1.5e-1\n", "no number")
 
-    def __init__(
-        self,
-        *,
-        normalization: Normalization | None = "zscore",
-        outlier_strategy: OutlierStrategy | None = None,
-        outlier_threshold: NonNegative = 3.0,
-        missing_value_strategy: OutlierStrategy = "fill_with_const",
-        fill_value: float | None = 0.0,
-        written: str | None = None,
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.normalization = normalization
-        self.outlier_strategy = outlier_strategy
-        self.outlier_threshold = outlier_threshold
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.written = written
-        self.invalid = invalid
-        self.column = column
+    normalization: Normalization | None = "zscore"
+    outlier_strategy: OutlierStrategy | None = None
+    outlier_threshold: NonNegative = 3.0
+    missing_value_strategy: OutlierStrategy = "fill_with_const"
+    fill_value: float | None = 0.0
+    written: str | None = None
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:

@@ -6,8 +6,10 @@ import dataclasses
 import functools
 import inspect
 import numbers
+import sys
 import types
 import typing
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
@@ -30,7 +32,9 @@ NonNegative = Annotated[float, AtLeast(0)]
 def annotations_of(cls: type[Any]) -> dict[str, Any]:
     """Return the annotation of each constructor parameter, by name."""
     constructor = cls.__init__
-    hints = typing.get_type_hints(constructor, include_extras=True)
+    # That of a dataclass has the parameters of its bases too, whose annotations are of the modules of these.
+    known = ChainMap(*(vars(sys.modules[one.__module__]) for one in cls.__mro__ if one.__module__ in sys.modules))
+    hints = typing.get_type_hints(constructor, localns=known, include_extras=True)
     names = [name for name in inspect.signature(constructor).parameters if name != "self"]
     return {name: hints.get(name, Any) for name in names}
 

@@ -32,6 +32,7 @@ class LearnedSequence(LearnedTokens):
     str2idf: Mapping[str, float] | None = None  # log(vocab_size / (1 + rows that hold the token)), if asked for
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     """Map tokens to ids; rows are padded or truncated to one length.
 
@@ -88,48 +89,25 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     kind = "sequence"
     holds = "tokens"
 
-    def __init__(
-        self,
-        *,
-        tokenizer: str | Callable[..., Any] = "space",
-        vocab_file: str | None = None,
-        sequence_length: Count | None = None,
-        max_sequence_length: Count | None = 256,
-        most_common: Count | None = 20_000,
-        min_frequency: Count | None = None,
-        padding: Literal["right", "left"] = "right",
-        padding_symbol: str = "<PAD>",
-        unknown_symbol: str = "<UNK>",
-        add_start_stop: bool = False,
-        special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None,
-        lowercase: bool = False,
-        ngram_size: Count = 2,
-        pattern: str | None = None,
-        pretrained_model_name_or_path: str | None = None,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | None = "<UNK>",
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.vocab_file = vocab_file
-        self.sequence_length = sequence_length
-        self.max_sequence_length = max_sequence_length
-        self.most_common = most_common
-        self.min_frequency = min_frequency
-        self.padding = padding
-        self.padding_symbol = padding_symbol
-        self.unknown_symbol = unknown_symbol
-        self.add_start_stop = add_start_stop
-        self.special_symbols = special_symbols
-        self.lowercase = lowercase
-        self.ngram_size = ngram_size
-        self.pattern = pattern
-        self.pretrained_model_name_or_path = pretrained_model_name_or_path
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    tokenizer: str | Callable[..., Any] = "space"
+    vocab_file: str | None = None
+    sequence_length: Count | None = None
+    max_sequence_length: Count | None = 256
+    most_common: Count | None = 20_000
+    min_frequency: Count | None = None
+    padding: Literal["right", "left"] = "right"
+    padding_symbol: str = "<PAD>"
+    unknown_symbol: str = "<UNK>"
+    add_start_stop: bool = False
+    special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None
+    lowercase: bool = False
+    ngram_size: Count = 2
+    pattern: str | None = None
+    pretrained_model_name_or_path: str | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | None = "<UNK>"
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         super().check()

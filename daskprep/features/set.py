@@ -36,39 +36,22 @@ class LearnedSet(LearnedTokens):
     size: int
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
     """What sets and bags share: distinct tokens of a row, in the order of their first appearance."""
 
-    expand_to: str
-
-    def __init__(
-        self,
-        *,
-        tokenizer: str | Callable[..., Any] = "space",
-        most_common: Count | None = 10_000,
-        min_frequency: Count | None = None,
-        max_size: Count | None = None,
-        lowercase: bool = False,
-        ngram_size: Count = 2,
-        pattern: str | None = None,
-        pretrained_model_name_or_path: str | None = None,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | None = "<UNK>",
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.most_common = most_common
-        self.min_frequency = min_frequency
-        self.max_size = max_size
-        self.lowercase = lowercase
-        self.ngram_size = ngram_size
-        self.pattern = pattern
-        self.pretrained_model_name_or_path = pretrained_model_name_or_path
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    tokenizer: str | Callable[..., Any] = "space"
+    most_common: Count | None = 10_000
+    min_frequency: Count | None = None
+    max_size: Count | None = None
+    lowercase: bool = False
+    ngram_size: Count = 2
+    pattern: str | None = None
+    pretrained_model_name_or_path: str | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | None = "<UNK>"
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def special_symbols_in_use(self) -> SpecialSymbols:
         return SpecialSymbols.for_tokens()
@@ -85,11 +68,10 @@ class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
         return LearnedSet(vocabulary=vocabulary, max_set_size=largest, size=size)
 
     def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
-        if self.expand_to == "ids":
-            return [f"{name}_{i}" for i in range(learned.size)]
         return [f"{name}_{token}" for token in learned.vocabulary.tokens.to_pylist()]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Set(_Tokens):
     """Map the distinct tokens of a row to ids; batches hold a multi-hot vector for each row.
 
@@ -117,24 +99,7 @@ class Set(_Tokens):
     kind = "set"
     holds = "sets"
 
-    def __init__(
-        self,
-        *,
-        tokenizer: str | Callable[..., Any] = "space",
-        most_common: Count | None = 10_000,
-        min_frequency: Count | None = None,
-        max_size: Count | None = None,
-        expand_to: Literal["multi_hot", "ids"] = "multi_hot",
-        lowercase: bool = False,
-        ngram_size: Count = 2,
-        pattern: str | None = None,
-        pretrained_model_name_or_path: str | None = None,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | None = "<UNK>",
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self._store(locals())
+    expand_to: Literal["multi_hot", "ids"] = "multi_hot"
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
         lists = token_lists(tokens)
@@ -174,6 +139,10 @@ class Set(_Tokens):
         hot[:, _PAD] = 0
         return hot
 
+    def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
+        ids = [f"{name}_{i}" for i in range(learned.size)]
+        return ids if self.expand_to == "ids" else super().tabulated_names(name, learned)
+
     def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         return {"": (0, len(learned.vocabulary) - 1)}
 
@@ -210,7 +179,6 @@ class Bag(_Tokens):
 
     kind = "bag"
     holds = "bags"
-    expand_to = "counts"
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed, distinct=True)

@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.features.base import Bounds, Encoded, Invalid, Learned
-from daskprep.features.missing import Strategy
+from daskprep.features.base import Bounds, Encoded, Learned
 from daskprep.features.parameters import Count
 from daskprep.features.sequence import LearnedSequence, Sequence
 from daskprep.features.tokens import TokenSummary
@@ -52,6 +51,7 @@ class LearnedText(Learned):
         return super().from_dict({**data, **levels})
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Text(Sequence):
     """Map words, characters or both to ids; rows are padded or truncated to one length.
 
@@ -84,39 +84,13 @@ class Text(Sequence):
     kind = "text"
     holds = "tokens"
     reads_any_text_as = "text"
-    level: str
-    char_most_common: int | None
-    char_max_sequence_length: int | None
-    compute_idf: bool
 
-    def __init__(
-        self,
-        *,
-        level: Literal["word", "char", "both"] = "word",
-        tokenizer: str | Callable[..., Any] = "space_punct",
-        vocab_file: str | None = None,
-        sequence_length: Count | None = None,
-        max_sequence_length: Count | None = 256,
-        most_common: Count | None = 20_000,
-        min_frequency: Count | None = None,
-        char_most_common: Count | None = 70,
-        char_max_sequence_length: Count | None = 1024,
-        padding: Literal["right", "left"] = "right",
-        padding_symbol: str = "<PAD>",
-        unknown_symbol: str = "<UNK>",
-        add_start_stop: bool = False,
-        special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None,
-        lowercase: bool = True,
-        ngram_size: Count = 2,
-        pattern: str | None = None,
-        pretrained_model_name_or_path: str | None = None,
-        compute_idf: bool = False,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | None = "<UNK>",
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self._store(locals())
+    level: Literal["word", "char", "both"] = "word"
+    tokenizer: str | Callable[..., Any] = "space_punct"
+    char_most_common: Count | None = 70
+    char_max_sequence_length: Count | None = 1024
+    lowercase: bool = True
+    compute_idf: bool = False
 
     def check(self) -> None:
         super().check()

@@ -41,6 +41,7 @@ class LearnedTimeseries(Learned):
     max_timeseries_length: int = 1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Timeseries(Feature[Lengths, LearnedTimeseries]):
     """Read series of numbers as rows of a float32 matrix, padded or truncated to one length.
 
@@ -95,32 +96,17 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     holds = "series"
     _odd_cells = ("0.1 2.5 nan", "1_-2e3", "[1, 2.25, 3]", "", "no series")
 
-    def __init__(
-        self,
-        *,
-        tokenizer: Literal["space", "comma", "underscore"] = "space",
-        timeseries_length_limit: Count = 256,
-        padding_value: float = 0.0,
-        padding: Literal["right", "left"] = "right",
-        window_size: Annotated[int, AtLeast(0)] = 0,
-        horizon: Annotated[int, AtLeast(0)] = 0,
-        group_by: str | None = None,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | float | None = "",
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self.timeseries_length_limit = timeseries_length_limit
-        self.padding_value = padding_value
-        self.padding = padding
-        self.window_size = window_size
-        self.horizon = horizon
-        self.group_by = group_by
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    tokenizer: Literal["space", "comma", "underscore"] = "space"
+    timeseries_length_limit: Count = 256
+    padding_value: float = 0.0
+    padding: Literal["right", "left"] = "right"
+    window_size: Annotated[int, AtLeast(0)] = 0
+    horizon: Annotated[int, AtLeast(0)] = 0
+    group_by: str | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | float | None = ""
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         if self.window_size and self.horizon:

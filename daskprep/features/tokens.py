@@ -198,10 +198,6 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
     pattern: str | None
     pretrained_model_name_or_path: str | None
 
-    def _store(self, parameters: Mapping[str, Any]) -> None:
-        """Store all parameters of an `__init__`, of which a base class says the types."""
-        vars(self).update({name: value for name, value in parameters.items() if name != "self"})
-
     def make_tokenizer(self) -> Tokenizer:
         """Return the tokenizer that the parameters name."""
         return get_tokenizer(

@@ -30,6 +30,7 @@ class LearnedVector(Learned):
     vector_size: int = 1
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Vector(Feature[Lengths, LearnedVector]):
     """Read vectors of one length, such as embeddings, as rows of a float32 matrix.
 
@@ -67,20 +68,11 @@ class Vector(Feature[Lengths, LearnedVector]):
     holds = "series"
     _odd_cells = ("", "no vector")
 
-    def __init__(
-        self,
-        *,
-        vector_size: Count | None = None,
-        missing_value_strategy: Strategy = "fill_with_const",
-        fill_value: str | float | None = "0",
-        invalid: Invalid = "missing",
-        column: str | None = None,
-    ) -> None:
-        self.vector_size = vector_size
-        self.missing_value_strategy = missing_value_strategy
-        self.fill_value = fill_value
-        self.invalid = invalid
-        self.column = column
+    vector_size: Count | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | float | None = "0"
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def check(self) -> None:
         if self.fill_value is not None:

@@ -7,7 +7,6 @@ import itertools
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Self
@@ -336,11 +335,7 @@ def _row_after(name: str, step: Augmentation, dtype: torch.dtype, shape: Shape) 
 
 
 def augmented(
-    batch: Mapping[str, torch.Tensor],
-    rows: Integers,
-    seed: int,
-    epoch: int,
-    by_output: Steps,
+    batch: Mapping[str, torch.Tensor], rows: Integers, seed: int, epoch: int, by_output: Steps
 ) -> dict[str, torch.Tensor]:
     """Return a batch with some outputs augmented; what is given is not changed.
 
@@ -361,13 +356,21 @@ def augmented(
                     _row_after(name, step, images.dtype, tuple(images.shape[1:]))
                     images = step(images, Draws(rows, key))
                 else:
-                    images = _called(name, step, images, make_key(key, _digest(rows)))
+                    chosen = hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
+                    images = _called(name, step, images, make_key(key, chosen))
                 changed[name] = images[:, 0] if is_mask else images
     return changed
 
 
 def _called(name: str, function: Step, values: torch.Tensor, key: int) -> torch.Tensor:
-    with _seeded(key, values.device):
+    # Torch draws from a generator of its own on the CPU and the GPU of the tensor. torch.manual_seed would seed every
+    # GPU, and only those that are forked get their state back.
+    device = values.device
+    with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
+        torch.default_generator.manual_seed(key)
+        if device.type == "cuda":
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(key)
         result = function(values)
     if not isinstance(result, torch.Tensor) or not result.dim() or len(result) != len(values):
         found = list(result.shape) if isinstance(result, torch.Tensor) else f"a {type(result).__name__}"
@@ -376,22 +379,6 @@ def _called(name: str, function: Step, values: torch.Tensor, key: int) -> torch.
             f"{len(values)} rows"
         )
     return result
-
-
-@contextmanager
-def _seeded(key: int, device: torch.device) -> Iterator[None]:
-    """Let torch draw from a generator of its own, on the CPU and the GPU of the tensor."""
-    # torch.manual_seed would seed every GPU, and only those that are forked get their state back.
-    with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
-        torch.default_generator.manual_seed(key)
-        if device.type == "cuda":
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(key)
-        yield
-
-
-def _digest(rows: Integers) -> str:
-    return hashlib.sha256(rows.astype("<i8").tobytes()).hexdigest()
 
 
 def _image_shape(step: Augmentation, shape: Shape) -> Shape:

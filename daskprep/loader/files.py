@@ -16,7 +16,7 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import LoaderTimes
 from daskprep.permutation import Integers
-from daskprep.storage.reading import column_array, read_block, read_table_block
+from daskprep.storage.reading import column_array, read_block, read_table
 
 _SMALL_BYTES = 1 << 22  # of all scalars of a split
 
@@ -141,7 +141,7 @@ class FileBlocks:
     def _columns(self, block: int) -> dict[str, np.ndarray]:
         split, number = self.split.located(block)
         where = split.block(self._scalars[0].name, number)
-        table = read_table_block(split.dataset.files.folder, where, self._scalars)
+        table = read_table(split.dataset.files.folder, where, self._scalars)
         return {output.name: column_array(table, output) for output in self._scalars}
 
     def _part(self, block: int) -> dict[str, np.ndarray]:

@@ -13,8 +13,7 @@ import pyarrow as pa
 
 from daskprep.dataset.media import MediaBlocks
 from daskprep.loader.groups import Group
-from daskprep.media.decoding import AudioDecoder, MediaDecoder
-from daskprep.media.failures import decode_cells
+from daskprep.media.decoding import AudioDecoder, MediaDecoder, decode_cells
 from daskprep.permutation import Integers
 from daskprep.storage.reading import Block
 

@@ -6,9 +6,9 @@ import hashlib
 import json
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from daskprep.media.images import ImageRecipe, decode_image, prepare, shrink
 from daskprep.media.pixels import to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
+from daskprep.permutation import Integers
 from daskprep.storage.urls import public_name
 
 # What travels of a cell to the parts of a dataset: at most one of both is there.
@@ -44,6 +45,7 @@ class MediaDecoder(ABC):
     `on_error` says what the caller makes of failures: they are returned either way, and rows hold the fill value.
     """
 
+    dtype: ClassVar[str]  # of a decoded row
     reader: MediaReader
     on_error: Literal["raise", "fill"]
 
@@ -51,11 +53,6 @@ class MediaDecoder(ABC):
     @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Shape of a decoded row."""
-
-    @property
-    @abstractmethod
-    def dtype(self) -> str:
-        """Type of a decoded row."""
 
     @abstractmethod
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
@@ -124,6 +121,36 @@ def _failure(row: int, path: str | None, error: MediaError) -> Failure:
     return Failure(row, cell, str(error).removeprefix(f"{cell}: "))
 
 
+def decode_cells(
+    decoder: MediaDecoder, cells: pa.StructArray, out: np.ndarray, column: str, row_ids: Callable[[], Integers]
+) -> list[Failure]:
+    """Decode cells to `out`; return those for which a fill value stands.
+
+    `row_ids` gives the numbers of the rows in the source, which are asked for if one is to be named.
+
+    Raises
+    ------
+    MediaError
+        A cell cannot be decoded, and is not to be filled.
+    """
+    failures = decoder.decode(cells, out)
+    if failures and decoder.on_error != "fill":
+        check_failures(failures, decoder.on_error, column, row_ids())
+    return failures
+
+
+def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_ids: Integers) -> None:
+    """Raise MediaError for the first failure, unless fill values stand for what cannot be decoded."""
+    if not failures or on_error == "fill":
+        return
+    first = failures[0]
+    others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
+    raise MediaError(
+        f'column "{column}", row {row_ids[first.row]}: {first.cell}: {first.reason}{others}; correct it, or use '
+        'on_error="fill" or "drop"'
+    )
+
+
 @dataclass(frozen=True)
 class ImageDecoder(MediaDecoder):
     """Decodes images to uint8 (channels, height, width), or masks to the numbers of classes (height, width).
@@ -132,6 +159,7 @@ class ImageDecoder(MediaDecoder):
     other is class 0. `packing` is the longest shorter side, and the quality, of packed files.
     """
 
+    dtype = "uint8"
     recipe: ImageRecipe
     missing: tuple[int, ...]
     broken: tuple[int, ...]
@@ -142,10 +170,6 @@ class ImageDecoder(MediaDecoder):
     @property
     def shape(self) -> tuple[int, ...]:
         return self.recipe.shape if self.colours is None else self.recipe.shape[1:]
-
-    @property
-    def dtype(self) -> str:
-        return "uint8"
 
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
         if cells.null_count:
@@ -199,6 +223,7 @@ class ImageDecoder(MediaDecoder):
 class AudioDecoder(MediaDecoder):
     """Decodes sounds to float32 (length, features); `missing` and `broken` stand everywhere for cells that are so."""
 
+    dtype = "float32"
     recipe: AudioRecipe
     missing: float
     broken: float
@@ -207,16 +232,12 @@ class AudioDecoder(MediaDecoder):
     def shape(self) -> tuple[int, ...]:
         return self.recipe.shape
 
-    @property
-    def dtype(self) -> str:
-        return "float32"
-
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
         failures: list[Failure] = []
         # Rows without a wave are computed as silence, and overwritten: so a group is one piece of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0
-        for row, wave in _each(cells, self._wave, failures):
+        for row, wave in _each(cells, lambda cell: decode_audio(self._read(cell), self.recipe), failures):
             waves += [np.empty(0, np.float32)] * (row - first - len(waves))
             waves.append(wave)
             samples += len(wave)
@@ -230,9 +251,6 @@ class AudioDecoder(MediaDecoder):
         for failure in failures:
             out[failure.row] = self.broken
         return failures
-
-    def _wave(self, cell: pa.StructScalar) -> np.ndarray:
-        return decode_audio(self._read(cell), self.recipe)
 
     def prepare(self) -> None:
         features_of([np.zeros(self.recipe.window, np.float32)], self.recipe)

@@ -23,7 +23,7 @@ from daskprep.storage.checksum import Buffer, flat
 from daskprep.storage.files import Folder
 from daskprep.storage.local_files import LocalFiles
 from daskprep.storage.remote_files import RemoteFiles
-from daskprep.storage.retries import explain, tried
+from daskprep.storage.retries import COME_AGAIN, explain, tried
 from daskprep.storage.urls import check_own, check_protocol, public_name
 
 _PIECE_BYTES = 1 << 24
@@ -40,8 +40,6 @@ _CELL_ERRORS = {
     errno.ENAMETOOLONG: "no file can have a name this long",
 }
 _NUMBERS = {FileNotFoundError: errno.ENOENT, IsADirectoryError: errno.EISDIR, PermissionError: errno.EACCES}
-# HTTP: 408 and 429 ask to come again.
-_COME_AGAIN = frozenset({408, 429})
 _SUFFIXES = {
     b"\xff\xd8\xff": ".jpg",
     b"GIF8": ".gif",
@@ -244,7 +242,7 @@ def _reason(error: BaseException) -> str | None:
         # fsspec says of all that goes wrong on the way to a web server that the file is not there.
         return _reason(cause)
     status = getattr(error, "status", None)
-    if isinstance(status, int) and 400 <= status < 500 and status not in _COME_AGAIN:
+    if isinstance(status, int) and 400 <= status < 500 and status not in COME_AGAIN:
         return f"the server answers {status}"
     if isinstance(error, ValueError):
         return "it is no path there"

@@ -86,9 +86,8 @@ def _librosa_filters(recipe: AudioRecipe) -> Any:
     return csr_array(librosa.filters.mel(sr=recipe.sampling_rate, n_fft=recipe.option("n_fft"), **filters))
 
 
-@lru_cache(maxsize=64)
 def mel_filters(recipe: AudioRecipe) -> Floats:
-    """Return the triangular filters, float32 (bands, bins), read-only: equally wide on the mel scale of HTK."""
+    """Return the triangular filters, float32 (bands, bins): equally wide on the mel scale of HTK."""
     highest = 2595.0 * np.log10(1.0 + (recipe.sampling_rate // 2) / 700.0)
     hertz = 700.0 * (10.0 ** (np.linspace(0.0, highest, recipe.num_filter_bands + 2) / 2595.0) - 1.0)
     # The last corner is a whole number at times, and not to be the one below by a rounding error of the power.
@@ -99,7 +98,6 @@ def mel_filters(recipe: AudioRecipe) -> Floats:
         rising, falling = (bins - begin) / (middle - begin), (end - bins) / (end - middle)
     sides = [(begin <= bins) & (bins < middle), (middle <= bins) & (bins < end)]
     filters: Floats = np.select(sides, [rising, falling], 0.0).astype(np.float32)
-    filters.flags.writeable = False
     return filters
 
 

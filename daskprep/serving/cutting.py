@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -66,11 +67,6 @@ def _on_lower(cut: Cut) -> Callable[[Mapping[str, Any]], Cut]:
     return lambda params: (lambda text: cut(text.lower())) if params["lowercase"] else cut
 
 
-def _matching(params: Mapping[str, Any]) -> Cut:
-    pattern = re.compile(params["pattern"])
-    return _on_lower(lambda text: matches(text, pattern))(params)
-
-
 CUTS: dict[str, Callable[[Mapping[str, Any]], Cut]] = {
     "space": _on_lower(str.split),
     "space_punct": _on_lower(words),
@@ -80,7 +76,7 @@ CUTS: dict[str, Callable[[Mapping[str, Any]], Cut]] = {
     "untokenized": _on_lower(lambda text: [text]),
     "stripped": _on_lower(lambda text: [text.strip()]),
     "ngram": lambda params: _on_lower(lambda text: ngrams(text.split(), params["ngram_size"]))(params),
-    "regex": _matching,
+    "regex": lambda params: _on_lower(functools.partial(matches, pattern=re.compile(params["pattern"])))(params),
     "json": lambda params: lambda text: json_items(text, lowercase=params["lowercase"]),
 }
 """What makes of a feature's parameters the function that cuts a text, by the tokenizer's name."""

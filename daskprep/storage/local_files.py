@@ -148,17 +148,12 @@ class LocalFiles:
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
         with self._descriptor(path) as descriptor:
             wanted = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
-            first = os.pread(descriptor, min(wanted, _READ_BYTES), start)
-            if len(first) in {0, wanted}:
-                return first
+            pieces = []
             # A call may give less than it was asked for, and never more than 2 GiB.
-            pieces, filled = [first], len(first)
-            while filled < wanted and (
-                piece := os.pread(descriptor, min(wanted - filled, _READ_BYTES), start + filled)
-            ):
+            while wanted and (piece := os.pread(descriptor, min(wanted, _READ_BYTES), start)):
                 pieces.append(piece)
-                filled += len(piece)
-            return b"".join(pieces)
+                start, wanted = start + len(piece), wanted - len(piece)
+            return b"".join(pieces)  # a single one without a copy
 
     def mapped(self, path: str, url: str) -> pa.Buffer:
         self._check_file(path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -101,23 +101,13 @@ def _is_replaced(version: Folder) -> bool:
 
 
 @dataclass(frozen=True)
-class TablePiece:
-    """Row groups of one Parquet file and how many rows they hold."""
-
-    file: str
-    entry: FileEntry
-    groups: tuple[int, ...]
-    rows: int
-
-
-@dataclass(frozen=True)
 class Block:
-    """Where one block of one output lies: in a chunk of its own, or in a row group of a table."""
+    """Where one block of one output lies, in a chunk of its own, or the rows of some row groups of a table."""
 
     file: str
     entry: FileEntry
     rows: int
-    group: int | None = None
+    groups: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -132,8 +122,8 @@ class BlockReader:
 
 def read_block(reader: BlockReader, block: Block, out: np.ndarray | None = None) -> np.ndarray:
     """Return the rows of one block of one output; they may lie in `out`, if it is as large as a whole block."""
-    if block.group is not None:
-        return column_array(read_table_block(reader.folder, block, [reader.output]), reader.output)
+    if block.groups:
+        return column_array(read_table(reader.folder, block, [reader.output]), reader.output)
     if out is not None and _lies_plain(reader, block, out):
         _read_plain(reader, block, out)
         return out[: block.rows]
@@ -171,21 +161,21 @@ def _read_plain(reader: BlockReader, block: Block, out: np.ndarray) -> None:
         raise _altered(reader.folder, block.file)
 
 
-def read_table(folder: Folder, piece: TablePiece, outputs: Iterable[Output]) -> pa.Table:
-    """Return columns of a few row groups, after checking that they are what the manifest says."""
+def read_table(folder: Folder, block: Block, outputs: Iterable[Output]) -> pa.Table:
+    """Return scalars and cells of row groups, as asked for, after checking that they are what the manifest says."""
     wanted = {
         output.name: CELL_TYPE if output.is_cells else pa.from_numpy_dtype(np.dtype(output.dtype)) for output in outputs
     }
-    data = sized(folder, piece.file, piece.entry.bytes)
-    with _naming(folder, piece.file):
-        key = folder.url, piece.file, piece.entry
+    data = sized(folder, block.file, block.entry.bytes)
+    with _naming(folder, block.file):
+        key = folder.url, block.file, block.entry
         footer, types = _footers.find(key, data)
         # A few bytes may stand for very many rows, or long texts: what the columns are comes first.
-        _check_table(wanted, piece.rows, types, group_rows(footer, piece.groups))
-        table = decode_table(data, list(wanted), piece.groups, footer)
-        _check_table(wanted, piece.rows, {field.name: field.type for field in table.schema}, table.num_rows)
+        _check_table(wanted, block.rows, types, group_rows(footer, block.groups))
+        table = decode_table(data, list(wanted), block.groups, footer)
+        _check_table(wanted, block.rows, {field.name: field.type for field in table.schema}, table.num_rows)
     if nulls := [name for name in wanted if wanted[name] != CELL_TYPE and table[name].null_count]:
-        raise CorruptDatasetError(f"{folder.url}/{piece.file} was altered: {nulls} hold nulls; {REMEDY}")
+        raise CorruptDatasetError(f"{folder.url}/{block.file} was altered: {nulls} hold nulls; {REMEDY}")
     _footers.keep(key, footer, types)
     return table
 
@@ -196,12 +186,6 @@ def _check_table(wanted: Mapping[str, pa.DataType], rows: int, types: Mapping[st
     held = {name: types[name] for name in wanted if name in types}
     if held != wanted or found != rows:
         raise CorruptDatasetError(f"{found:,} rows of {held} are not the {rows:,} of {wanted} that were written")
-
-
-def read_table_block(folder: Folder, block: Block, outputs: Sequence[Output]) -> pa.Table:
-    """Return scalars and cells of one block, which lie in one table, in the order asked for."""
-    assert block.group is not None
-    return read_table(folder, TablePiece(block.file, block.entry, (block.group,), block.rows), outputs)
 
 
 def column_array(table: pa.Table, output: Output) -> np.ndarray:

@@ -19,7 +19,7 @@ _PATIENCE = 60.0  # seconds after which nothing is begun again
 _FINAL = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 # Libraries of stores raise errors of their own.
 _NETWORK = re.compile(r"(aiohttp|aiobotocore|botocore|gcsfs|google|azure|requests|urllib3|http|ssl)(\.|$)")
-_COME_AGAIN = frozenset({408, 429})
+COME_AGAIN = frozenset({408, 429})  # statuses of HTTP
 _CODE = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 _OF_CREDENTIALS = re.compile(r"Token|Access|Signature|Credential|Forbid|Unauthorized|\b40[13]\b")
 
@@ -87,7 +87,7 @@ def is_passing(error: BaseException) -> bool:
     *_, first = _chain(error)  # of web servers, fsspec says of all that fails that the file is not there
     for one in _chain(error):
         if (status := _status(one)) is not None:
-            return status >= 500 or status in _COME_AGAIN
+            return status >= 500 or status in COME_AGAIN
     if isinstance(first, _FINAL) or getattr(first, "errno", None) in FULL or "Credential" in type(first).__name__:
         return False
     return isinstance(first, OSError | EOFError) or bool(_NETWORK.match(type(first).__module__))

@@ -14,7 +14,7 @@ from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import Surroundings, completed_columns, encoded_outputs, read_columns
-from daskprep.media.failures import decode_cells
+from daskprep.media.decoding import decode_cells
 from daskprep.permutation import Integers, permute
 from daskprep.storage.arrays import ROW_ID
 from daskprep.writing.carried import Carried, take

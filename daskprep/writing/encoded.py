@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from daskprep.permutation import make_key, permute
 from daskprep.storage.arrays import ROW_ID, Output
+from daskprep.storage.checksum import flat
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 from daskprep.writing.carried import HEAPS, Carried, cells_of, concatenated, heaps_of, take
@@ -109,10 +110,10 @@ class EncodedRows:
                 offset = 0
                 for column in self._numbers:
                     target = arrays[column.name][at : at + run.rows]
-                    read_into(offset + run.first * column.row_bytes, _view(target))
+                    read_into(offset + run.first * column.row_bytes, flat(target))
                     offset += total * column.row_bytes
                 if self.seed is not None:
-                    read_into(offset + run.first * _PLACE_BYTES, _view(places[at : at + run.rows]))
+                    read_into(offset + run.first * _PLACE_BYTES, flat(places[at : at + run.rows]))
                 for number, column in enumerate(self._cells):
                     cells[column.name].append(self._read_cells(read_into, partition, number, run))
             at += run.rows
@@ -130,9 +131,9 @@ class EncodedRows:
         for heap in range(number * HEAPS, (number + 1) * HEAPS):
             starts = np.empty(run.rows + 1, np.int64)
             at = self._borders_at(partition) + self._border_bytes(partition)
-            read_into(at + (heap * (total + 1) + run.first) * _START_BYTES, _view(starts))
+            read_into(at + (heap * (total + 1) + run.first) * _START_BYTES, flat(starts))
             data = np.empty(starts[-1] - starts[0], np.uint8)
-            read_into(int(starts[0]), _view(data))
+            read_into(int(starts[0]), flat(data))
             heaps.append((starts, data))
         return cells_of(heaps)
 
@@ -165,7 +166,7 @@ class EncodedRows:
             return Run(partition, offset + first - start, last - first)
         borders = np.empty(2, np.int64)
         at = self._borders_at(partition) + self._border_bytes(partition, split)
-        read_into(at + part * borders.itemsize, _view(borders))
+        read_into(at + part * borders.itemsize, flat(borders))
         first, last = borders.tolist()
         return Run(partition, offset + first, last - first)
 
@@ -237,7 +238,3 @@ def _checked(rows: EncodedRows, row_ids: np.ndarray, outputs: Outputs) -> Output
 
 def _is_all(order: np.ndarray, rows: int) -> bool:
     return np.array_equal(order, np.arange(rows))
-
-
-def _view(array: np.ndarray) -> memoryview:
-    return memoryview(array)  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -39,7 +40,7 @@ from daskprep.writing.encoded import EncodedRows, encoded_name
 from daskprep.writing.learned import SavedLearned
 from daskprep.writing.media import MediaColumns
 from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
-from daskprep.writing.passes import Encode, Place, Scan, Scanned, placed_name, scan_and_summarize
+from daskprep.writing.passes import Encode, Place, Scan, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, WritePlan, choose_layout
 from daskprep.writing.recipe import Options, Recipe
@@ -242,15 +243,12 @@ class WriteJob:
         types = {name: feature.learned_type for name, feature in self.recipe.features.items()}
         return SavedLearned(self.version, types, learned=learned)
 
-    @property
+    @functools.cached_property
     def scratch(self) -> Folder:
         """The scratch of this cutting of the source: files of another one are of no use."""
-        return self.all_scratch / self._cutting
-
-    @functools.cached_property
-    def _cutting(self) -> str:
         sizes = [piece.nbytes for piece in self.source.pieces] if self.source.files else None
-        return digest_of({"rows": self.source.row_counts, "partitions": self.source.npartitions, "bytes": sizes})
+        cutting = {"rows": self.source.row_counts, "partitions": self.source.npartitions, "bytes": sizes}
+        return self.all_scratch / digest_of(cutting)
 
     def _scanned(self, rows: Sequence[int]) -> ScannedRows:
         return ScannedRows(ScratchSource(self.scratch, rows, list(self.recipe.features), self.recipe.assigning))
@@ -283,7 +281,14 @@ class WriteJob:
                 advance(rows=found[number].rows)
 
             question: Question = functools.partial(scan_and_summarize, recipe.features, looked_at, recipe.split)
-            learned = self._learned(rows, recipe.assigning, told, question=question, measure=_census_of, advance=note)
+            learned = self._learned(
+                rows,
+                recipe.assigning,
+                told,
+                question=question,
+                measure=operator.attrgetter("number", "census"),
+                advance=note,
+            )
             census = [found[number] for number in range(source.npartitions)]
         else:
             advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
@@ -391,7 +396,3 @@ def _apply(task: Any, argument: Any, *table: pa.Table) -> Any:
 
 def _starts(census: Sequence[PartitionCensus]) -> np.ndarray:
     return np.concatenate(([0], np.cumsum([one.rows for one in census], dtype=np.int64)))
-
-
-def _census_of(scanned: Scanned) -> tuple[int, PartitionCensus]:
-    return scanned.number, scanned.census

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import threading
 import uuid
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +16,6 @@ from daskprep.storage.files import Folder
 # Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
 # them, so that the lock is held while they are read: those that come meanwhile wait, and need not read them again.
 _MOST_KEPT = 2
-_kept: OrderedDict[str, Mapping[str, Learned]] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -51,13 +49,10 @@ class SavedLearned(Mapping[str, Any]):
         if self.learned is not None:
             return self.learned
         with _lock:
-            if self.key not in _kept:
-                described: Mapping[str, Any] = state_from_files(self.version.read)["features"]
-                self._keep({name: kind.from_dict(described[name]["learned"]) for name, kind in self.types.items()})
-            return _kept[self.key]
+            return _read(self.key, self.version, tuple(self.types.items()))
 
-    def _keep(self, learned: Mapping[str, Learned]) -> None:
-        _kept[self.key] = learned
-        _kept.move_to_end(self.key)
-        while len(_kept) > _MOST_KEPT:
-            _kept.popitem(last=False)
+
+@functools.lru_cache(_MOST_KEPT)
+def _read(key: str, version: Folder, types: tuple[tuple[str, type[Learned]], ...]) -> Mapping[str, Learned]:
+    described: Mapping[str, Any] = state_from_files(version.read)["features"]
+    return {name: kind.from_dict(described[name]["learned"]) for name, kind in types}

@@ -11,8 +11,7 @@ import pyarrow as pa
 
 from daskprep.features import Feature
 from daskprep.features.media import MediaFeature
-from daskprep.media.decoding import Failure, MediaDecoder
-from daskprep.media.failures import check_failures, decode_cells
+from daskprep.media.decoding import Failure, MediaDecoder, check_failures, decode_cells
 from daskprep.storage.arrays import Output
 
 Filled = tuple[int, str, str]

@@ -16,7 +16,6 @@ from daskprep.features import Feature, Learned
 from daskprep.features.media import MediaFeature
 from daskprep.features.surroundings import assigning_columns
 from daskprep.progress import Progress
-from daskprep.sources import Source
 from daskprep.split import Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import Compression
@@ -92,13 +91,6 @@ class Options:
             "compression": self.compression,
             "shuffle_seed": int(self.seed) if self.shuffle else None,
         }
-
-
-def fingerprint_of(source: Source, options: Options) -> Mapping[str, Any] | None:
-    """Return what tells this source from others, without secrets; None where nothing does."""
-    if options.version is not None:
-        return {"version": options.version}
-    return source.record
 
 
 def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, options: Options) -> str:

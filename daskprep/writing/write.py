@@ -18,7 +18,7 @@ from daskprep.storage.manifest import Manifest
 from daskprep.writing.folders import check_folders, scratch_folder
 from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
-from daskprep.writing.recipe import Options, Recipe, digest_of_write, fingerprint_of
+from daskprep.writing.recipe import Options, Recipe, digest_of_write
 from daskprep.writing.versions import check_committed, choose_version, clean, tidy
 
 
@@ -38,7 +38,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
                 f'a feature is called "{ROW_ID.name}", as the column of the rows\' numbers is: give it another name, '
                 f'and column="{name}"'
             )
-    fingerprint = fingerprint_of(source, options)
+    fingerprint = source.record if options.version is None else {"version": options.version}
     digest = digest_of_write(recipe, fingerprint, options)
     repeatable = fingerprint is not None
     with _opened(root):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 
 import daskprep as dp
+from daskprep.errors import ConfigError
 from daskprep.features import Learned
 from daskprep.features.media import MediaFeature
 from daskprep.summaries import Range
@@ -61,3 +63,16 @@ def test_what_a_type_learns_follows_from_its_parameters():
 
     assert Length.learned_type is Wide.learned_type is LearnedLength
     assert dp.Feature.learned_type is Learned
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class Shouted(dp.Text):
+    """A type that has the parameters of another module's, whose annotations it does not know by name."""
+
+    loud: bool = True
+
+
+@pytest.mark.parametrize(("given", "named"), [({"most_common": 0}, "at least 1"), ({"loud": 1}, "True or False")])
+def test_parameters_of_a_dataclass_are_checked_with_those_of_its_bases(given, named):
+    with pytest.raises(ConfigError, match=named):
+        Shouted(**given).fit(pd.DataFrame({"a": ["b c"]}))
