@@ -141,7 +141,7 @@ def read_files(
         Of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
     null_values : iterable of str, or mapping from columns to these
         Cells of CSV that are missing; by default, and in columns that a mapping lacks, those that pandas takes for
-        missing, and empty cells.
+        missing, and empty cells. Each is so with a blank before or behind it too.
     header : 0 or None
         Whether the first line of CSV holds the names of the columns, or is a row already.
     names : sequence of str, optional
