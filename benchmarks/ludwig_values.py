@@ -3,8 +3,9 @@
     python benchmarks/ludwig_values.py --source ludwig --tables tables
 
 `--source` is a checkout of Ludwig 0.17, and its folder `site` may hold packages that Ludwig imports and that are not
-installed. Both learn from all rows. Ids are compared as the tokens that they stand for. Printed is, for every feature,
-its vocabulary and the split: how many rows or tokens are equal, how far numbers are apart, and the first that differs.
+installed. Both learn from all rows. Ids are compared as the tokens that they stand for, but with Ludwig's symbols as
+they are. Printed is, for every feature, its vocabulary and the split: how many rows or tokens are equal, how far numbers
+are apart, and the first that differs.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ bag: {bag: [words~], bag_top: [words, {most_common: 3}]}
 sequence: {sequence: [words~], sequence_top: [words, {most_common: 3}], sequence_long: [words, {sequence_length: 9}],
   sequence_cut: [words, {max_sequence_length: 4}], sequence_left: [words, {padding: left}],
   sequence_lower: [words, {lowercase: true}], underscore: [lines, {tokenizer: underscore}],
-  characters: [words, {tokenizer: characters}]}
+  characters: [words, {tokenizer: characters}], ids: [words~, {special_symbols: ludwig}],
+  ids_left: [words, {special_symbols: ludwig, padding: left}]}
 text: {text: [prose], text_missing: [prose~], text_lower: [prose, {lowercase: true}]}
 timeseries: {series: [series~], series_window: [numbers, {window_size: 3}],
   series_left: [series, {padding: left, padding_value: 9.0, timeseries_length_limit: 4}]}
@@ -139,7 +141,8 @@ def of_daskprep(config: Config, path: Path, out: Path) -> Values:
 def _add(found: Values, config: Config, stored: Any, metadata: Any, split: int, *, ids: bool) -> None:
     rows = np.asarray(stored["row"]).astype(int).tolist()
     for one in _features(config):
-        name, of = one["name"], metadata[one["name"]]
+        name = one["name"]
+        of = {} if name.startswith("ids") else metadata[name]  # which are the same
         found.setdefault(name, {}).update(zip(rows, _readable(one["type"], stored[name], of, ids=ids), strict=True))
         if "idx2str" in of:
             tokens = [(token, of["str2freq"][token]) for token in of["idx2str"] if token not in SYMBOLS]
