@@ -4,8 +4,8 @@
 
 `--source` is a checkout of Ludwig 0.17, and its folder `site` may hold packages that Ludwig imports and that are not
 installed. Both learn from all rows. Ids are compared as the tokens that they stand for, but with Ludwig's symbols as
-they are. Printed is, for every feature, its vocabulary and the split: how many rows or tokens are equal, how far numbers
-are apart, and the first that differs.
+they are. Printed is, for every feature, its vocabulary and the split: how many rows or tokens are equal, how far
+numbers are apart, and the first that differs.
 """
 
 from __future__ import annotations
