@@ -14,10 +14,12 @@ from daskprep.serving.cells import number_of
 
 LONGEST = 64  # characters of a number
 POWERS = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
+# The end of a unit behind digits, and no exponent.
+_POWER = "([0-9].*(?:[A-DF-Za-df-z]|[^0-9.][eE]))"
 # What is written otherwise for the same. "(5)" is -5, and the sign of "$-5" comes first.
 ALIKE = (
     ("[\u00a0\u2000-\u200a\u202f\u205f\u3000]", " "), ("\u2019", "'"), ("\u2212", "-"),
-    ("([A-Za-z])2$", "\\1\u00b2"), ("([A-Za-z])3$", "\\1\u00b3"),
+    (f"{_POWER}2$", "\\1\u00b2"), (f"{_POWER}3$", "\\1\u00b3"),
     (r"^([^()0-9]*)\(([^()]+)\)$", r"-\1\2"), (r"^([^0-9+-]*[^0-9A-Za-z.+-])([+-])", r"\2\1"),
 )  # fmt: skip
 FOREIGN = 3  # of these are of characters beyond ASCII
