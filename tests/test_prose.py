@@ -19,8 +19,6 @@ import daskprep
 
 ROOT = Path(__file__).parent.parent
 MOST_WORDS, MOST_COLUMNS = 35, 88
-# Not rewritten yet. What is not in this list is checked.
-PENDING = ("daskprep",)
 
 # Regular expressions, in which a space is any white space and case does not matter, and what to write instead.
 REMEDIES = {
@@ -131,13 +129,12 @@ def findings_of_file(name: str) -> list[str]:
     return [finding for number, text in texts for finding in findings(text, f"{name} cell {number}")]
 
 
-@pytest.mark.parametrize("name", [name for name in markdown_files() if name not in PENDING])
+@pytest.mark.parametrize("name", markdown_files())
 def test_a_page_is_plain_english(name):
     found = findings_of_file(name)
     assert not found, "\n" + "\n".join(found)
 
 
-@pytest.mark.skipif("daskprep" in PENDING, reason="not rewritten yet")
 def test_docstrings_of_public_names_are_plain_english():
     documented = {f"daskprep.{name}": getattr(daskprep, name) for name in daskprep.__all__}
     for one in [one for one in documented.values() if isinstance(one, type)]:
@@ -182,7 +179,3 @@ def test_what_is_to_be_rewritten_is_found_in_its_line(text, found):
 )
 def test_code_addresses_and_plain_sentences_are_left_alone(text):
     assert not findings(text, "p")
-
-
-def test_pages_that_are_pending_exist():
-    assert set(PENDING) <= {*markdown_files(), "daskprep"}

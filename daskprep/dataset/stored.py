@@ -162,7 +162,7 @@ class StoredDataset:
         return self.features[name], self.learned[name].of_output(suffix)
 
     def decoder(self, output: str) -> MediaDecoder:
-        """Return what decodes an output of images or sounds."""
+        """Return what decodes an output of images or audio."""
         feature = self.features.get(output)
         if not isinstance(feature, MediaFeature):
             media = [name for name, one in self.features.items() if isinstance(one, MediaFeature)]

@@ -161,7 +161,7 @@ class Contract(Generic[SummaryT, LearnedT]):
 
     @abstractmethod
     def decode(self, encoded: np.ndarray, learned: LearnedT) -> pa.Array:
-        """Turn encoded rows, by output if there are several, back into values a person reads."""
+        """Turn encoded rows, by output if there are several, back into human-readable values."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -297,7 +297,7 @@ class MediaContract:
 
     @abstractmethod
     def beside(self, folders: tuple[str, ...]) -> Self:
-        """Return the feature for data in some folders, where relative paths in its cells may begin."""
+        """Return the feature for data in some folders, where relative paths in its cells may start."""
 
     @abstractmethod
     def read_cells(self, column: pa.ChunkedArray, name: str) -> pa.Array:

@@ -182,7 +182,7 @@ def tabulate(
 def decode_arrays(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, Any]
 ) -> pd.DataFrame:
-    """Turn encoded arrays back into values a person reads; arrays that are not given are left out."""
+    """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
     if not isinstance(arrays, Mapping):
         raise ConfigError(
             f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}: of a batch of "

@@ -87,7 +87,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
 
     @abstractmethod
     def decoder(self, learned: MediaT, base_dir: str | None = None) -> MediaDecoder:
-        """Return what decodes cells; relative paths begin in `base_dir`, or else in that of the feature."""
+        """Return what decodes cells; relative paths start in `base_dir`, or else in that of the feature."""
 
     @abstractmethod
     def facts_of(self, content: pa.Buffer | bytes) -> Any:
@@ -254,7 +254,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         return _broken if self.on_error == "drop" else None
 
     def why_dropped(self, cell: Any) -> str:
-        """Say why the row of a cell that is there, as a Python value, is left out."""
+        """Say why the row of a cell, given as a Python value, is left out."""
         path = cell["path"]
         name = "bytes in memory" if path is None else public_name(path)
         return f"{name}: {(cell['error'] or 'is left out').removeprefix(f'{name}: ')}"

@@ -27,7 +27,14 @@ from daskprep.features.missing import (
     neighbour_strategy,
 )
 from daskprep.features.parameters import NonNegative
-from daskprep.features.written import forms_of, learn_style, numbers_in_style, numbers_or_texts, written_numbers
+from daskprep.features.written import (
+    forms_of,
+    learn_style,
+    numbers_in_style,
+    numbers_or_texts,
+    numbers_stated,
+    written_numbers,
+)
 from daskprep.serving.units import center_and_scale, original_units
 from daskprep.serving.written import style_of
 from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, Summary, TokenCounts
@@ -90,7 +97,8 @@ class LearnedNumber(Learned):
     def recognize(self, parsed: pa.Array) -> pa.Array:
         if not pa.types.is_dictionary(parsed.type):
             return parsed
-        return numbers_in_style(parsed, None if self.written is None else style_of(self.written))
+        style = None if self.written is None else style_of(self.written)
+        return numbers_stated(parsed.dictionary, style).take(parsed.indices)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -155,8 +163,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def parse(self, column: pa.Array) -> pa.Array:
         if self.written is None:
             return numbers_or_texts(column)
-        style = style_of(self.written)
-        return numbers_in_style(column, style, alone=style.decimal == ",")
+        return numbers_in_style(column, style_of(self.written))
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
         if not pa.types.is_dictionary(parsed.type):
@@ -262,7 +269,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             return np.zeros(len(values), np.float32)
         out = np.empty(len(values), np.float64)
         np.subtract(values, center, out=out)
-        np.multiply(out, scale, out=out)
+        with np.errstate(over="ignore"):  # bounded below
+            np.multiply(out, scale, out=out)
         return _to_float32(out)
 
     def decode(self, encoded: np.ndarray, learned: LearnedNumber) -> pa.Array:

@@ -21,6 +21,7 @@ _MOST = 19
 _DIGITS = rules.digits_of("[.]", "[,' ]"), rules.digits_of("[,]", "[.' ]")
 _EITHER = (True, False), (False, True)  # read with a decimal point alone, and with a decimal comma alone
 _SPANS = style_of("1:30")  # of all forms
+_FORMS = bytes.maketrans(b"0123456789\0", b"22222222220")
 _NO_TEXT = pa.scalar(None, pa.string())
 
 
@@ -39,26 +40,35 @@ def numbers_or_texts(column: pa.Array) -> pa.Array:
     numbers = as_numbers(column)
     if numbers.null_count == column.null_count or not _is_text(column.type):
         return numbers
-    odd = as_dictionary(column.filter(numbers.is_null())).dictionary
-    readable = _may_be_read(odd)
+    odd = as_dictionary(column.filter(numbers.is_null()))
+    readable = _may_be_read(odd.dictionary)
     if not readable.true_count:
         return numbers
-    cells = as_dictionary(column)
-    unread = pc.is_in(cells.dictionary, value_set=odd.filter(pc.invert(readable))).take(cells.indices)
+    cells = odd if len(odd) == len(column) else as_dictionary(column)
+    if readable.false_count == 0:
+        return cells
+    unread = pc.is_in(cells.dictionary, value_set=odd.dictionary.filter(pc.invert(readable))).take(cells.indices)
     indices = pc.if_else(unread, pa.scalar(None, pa.int32()), cells.indices)
     return pa.DictionaryArray.from_arrays(indices, cells.dictionary)
 
 
-def numbers_in_style(column: pa.Array, style: Style | None, *, alone: bool = False) -> pa.Array:
-    """Return cells as doubles, text also as it is written in a style, or with `alone` only so."""
+def numbers_in_style(column: pa.Array, style: Style) -> pa.Array:
+    """Return cells as doubles; with a decimal comma, text only as it is written in that style."""
     if not _is_text(column.type):
         return as_numbers(column)
     cells = as_dictionary(column)
-    numbers = as_numbers(cells.dictionary)
-    if style is not None:
-        written = written_numbers(cells.dictionary, style)
-        numbers = written if alone else pc.coalesce(numbers, written)
-    return numbers.take(cells.indices)
+    read = written_numbers if style.decimal == "," else numbers_stated
+    return read(cells.dictionary, style).take(cells.indices)
+
+
+def numbers_stated(texts: pa.Array, style: Style | None) -> pa.Array:
+    """Return the plain numbers among distinct texts, and those in a style; what is neither becomes null."""
+    if style is None:
+        return as_numbers(texts)
+    numbers = written_numbers(texts, style)
+    # With a decimal point, what is a plain number too is the same one.
+    is_settled = style.decimal == "." and numbers.null_count == texts.null_count
+    return numbers if is_settled else pc.coalesce(as_numbers(texts), numbers)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -70,11 +80,14 @@ def _tidied(texts: pa.Array) -> pa.Array:
     texts = pc.utf8_trim_whitespace(texts)
     texts = pc.if_else(pc.less_equal(pc.utf8_length(texts), rules.LONGEST), texts, _NO_TEXT)
     is_ascii = pc.all(pc.string_is_ascii(texts), min_count=0).as_py()
-    for pattern, other in rules.ALIKE[rules.FOREIGN :] if is_ascii else rules.ALIKE:
-        # To replace is slow even where nothing matches.
-        if pc.any(pc.match_substring_regex(texts, pattern), min_count=0).as_py():
-            texts = pc.replace_substring_regex(texts, pattern, other)
-    return texts
+    alike = rules.ALIKE[rules.FOREIGN :] if is_ascii else rules.ALIKE
+    odd = pc.fill_null(pc.match_substring_regex(texts, "|".join(pattern for pattern, _ in alike)), fill_value=False)
+    if not odd.true_count:
+        return texts
+    changed = texts.filter(odd)
+    for pattern, other in alike:
+        changed = pc.replace_substring_regex(changed, pattern, other)
+    return pc.replace_with_mask(texts, odd, changed)
 
 
 def _may_be_read(texts: pa.Array) -> pa.Array:
@@ -91,19 +104,46 @@ def _may_be_read(texts: pa.Array) -> pa.Array:
 
 def written_numbers(texts: pa.Array, style: Style) -> pa.Array:
     """Return the numbers that distinct texts state in a style; what states none becomes null."""
+    texts = _tidied(texts)
     if style.is_span:
-        # Of durations few are distinct.
-        return pa.array(
-            [None if text is None else number_written(text, style) for text in texts.to_pylist()], pa.float64()
-        )
-    parts = pc.extract_regex(_tidied(texts), f"^(?:{style.patterns[0]})$")
-    sign, digits, times = (pc.struct_field(parts, name) for name in ("sign", "number", "times"))
+        return _seconds(texts, style)
+    pattern = f"^(?:{style.patterns[0]})$"
+    if style.around is None:
+        parts = pc.extract_regex(texts, pattern)
+        digits = pc.binary_join_element_wise(pc.struct_field(parts, "number"), pc.struct_field(parts, "times"), "")
+    else:
+        found = pc.if_else(pc.match_substring_regex(texts, pattern), texts, _NO_TEXT)
+        digits = pc.utf8_trim(found, style.around)
     digits = pc.replace_substring(digits, style.thousands, "")
     if style.decimal != ".":
         digits = pc.replace_substring(digits, style.decimal, ".")
-    for letter, power in rules.POWERS.items():
-        times = pc.replace_substring(times, letter, power)
-    return as_numbers(pc.binary_join_element_wise(sign, digits, times, ""))
+    for letter, power in rules.POWERS.items() if "[kKMB]" in pattern else ():
+        digits = pc.replace_substring(digits, letter, power)
+    numbers = as_numbers(digits)
+    return pc.if_else(pc.starts_with(texts, "-"), pc.negate(numbers), numbers)
+
+
+def _seconds(texts: pa.Array, style: Style) -> pa.Array:
+    texts = pc.if_else(pc.match_substring_regex(texts, "[0-9]"), texts, _NO_TEXT)
+    numbers = pa.nulls(len(texts), pa.float64())
+    for pattern in style.patterns:
+        parts = pc.extract_regex(texts, f"^(?:{pattern})$")
+        weeks, days, hours, minutes, seconds = (_times(parts, one, unit) for one, unit in rules.SECONDS.items())
+        clock, before = pc.add(pc.add(hours, minutes), seconds), pc.add(weeks, days)
+        turned = pc.negate(clock)
+        if parts.type.get_field_index("plus") >= 0:
+            turned = pc.if_else(pc.equal(pc.struct_field(parts, "plus"), "+"), clock, turned)
+        is_less = pc.equal(pc.struct_field(parts, "sign"), "-")
+        found = pc.if_else(is_less, pc.subtract(turned, before), pc.add(before, clock))
+        numbers = pc.coalesce(numbers, found)
+    return numbers
+
+
+def _times(parts: pa.StructArray, name: str, seconds: float) -> pa.Array | pa.Scalar:
+    if parts.type.get_field_index(name) < 0:
+        return pa.scalar(0.0)
+    text = pc.struct_field(parts, name)
+    return pc.multiply(pc.if_else(pc.equal(text, ""), "0", text).cast(pa.float64()), seconds)
 
 
 # -- which style a column keeps to
@@ -117,14 +157,15 @@ def read_alike(texts: pa.Array, counts: np.ndarray) -> tuple[Found | None, pa.Ar
     plain = int(counts[~odd].sum()) if values.any() else 0
     forms = forms_of(texts.filter(pa.array(odd)), counts[odd])
     found = learn_style(forms, plain, has_point=bool((values % 1).any()))
-    return found, numbers if found is None else numbers_in_style(texts, style_of(found.example))
+    return found, numbers if found is None else numbers_stated(texts, style_of(found.example))
 
 
 def forms_of(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
     """Count texts by their form: all digits are 2, but a zero that comes first."""
-    forms = _tidied(texts).fill_null("")
-    for pattern, other in ("^([^0-9]*)0", "\\1\0"), ("[0-9]", "2"), ("\0", "0"):
-        forms = pc.replace_substring_regex(forms, pattern, other)
+    forms = pc.replace_substring_regex(_tidied(texts).fill_null(""), "^([^0-9]*)0", "\\1\0")
+    _, offsets, data = forms.buffers()
+    data = pa.py_buffer((b"" if data is None else data.to_pybytes()).translate(_FORMS))
+    forms = pa.StringArray.from_buffers(len(forms), offsets, data, offset=forms.offset)
     grouped = pa.table([forms, pa.array(counts)], ["form", "count"]).group_by("form").aggregate([("count", "sum")])
     return Counter(dict(zip(grouped["form"].to_pylist(), grouped["count_sum"].to_pylist(), strict=True)))
 

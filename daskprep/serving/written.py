@@ -14,10 +14,12 @@ from daskprep.serving.cells import number_of
 
 LONGEST = 64  # characters of a number
 POWERS = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
+# The end of a unit behind digits, and no exponent.
+_POWER = "([0-9].*(?:[A-DF-Za-df-z]|[^0-9.][eE]))"
 # What is written otherwise for the same. "(5)" is -5, and the sign of "$-5" comes first.
 ALIKE = (
     ("[\u00a0\u2000-\u200a\u202f\u205f\u3000]", " "), ("\u2019", "'"), ("\u2212", "-"),
-    ("([A-Za-z])2$", "\\1\u00b2"), ("([A-Za-z])3$", "\\1\u00b3"),
+    (f"{_POWER}2$", "\\1\u00b2"), (f"{_POWER}3$", "\\1\u00b3"),
     (r"^([^()0-9]*)\(([^()]+)\)$", r"-\1\2"), (r"^([^0-9+-]*[^0-9A-Za-z.+-])([+-])", r"\2\1"),
 )  # fmt: skip
 FOREIGN = 3  # of these are of characters beyond ASCII
@@ -37,7 +39,7 @@ AMOUNT = (
     rf"(?P<number>(?:(?:[1-9][0-9]{{0,2}}(?:{_GROUPS})|{_INDIAN}|[0-9]+)(?:[.,][0-9]+)?|[.,][0-9]+){_EXPONENT})"
     rf"(?:(?P<times>[kKMB])(?: (?P<then>{_UNIT}))?| ?(?P<behind>{_UNIT}))?"
 )
-_SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+SECONDS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
 _WORDS = {"w": "w|weeks?", "d": "d|days?", "h": "h|hrs?|hours?", "m": "m|mins?|minutes?", "s": "s|secs?|seconds?"}
 _N = r"[0-9]+(?:\.[0-9]+)?"
 HOURS = _SIGN + _CLOCK
@@ -46,15 +48,19 @@ ISO = (
     rf"{_SIGN}P(?:(?P<w>{_N})W)?(?:(?P<d>{_N})D)?"
     rf"(?:T(?:(?P<h>{_N})H)?(?:(?P<m>{_N})M)?(?:(?P<s>{_N})S)?)?"
 )
-SPANS = (CLOCK, ISO, _SIGN + "".join(f"(?:(?P<{one}>{_N}) ?(?:{_WORDS[one]}),? ?)?" for one in _SECONDS))
+SPANS = (CLOCK, ISO, _SIGN + "".join(f"(?:(?P<{one}>{_N}) ?(?:{_WORDS[one]}),? ?)?" for one in SECONDS))
 
 
 class Style(NamedTuple):
-    """How the numbers of a column are written: what they match, and their marks; durations match others."""
+    """How the numbers of a column are written: what they match, and their marks; durations match others.
+
+    `around` are the characters that may stand before and behind digits, None if numbers have some of them too.
+    """
 
     patterns: tuple[str, ...]
     decimal: str = "."
     thousands: str = ","
+    around: str | None = None
 
     @property
     def is_span(self) -> bool:
@@ -88,9 +94,11 @@ def style_of(example: str) -> Style:
         decimal, thousands = _marks(amount["number"])
         unit = re.escape(amount["unit"]) + "s?" * (re.search("[A-Za-z]{2}$", amount["unit"]) is not None)
         number = f"(?P<number>{digits_of(re.escape(decimal), re.escape(thousands))})"
-        number += f"(?P<times>{'[kKMB]?' * bool(amount['times'])})"
+        times = "".join(POWERS) * bool(amount["times"])
+        number += f"(?P<times>{f'[{times}]?' * bool(times)})"
         either = f"(?:{unit} ?)?{number}(?: ?{unit})?" if unit else number
-        style = Style((f"{_SIGN} ?{either}",), decimal, thousands)
+        around = None if set(amount["unit"]) & {*".,'", *times} else f"{amount['unit']}s +-"
+        style = Style((f"{_SIGN} ?{either}",), decimal, thousands, around)
     if number_written(example, style) is None:
         raise ConfigError(
             f'{example!r} is not a number, so it cannot show the notation: give one such as "$1,234.50", '
@@ -122,10 +130,11 @@ def number_written(text: str, style: Style) -> float | None:
 
 
 def _seconds(given: dict[str, str]) -> float:
-    weeks, days, *clock = (float(given.get(one, "0")) * seconds for one, seconds in _SECONDS.items())
+    weeks, days, hours, minutes, seconds = (float(given.get(one, "0")) * unit for one, unit in SECONDS.items())
+    clock = hours + minutes + seconds  # as columns add them; `sum` of Python 3.12 adds otherwise
     if given["sign"] != "-":
-        return weeks + days + sum(clock)
-    return (sum(clock) if given.get("plus") == "+" else -sum(clock)) - (weeks + days)
+        return weeks + days + clock
+    return (clock if given.get("plus") == "+" else -clock) - (weeks + days)
 
 
 def _tidied(text: str) -> str:

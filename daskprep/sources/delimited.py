@@ -98,7 +98,7 @@ class DelimitedPiece(FilePiece):
                     column_types=dict.fromkeys(columns, kind),
                     include_columns=columns,
                     strings_can_be_null=True,
-                    null_values=[] if isinstance(dialect.null_values, dict) else dialect.null_values,
+                    null_values=[] if isinstance(dialect.null_values, dict) else dialect.missing(""),
                 ),
             )
 

@@ -49,6 +49,11 @@ class Dialect:
         """What differs from its default."""
         return {one.name: value for one in fields(self)[3:] if (value := getattr(self, one.name)) != one.default}
 
+    def missing(self, column: str) -> list[str]:
+        """Return the cells of a column that are missing: its marks, also beside a blank, as UCI writes " ?"."""
+        marks = _of(self.null_values, column, DEFAULT_NULLS)
+        return [*marks, *(beside for mark in marks if mark.strip() for beside in (f" {mark}", f"{mark} ", f" {mark} "))]
+
     @property
     def named_columns(self) -> list[str]:
         """The columns for which an option has a value of their own."""
@@ -101,7 +106,7 @@ class Dialect:
     def read(self, name: str, cells: pa.ChunkedArray) -> pa.ChunkedArray:
         """Return the cells of a column with nulls for what is missing, and numbers with a decimal point."""
         if isinstance(self.null_values, dict):
-            missing = pa.array(self.null_values.get(name, DEFAULT_NULLS), pa.string())
+            missing = pa.array(self.missing(name), pa.string())
             cells = pc.if_else(pc.is_in(cells, value_set=missing), pa.scalar(None, pa.string()), cells)
         decimal, thousands = _of(self.decimal, name, "."), _of(self.thousands, name, None)
         if decimal == "." and thousands is None:

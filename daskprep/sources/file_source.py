@@ -140,8 +140,8 @@ def read_files(
     encoding : str
         Encoding of CSV and JSON lines. Files in encodings such as UTF-16 are one partition each, like compressed ones.
     null_values : iterable of str, or mapping from columns to these
-        Texts that mark missing values in CSV. By default, and for columns that a mapping lacks: empty values and those
-        that pandas treats as missing.
+        Texts that mark missing values in CSV, also with a space before or after them. By default, and for columns that
+        a mapping lacks: empty values and those that pandas treats as missing.
     header : 0 or None
         0: the first line of CSV holds the column names. None: it is a row already.
     names : sequence of str, optional

@@ -179,3 +179,8 @@ def test_decimals_of_any_scale_are_the_nearest_doubles(values, digits, first):
 def test_decimals_of_many_digits_are_the_nearest_doubles(digits):
     value = decimal.Decimal(digits).scaleb(-2)
     assert dp.Number().parse(pa.array([value], pa.decimal128(38, 2))).to_pylist() == [float(value)]
+
+
+def test_numbers_too_far_from_a_tiny_spread_for_a_double_are_bounded():
+    number = dp.Number().fit(column(0.0, 4e-164))
+    assert number.transform(column(6e144, -6e144)).ravel().tolist() == [np.finfo("f4").max, np.finfo("f4").min]

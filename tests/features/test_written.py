@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import warnings
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.features.written import written_numbers
 from daskprep.serving import Encoder
 from daskprep.serving.written import number_written, style_of
 from daskprep.sources import TableSource
@@ -64,6 +66,9 @@ def written(prep: dp.Preprocessor) -> str | None:
         (["1.299,50", "2.000,00", "7"], "1.234,5", [1299.5, 2000, 7]),
         (["CHF 5.50", "7 CHF"], "CHF 1,234.5", [5.5, 7]),
         (["1e3 kg", ".5 kg"], "1,234.5 kg", [1000, 0.5]),
+        (["Rs2", "Rs3", "Rs5", "Rs 12"], "Rs 1,234.5", [2, 3, 5, 12]),  # no squares and cubes
+        (["$1e2", "$1e3", "$1e4"], "$1,234.5", [100, 1000, 10_000]),
+        (["5 mile2", "7 mile\u00b2"], "1,234.5 mile\u00b2", [5, 7]),
         (["5 K", "7 K"], "1,234.5 K", [5, 7]),
         (["12:34:56", "1:00:00.5", "-0:00:01"], "1:30:00", [45296, 3600.5, -1]),
         (["3:45", "12:30"], "1:30", [13500, 45000]),
@@ -243,3 +248,42 @@ def test_columns_and_rows_read_the_same_numbers(text, cells):
         for cell, value in zip([text, *cells], parsed, strict=True):
             alone = None if cell is None else number_written(cell, style)
             assert alone is None or repr(alone) == repr(value), (cell, example)
+
+
+PARTS = st.sampled_from(["", "0", "1", "0.123456789", "7.77777", "12.35", "007", "59", "90071992547409.93"])
+SHAPES = (
+    "{}w {}d {}h {}m {}s|{} days {} hours, {} mins|P{}W{}DT{}H{}M{}S|{} days {}:{}:{}|PT{}M{}S|{}h{}s|"
+    "{} days +0{}:5{}:1{}|{}d 0{}:5{}|1{}:2{}:3{}|{}:2{}|{}h|{}"
+)
+SUMS = [f"{h}h {m}m {s}s" for h, m, s in itertools.product(["0.1", "0.123456789", "7.77777", "12.35"], repeat=3)]
+DURATIONS = st.builds(
+    lambda sign, shape, parts: sign + shape.format(*parts),
+    st.sampled_from(["", "-", "+", "\u2212"]),
+    st.sampled_from(SHAPES.split("|")),
+    st.lists(PARTS, min_size=5, max_size=5),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(DURATIONS | SPANS | AMOUNTS, min_size=1, max_size=30), st.sampled_from(["1:30", "1:30:00"]))
+def test_columns_of_durations_are_bit_for_bit_those_of_single_texts(texts, example):
+    texts += SUMS
+    column = written_numbers(pa.array([*texts, None], pa.string()), style_of(example)).to_pylist()
+    alone = [number_written(text, style_of(example)) for text in texts]
+    assert [repr(number) for number in column] == [repr(number) for number in [*alone, None]]
+
+
+@given(st.lists(AMOUNTS | DURATIONS, min_size=1, max_size=30))
+def test_columns_of_amounts_are_bit_for_bit_those_of_single_texts(texts):
+    for example in (
+        "$1,234.5",
+        "1.234,5 \u20ac",
+        "1 234,5k \u20ac",
+        "1'234.5 kg",
+        "Rs. 1,234.5",
+        "5.5k kg",
+        "1,234.5 %",
+        "5 e",
+    ):
+        column = written_numbers(pa.array(texts, pa.string()), style_of(example)).to_pylist()
+        assert list(map(repr, column)) == [repr(number_written(text, style_of(example))) for text in texts]

@@ -395,6 +395,15 @@ def test_null_values_may_differ_by_column(write: Write) -> None:
     assert rows(read_files(path, null_values={"a": ["-"], "b": []})) == [[None, "-", None], ["NA", "NA", "-"]]
 
 
+@pytest.mark.parametrize("marks", [["?", "NA"], {"a": ["?", "NA"]}])
+def test_null_values_may_stand_beside_a_blank(write: Write, marks: list[str] | dict[str, list[str]]) -> None:
+    cells = [" ?", "? ", " ? ", " NA", "?", "  ?", "??", " ", " ?a"]
+    table = whole(read_files(write("a,b\n" + "".join(f"{cell},x\n" for cell in cells)), null_values=marks))
+    assert table["a"].to_pylist() == [*[None] * 5, *cells[5:]]
+    padded = whole(read_files(write('a,b\n NA,x\n"null ",x\n ,x\n')))  # by default, of which "" is one mark
+    assert padded["a"].to_pylist() == [None, None, " "]
+
+
 def test_numbers_with_commas_are_read_with_points_and_all_else_as_it_is(write: Write) -> None:
     cells = [
         "1.234,5",
