@@ -10,7 +10,7 @@ from daskprep.features.media import MediaFeature
 
 # Random numbers make odd columns for some types, and these say so.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:column .* (cannot be read|is constant|has dates of|holds more than two)"
+    "ignore:column .* (cannot be read|is constant|has all its dates on|holds more than two)"
 )
 
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError
 from daskprep.features.base import Invalid
+from daskprep.features.feature import with_parameters
 from daskprep.features.media import LearnedMedia, MediaFeature, Mode, OnError
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
@@ -42,7 +43,7 @@ class LearnedAudio(LearnedMedia):
     feature_dim: int = 1
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Audio(MediaFeature[LearnedAudio]):
     """Decode audio to float32 arrays or spectrograms (length, features), when writing or when loading.
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers, without_texts
-from daskprep.features.feature import Feature
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
 
@@ -45,7 +45,7 @@ class LearnedBinary(Learned):
         return super().from_dict({**data, "bool2str": tuple(data["bool2str"])})
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Binary(Feature[TokenCounts, LearnedBinary]):
     """Map two labels to False and True, with the same mapping in fit and in transform.
 

@@ -13,7 +13,7 @@ from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Invalid, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.checking import kept
-from daskprep.features.feature import Feature
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens
@@ -31,7 +31,7 @@ class LearnedCategory(LearnedTokens):
     """A vocabulary whose id 0 is ``<UNK>``."""
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Category(Feature[TokenCounts, LearnedCategory]):
     """Map categories to integer ids, ranked by frequency; id 0 is ``<UNK>``, for values not seen in fit.
 

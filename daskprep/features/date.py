@@ -24,7 +24,7 @@ from daskprep.features.date_numbers import (
     take_apart,
 )
 from daskprep.features.date_text import from_text
-from daskprep.features.feature import Feature
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, fills_all
 from daskprep.serving.dates import EPOCH
 from daskprep.sources.cell_text import as_text
@@ -42,7 +42,7 @@ class LearnedDate(Learned):
     last: str | None = None
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Date(Feature[Range, LearnedDate]):
     """Split dates into year, month, day, weekday, day of year, hour, minute, second and second of day.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import typing
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from daskprep.errors import hints_parameters
 from daskprep.features.base import Contract, Learned, LearnedT
 from daskprep.features.estimator import Estimator
 from daskprep.summaries.base import SummaryT
+
+AnyFeature = TypeVar("AnyFeature", bound="Feature[Any, Any]")
 
 
 class Feature(Contract[SummaryT, LearnedT], Estimator):
@@ -30,8 +33,21 @@ class Feature(Contract[SummaryT, LearnedT], Estimator):
             cls.holds = "others"  # what a type of another name decodes to may be anything
         if "__init__" in vars(cls):
             setattr(cls, "__init__", hints_parameters(cls.__init__))  # noqa: B010 mypy refuses the assignment
-        for name in inspect.signature(cls.__init__).parameters:
-            _check_free(cls, name)
+        _check_parameters(cls)
+
+
+@typing.dataclass_transform(eq_default=False, kw_only_default=True)
+def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
+    """Make the annotated fields of a type the parameters of its `__init__`, after those that it inherits."""
+    made = dataclass(kw_only=True, eq=False, repr=False)(cls)
+    _check_parameters(made)
+    setattr(made, "__init__", hints_parameters(made.__init__))  # noqa: B010 as above
+    return made
+
+
+def _check_parameters(cls: type[Feature]) -> None:
+    for name in inspect.signature(cls.__init__).parameters:
+        _check_free(cls, name)
 
 
 def _check_free(cls: type[Feature], parameter: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -13,7 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
-from daskprep.features.feature import Feature
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.serving.places import BITS, CELL, DIGITS, EXACT_BELOW, LARGEST, NO_DIGIT, SHIFTS
 from daskprep.sources.cell_text import as_text
@@ -29,7 +28,7 @@ _BASE_CELLS = 122
 _MOST = 0.95  # odd cells do not change what a column is
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class H3(Feature[Summary, Learned]):
     """Split H3 indexes into mode, edge, resolution, base cell and 15 digits; 7 marks unused digits.
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.features.base import Bounds, Invalid, Tensor
+from daskprep.features.feature import with_parameters
 from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, sound_cells
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count, NonNegative
@@ -61,7 +62,7 @@ class LearnedImage(LearnedMedia):
         return {name: one for name, one in super().to_state().items() if one is not None or name not in self.later}
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Image(MediaFeature[LearnedImage]):
     """Decode images to uint8 arrays (channels, height, width), when writing or when loading.
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_dictionary, as_numbers
-from daskprep.features.feature import Feature
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import (
     Edge,
     Neighbours,
@@ -101,7 +101,7 @@ class LearnedNumber(Learned):
         return numbers_stated(parsed.dictionary, style).take(parsed.indices)
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Number(Feature[NumberSummary, LearnedNumber]):
     """Normalize numbers; statistics use double precision, and the result is float32.
 

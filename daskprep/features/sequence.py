@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError
 from daskprep.features.base import Bounds, Encoded, Invalid, Limits, Tensor
+from daskprep.features.feature import with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
@@ -32,7 +33,7 @@ class LearnedSequence(LearnedTokens):
     str2idf: Mapping[str, float] | None = None  # log(vocab_size / (1 + rows that hold the token)), if asked for
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     """Map tokens to ids; rows are padded or truncated to one length.
 

@@ -13,6 +13,7 @@ from daskprep import kernels
 from daskprep.errors import ColumnError, CorruptDatasetError
 from daskprep.features.base import Bounds, Invalid, Tensor
 from daskprep.features.checking import empty_arrays
+from daskprep.features.feature import with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import (
@@ -36,7 +37,7 @@ class LearnedSet(LearnedTokens):
     size: int
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
     """What sets and bags share: distinct tokens of a row, in the order of their first appearance."""
 
@@ -71,7 +72,7 @@ class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
         return [f"{name}_{token}" for token in learned.vocabulary.tokens.to_pylist()]
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Set(_Tokens):
     """Map the distinct tokens of a row to ids; batches hold a multi-hot vector for each row.
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.base import Bounds, Encoded, Learned
+from daskprep.features.feature import with_parameters
 from daskprep.features.parameters import Count
 from daskprep.features.sequence import LearnedSequence, Sequence
 from daskprep.features.tokens import TokenSummary
@@ -51,7 +52,7 @@ class LearnedText(Learned):
         return super().from_dict({**data, **levels})
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Text(Sequence):
     """Map words, characters or both to ids; rows are padded or truncated to one length.
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from daskprep.errors import ConfigError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
-from daskprep.features.feature import Feature
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Neighbours, Strategy, fills_all, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count
 from daskprep.features.vector import number_lists, rows_as_lists
@@ -41,7 +41,7 @@ class LearnedTimeseries(Learned):
     max_timeseries_length: int = 1
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Timeseries(Feature[Lengths, LearnedTimeseries]):
     """Read series of numbers as rows of a float32 matrix, padded or truncated to one length.
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
-from daskprep.features.feature import Feature
+from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.kernels import list_of, list_offsets, parse_float_lists, string_views, strings
@@ -30,7 +30,7 @@ class LearnedVector(Learned):
     vector_size: int = 1
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
+@with_parameters
 class Vector(Feature[Lengths, LearnedVector]):
     """Read vectors of one length, such as embeddings, as rows of a float32 matrix.
 
