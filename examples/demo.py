@@ -1,4 +1,4 @@
-"""Write a small dataset of mixed columns, images and sounds, read it back, and train a model on it."""
+"""Write a small dataset of mixed columns, images and audio, read it back, and train a model on it."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def train_model(dataset: dp.Dataset) -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     loader = train.loader(batch_size=64, targets="sold", augment={"photo": dp.Mirror()})
     print("Training:")
-    for epoch, how in enumerate(("decoding images and sounds", "from the cache")):
+    for epoch, how in enumerate(("decoding images and audio", "from the cache")):
         began, losses = time.perf_counter(), []
         for inputs, sold in loader:
             loss = nn.functional.binary_cross_entropy_with_logits(model(inputs), sold.float())
