@@ -266,10 +266,11 @@ class OrderedCounts:
     counts: Integers
 
     @classmethod
-    def of(cls, numbers: Integers) -> OrderedCounts:
-        """Count whole numbers."""
-        distinct, counts = np.unique(numbers, return_counts=True)
-        return cls._narrowed(0, distinct, counts.astype(np.int64))
+    def of(cls, numbers: Integers, counts: Integers | None = None) -> OrderedCounts:
+        """Count whole numbers, each once or so often."""
+        if counts is None:
+            numbers, counts = np.unique(numbers, return_counts=True)
+        return cls._narrowed(0, numbers, counts.astype(np.int64))
 
     def __add__(self, other: OrderedCounts) -> OrderedCounts:
         shift = max(self.shift, other.shift)

@@ -73,8 +73,11 @@ class RandomAssignment:
     key: int
 
     def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        rows = table.num_rows if keep is None else int(np.count_nonzero(keep))
-        return spread(table, keep, cut(self._places(rows), *self.ends))
+        return spread(table, keep, cut(self.places(table, keep), *self.ends))
+
+    def places(self, table: pa.Table, keep: Mask | None) -> Integers:
+        """Return where the permutation puts each kept row."""
+        return self._places(table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     def is_train(self, rows: int) -> Mask:
         """Tell of each of so many rows, all that there are, whether it is for training."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -69,25 +69,35 @@ class DatetimeSplit(Splitter):
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
         self.validate()
-        whole = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
-        wanted = f"a time in the format {self.datetime_format or 'ISO 8601'}"
-        if whole.bad:
-            raise rejected_rows(self.column, whole.bad, whole.examples, wanted)
-        if len({census.unit for census in censuses} - {""}) > 1:
-            raise ColumnError(f'Column "{self.column}" has nanoseconds in some partitions: use one type.')
-        if whole.counts.shift and read_again is None:
-            raise ConfigError(
-                f'Column "{self.column}" has more distinct times than a census holds: exact quantiles need '
-                "another pass over it. Give plan() the callback read_again."
-            )
-        times = _Times(self.column, self.datetime_format)
-        ends = self._ends(rows := int(whole.counts.counts.sum()))
-        inner = {end for end in ends if end < rows}
-        counts = [census.counts for census in censuses]
-        again: Any = read_again
-        cuts = find_ranks(inner, counts, lambda windows: again(partial(_recount, times, windows)))
-        per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
-        return [TimeAssignment(times, whole.unit, pair) for pair in per_partition]
+        return cut_times(self, censuses, self._ends, read_again)
+
+
+def cut_times(
+    split: DatetimeSplit,
+    censuses: Sequence[TimeCounts],
+    ends_of: Callable[[int], Sequence[int]],
+    read_again: ReadAgain,
+) -> list[TimeAssignment]:
+    """Cut the rows of all partitions in order of time, where ``ends_of(rows)`` says."""
+    whole = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
+    wanted = f"a time in the format {split.datetime_format or 'ISO 8601'}"
+    if whole.bad:
+        raise rejected_rows(split.column, whole.bad, whole.examples, wanted)
+    if len({census.unit for census in censuses} - {""}) > 1:
+        raise ColumnError(f'Column "{split.column}" has nanoseconds in some partitions: use one type.')
+    if whole.counts.shift and read_again is None:
+        raise ConfigError(
+            f'Column "{split.column}" has more distinct times than a census holds: exact quantiles need '
+            "another pass over it. Give plan() the callback read_again."
+        )
+    times = _Times(split.column, split.datetime_format)
+    ends = ends_of(rows := int(whole.counts.counts.sum()))
+    inner = {end for end in ends if end < rows}
+    counts = [census.counts for census in censuses]
+    again: Any = read_again
+    cuts = find_ranks(inner, counts, lambda windows: again(partial(_recount, times, windows)))
+    per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
+    return [TimeAssignment(times, whole.unit, pair) for pair in per_partition]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,7 +184,7 @@ def _recount(times: _Times, windows: Any, table: pa.Table, keep: Mask | None) ->
 
 @dataclass(frozen=True)
 class TimeAssignment:
-    """Two cuts, None at the end: a time, and how many of the partition's rows of that time come before."""
+    """Cuts, None at the end: a time, and how many of the partition's rows of that time come before."""
 
     times: _Times
     unit: str

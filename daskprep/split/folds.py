@@ -1,0 +1,166 @@
+"""Folds for cross-validation: every row in one of k, of sizes that differ by one row at most where groups allow it."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.classes import ClassShare, Mask, RowCounts, count_classes, share_classes
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.permutation import Integers, make_key
+from daskprep.split.base import Assigned, PartitionAssignment, ReadAgain, Splitter, spread
+from daskprep.split.groups import GroupAssignment, GroupUnits, count_groups
+from daskprep.split.random import RandomAssignment
+from daskprep.split.times import DatetimeSplit, cut_times
+
+# Folds are bytes, and the last one says that a row is in none.
+LARGEST_K = 255
+
+
+class KFold(Splitter):
+    """Put every row in one of k folds of equal size: at random, by class, by group, or in order of time.
+
+    `PartitionAssignment.assign` gives the number of the fold, 0 to k - 1. Sizes differ by one row at most, with
+    `stratify` also those of each class in each fold. With `group` they are as near as whole groups allow.
+
+    Parameters
+    ----------
+    k : int
+        Number of folds, 2 to 255.
+    stratify : str or None
+        Column whose classes have the same shares in all folds.
+    group : str or None
+        Column whose groups stay together: all rows of one value are in one fold.
+    time : str or None
+        Column of times: the oldest rows are fold 0, the newest the last fold. Not with `stratify` or `group`.
+    seed : int
+        Seed of the random choice; it does not matter with `time`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> folds, table = KFold(2, group="user"), pa.table({"user": ["a", "b", "a", "c", "b", "c", "d", "d"]})
+    >>> [assignment] = folds.plan([folds.census(table)])
+    >>> sorted(set(zip(table["user"].to_pylist(), assignment.assign(table, None).tolist())))
+    [('a', 1), ('b', 1), ('c', 0), ('d', 0)]
+    """
+
+    type = "kfold"
+
+    def __init__(
+        self,
+        k: int = 5,
+        stratify: str | None = None,
+        group: str | None = None,
+        time: str | None = None,
+        seed: int = 42,
+    ) -> None:
+        self.k = k
+        self.stratify = stratify
+        self.group = group
+        self.time = time
+        self.seed = seed
+
+    @property
+    def columns(self) -> list[str]:
+        return self.assign_columns
+
+    @property
+    def assign_columns(self) -> list[str]:
+        return list(dict.fromkeys(name for name in (self.stratify, self.group, self.time) if name is not None))
+
+    def validate(self) -> None:
+        super().validate()
+        whole = isinstance(self.k, numbers.Integral) and not isinstance(self.k, bool)
+        if not (whole and 2 <= self.k <= LARGEST_K):
+            raise self._error("k", f"a whole number of folds, 2 to {LARGEST_K}", "Give for instance k=5.")
+        for name in ("stratify", "group", "time"):
+            column = getattr(self, name)
+            if column is not None and not (isinstance(column, str) and column):
+                raise self._error(name, "the name of a column or None", f'Give for instance {name}="user".')
+        if self.time is not None and (self.stratify or self.group):
+            raise ConfigError("KFold: folds in order of time have no classes or groups: leave out time, or the others.")
+
+    def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
+        self.validate()
+        if self.group is not None:
+            return count_groups(table, self.group, self.stratify, self._key, keep)
+        if self.stratify is not None:
+            return count_classes(table, self.stratify, keep)
+        return super().census(table, keep) if self.time is None else DatetimeSplit(self.time).census(table, keep)
+
+    def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
+        self.validate()
+        if self.group is not None:
+            return self._plan_groups(self.group, censuses)
+        if self.stratify is not None:
+            return self._plan_classes(self.stratify, censuses)
+        if self.time is not None:
+            return cut_times(DatetimeSplit(self.time), censuses, self._ends_of_folds, read_again)
+        return self._plan_rows(censuses)
+
+    @property
+    def _key(self) -> int:
+        return make_key(self.seed, self.type)
+
+    def _plan_rows(self, censuses: Sequence[RowCounts]) -> list[RowFolds]:
+        first = np.cumsum([0, *(census.kept for census in censuses)]).tolist()
+        self._check_enough(first[-1], "rows")
+        return [
+            RowFolds(self.k, RandomAssignment(range(*span), first[-1], (0, 0), self._key)) for span in pairwise(first)
+        ]
+
+    def _plan_classes(self, column: str, censuses: Sequence[Any]) -> list[ClassFolds]:
+        totals, shares = share_classes(censuses, column, self._key)
+        order = pc.sort_indices(totals.classes).to_numpy()
+        before = np.zeros(order.size, np.int64)
+        before[order] = np.cumsum(totals.counts[order]) - totals.counts[order]
+        self._check_enough(int(totals.counts.sum()), "rows")
+        places = [pc.index_in(share.classes, value_set=totals.classes).to_numpy() for share in shares]
+        return [ClassFolds(self.k, share, before[place]) for share, place in zip(shares, places, strict=True)]
+
+    def _plan_groups(self, column: str, censuses: Sequence[Any]) -> list[GroupAssignment]:
+        found = GroupUnits.of(censuses, self.stratify)
+        self._check_enough(found.units.size, f'groups of column "{column}"')
+        places = found.share([1 / self.k] * self.k)
+        return [GroupAssignment(column, self._key, found.shift, found.units, places)] * len(censuses)
+
+    def _ends_of_folds(self, rows: int) -> Sequence[int]:
+        self._check_enough(rows, "rows")
+        each, more = divmod(rows, self.k)
+        return [each * fold + min(fold, more) for fold in range(1, self.k)]
+
+    def _check_enough(self, count: int, noun: str) -> None:
+        if 0 < count < self.k:
+            raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: give more rows, or a smaller k.")
+
+
+@dataclass(frozen=True)
+class RowFolds:
+    """Rows in the order of the permutation are dealt out to the folds in turn."""
+
+    k: int
+    rows: RandomAssignment
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        return spread(table, keep, (self.rows.places(table, keep) % self.k).astype(np.uint8))
+
+
+@dataclass(frozen=True, eq=False)
+class ClassFolds:
+    """Rows are dealt out to the folds in turn, one class after the other; `before` counts the rows of earlier ones."""
+
+    k: int
+    share: ClassShare
+    before: Integers
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        rows, classes, position = self.share.positions(table, keep)
+        return spread(table, rows, ((self.before[classes] + position) % self.k).astype(np.uint8))

@@ -1,0 +1,139 @@
+"""The split by groups: all rows of a group in one split, and the shares as near as whole groups allow.
+
+Groups are counted by the keyed hash of their names, so that no name is held and two groups of one hash merely stay
+together. Beyond some 16,384 groups (`OrderedCounts`), those whose hashes begin alike are one *unit*. What follows of
+groups holds for units then, which are so small that shares are met to about a ten-thousandth.
+
+Let v(g) be the shares of the rows that a unit has: of all rows and, stratified, of each class. A split s should have
+the share p(s) of each, and lacks d(s). Units go, largest first, to the split that lacks most of what they have, where
+v.d(s) is largest; then units move one by one while that lowers the sum of all d(s)**2. Where no such move is left,
+that sum is at most the sum of v(g)**2, and without classes no split lacks more rows than another by more than the
+smallest unit of the other has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from daskprep.classes import Mask, OrderedCounts, data_changed, encode_classes
+from daskprep.errors import ColumnError
+from daskprep.permutation import Integers, hash_strings
+from daskprep.split.base import DROPPED, Assigned
+
+# The counts of all units, by class, are one array in the client: 128 MB at most.
+LARGEST_STRATA = 1_000
+_NO_GAIN = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class GroupCounts:
+    """How many rows of a partition each group has, by class; a single class (null) where there are none."""
+
+    classes: pa.Array
+    counts: tuple[OrderedCounts, ...]
+
+
+def count_groups(table: pa.Table, column: str, stratify: str | None, key: int, keep: Mask | None) -> GroupCounts:
+    """Count the groups of the kept rows of one partition."""
+    groups, names = encode_classes(table, column)
+    strata, classes = np.zeros(groups.size, np.int64), pa.nulls(1, pa.large_string())
+    if stratify is not None:
+        strata, classes = encode_classes(table, stratify)
+    pairs = strata * len(names) + groups
+    pairs, rows = np.unique(pairs if keep is None else pairs[keep], return_counts=True)
+    hashes, present = _hashes(names, key)[pairs % len(names)], pairs // len(names)
+    used, first = np.unique(present, return_index=True)
+    pieces = zip(np.split(hashes, first[1:]), np.split(rows, first[1:]), strict=True)
+    counted = tuple(OrderedCounts.of(*piece) for piece in pieces) if used.size else ()
+    return GroupCounts(classes.take(pa.array(used)), counted)
+
+
+def _hashes(names: pa.Array, key: int) -> Integers:
+    return hash_strings(names, key).view(np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class GroupUnits:
+    """The units of all partitions, ascending, and their rows: in all, and of each class if there are several."""
+
+    shift: int
+    units: Integers
+    rows: Integers
+
+    @classmethod
+    def of(cls, censuses: Sequence[GroupCounts], stratify: str | None) -> GroupUnits:
+        """Add up the counts of all partitions."""
+        classes = pa.chunked_array([census.classes for census in censuses], pa.large_string()).unique()
+        if len(classes) > LARGEST_STRATA:
+            raise ColumnError(
+                f'Column "{stratify}" has {len(classes):,} classes, and groups are stratified by {LARGEST_STRATA:,} '
+                "at most: use a column with fewer distinct values."
+            )
+        # The order of floating-point sums must not depend on which partition names a class first.
+        classes = classes.take(pc.sort_indices(classes))
+        counts = [OrderedCounts.of(np.zeros(0, np.int64))] * len(classes)
+        for census in censuses:
+            places = pc.index_in(census.classes, value_set=classes).to_pylist()
+            for place, one in zip(places, census.counts, strict=True):
+                counts[place] += one
+        whole = reduce(add, counts, OrderedCounts.of(np.zeros(0, np.int64)))
+        rows = np.zeros((1 + len(classes) * (stratify is not None), whole.buckets.size), np.int64)
+        rows[0] = whole.counts
+        for row, one in zip(rows[1:], counts, strict=False):
+            np.add.at(row, np.searchsorted(whole.buckets, one.buckets >> (whole.shift - one.shift)), one.counts)
+        return cls(whole.shift, whole.buckets, rows)
+
+    def share(self, shares: Sequence[float]) -> NDArray[np.uint8]:
+        """Return the split of each unit; the module's docstring says how they are chosen."""
+        totals = self.rows.sum(axis=1, keepdims=True)
+        # Sums over the first axis add one row after the other, on every machine.
+        weights = np.ascontiguousarray((self.rows / totals).T)[:, :, None]
+        squares = (weights * weights).sum(axis=1)[:, 0]
+        order = np.argsort(-squares, kind="stable").tolist()
+        lacking = np.repeat(np.array([shares]), len(totals), axis=0)
+        places = np.zeros(self.units.size, np.uint8)
+        for unit in order:
+            places[unit] = place = np.argmax((weights[unit] * lacking).sum(axis=0))
+            lacking[:, place] -= weights[unit, :, 0]
+        moving = True
+        while moving:
+            moving = False
+            for unit in order:
+                own = places[unit]
+                lacked = (weights[unit] * lacking).sum(axis=0)
+                place = np.argmax(lacked)
+                if lacked[place] - lacked[own] > squares[unit] + _NO_GAIN:
+                    lacking[:, own] += weights[unit, :, 0]
+                    lacking[:, place] -= weights[unit, :, 0]
+                    places[unit], moving = place, True
+        return places
+
+
+@dataclass(frozen=True, eq=False)
+class GroupAssignment:
+    """The split of each unit of groups, which all partitions share."""
+
+    column: str
+    key: int
+    shift: int
+    units: Integers
+    places: NDArray[np.uint8]
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        codes, names = encode_classes(table, self.column)
+        units = _hashes(names, self.key) >> self.shift
+        known = np.isin(units, self.units)
+        splits = np.full(len(names), DROPPED, np.uint8)
+        splits[known] = self.places[np.searchsorted(self.units, units[known])]
+        assigned: Assigned = splits[codes]
+        if (assigned == DROPPED if keep is None else (assigned == DROPPED) & keep).any():
+            raise data_changed(f'Column "{self.column}"')
+        return assigned if keep is None else np.where(keep, assigned, np.uint8(DROPPED))

@@ -1,0 +1,274 @@
+"""Every row is in one of k folds, of equal sizes, whatever the partitions; groups stay whole."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.model_selection import StratifiedGroupKFold
+
+from daskprep import classes
+from daskprep.classes import OrderedCounts
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.split import DROPPED
+from daskprep.split.folds import KFold
+from daskprep.split.groups import GroupUnits, count_groups
+from tests.test_split import assign, borders_of, digest, pieces
+
+ROWS = pa.table({"x": [f"k{i % 7}" for i in range(1000)], "y": [i // 3 for i in range(1000)]})
+KINDS = [KFold(3), KFold(3, stratify="x"), KFold(3, group="y"), KFold(3, "x", "y"), KFold(3, time="t")]
+
+
+def kind_of(folds):
+    return "-".join(name for name in ("stratify", "group", "time") if getattr(folds, name)) or "rows"
+
+
+def sizes(assigned, k):
+    return np.bincount(assigned, minlength=k).tolist()
+
+
+def units_of(groups, strata=None):
+    """Return the units of groups that are numbered, and the groups by unit."""
+    table = pa.table({"g": groups, "c": groups if strata is None else strata})
+    stratify = None if strata is None else "c"
+    return GroupUnits.of([count_groups(table, "g", stratify, 1, None)], stratify)
+
+
+def test_folds_are_golden():
+    """A promise: if this fails, folds that exist would be made anew."""
+    assert digest(assign(KFold(5), [ROWS])) == "997815e72e1f4b1d"
+    assert digest(assign(KFold(5, stratify="x"), [ROWS])) == "42e9ab1148f06cf8"
+    assert digest(assign(KFold(5, group="y"), [ROWS])) == "2fa78a9840996bb1"
+    assert digest(assign(KFold(5, "x", "y"), [ROWS])) == "1c2f429c1eb367e0"
+
+
+@settings(max_examples=25)
+@given(data=st.data(), borders=borders_of, limit=st.sampled_from([7, 16_384]))
+def test_partitions_never_show(data, borders, limit):
+    cells = data.draw(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 20)), min_size=12, max_size=60))
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(cells), max_size=len(cells))), dtype=bool)
+    kept[:12] = True
+    groups = [*range(12), *(group for _, group in cells[12:])]  # enough of them for any k
+    days = np.array([group for _, group in cells]).astype("datetime64[D]")
+    table = pa.table({"x": [name for name, _ in cells], "y": groups, "t": days})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        for folds in KINDS:
+            whole = assign(folds, [table], [kept])
+            cut = assign(folds, pieces(table, borders), pieces(kept, borders))
+            assert np.array_equal(whole, cut)
+            assert np.array_equal(whole == DROPPED, ~kept)
+            assert np.array_equal(assign(folds, [table.filter(pa.array(kept))]), whole[kept])
+
+
+@pytest.mark.parametrize("folds", KINDS, ids=kind_of)
+def test_no_rows_and_no_partitions_are_legal(folds):
+    none = pa.table({"x": pa.array([], pa.string()), "y": pa.array([], pa.int64()), "t": pa.array([], pa.date32())})
+    assert assign(folds, [none, none]).size == 0
+    assert assign(folds, []).size == 0
+
+
+@settings(max_examples=30)
+@given(rows=st.integers(2, 200), k=st.integers(2, 9), borders=borders_of)
+def test_folds_of_rows_differ_by_one_row(rows, k, borders):
+    table = pa.table({"x": range(rows)})
+    if rows < k:
+        with pytest.raises(ColumnError, match=rf"KFold: {rows} rows are too few for {k} folds: give more rows"):
+            assign(KFold(k), [table])
+        return
+    found = sizes(assign(KFold(k), pieces(table, borders)), k)
+    assert sum(found) == rows
+    assert max(found) - min(found) <= 1
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["a", "b", "c", None]), min_size=9, max_size=150), st.integers(2, 9), borders_of)
+def test_stratified_folds_differ_by_one_row_in_each_class(cells, k, borders):
+    found = assign(KFold(k, stratify="x"), pieces(pa.table({"x": pa.array(cells, pa.string())}), borders))
+    for name in [*dict.fromkeys(cells), "all"]:
+        here = sizes(found[[name in ("all", cell) for cell in cells]], k)
+        assert max(here) - min(here) <= 1
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 9), min_size=9, max_size=80), st.integers(2, 9), borders_of, st.sampled_from([3, 99]))
+def test_folds_by_time_are_pieces_of_the_sorted_rows(days, k, borders, limit):
+    table = pa.table({"t": np.array(days).astype("datetime64[D]")})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        found = assign(KFold(k, time="t"), pieces(table, borders))
+    order = np.argsort(days, kind="stable")
+    expected = np.concatenate([np.full(len(part), fold) for fold, part in enumerate(np.array_split(order, k))])
+    assert np.array_equal(found[order], expected)
+
+
+def test_seeds_give_other_folds_but_of_times():
+    days = pa.table({"t": np.arange(99).astype("datetime64[D]")})
+    for folds, table in zip(KINDS, [ROWS, ROWS, ROWS, ROWS, days], strict=True):
+        one, other = (assign(folds.set_params(seed=seed), [table]) for seed in (1, 2))
+        if folds.time:
+            assert np.array_equal(one, other)
+        else:
+            assert 0.5 < np.mean(one != other) < 0.8
+
+
+def test_all_folds_of_many_are_numbered():
+    table = pa.table({"x": range(510)})
+    assert sizes(assign(KFold(255), [table]), 255) == [2] * 255
+    assert sizes(assign(KFold(255, group="x"), [table]), 255) == [2] * 255
+
+
+# ---- groups
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 12) | st.none(), min_size=4, max_size=60), st.integers(2, 4), borders_of)
+def test_a_group_is_in_one_fold(groups, k, borders):
+    groups += range(k)
+    table = pa.table({"y": pa.array(groups, pa.int64()), "x": [(group or 0) % 2 for group in groups]})
+    for folds in (KFold(k, group="y"), KFold(k, "x", "y")):
+        found = assign(folds, pieces(table, borders)).tolist()
+        assert len(set(zip(groups, found, strict=True))) == len(set(groups))
+
+
+def squares_of(units, places, shares):
+    """Return the sum of the squares of what every split lacks of every class, and its bound."""
+    weights = units.rows / units.rows.sum(axis=1, keepdims=True)
+    lacks = [share - weights[:, places == split].sum(axis=1) for split, share in enumerate(shares)]
+    return float(np.square(lacks).sum()), float(np.square(weights).sum())
+
+
+shares_of = st.lists(st.integers(0, 5), min_size=2, max_size=3).filter(lambda parts: parts[0] > 0)
+
+
+@settings(max_examples=60)
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=7), parts=shares_of)
+def test_shares_are_as_near_as_whole_groups_allow(sizes, parts):
+    shares = [part / sum(parts) for part in parts]
+    units = units_of(np.repeat(np.arange(len(sizes)), sizes))
+    places = units.share(shares)
+    rows = units.rows[0]
+    lacks = [share * rows.sum() - rows[places == split].sum() for split, share in enumerate(shares)]
+    for split in range(len(shares)):
+        if (mine := rows[places == split]).size:
+            assert max(lacks) - lacks[split] <= mine.min() + 1e-6
+    found, bound = squares_of(units, places, shares)
+    best = min(squares_of(units, np.array(one), shares)[0] for one in product(range(len(shares)), repeat=len(sizes)))
+    assert best - 1e-9 <= found <= bound + 1e-9
+    assert not any(shares[split] == 0 for split in places)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(st.integers(0, 6), st.sampled_from("abc")), min_size=1, max_size=40),
+    st.lists(st.integers(1, 5), min_size=2, max_size=3),
+)
+def test_class_shares_keep_to_the_bound_that_whole_groups_allow(cells, parts):
+    shares = [part / sum(parts) for part in parts]
+    groups, strata = zip(*cells, strict=True)
+    units = units_of(list(groups), list(strata))
+    assert units.rows[0].tolist() == units.rows[1:].sum(axis=0).tolist()
+    places = units.share(shares)
+    found, bound = squares_of(units, places, shares)
+    every = product(range(len(shares)), repeat=units.units.size)
+    best = min(squares_of(units, np.array(one), shares)[0] for one in every)
+    assert best - 1e-9 <= found <= bound + 1e-9
+    for unit, other in product(range(units.units.size), range(len(shares))):
+        moved = places.copy()
+        moved[unit] = other
+        assert squares_of(units, moved, shares)[0] >= found - 1e-9
+
+
+def test_groups_are_shared_out_as_scikit_learn_does_or_better():
+    rng = np.random.default_rng(0)
+    groups = rng.zipf(1.5, 4000) % 300
+    labels = (rng.random(4000) < 0.02 + 0.3 * (groups % 5 == 0)).astype(int)
+    units = units_of(groups, labels)
+    theirs = np.zeros(4000, int)
+    for fold, (_, rows) in enumerate(
+        StratifiedGroupKFold(5, shuffle=True, random_state=0).split(groups, labels, groups)
+    ):
+        theirs[rows] = fold
+    ours = assign(KFold(5, "c", "g"), [pa.table({"g": groups, "c": labels})])
+
+    def worst(found):
+        counts = np.array([[np.sum((found == fold) & (labels == label)) for fold in range(5)] for label in (0, 1)])
+        return np.abs(counts / counts.sum(axis=1, keepdims=True) - 0.2).max()
+
+    assert units.units.size == len(set(groups.tolist()))
+    assert worst(ours) <= worst(theirs)
+
+
+def test_many_groups_are_counted_in_little_memory():
+    groups = np.random.default_rng(0).integers(0, 10**6, 100_000)
+    counted = count_groups(pa.table({"g": groups}), "g", None, 1, None)
+    assert counted.counts[0].buckets.size <= classes.LARGEST_BUCKET_COUNT
+    found = assign(KFold(4, group="g"), [pa.table({"g": groups})])
+    assert max(sizes(found, 4)) - min(sizes(found, 4)) <= 10
+    assert len(set(zip(groups.tolist(), found.tolist(), strict=True))) == len(set(groups.tolist()))
+
+
+def test_too_few_groups_are_named():
+    with pytest.raises(ColumnError, match=r'KFold: 2 groups of column "y" are too few for 3 folds'):
+        assign(KFold(3, group="y"), [pa.table({"y": [1, 2, 2, 1]})])
+
+
+def test_too_many_classes_to_stratify_groups_by_are_named():
+    table = pa.table({"x": range(1001), "y": range(1001)})
+    with pytest.raises(ColumnError, match=r'Column "x" has 1,001 classes, and groups are stratified by 1,000 at most'):
+        assign(KFold(3, "x", "y"), [table])
+    assert sizes(assign(KFold(3, "x", "y"), [table[:1000]]), 3) == [334, 333, 333]
+
+
+def test_rows_that_changed_between_two_reads_are_reported():
+    for folds in (KFold(2, group="y"), KFold(2, stratify="y")):
+        [plan] = folds.plan([folds.census(pa.table({"y": [1, 2, 2, 1]}))])
+        with pytest.raises(ColumnError, match='"y" changed between two reads'):
+            plan.assign(pa.table({"y": [1, 2, 3, 1]}), None)
+        kept = np.array([True, True, False, True])
+        if folds.group:
+            assert plan.assign(pa.table({"y": [1, 2, 3, 1]}), kept)[2] == DROPPED
+    [plan] = KFold(2).plan([KFold(2).census(ROWS)])
+    with pytest.raises(ColumnError, match="number of rows changed"):
+        plan.assign(ROWS[1:], None)
+
+
+def test_times_that_cannot_be_read_are_named():
+    with pytest.raises(RejectedValueError, match=r'column "t": 1 row.*"\?" in row 1'):
+        assign(KFold(2, time="t"), [pa.table({"t": ["2020-01-01", "?"]})])
+
+
+@pytest.mark.parametrize(
+    ("folds", "message"),
+    [
+        (KFold(1), "k must be a whole number of folds, 2 to 255, not 1. Give for instance k=5"),
+        (KFold(256), "2 to 255, not 256"),
+        (KFold(True), "not True"),
+        (KFold(2.0), "not 2.0"),
+        (KFold(group=3), 'group must be the name of a column or None, not 3. Give for instance group="user"'),
+        (KFold(stratify=""), "stratify must be the name of a column"),
+        (KFold(time=["t"]), "time must be the name of a column"),
+        (KFold(time="t", group="y"), "leave out time"),
+        (KFold(time="t", stratify="y"), "leave out time"),
+        (KFold(seed=0.5), "seed must be a whole number"),
+    ],
+)
+def test_impossible_parameters_are_refused(folds, message):
+    for call in (folds.validate, lambda: folds.plan([]), lambda: folds.census(ROWS)):
+        with pytest.raises(ConfigError, match=message):
+            call()
+
+
+def test_folds_read_their_columns():
+    assert [folds.columns for folds in KINDS] == [[], ["x"], ["y"], ["x", "y"], ["t"]]
+    assert KFold(group="y", stratify="y").assign_columns == ["y"]
+
+
+def test_counts_of_numbers_add_up():
+    numbers, times = np.array([5, 1, 5]), np.array([2, 3, 4])
+    counted = OrderedCounts.of(numbers, times)
+    assert (counted.buckets.tolist(), counted.counts.tolist()) == ([1, 5], [3, 6])
