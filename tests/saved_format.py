@@ -227,6 +227,8 @@ def features() -> dict[str, Any]:
         "seen": "date",
         "seen_format": dp.Date(datetime_format="%d.%m.%Y", column="day"),
         "place": "h3",
+        "place_marked": dp.H3(missing_indicator=True, column="place"),
+        "window_marked": dp.Timeseries(window_size=2, missing_indicator=True, column="count"),
     }
 
 

@@ -92,12 +92,14 @@ def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Ta
     """Return the rows of a block that come before `stop`, one column for each feature."""
     import pyarrow as pa
 
-    from daskprep.features.checking import decode_column
+    from daskprep.features.base import all_outputs
+    from daskprep.features.checking import decode_column, missing_again
+    from daskprep.serving.base import MISSING
 
     dataset, rows = split.dataset, split.layout.block_range(split.name, block)
     rows = rows[: max(stop - rows.start, 0)]
     stored = {one.name for one in split.layout.cells}
-    outputs = [name + suffix for name in names for suffix in dataset.features[name].outputs]
+    outputs = [name + suffix for name in names for suffix in all_outputs(dataset.features[name])]
     arrays = split.read([output for output in outputs if output not in stored], rows.start, rows.stop)
     columns = {}
     for name in names:
@@ -110,6 +112,8 @@ def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Ta
         else:
             given = {suffix: arrays[name + suffix] for suffix in feature.outputs}
             columns[name] = decode_column(feature, given, learned)
+        if feature.missing_indicator:
+            columns[name] = missing_again(columns[name], arrays[name + MISSING])
     return pa.table(columns)
 
 

@@ -95,13 +95,13 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
 
 
 def _feature(dataset: dp.Dataset, name: str) -> dict[str, Any]:
-    from daskprep.features.base import rows_seen
+    from daskprep.features.base import all_outputs, rows_seen
 
     feature, learned = dataset.features[name], dataset.learned[name]
     return {
         "type": feature.kind,
         "column": feature.reads(name)[0],
-        "outputs": [name + suffix for suffix in feature.outputs],
+        "outputs": [name + suffix for suffix in all_outputs(feature)],
         "rows": learned.rows,
         "missing": learned.missing,
         "missing_rate": learned.missing / max(rows_seen(feature, learned), 1),

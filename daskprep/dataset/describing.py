@@ -10,6 +10,7 @@ from typing import Any
 from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut, printable, size, value_text
 from daskprep.errors import DaskprepError
+from daskprep.features.base import all_outputs
 from daskprep.storage import Layout, Manifest, Output
 
 _FIRST_ROWS, _MOST_COLUMNS = 5, 40
@@ -58,7 +59,7 @@ def first_rows(split: Any) -> list[Row]:
     columns: list[str] = []
     left = _BLOCK_BYTES
     for name, feature in islice(split.dataset.features.items(), _MOST_COLUMNS):
-        outputs = [split.output(name + suffix) for suffix in feature.outputs]
+        outputs = [split.output(name + suffix) for suffix in all_outputs(feature)]
         needed = sum(output.row_bytes for output in outputs) * split.layout.block_rows
         if feature.holds not in ("images", "sounds") and needed <= left:
             columns += [output.name for output in outputs]

@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.features import Feature, Learned
-from daskprep.features.base import noun_of
+from daskprep.features.base import all_outputs, noun_of
 from daskprep.features.fitting import decode_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.media.audio import AudioRecipe
 from daskprep.media.decoding import MediaDecoder
 from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
+from daskprep.serving.base import MISSING
 from daskprep.serving.saved import parse_state
 from daskprep.state import METADATA, received, restore, restored_targets, state_from_files
 from daskprep.storage import Folder, Layout, Manifest
@@ -100,7 +101,7 @@ class StoredDataset:
     @cached_property
     def _restored(self) -> tuple[dict[str, Feature], dict[str, Learned]]:
         features, learned = restore(self.state())
-        described = [name + suffix for name, feature in features.items() for suffix in feature.outputs]
+        described = [name + suffix for name, feature in features.items() for suffix in all_outputs(feature)]
         stored = {output.name: output for output in self.layout.outputs}
         if learned.keys() != features.keys() or set(described) != stored.keys():
             raise self._disagreement(f"outputs {', '.join(described)}, and the manifest of {', '.join(stored)}")
@@ -153,13 +154,13 @@ class StoredDataset:
         return vocabulary
 
     def _learned(self, output: str) -> tuple[Feature, Learned]:
-        origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in one.outputs}
+        origins = {name + suffix: (name, suffix) for name, one in self.features.items() for suffix in all_outputs(one)}
         if output not in origins:
             several = [one for one, (name, _) in origins.items() if name == output]
             hint = f" Its outputs are: {', '.join(several)}" if several else did_you_mean(output, origins)
             raise ConfigError(f'there is no output "{output}" in {self.url}.{hint}')
         name, suffix = origins[output]
-        return self.features[name], self.learned[name].of_output(suffix)
+        return self.features[name], Learned() if suffix == MISSING else self.learned[name].of_output(suffix)
 
     def decoder(self, output: str) -> MediaDecoder:
         """Return what decodes an output of images or audio."""

@@ -14,6 +14,7 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
 from daskprep.features.parameters import check_parameters, default_of
+from daskprep.serving.base import MISSING
 from daskprep.summaries import ColumnSummary
 from daskprep.summaries.base import SummaryT
 
@@ -127,6 +128,7 @@ class Contract(Generic[SummaryT, LearnedT]):
     holds: ClassVar[Holds] = "others"
     learned_type: ClassVar[type[Learned]] = Learned
     missing_value_strategy: str
+    missing_indicator: bool
     fill_value: Any
     invalid: Invalid
     column: str | None
@@ -258,6 +260,11 @@ class Contract(Generic[SummaryT, LearnedT]):
 def noun_of(feature: Contract) -> str:
     """Return the type with its article, as messages say it."""
     return f"{'an' if feature.kind[0] in 'aeiou' else 'a'} {feature.kind}"
+
+
+def all_outputs(feature: Contract) -> tuple[str, ...]:
+    """Return the outputs of a type, and "_missing" if missing cells are marked."""
+    return (*feature.outputs, MISSING) if feature.missing_indicator else feature.outputs
 
 
 def check_arrow(feature: Contract, function: str, given: object, rows: int) -> None:

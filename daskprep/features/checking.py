@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
+from daskprep.serving.base import MISSING
 from daskprep.serving.predictions import as_array
 
 
@@ -70,6 +71,12 @@ def empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray
     return checked_outputs(feature, feature.encode(none, learned), 0)
 
 
+def all_empty_arrays(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
+    """Return each output for 0 rows, with the one that marks missing cells, if there is one."""
+    own = empty_arrays(feature, learned)
+    return {**own, MISSING: np.zeros(0, np.uint8)} if feature.missing_indicator else own
+
+
 @kept
 def filled_row(feature: Contract, learned: Learned) -> Mapping[str, np.ndarray]:
     """Return each output for one row, a missing cell that the fill value was put in."""
@@ -91,10 +98,11 @@ def check_alike(feature: Contract, what: str, arrays: Mapping[str, Any], like: M
 
 def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> dict[str, np.ndarray]:
     """Return rows as `encode` gives them; numbers may be of other types that hold them, tensors on any device."""
-    limits = {output: Limits(*given) for output, given in feature.limits(learned).items()}
+    limits = {output: Limits(*given) for output, given in feature.limits(learned).items()} | {MISSING: Limits(0, 1)}
     arrays = {
         output: _decodable(feature, _array_of(encoded[output]), empty, limits.get(output))
-        for output, empty in empty_arrays(feature, learned).items()
+        for output, empty in all_empty_arrays(feature, learned).items()
+        if output in encoded or output in feature.outputs
     }
     rows = {output: len(array) for output, array in arrays.items()}
     if len(set(rows.values())) > 1:
@@ -103,12 +111,23 @@ def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned)
 
 
 def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> pa.Array:
-    """Decode rows by output, which may be batches or what a model gives, or raise ColumnError."""
+    """Decode rows by output, which may be batches or what a model gives, or raise ColumnError.
+
+    Cells that the missing indicator marks, if it is given, are missing again.
+    """
     arrays = _as_encoded(feature, encoded, learned)
+    marks = arrays.pop(MISSING, None) if feature.missing_indicator else None
     given: Any = arrays[""] if feature.outputs == ("",) else arrays
     decoded = feature.decode(given, learned)
     check_arrow(feature, "decode", decoded, len(next(iter(arrays.values()))))
-    return decoded
+    return missing_again(decoded, marks)
+
+
+def missing_again(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:
+    """Return decoded cells without those that are marked."""
+    if marks is None or not marks.any():
+        return decoded
+    return decoded.take(pa.array(np.arange(len(decoded)), mask=marks.astype(bool)))
 
 
 def _decodable(feature: Contract, array: np.ndarray, empty: np.ndarray, limits: Limits | None) -> np.ndarray:

@@ -15,6 +15,7 @@ from daskprep.summaries.base import SummaryT
 AnyFeature = TypeVar("AnyFeature", bound="Feature[Any, Any]")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Feature(Contract[SummaryT, LearnedT], Estimator):
     """Base of every type.
 
@@ -22,7 +23,14 @@ class Feature(Contract[SummaryT, LearnedT], Estimator):
     A subclass stores its parameters in `__init__`, untouched, and gives pure functions of Arrow and NumPy arrays.
     Missing cells are null in a parsed column; `encode` may write anything for them, since the base class puts the
     learned fill value there.
+
+    Parameters
+    ----------
+    missing_indicator : bool
+        Whether a second output, "_missing", tells which cells were missing or unreadable.
     """
+
+    missing_indicator: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -52,6 +60,8 @@ def _check_parameters(cls: type[Feature]) -> None:
 
 def _check_free(cls: type[Feature], parameter: str) -> None:
     """Raise TypeError for a parameter of which the attribute would hide what the package calls."""
+    if parameter in vars(Feature)["__dataclass_fields__"]:
+        return
     hook = inspect.getattr_static(cls, parameter, None)
     if parameter == "kind" or hasattr(Feature, parameter) or inspect.isroutine(hook) or isinstance(hook, property):
         own = (base for base in cls.__mro__ if parameter in vars(base) and base is not Contract)

@@ -17,8 +17,8 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
-from daskprep.features.base import MediaContract, noun_of
-from daskprep.features.checking import decode_column, empty_arrays
+from daskprep.features.base import MediaContract, all_outputs, noun_of
+from daskprep.features.checking import all_empty_arrays, decode_column
 from daskprep.features.matrix import side_by_side
 from daskprep.features.surroundings import (
     AnyFeature,
@@ -153,7 +153,7 @@ def empty_outputs(features: Mapping[str, Contract], learned: Mapping[str, Any]) 
     found: dict[str, np.ndarray] = {}
     for name, feature in features.items():
         with naming(name):
-            found |= {name + output: array for output, array in empty_arrays(feature, learned[name]).items()}
+            found |= {name + output: array for output, array in all_empty_arrays(feature, learned[name]).items()}
     return found
 
 
@@ -174,7 +174,7 @@ def tabulate(
     tables = []
     for name, feature in features.items():
         with naming(name):
-            given = {output: arrays[name + output] for output in feature.outputs}
+            given = {output: arrays[name + output] for output in all_outputs(feature)}
             tables.append(side_by_side(feature, given, learned[name]))
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
@@ -188,14 +188,14 @@ def decode_arrays(
             f"arrays to decode must be given by output, as a mapping, not {type(arrays).__name__}: of a batch of "
             "inputs and targets, each by itself"
         )
-    known = {name + output for name, feature in features.items() for output in feature.outputs}
+    known = {name + output for name, feature in features.items() for output in all_outputs(feature)}
     for key in arrays:
         if key not in known:
             raise ConfigError(f'there is no output "{key}" to decode.{did_you_mean(key, known)}')
     columns = {}
     for name, feature in features.items():
-        given = {output: arrays[name + output] for output in feature.outputs if name + output in arrays}
-        if len(given) == len(feature.outputs):
+        given = {output: arrays[name + output] for output in all_outputs(feature) if name + output in arrays}
+        if all(output in given for output in feature.outputs):
             with naming(name):
                 columns[name] = decode_column(feature, given, learned[name])
     rows = {name: len(column) for name, column in columns.items()}

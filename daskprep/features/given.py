@@ -9,7 +9,7 @@ from sklearn.base import clone
 
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, Feature
-from daskprep.features.base import validate
+from daskprep.features.base import all_outputs, validate
 from daskprep.features.table import naming
 
 
@@ -20,7 +20,7 @@ def made_features(given: Mapping[str, Any], targets: Collection[str]) -> dict[st
     for name, feature in features.items():
         with naming(name):
             validate(feature)
-        for output in feature.outputs:
+        for output in all_outputs(feature):
             if name + output in outputs:
                 raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')
             outputs[name + output] = name

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import DaskprepError
+from daskprep.features.base import all_outputs
 from daskprep.features.fitting import encode_source
 from daskprep.serving.saved import check_golden
 from daskprep.sources import PandasSource
@@ -67,4 +68,4 @@ def _encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str 
     [column] = feature.reads(name)
     source = PandasSource(pd.DataFrame({column: pd.Series(list(cells), dtype=object)}))
     encoded = encode_source({name: feature}, {name: learned}, source)
-    return {output: np.asarray(encoded[name + output]) for output in feature.outputs}
+    return {output: np.asarray(encoded[name + output]) for output in all_outputs(feature)}

@@ -11,19 +11,31 @@ import numpy as np
 
 from daskprep.features.base import Contract, Learned
 from daskprep.features.checking import empty_arrays
+from daskprep.serving.base import MISSING
 
 
 def side_by_side(feature: Contract, encoded: Mapping[str, np.ndarray], learned: Learned) -> np.ndarray:
     """Turn the outputs of one column into a 2-D array."""
+    if feature.missing_indicator:
+        marks = encoded[MISSING][:, None]
+        return np.concatenate([_own(feature, encoded, learned), marks], axis=1)
+    return _own(feature, encoded, learned)
+
+
+def _own(feature: Contract, encoded: Mapping[str, np.ndarray], learned: Learned) -> np.ndarray:
     if (own := getattr(feature, "tabulate", None)) is not None:
         table: np.ndarray = own(encoded, learned)
         return table
-    flat = [array.reshape(len(array), _width(array)) for array in encoded.values()]
+    flat = [encoded[output].reshape(len(encoded[output]), _width(encoded[output])) for output in feature.outputs]
     return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
 
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
     """Return the names of the columns of this array."""
+    return [*_own_names(feature, name, learned), *[name + MISSING] * feature.missing_indicator]
+
+
+def _own_names(feature: Contract, name: str, learned: Learned) -> list[str]:
     if (own := getattr(feature, "tabulated_names", None)) is not None:
         return list(own(name, learned))
     names = []

@@ -14,7 +14,7 @@ from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import as_dictionary, one_array, without_texts
 from daskprep.features.checking import checked_encoding, filled_row
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
-from daskprep.serving.base import spelled_missing
+from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN
 from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
@@ -249,6 +249,8 @@ def completed_columns(
         for name, feature in features.items():
             completing.name, readable = name, parsed.columns.pop(name)
             column = known = learned[name].recognize(readable)
+            if feature.missing_indicator:
+                columns[name + MISSING] = known.is_null()
             if (neighbours := feature.around) is not None:
                 column = neighbours.complete(known, around.carries.get(name), learned[name])
                 check_arrow(feature, "around", column, len(readable))
@@ -279,7 +281,7 @@ def encoded_outputs(
     rows = None if keep.all() else pa.array(keep)
     with naming() as encoding:
         for name, feature in features.items():
-            encoding.name, column = name, columns.pop(name)
+            encoding.name, column, gaps = name, columns.pop(name), columns.pop(name + MISSING, None)
             column = column if rows is None else column.filter(rows)
             if carried and isinstance(feature, MediaContract):
                 encoded: Mapping[str, Any] = feature.carry_column(column, learned[name])
@@ -288,6 +290,9 @@ def encoded_outputs(
             del column
             for output, array in encoded.items():
                 yield name + output, array
+            if gaps is not None:
+                gaps = gaps if rows is None else gaps.filter(rows)
+                yield name + MISSING, gaps.to_numpy(zero_copy_only=False).astype(np.uint8)
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:

@@ -11,12 +11,13 @@ import torch
 
 from daskprep.errors import ColumnError
 from daskprep.features import Feature, Learned
-from daskprep.features.base import noun_of
+from daskprep.features.base import all_outputs, noun_of
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import Steps, augmented
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 from daskprep.permutation import Integers
+from daskprep.serving.base import MISSING
 
 Batch: TypeAlias = dict[str, torch.Tensor]
 Expand: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -38,7 +39,7 @@ def chosen_names(
 
 def target_outputs(targets: Iterable[str], features: Mapping[str, Feature], columns: Collection[str]) -> list[str]:
     """Return the outputs of the features that are targets, if they are among the columns."""
-    outputs = [name + suffix for name in targets for suffix in features[name].outputs]
+    outputs = [name + suffix for name in targets for suffix in all_outputs(features[name])]
     return [output for output in outputs if output in columns]
 
 
@@ -52,13 +53,15 @@ def expansions(
 ) -> dict[str, Expand]:
     """Return what turns compact rows into what a model reads, for those of the outputs that it changes."""
     wanted = set(names)
-    return {
+    found: dict[str, Expand] = {
         name + suffix: _bound(name, feature, learned[name])
         for name, feature in features.items()
         if type(feature).expand is not Feature.expand
         for suffix in feature.outputs
         if name + suffix in wanted
     }
+    marks = {name + MISSING for name, feature in features.items() if feature.missing_indicator}
+    return found | dict.fromkeys(marks & wanted, torch.Tensor.bool)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskprep.dataset import Dataset, Split
+from daskprep.features.binary import Binary, LearnedBinary
 from daskprep.report.kinds import KINDS, Kind
 from daskprep.report.measures import Column
+from daskprep.serving.base import MISSING
 from daskprep.storage.arrays import ROW_ID
 
 _WINDOW_BYTES = 4_000_000
@@ -36,6 +38,10 @@ def columns_of(dataset: Dataset) -> list[Column]:
         for suffix in feature.outputs:
             learned = dataset.learned[name].of_output(suffix)
             columns.append(Column(name, outputs[name + suffix], feature, learned))
+        if feature.missing_indicator:
+            columns.append(
+                Column(name, outputs[name + MISSING], Binary(), LearnedBinary(bool2str=("present", "missing")))
+            )
     return columns
 
 

@@ -11,8 +11,18 @@ import numpy as np
 from daskprep.errors import DaskprepError, RejectedValueError
 from daskprep.serving.cells import is_missing, number_of, text_of
 
-__all__ = ["RowEncoder", "from_neighbours", "smallest_uint", "spelled_missing", "is_missing", "number_of", "text_of"]
+__all__ = [
+    "MISSING",
+    "RowEncoder",
+    "from_neighbours",
+    "smallest_uint",
+    "spelled_missing",
+    "is_missing",
+    "number_of",
+    "text_of",
+]
 
+MISSING = "_missing"  # the output of a missing indicator
 Arrays = dict[str, np.ndarray]
 Rows = Sequence[Mapping[str, Any]]
 
@@ -45,6 +55,7 @@ class RowEncoder(ABC):
         self.columns: tuple[str, ...] = (self.column,)
         self.params = params
         self.learned = learned
+        self.marks_missing: bool = params.get("missing_indicator", False)
         self.nulls = spelled_missing(params)
         self.prepare()
         fill = learned.get("fill_value")
@@ -84,9 +95,10 @@ class RowEncoder(ABC):
         read, column = self._read_present if self.nulls else self.read, self.column
         try:
             values = [read(row[column]) for row in rows]
+            gaps = {MISSING: np.array([value is None for value in values], np.uint8)} if self.marks_missing else {}
             if self.looks_around or [value for value in values if value is None]:
                 values = self._filled(values, rows)
-            return self.arrays(values)
+            return {**self.arrays(values), **gaps}
         except DaskprepError as error:
             raise type(error)(f'column "{self.column}": {error}') from error
         except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes

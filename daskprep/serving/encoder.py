@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
-from daskprep.serving.base import RowEncoder
+from daskprep.serving.base import MISSING, RowEncoder
 from daskprep.serving.large import with_large
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
 from daskprep.serving.saved import LIMIT_BYTES, check_golden, check_learned, parse_state, telling, verified
@@ -34,7 +34,7 @@ _ENCODERS = {
     "vector": ("series", "VectorRows"),
 }
 # The parameters that a type may have, of which a process without pandas cannot ask the type itself.
-_OF_ALL = {"column", "fill_value", "invalid", "missing_value_strategy"}
+_OF_ALL = {"column", "fill_value", "invalid", "missing_indicator", "missing_value_strategy"}
 _OF_TOKENS = {
     "lowercase", "min_frequency", "most_common", "ngram_size", "pattern", "pretrained_model_name_or_path", "tokenizer",
 }  # fmt: skip
@@ -111,7 +111,7 @@ class Encoder:
             except KeyError as error:
                 raise self._lacking(error.args[0], listed) from None
             for output, array in encoded.items():
-                arrays[name + output] = encoder.expand(array) if expand else array
+                arrays[name + output] = _expanded(encoder, output, array) if expand else array
         return arrays
 
     def predictions(
@@ -180,6 +180,10 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to values")
     return rows
+
+
+def _expanded(encoder: RowEncoder | WholeRows, output: str, array: np.ndarray) -> np.ndarray:
+    return array.astype(np.bool_) if output == MISSING else encoder.expand(array)
 
 
 def _encode_cells(encoder: RowEncoder | WholeRows, cells: Sequence[Any]) -> dict[str, np.ndarray]:

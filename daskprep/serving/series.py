@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.serving.base import Arrays, RowEncoder, Rows, from_neighbours
+from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows, from_neighbours
 from daskprep.serving.cells import LISTS, is_missing, number_of, text_of
 from daskprep.serving.dates import TIMES, refuse
 
@@ -187,10 +187,13 @@ class TimeseriesRows(RowEncoder):
                 groups.setdefault(text_of(row[self.columns[1]]), []).append(number)
         except ValueError as error:
             raise RejectedValueError(f'column "{self.columns[1]}": {error}; correct the cell') from error
-        out = np.empty((len(rows), self.length), np.float32)
+        out = {"": np.empty((len(rows), self.length), np.float32)}
+        if self.marks_missing:
+            out[MISSING] = np.empty(len(rows), np.uint8)
         for alike in groups.values():
-            out[alike] = super().encode([rows[number] for number in alike])[""]
-        return {"": out}
+            for output, array in super().encode([rows[number] for number in alike]).items():
+                out[output][alike] = array
+        return out
 
     def complete(self, values: list[Any]) -> list[Any]:
         """Return windows over the numbers of one group, where there are to be any."""

@@ -15,7 +15,8 @@ import numpy as np
 from daskprep import partitions
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import Feature
-from daskprep.features.checking import empty_arrays
+from daskprep.features.base import all_outputs
+from daskprep.features.checking import all_empty_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import source_columns
 from daskprep.loader.batches import chosen_names
@@ -68,8 +69,9 @@ class Contents:
             learned = self.learned[name]
             as_cells = isinstance(feature, MediaFeature) and self.decode_on == "trainer"
             cells = max(1, learned.file_bytes) if as_cells else None
-            for suffix, array in empty_arrays(feature, learned).items():
-                found[name + suffix] = Output(name + suffix, str(array.dtype), array.shape[1:], cells)
+            for suffix, array in all_empty_arrays(feature, learned).items():
+                held = None if suffix else cells
+                found[name + suffix] = Output(name + suffix, str(array.dtype), array.shape[1:], held)
         return [found[name] for name in dict.fromkeys([*self.columns, *self.targets])]
 
     @property
@@ -79,7 +81,7 @@ class Contents:
         return {
             name: feature
             for name, feature in self.recipe.features.items()
-            if any(name + suffix in names for suffix in feature.outputs)
+            if any(name + suffix in names for suffix in all_outputs(feature))
         }
 
     @property
@@ -121,7 +123,7 @@ class Contents:
 
 def names_of(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, ...]:
     """Return the names of the outputs asked for, or raise ConfigError for one that is not there."""
-    known = [name + suffix for name, feature in recipe.features.items() for suffix in feature.outputs]
+    known = [name + suffix for name, feature in recipe.features.items() for suffix in all_outputs(feature)]
 
     def check(name: str) -> None:
         if name not in known:

@@ -157,7 +157,7 @@ def _check_parameters(feature: Feature) -> None:
     names = list(_parameters(feature))
     if lacking := [name for name in _SHARED_PARAMETERS if name not in names]:
         raise _Found(f"no parameter {lacking[0]}, which all types have")
-    marks = {name: object() for name in names}
+    marks: dict[str, Any] = {name: object() for name in names}
     made = kind(**marks)
     for name, mark in marks.items():
         if getattr(made, name, None) is not mark:

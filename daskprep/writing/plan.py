@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from daskprep.features import Feature, Learned
-from daskprep.features.checking import empty_arrays
+from daskprep.features.checking import all_empty_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.storage.arrays import Compression, Output
 from daskprep.storage.layout import Layout
@@ -28,9 +28,9 @@ def choose_layout(
     media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
     cell_bytes = {name: feature.cell_bytes(learned[name]) for name, feature in media.items()}
     outputs = [
-        Output(name + suffix, str(array.dtype), array.shape[1:], cell_bytes.get(name))
+        Output(name + suffix, str(array.dtype), array.shape[1:], None if suffix else cell_bytes.get(name))
         for name, feature in features.items()
-        for suffix, array in empty_arrays(feature, learned[name]).items()
+        for suffix, array in all_empty_arrays(feature, learned[name]).items()
     ]
     carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in media.items())
     return Layout.choose(outputs, rows, block_rows=block_rows, compression=compression, carried_bytes=carried_bytes)

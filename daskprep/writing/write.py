@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features import Learned
+from daskprep.features.base import all_outputs
 from daskprep.features.fitting import located
 from daskprep.progress import Progress
 from daskprep.sources import Source
@@ -33,7 +34,7 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
     """Write a dataset to `root`; return what came of it, or None if the very version was there already."""
     recipe = _located(recipe, source)
     for name, feature in recipe.features.items():
-        if ROW_ID.name in (name + output for output in feature.outputs):
+        if ROW_ID.name in (name + output for output in all_outputs(feature)):
             raise ConfigError(
                 f'a feature is called "{ROW_ID.name}", as the column of the rows\' numbers is: give it another name, '
                 f'and column="{name}"'

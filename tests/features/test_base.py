@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import pandas as pd
@@ -47,6 +47,7 @@ def test_the_contract_is_small():
     mixins = {name for base in (TransformerMixin, BaseEstimator) for name in dir(base)}
     estimator = {"fit", "transform", "get_feature_names_out"}
     names = {name for name in dir(dp.Feature) if not name.startswith("_")} - mixins - estimator
+    names -= {field.name for field in fields(dp.Feature)}
     assert len(names) <= 20
 
 
