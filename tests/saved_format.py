@@ -74,7 +74,10 @@ def learned_schema(kind: type[Learned]) -> Json:
     if not issubclass(kind, LearnedTokens):
         return object_of(properties, ["seen", "written", *getattr(kind, "later", ())])
     either = {"oneOf": [{"required": list(VOCABULARY)}, {"required": list(LARGE)}]}
-    return {**object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE]), **either}
+    return {
+        **object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE, *getattr(kind, "later", ())]),
+        **either,
+    }
 
 
 COUNT = {"type": "integer", "minimum": 0}
@@ -207,6 +210,9 @@ def features() -> dict[str, Any]:
             lowercase=True, most_common=2, missing_value_strategy="fill_with_mode", column="city"
         ),
         "count_class": dp.Category(column="count"),
+        "city_hashed": dp.Category(hash_buckets=1_000, column="city"),
+        "city_beyond": dp.Category(oov_buckets=3, most_common=1, column="city"),
+        "city_sold": dp.Category(columns=["city", "sold"], null_values=["maybe"]),
         "sold": "binary",
         "label": dp.Binary(fallback_true_label="human", missing_value_strategy="bfill"),
         "count_sign": dp.Binary(column="count"),

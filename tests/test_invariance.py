@@ -59,6 +59,8 @@ def preprocessor(**options) -> dp.Preprocessor:
             "city": dp.Category(missing_value_strategy="ffill", missing_indicator=True),
             "code": dp.Category(missing_value_strategy="fill_with_mode", most_common=10),
             "code_number": dp.Number(column="code", missing_value_strategy="bfill"),
+            "code_hashed": dp.Category(column="code", hash_buckets=16),
+            "city_code": dp.Category(columns=["city", "code"], oov_buckets=5, min_frequency=3),
             "tags": "set",
             "words": "bag",
             "steps": dp.Sequence(add_start_stop=True, missing_value_strategy="fill_with_mode"),

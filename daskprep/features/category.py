@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Bounds, Invalid, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy
-from daskprep.features.parameters import Count
+from daskprep.features.missing import Strategy, valid_mask
+from daskprep.features.parameters import AtLeast, Count
 from daskprep.features.tokens import LearnedTokens
+from daskprep.permutation import hash_strings
+from daskprep.serving.base import smallest_uint
+from daskprep.serving.hashing import BUCKET_KEY, MISSING_PART, SEPARATOR, bucket_names
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.token_order import byte_order
@@ -28,12 +32,42 @@ _SPECIALS = SpecialSymbols.for_category()
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedCategory(LearnedTokens):
-    """A vocabulary whose id 0 is ``<UNK>``."""
+    """A vocabulary whose id 0 is ``<UNK>``, and how many buckets of hashed values follow it."""
+
+    later = ("buckets",)
+
+    buckets: int = 0
+
+    def to_state(self) -> dict[str, Any]:
+        state = super().to_state()
+        if not self.buckets:  # as in states from before there were any
+            del state["buckets"]
+        return state
+
+    @property
+    def num_embeddings(self) -> int:
+        return len(self.vocabulary) + self.buckets
+
+    def ids(self, dictionary: pa.Array) -> np.ndarray:
+        """Return the ids of distinct values, those of a bucket for values that are not in the vocabulary."""
+        ids = self.vocabulary.ids(dictionary)
+        if not self.buckets:
+            return ids
+        ids = ids.astype(smallest_uint(self.num_embeddings))
+        beyond = np.flatnonzero(ids == 0)
+        beyond = beyond[pc.not_equal(dictionary.take(pa.array(beyond)), _SPECIALS.symbols[0]).to_numpy(False)]
+        hashes = hash_strings(dictionary.take(pa.array(beyond)), BUCKET_KEY)
+        ids[beyond] = len(self.vocabulary) + hashes % np.uint64(self.buckets)
+        return ids
+
+    def values(self) -> pa.Array:
+        """Return what each id stands for."""
+        return pa.concat_arrays([self.vocabulary.tokens, pa.array(bucket_names(self.buckets), pa.string())])
 
 
 @with_parameters
 class Category(Feature[TokenCounts, LearnedCategory]):
-    """Map categories to integer ids, ranked by frequency; id 0 is ``<UNK>``, for values not seen in fit.
+    r"""Map categories to integer ids, ranked by frequency; id 0 is ``<UNK>``, for values not seen in fit.
 
     Ties are ordered by UTF-8 bytes. Values are compared as stripped text, and whole floats as integers. A column
     therefore gives the same ids whether or not missing values turned its integers into floats.
@@ -55,6 +89,15 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         "drop_row".
     fill_value : str
         Value that "fill_with_const" imputes for missing values.
+    hash_buckets : int or None
+        Number of buckets for hashing without a vocabulary: ids 1 to n follow from the value alone, and missing values
+        are ``<UNK>``. Different values may share a bucket. None: a vocabulary.
+    oov_buckets : int
+        Number of ids after the vocabulary that values outside it share by their hash, instead of ``<UNK>``.
+    columns : list of str or None
+        Columns to cross: a category of the combination of their values, such as ``Oslo|phone``. A missing part is
+        ``\-``, and if all are missing, the cell is. A ``|`` or ``\`` within a part has a backslash before it, so that
+        different combinations are different values.
     transform_to : {"ids", "ordinal", "one_hot"}
         What `transform` returns to scikit-learn. "ids": the ids. "ordinal": positions of the values, -1 for ``<UNK>``.
         "one_hot": a column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order` if given;
@@ -94,6 +137,9 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     min_frequency: Count | None = None
     lowercase: bool = False
     order: list[str] | None = None
+    hash_buckets: Count | None = None
+    oov_buckets: Annotated[int, AtLeast(0)] = 0
+    columns: list[str] | None = None
     null_values: list[str] | None = None
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | int | float | None = "<UNK>"
@@ -101,8 +147,27 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     invalid: Invalid = "missing"
     column: str | None = None
 
-    def parse(self, column: pa.Array) -> pa.Array:
-        return as_dictionary(column, lowercase=self.lowercase)
+    def check(self) -> None:
+        if self.hash_buckets is not None and (self.order is not None or self.oov_buckets or self.min_frequency):
+            raise ConfigError(
+                f"Category: hash_buckets={self.hash_buckets} hashes without a vocabulary, so that order, min_frequency "
+                "and oov_buckets have no meaning: leave them out, or use oov_buckets alone"
+            )
+        if self.transform_to == "ordinal" and (self.hash_buckets or self.oov_buckets):
+            raise ConfigError('Category: buckets have no order, so transform_to="ordinal" is not for hashed values')
+        if self.columns is not None and (len(set(self.columns)) < 2 or self.column is not None):
+            raise ConfigError(
+                f"Category: columns={self.columns} are crossed: give two different ones or more, and no column besides"
+            )
+
+    def reads(self, name: str) -> list[str]:
+        return super().reads(name) if self.columns is None else list(self.columns)
+
+    def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
+        parsed = as_dictionary(column, lowercase=self.lowercase)
+        return (
+            _crossed([parsed, *(as_dictionary(one, lowercase=self.lowercase) for one in others)]) if others else parsed
+        )
 
     def parse_fill(self, value: object) -> pa.Array:
         if value == _SPECIALS.symbols[0]:
@@ -119,21 +184,26 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return self.learn_fill(summary)
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:
+        if self.hash_buckets is not None and self.missing_value_strategy == "fill_with_const":
+            return TokenCounts(pa.string())
         codes = parsed.indices.drop_null().to_numpy()
         return TokenCounts.of(parsed.dictionary, np.bincount(codes, minlength=len(parsed.dictionary)))
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
-        if self.order is not None:
+        buckets = self.hash_buckets or self.oov_buckets
+        if self.hash_buckets is not None:
+            vocabulary = Vocabulary.from_tokens(pa.array([], pa.string()), summary, _SPECIALS)
+        elif self.order is not None:
             listed = as_text(self.parse(pa.array(self.order, pa.string())))
             vocabulary = Vocabulary.from_tokens(listed, summary, _SPECIALS)
         else:
             vocabulary = Vocabulary.learn(summary, _SPECIALS, self.most_common, self.min_frequency)
         if self.transform_to == "one_hot":
-            check_one_hot(len(vocabulary))
-        return LearnedCategory(vocabulary=vocabulary)
+            check_one_hot(len(vocabulary) + buckets)
+        return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
-        ids = learned.vocabulary.ids(parsed.dictionary)
+        ids = learned.ids(parsed.dictionary)
         table = np.append(ids, ids.dtype.type(0))
         codes = parsed.indices.fill_null(len(ids)) if parsed.null_count else parsed.indices
         encoded: np.ndarray = table.take(codes.to_numpy(), mode="clip")
@@ -143,10 +213,12 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return batch.long()
 
     def limits(self, learned: LearnedCategory) -> Mapping[str, Bounds]:
-        return {"": (0, len(learned.vocabulary) - 1)}
+        return {"": (0, learned.num_embeddings - 1)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:
-        return learned.vocabulary.decode(np.asarray(encoded))
+        if not learned.buckets:
+            return learned.vocabulary.decode(np.asarray(encoded))
+        return learned.values().take(pa.array(np.asarray(encoded).ravel()))
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedCategory) -> np.ndarray:
         ids = encoded[""]
@@ -155,8 +227,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         places = _in_order(self, learned)["places"].take(ids)
         if self.transform_to == "ordinal":
             return places[:, None]
-        check_one_hot(len(learned.vocabulary))
-        hot = np.zeros((len(ids), len(learned.vocabulary) - 1), np.int8)
+        check_one_hot(learned.num_embeddings)
+        hot = np.zeros((len(ids), learned.num_embeddings - 1), np.int8)
         known = np.flatnonzero(places >= 0)
         hot[known, places[known]] = 1
         return hot
@@ -164,7 +236,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
         if self.transform_to != "one_hot":
             return [name]
-        values = learned.vocabulary.tokens.take(pa.array(_in_order(self, learned)["ids"]))
+        values = learned.values().take(pa.array(_in_order(self, learned)["ids"]))
         return [f"{name}_{value}" for value in values.to_pylist()]
 
 
@@ -184,6 +256,28 @@ def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     numbers = as_numbers(values)
     order = byte_order(values) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
     order = order if feature.order is None else np.arange(len(values))
-    places = np.full(len(values) + 1, -1, np.min_scalar_type(-len(values) - 1))
-    places[order + 1] = np.arange(len(values))
+    order = np.append(order, np.arange(len(values), len(values) + learned.buckets))  # buckets come last
+    places = np.full(len(order) + 1, -1, np.min_scalar_type(-len(order) - 1))
+    places[order + 1] = np.arange(len(order))
     return {"ids": order + 1, "places": places}
+
+
+def _crossed(columns: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+    """Return the combinations of the cells of columns; of each that occurs, one text is made."""
+    missing = np.logical_and.reduce([~valid_mask(column) for column in columns])
+    codes = np.zeros(len(missing), np.int64)
+    dictionaries, places = [], []
+    for column in columns:
+        parts = pc.replace_substring(column.dictionary, "\\", "\\\\")
+        parts = pc.replace_substring(parts, SEPARATOR, "\\" + SEPARATOR)
+        dictionaries.append(pa.concat_arrays([parts, pa.array([MISSING_PART])]))
+        part = column.indices.fill_null(len(parts)).to_numpy()
+        places.append(part)
+        # Codes stay below the number of rows, however many columns there are.
+        pairs = pa.array(codes * (len(parts) + 1) + part).dictionary_encode()
+        codes = pairs.indices.to_numpy().astype(np.int64)
+    first = np.zeros(len(pairs.dictionary), np.int64)
+    first[codes[::-1]] = np.arange(len(codes))[::-1]
+    texts = [one.take(pa.array(part[first])) for one, part in zip(dictionaries, places, strict=True)]
+    joined = pc.binary_join_element_wise(*texts, SEPARATOR)
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32), mask=missing), joined)

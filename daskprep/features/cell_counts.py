@@ -56,7 +56,7 @@ def _unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> int:
     odd = np.zeros(len(parsed), bool)
     for output in feature.outputs:
         vocabulary = getattr(learned.of_output(output), "vocabulary", None)
-        if isinstance(vocabulary, Vocabulary):
+        if isinstance(vocabulary, Vocabulary) and getattr(feature, "hash_buckets", None) is None:
             odd |= _rows_beyond(vocabulary, parsed.field(output[1:]) if output else parsed)
     return int(np.count_nonzero(odd & valid_mask(parsed)))
 

@@ -43,9 +43,9 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit each column of a frame (pandas or Dask) or 2-D array."""
         validate(self._feature())
-        if self._feature().column is not None:
+        if (read := self._feature().reads("")[0]) != "":
             raise ConfigError(
-                f"{type(self).__name__}: column={self._feature().column!r} is for features of a Preprocessor; "
+                f"{type(self).__name__}: column={read!r} is for features of a Preprocessor; "
                 "a transformer reads the columns that it is given"
             )
         X = _framed(X)

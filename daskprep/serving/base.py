@@ -92,17 +92,23 @@ class RowEncoder(ABC):
 
     def encode(self, rows: Rows) -> Arrays:
         """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
-        read, column = self._read_present if self.nulls else self.read, self.column
+        read = self._read_present if self.nulls else self.read
         try:
-            values = [read(row[column]) for row in rows]
+            cells = self.cells(rows)
+            values = [read(cell) for cell in cells]
             gaps = {MISSING: np.array([value is None for value in values], np.uint8)} if self.marks_missing else {}
             if self.looks_around or [value for value in values if value is None]:
-                values = self._filled(values, rows)
+                values = self._filled(values, cells)
             return {**self.arrays(values), **gaps}
         except DaskprepError as error:
             raise type(error)(f'column "{self.column}": {error}') from error
         except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes
             raise RejectedValueError(f'column "{self.column}": {error}; correct the cell') from error
+
+    def cells(self, rows: Rows) -> list[Any]:
+        """Return the cell of each row."""
+        column = self.column
+        return [row[column] for row in rows]
 
     def _read_present(self, cell: Any) -> Any:
         return None if self._is_missing(cell) else self.read(cell)
@@ -110,10 +116,10 @@ class RowEncoder(ABC):
     def _is_missing(self, cell: Any) -> bool:
         return is_missing(cell) or (bool(self.nulls) and (text_of(cell) or "").strip() in self.nulls)
 
-    def _filled(self, values: list[Any], rows: Rows) -> list[Any]:
+    def _filled(self, values: list[Any], cells: Sequence[Any]) -> list[Any]:
         if self.params.get("invalid") == "raise":
-            for number, (value, row) in enumerate(zip(values, rows, strict=True)):
-                if value is None and not self._is_missing(cell := row[self.column]):
+            for number, (value, cell) in enumerate(zip(values, cells, strict=True)):
+                if value is None and not self._is_missing(cell):
                     raise RejectedValueError(
                         f'{cell!r} of row {number:,} cannot be read; correct it, or use invalid="missing"'
                     )

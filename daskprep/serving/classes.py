@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from daskprep.serving.base import Arrays, RowEncoder, number_of, smallest_uint, text_of
+from daskprep.serving.base import Arrays, RowEncoder, Rows, number_of, smallest_uint, text_of
+from daskprep.serving.hashing import bucket_names, bucket_of, joined_parts
 
 CONVENTIONAL = {
     **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),
@@ -21,14 +22,34 @@ class CategoryRows(RowEncoder):
     def prepare(self) -> None:
         tokens = self.learned["idx2str"]
         self.ids = {token: number for number, token in enumerate(tokens)}
-        self.dtype = smallest_uint(len(tokens))
+        self.buckets: int = self.learned.get("buckets", 0)
+        self.dtype = smallest_uint(len(tokens) + self.buckets)
         self.lowercase = self.params["lowercase"]
+        self.columns = tuple(self.params.get("columns") or self.columns)
+        if len(self.columns) > 1:  # of parts, and not of what they are joined to
+            self.part_nulls, self.nulls = self.nulls, frozenset[str]()
 
     def read(self, cell: Any) -> int | None:
-        text = text_of(cell)
+        text = self._clean(cell)
         if text is None:
             return None
-        return self.ids.get((text.lower() if self.lowercase else text).strip(), 0)
+        found = self.ids.get(text)
+        if found is None:
+            return len(self.ids) + bucket_of(text, self.buckets) if self.buckets else 0
+        return found
+
+    def _clean(self, cell: Any) -> str | None:
+        text = text_of(cell)
+        return None if text is None else (text.lower() if self.lowercase else text).strip()
+
+    def cells(self, rows: Rows) -> list[Any]:
+        if len(self.columns) == 1:
+            return super().cells(rows)
+        return [joined_parts([self._part(row[column]) for column in self.columns]) for row in rows]
+
+    def _part(self, cell: Any) -> str | None:
+        text = self._clean(cell)
+        return None if (text_of(cell) or "").strip() in self.part_nulls else text
 
     def read_fill(self, fill: Any) -> int | None:
         return 0 if fill == "<UNK>" else self.read(fill)
@@ -65,6 +86,11 @@ class BinaryRows(RowEncoder):
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         return encoded.astype(np.bool_)
+
+
+def class_labels(learned: Mapping[str, Any]) -> list[str]:
+    """Return what each id of a category stands for."""
+    return [*learned["idx2str"], *bucket_names(learned.get("buckets", 0))]
 
 
 def follow_convention(labels: Iterable[str]) -> bool:

@@ -44,7 +44,10 @@ _OF_SEQUENCES = _OF_TOKENS | {
 }  # fmt: skip
 _PARAMETERS: dict[str, set[str]] = {
     "number": {"normalization", "outlier_strategy", "outlier_threshold", "written"},
-    "category": {"lowercase", "min_frequency", "most_common", "null_values", "order", "transform_to"},
+    "category": {
+        "columns", "hash_buckets", "lowercase", "min_frequency", "most_common", "null_values", "oov_buckets", "order",
+        "transform_to",
+    },
     "binary": {"fallback_true_label", "null_values"},
     "set": _OF_TOKENS | {"expand_to", "max_size"},
     "bag": _OF_TOKENS | {"max_size"},

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
+from daskprep.serving.classes import class_labels
 from daskprep.serving.units import original_units
 
 Column: TypeAlias = np.ndarray | list[Any]
@@ -220,7 +221,7 @@ class OneOfMany(Labelled):
     meaning = ", a score for each class of the vocabulary"
 
     def prepare(self) -> None:
-        self.labels = np.array(self.learned["idx2str"], object)
+        self.labels = np.array(class_labels(self.learned), object)
         self.size = len(self.labels)
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:

@@ -312,3 +312,116 @@ def test_parameters_that_came_later_change_no_state():
 @pytest.mark.parametrize("given", [{"order": ["b", "a"]}, {"null_values": ["?"]}])
 def test_orders_and_missing_texts_keep_the_contract(given):
     check_feature(dp.Category(**given))
+
+
+# -- hashing
+
+GOLDEN = {"Rome": 224, "Oslo": 66, "7": 343}
+
+
+def test_hashed_ids_follow_from_the_value_alone(as_frame):
+    cells = column("Rome", " Oslo", "Rome ", 7, None)
+    few = dp.Category(hash_buckets=1_000).fit(as_frame(column("x")))
+    many = dp.Category(hash_buckets=1_000).fit(as_frame(cells))
+    ids = many.transform(cells).ravel()
+    # Fixed: models have been trained on them.
+    assert ids.tolist() == [GOLDEN["Rome"], GOLDEN["Oslo"], GOLDEN["Rome"], GOLDEN["7"], 0]
+    assert few.transform(cells).ravel().tolist() == ids.tolist()
+    assert many.learned_["x"].num_embeddings == 1_001
+    assert many.transform(cells).dtype == np.uint16
+
+
+def test_values_outside_the_vocabulary_share_the_buckets_behind_it():
+    category = dp.Category(oov_buckets=4, most_common=2).fit(column("a", "a", "b", "b", "c", None))
+    ids = category.transform(column("a", "b", "c", None, "<UNK>", "z")).ravel().tolist()
+    assert ids[:2] + ids[3:5] == [1, 2, 0, 0]
+    assert {ids[2], ids[5]} <= {3, 4, 5, 6}
+    assert category.learned_["x"].num_embeddings == 7
+
+
+def test_buckets_fill_evenly():
+    ids = dp.Category(hash_buckets=64).fit_transform(pd.DataFrame({"x": np.arange(64_000)})).ravel()
+    counts = np.bincount(ids, minlength=65)
+    assert counts[0] == 0
+    assert 800 < counts[1:].min() < counts.max() < 1_200  # of 1,000, deviation 31
+
+
+def test_one_hot_has_a_column_for_each_bucket():
+    category = dp.Category(hash_buckets=3, transform_to="one_hot").fit(column("a", "b"))
+    assert category.get_feature_names_out().tolist() == ["x_<BUCKET 0>", "x_<BUCKET 1>", "x_<BUCKET 2>"]
+    hot = category.transform(column("a", None))
+    assert hot.sum(axis=1).tolist() == [1, 0]
+    ids = dp.Category(hash_buckets=3).fit(column("a")).transform(column("a"))
+    assert hot[0].argmax() == ids[0, 0] - 1
+
+
+def test_hashed_classes_are_predicted_by_their_bucket():
+    frame = pd.DataFrame({"n": [1.0, 2.0], "x": ["a", "b"]})
+    prep = dp.Preprocessor({"n": "number", "x": dp.Category(oov_buckets=1)}, targets="x").fit(frame)
+    found = prep.predictions(np.eye(4))
+    assert found["x_predictions"].tolist() == ["<UNK>", "a", "b", "<BUCKET 0>"]
+    assert prep.decode({"x": np.arange(4)})["x"].tolist() == ["<UNK>", "a", "b", "<BUCKET 0>"]
+
+
+@pytest.mark.parametrize(
+    "params", [{"order": ["a"]}, {"oov_buckets": 2}, {"min_frequency": 2}, {"transform_to": "ordinal"}]
+)
+def test_hashing_refuses_what_has_no_meaning_without_a_vocabulary(params):
+    with pytest.raises(ConfigError, match="hash"):
+        dp.Category(hash_buckets=3, **params).fit(column("a"))
+
+
+# -- crosses
+
+
+def cross(frame, **params) -> dp.Preprocessor:
+    return dp.Preprocessor({"x": dp.Category(columns=["a", "b"], **params)}).fit(frame)
+
+
+PARTS = ["a", "b", "|", "\\", "-", "\\-", "", " ", "a|", "|a", None]
+
+
+def test_different_combinations_are_different_values(as_frame):
+    frame = pd.DataFrame([(one, two) for one in PARTS for two in PARTS], columns=["a", "b"], dtype=object)
+    prep = cross(as_frame(frame))
+    ids = np.asarray(prep.encode(frame)["x"])
+    clean = [tuple(part if part is None else part.strip() for part in row) for row in frame.to_numpy().tolist()]
+    by_combination = dict(zip(clean, ids.tolist(), strict=True))
+    assert len(set(by_combination.values())) == len(by_combination) == 100
+    assert [by_combination[one] for one in clean] == ids.tolist()
+    assert by_combination[None, None] == 0
+    rows = frame.to_dict("records")
+    np.testing.assert_array_equal(Encoder(prep.to_dict()).encode(rows)["x"], ids)
+
+
+def test_combinations_are_ranked_by_frequency():
+    frame = pd.DataFrame({"a": ["x", "y", "y", None], "b": [1, 2.0, 2.0, None]})
+    prep = cross(frame)
+    assert prep.learned_["x"].vocabulary.tokens.to_pylist() == ["<UNK>", "y|2", "x|1"]
+    assert prep.learned_["x"].missing == 1
+
+
+def test_parts_are_cleaned_one_by_one():
+    frame = pd.DataFrame({"a": [" X ", "?"], "b": ["?", " ?"]})
+    prep = cross(frame, lowercase=True, null_values=["?"])
+    assert prep.learned_["x"].vocabulary.tokens.to_pylist() == ["<UNK>", "x|\\-"]
+    encoded = Encoder(prep.to_dict()).encode(frame.to_dict("records"))["x"]
+    assert encoded.tolist() == prep.encode(frame)["x"].tolist() == [1, 0]
+
+
+def test_a_cross_of_three_columns_is_hashed_alike_in_serving():
+    rng = np.random.default_rng(3)
+    frame = pd.DataFrame({name: rng.choice(["p", "q", "r|", None], 300) for name in "abc"})
+    prep = dp.Preprocessor({"x": dp.Category(columns=["a", "b", "c"], hash_buckets=50)}).fit(frame)
+    ids = prep.encode(frame)["x"]
+    assert len(np.unique(ids)) > 25
+    np.testing.assert_array_equal(Encoder(prep.to_dict()).encode(frame.to_dict("records"))["x"], ids)
+
+
+def test_a_cross_names_its_columns_once_and_is_for_preprocessors():
+    with pytest.raises(ConfigError, match="two different ones"):
+        cross(pd.DataFrame({"a": ["x"]}), column="a")
+    with pytest.raises(ConfigError, match="features of a Preprocessor"):
+        dp.Category(columns=["a", "b"]).fit(pd.DataFrame({"a": ["x"], "b": ["y"]}))
+    with pytest.raises(ColumnError, match='"b"'):
+        cross(pd.DataFrame({"a": ["x"]}))

@@ -189,6 +189,7 @@ TYPES = {
             most_common=FITTED,
             lowercase=st.booleans(),
             missing_value_strategy=MISSING,
+            hash_buckets=[None, None, 1, 3, 300],
             fill_value=["<UNK>", "a", " B ", 1, 1.5, "ΑΣ "],
             invalid=INVALID,
         ),

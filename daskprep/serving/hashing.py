@@ -1,0 +1,45 @@
+"""The stable hash that puts values into buckets, of one text; `permutation.hash_strings` is the same for columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+BUCKET_KEY = 0
+SEPARATOR = "|"  # of the parts of a cross
+MISSING_PART = "\\-"  # which no part that is there becomes, since its backslashes are doubled
+
+_WORD = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_ODD = 0xD1342543DE82EF95
+
+
+def bucket_of(text: str, buckets: int) -> int:
+    """Return the bucket of a text, from 0 on."""
+    data = text.encode()
+    total = 0
+    for place, start in enumerate(range(0, len(data), 8), 1):
+        word = int.from_bytes(data[start : start + 8], "little")
+        total += _mixed(word ^ (place * _GOLDEN + BUCKET_KEY & _WORD))
+    return _mixed((total & _WORD ^ BUCKET_KEY) + len(data) * _ODD & _WORD) % buckets
+
+
+def bucket_names(buckets: int) -> list[str]:
+    """Return what stands for the values of each bucket."""
+    return [f"<BUCKET {number}>" for number in range(buckets)]
+
+
+def joined_parts(parts: Sequence[str | None]) -> str | None:
+    """Return the value of a cross, None if all parts are missing; different parts never give the same value."""
+    if all(part is None for part in parts):
+        return None
+    return SEPARATOR.join(MISSING_PART if part is None else _escaped(part) for part in parts)
+
+
+def _escaped(part: str) -> str:
+    return part.replace("\\", "\\\\").replace(SEPARATOR, "\\" + SEPARATOR)
+
+
+def _mixed(word: int) -> int:
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 & _WORD
+    word = (word ^ word >> 27) * 0x94D049BB133111EB & _WORD
+    return word ^ word >> 31
