@@ -192,6 +192,10 @@ class Contract(Generic[SummaryT, LearnedT]):
         """What tells, of a parsed column and what was learned, which rows are left out though their cell is there."""
         return None
 
+    def cell_of(self, value: Any) -> object:
+        """Return what a parsed cell, given as a Python value, was, for who reads about it."""
+        return value
+
     @property
     def around(self) -> Neighbours | None:
         """What completes a column with the rows around, of other partitions too; None where each row stands alone."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import operator
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.features.base import Invalid, Learned
-from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import (
     Edge,
@@ -28,12 +28,13 @@ from daskprep.features.missing import (
 )
 from daskprep.features.parameters import NonNegative
 from daskprep.features.written import (
-    forms_of,
+    Tally,
+    as_cells,
     learn_style,
     numbers_in_style,
     numbers_or_texts,
     numbers_stated,
-    written_numbers,
+    tally,
 )
 from daskprep.serving.units import center_and_scale, original_units
 from daskprep.serving.written import style_of
@@ -95,10 +96,13 @@ class LearnedNumber(Learned):
         return state
 
     def recognize(self, parsed: pa.Array) -> pa.Array:
-        if not pa.types.is_dictionary(parsed.type):
+        if not pa.types.is_struct(parsed.type):
             return parsed
-        style = None if self.written is None else style_of(self.written)
-        return numbers_stated(parsed.dictionary, style).take(parsed.indices)
+        numbers, texts = parsed.flatten()
+        if self.written is None:
+            return numbers
+        cells = texts.dictionary_encode()
+        return pc.coalesce(numbers_stated(cells.dictionary, style_of(self.written)).take(cells.indices), numbers)
 
 
 @with_parameters
@@ -166,13 +170,15 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return numbers_in_style(column, style_of(self.written))
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
-        if not pa.types.is_dictionary(parsed.type):
+        if not pa.types.is_struct(parsed.type):
             return self._summarize(parsed)
-        numbers = as_numbers(parsed.dictionary)
-        counts = np.bincount(parsed.indices.drop_null().to_numpy(), minlength=len(numbers))
-        written = np.array(numbers.is_null(), bool)
-        counted = TokenCounts.of(parsed.dictionary.filter(pa.array(written)), counts[written])
-        return dataclasses.replace(self._summarize(numbers.take(parsed.indices)), written=counted)
+        numbers, texts = parsed.flatten()
+        sure = numbers.filter(texts.is_null()).drop_null()
+        if _has_fraction(sure.to_numpy()):  # there is no decimal comma, and "1.234" is sure
+            sure, texts = numbers, texts.filter(numbers.is_null())
+        summary, counted = self._summarize(sure), texts.drop_null().value_counts()
+        counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+        return dataclasses.replace(summary, written=counts)
 
     def _summarize(self, numbers: pa.Array) -> NumberSummary:
         present = numbers.drop_null()
@@ -222,13 +228,14 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if not values.written.total:
             return summary, self.written
         plain = values.moments.count if values.range.min or values.range.max else 0
-        forms = sum((forms_of(*chunk) for part in values.written.parts() for chunk in part), Counter[str]())
-        found = learn_style(forms, plain, has_point=values.fractions > 0)
+        told = Tally(Counter(), plain, values.fractions, 0)
+        for chunk in itertools.chain.from_iterable(values.written.parts()):
+            told = Tally(*map(operator.add, told, tally(*chunk)))
+        found = learn_style(told)
+        style = None if found is None else style_of(found.example)
         odd, samples = 0, list[str]()
-        for texts, counts in (chunk for part in values.written.parts() for chunk in part):
-            numbers = pa.nulls(len(texts), pa.float64())
-            if found is not None:
-                numbers = written_numbers(texts, style_of(found.example))
+        for texts, counts in itertools.chain.from_iterable(values.written.parts()):
+            numbers = numbers_stated(texts, style)
             unread = np.array(numbers.is_null(), bool)
             odd += int(counts[unread].sum())
             samples += texts.filter(pa.array(unread)).sort().slice(0, SAMPLES).to_pylist()
@@ -292,6 +299,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def drops(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
         return self._outlying if self.outlier_strategy == "drop_row" else None
 
+    def cell_of(self, value: Any) -> object:
+        return (value["text"] or value["number"]) if isinstance(value, dict) else value
+
     def _outlying(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
         return self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
 
@@ -326,11 +336,12 @@ class _NumbersAround(Neighbours):
         return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
 
     def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
-        cells = [parsed, *(pa.array([one]) for one in carry or (None, None))]
-        if any(pa.types.is_dictionary(one.type) or pa.types.is_string(one.type) for one in cells):
-            parsed = as_dictionary(parsed)
-            cells = [parsed, *map(as_dictionary, cells[1:])]
-        carried = dict(zip(("ffill", "bfill"), (one[0].as_py() for one in cells[1:]), strict=True))
+        carry = carry or (None, None)
+        if any(isinstance(one, dict) for one in carry):  # texts beside numbers, as `as_cells` has them
+            parsed = as_cells(parsed)
+        if pa.types.is_struct(parsed.type):
+            carry = [{"number": one} if isinstance(one, float) else one for one in carry]
+        carried = dict(zip(("ffill", "bfill"), carry, strict=True))
         smooth = self._smooth(parsed, learned)
         filled = parsed
         if self._gaps is not None:

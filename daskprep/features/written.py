@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.serving import written as rules
 from daskprep.serving.written import Style, number_written, style_of
+from daskprep.sources.cell_text import as_text
 
 # Cells of another style do not change what a column is: up to one in twenty.
 _MOST = 19
@@ -22,7 +23,8 @@ _DIGITS = rules.digits_of("[.]", "[,' ]"), rules.digits_of("[,]", "[.' ]")
 _EITHER = (True, False), (False, True)  # read with a decimal point alone, and with a decimal comma alone
 _SPANS = style_of("1:30")  # of all forms
 _FORMS = bytes.maketrans(b"0123456789\0", b"22222222220")
-_NO_TEXT = pa.scalar(None, pa.string())
+_NO_TEXT, _NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
+CELLS = pa.struct([("number", pa.float64()), ("text", pa.string())])
 
 
 Amounts = list[tuple[dict[str, str], int]]
@@ -36,20 +38,37 @@ class Found(NamedTuple):
 
 
 def numbers_or_texts(column: pa.Array) -> pa.Array:
-    """Return cells as doubles; if some are numbers as people write them, as the texts of all that may be read."""
+    """Return cells as doubles; if the style of the column decides what some are, beside the texts of these."""
     numbers = as_numbers(column)
-    if numbers.null_count == column.null_count or not _is_text(column.type):
+    if not _is_text(column.type):
         return numbers
-    odd = as_dictionary(column.filter(numbers.is_null()))
-    readable = _may_be_read(odd.dictionary)
-    if not readable.true_count:
+    column = pc.utf8_trim_whitespace(as_text(column))
+    unsure = in_doubt(column)
+    if numbers.null_count > column.null_count:
+        odd = as_dictionary(pc.if_else(numbers.is_null(), column, _NO_TEXT))
+        unsure = pc.or_(unsure, pc.fill_null(_may_be_read(odd.dictionary).take(odd.indices), fill_value=False))
+    if not unsure.true_count:
         return numbers
-    cells = odd if len(odd) == len(column) else as_dictionary(column)
-    if readable.false_count == 0:
-        return cells
-    unread = pc.is_in(cells.dictionary, value_set=odd.dictionary.filter(pc.invert(readable))).take(cells.indices)
-    indices = pc.if_else(unread, pa.scalar(None, pa.int32()), cells.indices)
-    return pa.DictionaryArray.from_arrays(indices, cells.dictionary)
+    return _beside(numbers, pc.if_else(unsure, column, _NO_TEXT))
+
+
+def as_cells(parsed: pa.Array) -> pa.StructArray:
+    """Return doubles as they are where texts are beside them."""
+    return parsed if pa.types.is_struct(parsed.type) else _beside(parsed, pa.nulls(len(parsed), pa.string()))
+
+
+def _beside(numbers: pa.Array, texts: pa.Array) -> pa.StructArray:
+    missing = pc.and_(numbers.is_null(), texts.is_null())
+    return pa.StructArray.from_arrays([numbers, texts], fields=list(CELLS), mask=missing)
+
+
+def in_doubt(texts: pa.Array) -> pa.BooleanArray:
+    """Tell which texts without spaces around are such as "1.234", which beside a decimal comma are thousands."""
+    # Most have no point there, which takes less to see.
+    maybe = pc.fill_null(pc.equal(pc.binary_slice(texts.cast(pa.binary()), -4, -3), b"."), fill_value=False)
+    if not maybe.true_count:
+        return maybe
+    return pc.replace_with_mask(maybe, maybe, pc.match_substring_regex(texts.filter(maybe), f"^(?:{rules.DOUBTFUL})$"))
 
 
 def numbers_in_style(column: pa.Array, style: Style) -> pa.Array:
@@ -62,13 +81,14 @@ def numbers_in_style(column: pa.Array, style: Style) -> pa.Array:
 
 
 def numbers_stated(texts: pa.Array, style: Style | None) -> pa.Array:
-    """Return the plain numbers among distinct texts, and those in a style; what is neither becomes null."""
+    """Return the plain numbers among distinct, stripped texts, and those in a style; what is neither becomes null."""
     if style is None:
         return as_numbers(texts)
     numbers = written_numbers(texts, style)
+    if style.decimal == ",":
+        return pc.coalesce(pc.if_else(in_doubt(texts), numbers, _NO_NUMBER), as_numbers(texts), numbers)
     # With a decimal point, what is a plain number too is the same one.
-    is_settled = style.decimal == "." and numbers.null_count == texts.null_count
-    return numbers if is_settled else pc.coalesce(as_numbers(texts), numbers)
+    return numbers if numbers.null_count == texts.null_count else pc.coalesce(as_numbers(texts), numbers)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -151,13 +171,31 @@ def _times(parts: pa.StructArray, name: str, seconds: float) -> pa.Array | pa.Sc
 
 def read_alike(texts: pa.Array, counts: np.ndarray) -> tuple[Found | None, pa.Array]:
     """Return the style of texts that occur so often, and the numbers that they are, plain or in that style."""
-    numbers = as_numbers(texts)
-    odd = np.array(numbers.is_null(), bool)
-    values = numbers.drop_null().to_numpy()
-    plain = int(counts[~odd].sum()) if values.any() else 0
-    forms = forms_of(texts.filter(pa.array(odd)), counts[odd])
-    found = learn_style(forms, plain, has_point=bool((values % 1).any()))
-    return found, numbers if found is None else numbers_stated(texts, style_of(found.example))
+    texts = pc.utf8_trim_whitespace(texts)
+    found = learn_style(tally(texts, counts))
+    return found, numbers_stated(texts, None if found is None else style_of(found.example))
+
+
+class Tally(NamedTuple):
+    """What tells the style of a column.
+
+    `forms` are those of what is no plain number, and how often each occurs. `plain` is how many plain numbers there are
+    besides, 0 if these are all 0, and `points` of how many the decimal point is sure. `doubtful` are such as 1.234.
+    """
+
+    forms: Counter[str]
+    plain: int
+    points: int
+    doubtful: int
+
+
+def tally(texts: pa.Array, counts: np.ndarray) -> Tally:
+    """Look at texts that occur so often."""
+    numbers = as_numbers(texts).to_numpy(zero_copy_only=False)
+    odd, parts, unsure = np.isnan(numbers), numbers % 1 > 0, np.array(in_doubt(texts), bool)
+    plain = int(counts[~odd].sum()) if numbers[~odd].any() else 0
+    points, doubtful = (int(counts[parts & one].sum()) for one in (~unsure, unsure))
+    return Tally(forms_of(texts.filter(pa.array(odd)), counts[odd]), plain, points, doubtful)
 
 
 def forms_of(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
@@ -170,28 +208,20 @@ def forms_of(texts: pa.Array, counts: np.ndarray) -> Counter[str]:
     return Counter(dict(zip(grouped["form"].to_pylist(), grouped["count_sum"].to_pylist(), strict=True)))
 
 
-def learn_style(forms: Counter[str], plain: int, *, has_point: bool) -> Found | None:
-    """Return a number in the style of most texts, None if they keep to none.
-
-    Parameters
-    ----------
-    forms : Counter
-        The forms of what is no plain number, and how often each occurs.
-    plain : int
-        How many plain numbers there are besides; 0 if these are all 0.
-    has_point : bool
-        Whether some of these have a decimal point.
-    """
+def learn_style(told: Tally) -> Found | None:
+    """Return a number in the style of most texts, None if they keep to none."""
+    forms, plain = told.forms, told.plain
     amounts = {form: amount for form in forms if (amount := rules.amount_of(form)) is not None}
     spans = {form for form in forms if number_written(form, _SPANS) is not None}
     alone, others = (sum(forms[form] for form in some) for some in (spans - amounts.keys(), amounts.keys() - spans))
     if alone and not plain and alone >= _MOST * others:
         colons = {form.count(":") for form in spans}
         return Found("1:30" if 1 in colons and 2 not in colons else "1:30:00")
-    return _learn_amounts([(amount, forms[form]) for form, amount in amounts.items()], plain, has_point)
+    return _learn_amounts([(amount, forms[form]) for form, amount in amounts.items()], told)
 
 
-def _learn_amounts(amounts: Amounts, plain: int, has_point: bool) -> Found | None:
+def _learn_amounts(amounts: Amounts, told: Tally) -> Found | None:
+    plain = told.plain
     total = sum(n for _, n in amounts)
     units = _sums((one["unit"], n) for one, n in amounts)
     unit = _top({one: n for one, n in units.items() if one and (_is_sign(one) or 2 * n > plain + total)})
@@ -202,6 +232,9 @@ def _learn_amounts(amounts: Amounts, plain: int, has_point: bool) -> Found | Non
     fitting = [(one, n) for one, n in fitting if powers or not one["times"]]
     reads = [tuple(rules.match(digits, one["number"]) is not None for digits in _DIGITS) for one, _ in fitting]
     point, comma = (sum(n for (_, n), read in zip(fitting, reads, strict=True) if read == one) for one in _EITHER)
+    # "1.234" are thousands where others have both marks, such as "1.234,5".
+    both = sum(n for (one, n), read in zip(fitting, reads, strict=True) if read == _EITHER[1] and "." in one["number"])
+    has_point = told.points > 0 or told.doubtful > _MOST * both
     # Plain numbers with a point stay what they are, however many others have a decimal comma.
     against, least = (comma, point + plain) if has_point else (min(point, comma), max(point, comma))
     if _MOST * against > least:

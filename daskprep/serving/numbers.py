@@ -12,7 +12,7 @@ import numpy as np
 from daskprep.errors import RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, from_neighbours, is_missing, number_of, text_of
 from daskprep.serving.units import center_and_scale
-from daskprep.serving.written import number_written, style_of
+from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
 
 _LARGEST = float(np.finfo(np.float32).max)
 _NEIGHBOURS = ("ffill", "bfill")
@@ -32,16 +32,21 @@ class NumberRows(RowEncoder):
         self.outlier_fill = learned["outlier_fill_value"]
         written = learned.get("written")
         self.style = None if written is None else style_of(written)
-        self.reads_plain = params.get("written") is None or self.style is None or self.style.decimal != ","
+        self.has_comma = self.style is not None and self.style.decimal == ","
+        self.is_given = params.get("written") is not None
         self.looks_around = params["outlier_strategy"] in _NEIGHBOURS
 
     def read(self, cell: Any) -> float | None:
         number = number_of(cell)
-        if self.style is None or (number is not None and self.reads_plain):
+        if self.style is None or (number is not None and not self.has_comma):
             return number
         if is_missing(cell) or isinstance(cell, _NUMBERS):
             return number
-        return number_written(text_of(cell) or "", self.style)
+        text = text_of(cell) or ""
+        if number is not None and not self.is_given and match(DOUBTFUL, text.strip()) is None:
+            return number
+        found = number_written(text, self.style)
+        return number if found is None and not self.is_given else found
 
     def is_outlier(self, value: float) -> bool:
         """Tell whether a value is too far from the mean."""

@@ -13,6 +13,7 @@ from daskprep.errors import ConfigError
 from daskprep.serving.cells import number_of
 
 LONGEST = 64  # characters of a number
+DOUBTFUL = "[+-]?[1-9][0-9]{0,2}[.][0-9]{3}"  # a plain number, or thousands beside a decimal comma
 POWERS = {"k": "e3", "K": "e3", "M": "e6", "B": "e9"}
 # The end of a unit behind digits, and no exponent.
 _POWER = "([0-9].*(?:[A-DF-Za-df-z]|[^0-9.][eE]))"

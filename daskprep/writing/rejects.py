@@ -43,7 +43,7 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
         reasons[odd] = [
             feature.why_dropped(value)
             if isinstance(feature, MediaFeature)
-            else f"{_shown(value)} is left out by what was learned"
+            else f"{_shown(feature.cell_of(value))} is left out by what was learned"
             for value in values
         ]
         found.append((rows, np.full(len(rows), place), name, reasons))

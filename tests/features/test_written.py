@@ -99,7 +99,11 @@ def test_numbers_are_read_in_the_style_of_their_column(cells, style, numbers):
         (["1,5", "1.5 kg", "2.5 kg"], None, [None, None, None]),
         (["1,5 kg", "1.5 kg"], None, [None, None]),  # as many of either
         (["1,5", "1.5"], None, [None, 1.5]),  # plain numbers are what they were
-        (["1.234", "1.234.567"], None, [1.234, None]),
+        (["1.234", "1.234.567"], "1.234,5", [1234, 1234567]),
+        (["1.234", "2.345", "1.234.567,5", "7"], "1.234,5", [1234, 2345, 1234567.5, 7]),
+        ([*["1.234"] * 20, "1.234,5"], None, [*[1.234] * 20, None]),  # one among many may be a typing error
+        (["1.234", "0.5", "1.234,5"], None, [1.234, 0.5, None]),
+        (["5.000", "2,5"], "1.234,5", [5000, 2.5]),
         (["1.265", "416,945", "-736,4"], None, [1.265, None, None]),  # no thousands beside a decimal comma
         (["1h 30m", "45"], None, [None, 45]),  # of minutes or seconds
         (["12", "12A", "14B", "15"], None, [12, None, None, 15]),
@@ -122,6 +126,18 @@ def test_new_cells_of_another_style_are_unreadable(cell):
     assert encode(prep, cell, "$7", "8") == [FILL, 7, 8]
     counts = prep.cell_counts(frame_of(cell, "$7"))
     assert counts.loc["x"].tolist() == [2, 1, 1, 0]
+
+
+def test_a_point_before_three_digits_is_of_thousands_beside_a_decimal_comma(tmp_path):
+    prep = fit("1.234,50 EUR", "2.500,00 EUR", "12 EUR", "7")
+    assert encode(prep, "1.234", " -1.500\n", "5.000", "1.234 EUR") == [1234, -1500, 5000, 1234]
+    assert encode(prep, "1.234", "0.5") == [1234, 0.5]  # whatever else is in the partition
+    assert encode(prep, "1.5", "1234.5", "1.2345", "1.125e2") == [1.5, 1234.5, np.float32(1.2345), 112.5]
+    assert encode(prep, 1.125, 5.0) == [1.125, 5]  # no text
+    prep.save(str(tmp_path / "prep.json"))
+    assert encode(dp.Preprocessor.load(str(tmp_path / "prep.json")), "1.234") == [1234]
+    assert encode(fit("1 234,50 EUR", "7,5 EUR"), "1.125") == [1.125]  # spaces part the thousands there
+    assert encode(fit("1,234.50 EUR", "7.5 EUR"), "1.125") == [1.125]
 
 
 def test_plain_columns_are_saved_as_before_and_read_nothing_else():
@@ -174,9 +190,16 @@ def test_what_the_style_does_not_fit_is_dropped_and_listed(tmp_path):
     ]
 
 
+def test_outliers_that_are_dropped_are_listed_as_they_are_written(tmp_path):
+    cells = ["$5"] * 20 + ["$9,000", "7"]
+    number = dp.Number(normalization=None, outlier_strategy="drop_row")
+    dataset = dp.Preprocessor({"x": number}).fit_write(frame_of(*cells), tmp_path / "data")
+    assert [one["reason"] for one in dataset.rejects().to_pylist()] == ["'$9,000' is left out by what was learned"]
+
+
 @pytest.mark.parametrize("strategy", ["ffill", "bfill"])
 def test_gaps_are_filled_across_partitions_of_plain_and_other_numbers(strategy, tmp_path):
-    cells = ["1", None, "$2,000", None, None, "3.5", None, "(4)", None]
+    cells = ["1", None, "$2,000", None, None, "3.125", None, "(4)", None]
     number = dp.Number(normalization=None, missing_value_strategy=strategy, outlier_strategy=strategy)
     written = []
     for partitions in (1, 3, 9):
@@ -184,7 +207,8 @@ def test_gaps_are_filled_across_partitions_of_plain_and_other_numbers(strategy, 
         dataset = dp.Preprocessor({"x": number}).fit_write(frame, tmp_path / str(partitions))
         written.append((dataset.learned["x"], dataset["train"].read()["x"].tolist()))
     assert written[0] == written[1] == written[2]
-    filled = {"ffill": [1, 1, 2000, 2000, 2000, 3.5, 3.5, -4, -4], "bfill": [1, 2000, 2000, 3.5, 3.5, 3.5, -4, -4, -4]}
+    filled = {"ffill": [1, 1, 2000, 2000, 2000, 3.125, 3.125, -4, -4]}
+    filled["bfill"] = [1, 2000, 2000, 3.125, 3.125, 3.125, -4, -4, -4]
     assert written[0][1] == filled[strategy]
     assert written[0][0].mean == np.mean(filled[strategy])
 
