@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     from daskprep.loader import MeanSubtraction, Mirror, Normalize, Packing, RandomCrop
     from daskprep.preprocessor import Preprocessor
     from daskprep.sources import prepared, read_files
-    from daskprep.split import DatetimeSplit, FixedSplit, HashSplit, RandomSplit, StratifiedSplit
+    from daskprep.split import (
+        DatetimeSplit,
+        FixedSplit,
+        GroupSplit,
+        HashSplit,
+        KFold,
+        RandomSplit,
+        StratifiedSplit,
+    )
     from daskprep.training import DataModule, Manager
     from daskprep.writing import repair
 
@@ -60,7 +68,15 @@ _HOMES = {
     "daskprep.loader": ("MeanSubtraction", "Mirror", "Normalize", "Packing", "RandomCrop"),
     "daskprep.preprocessor": ("Preprocessor",),
     "daskprep.sources": ("prepared", "read_files"),
-    "daskprep.split": ("DatetimeSplit", "FixedSplit", "HashSplit", "RandomSplit", "StratifiedSplit"),
+    "daskprep.split": (
+        "DatetimeSplit",
+        "FixedSplit",
+        "GroupSplit",
+        "HashSplit",
+        "KFold",
+        "RandomSplit",
+        "StratifiedSplit",
+    ),
     "daskprep.training": ("DataModule", "Manager"),
     "daskprep.writing": ("repair",),
 }
@@ -77,9 +93,11 @@ __all__ = [
     "DatetimeSplit",
     "Feature",
     "FixedSplit",
+    "GroupSplit",
     "H3",
     "HashSplit",
     "Image",
+    "KFold",
     "Manager",
     "MeanSubtraction",
     "Mirror",

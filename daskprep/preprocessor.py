@@ -59,8 +59,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     targets : str, iterable of str or None
         Names of the features that a model predicts. New rows need not have their columns, `transform` leaves them out,
         and loaders and streams yield them apart from the inputs.
-    split : RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit or None
-        How to split rows into training, validation and test. None: all rows are for training.
+    split : RandomSplit, StratifiedSplit, GroupSplit, FixedSplit, DatetimeSplit, HashSplit, KFold or None
+        How to split rows into training, validation and test, or into folds. None: all rows are for training.
     balance : Oversample, Undersample or None
         How to repeat or leave out training rows against class imbalance. Statistics are computed before balancing.
     sample : float, int or None
@@ -182,17 +182,45 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         split = goes_by.split if self.fit_on == "train" else None
         source = self._sampled(as_source(frame, columns=goes_by._columns(features), scratch=self.scratch))
         with Progress(progress) as shown:
-            learned = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
-        self._set_learned(features, learned)
+            learned, *folds = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
+        self._set_learned(features, learned, folds)
         self._warn_of_missing_labels()
         return self
 
-    def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None:
+    def _set_learned(
+        self,
+        features: Mapping[str, Feature],
+        learned: Mapping[str, Learned],
+        folds: Sequence[Mapping[str, Learned]] = (),
+    ) -> None:
         self.learned_: dict[str, Learned] = dict(learned)
+        self.learned_by_fold_ = [dict(one) for one in folds]
         self.features_ = dict(features)
         self.targets_ = self._targets_among(features)
         self.feature_names_in_ = np.asarray(source_columns(self._inputs), dtype=object)
         self.n_features_in_ = len(self.feature_names_in_)
+
+    def fold(self, number: int) -> Self:
+        """Return the Preprocessor fitted without a fold of a `KFold`, which counts as its validation rows.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> frame = pd.DataFrame({"price": [1.0, 2.0, 3.0, 4.0], "day": pd.date_range("2024-01-01", periods=4)})
+        >>> prep = dp.Preprocessor({"price": "number"}, split=dp.KFold(2, time="day")).fit(frame)
+        >>> prep.fold(1).learned_["price"].mean, prep.learned_["price"].mean
+        (1.5, 2.5)
+        """
+        check_is_fitted(self)
+        if not 0 <= number < len(self.learned_by_fold_):
+            raise ConfigError(
+                f"Preprocessor: there is no state without fold {number!r}: it was fitted without "
+                f"{len(self.learned_by_fold_)} folds. Give split=KFold(k) and fit again, or a fold from 0 to k - 1"
+            )
+        other: Self = clone(self).set_params(split__fold=number)
+        other._set_learned(self.features_, self.learned_by_fold_[number])
+        return other
 
     def transform(self, frame: Any) -> Any:
         """Return all inputs as columns of one 2-D table, named by `get_feature_names_out`, with a row per input row.

@@ -132,8 +132,9 @@ def chosen(classes: Mapping[str, Any]) -> Json:
     found = []
     for name, one in classes.items():
         hints = annotations_of(one).items()
-        parameters = {key: {} if key in ("counts", "probabilities") else schema_of(hint) for key, hint in hints}
-        found.append(object_of({"type": {"const": name}, **parameters}))
+        known: Json = {"counts": {}, "probabilities": {}, "gap": {"type": "string"}}
+        parameters = {key: known[key] if key in known else schema_of(hint) for key, hint in hints}
+        found.append(object_of({"type": {"const": name}, **parameters}, ["gap"]))
     return {"anyOf": [{"type": "null"}, *found]}
 
 

@@ -9,13 +9,13 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
 from sklearn.model_selection import StratifiedGroupKFold
 
 from daskprep import classes
 from daskprep.classes import OrderedCounts
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.split import DROPPED
-from daskprep.split.folds import KFold
+from daskprep.split import DROPPED, TRAIN, VALIDATION, GroupSplit, KFold
 from daskprep.split.groups import GroupUnits, count_groups
 from tests.test_split import assign, borders_of, digest, pieces
 
@@ -212,6 +212,40 @@ def test_many_groups_are_counted_in_little_memory():
     assert len(set(zip(groups.tolist(), found.tolist(), strict=True))) == len(set(groups.tolist()))
 
 
+def test_one_fold_is_for_validation_and_the_others_for_training():
+    kept = [np.arange(1000) % 9 > 0]
+    for folds in KINDS[:4]:
+        numbers, held = assign(folds, [ROWS], kept), assign(clone(folds).set_params(fold=2), [ROWS], kept)
+        assert np.array_equal(held, np.select([numbers == DROPPED, numbers == 2], [DROPPED, VALIDATION], TRAIN))
+    assert (KFold(3).folds, KFold(3, fold=0).folds) == (3, 0)
+
+
+@settings(max_examples=30)
+@given(st.lists(st.integers(0, 12) | st.none(), min_size=1, max_size=60), borders_of)
+def test_no_group_is_in_two_splits(groups, borders):
+    table = pa.table({"y": pa.array(groups, pa.int64()), "x": [(group or 0) % 2 for group in groups]})
+    for split in (GroupSplit("y", (0.6, 0.2, 0.2)), GroupSplit("y", (0.6, 0.4), stratify="x")):
+        found = assign(split, pieces(table, borders)).tolist()
+        assert len(set(zip(groups, found, strict=True))) == len(set(groups))
+        assert TRAIN in found
+
+
+def test_shares_of_many_small_groups_are_exact():
+    table = pa.table({"y": [number // 2 for number in range(1000)], "x": [number % 4 // 2 for number in range(1000)]})
+    for split in (GroupSplit("y"), GroupSplit("y", stratify="x")):
+        assert (split.columns, split.assign_columns) == (["y", "x"][: 1 + bool(split.stratify)],) * 2
+        found = assign(split, [table])
+        assert sizes(found, 3) == [700, 100, 200]
+    assert sizes(found[np.array(table["x"]) == 1], 3) == [350, 50, 100]
+    assert GroupSplit("y", stratify="y").columns == ["y"]
+
+
+def test_a_split_without_a_group_to_train_on_is_refused():
+    message = r'Column "y": 1 group\(s\) are too few for \(0.3, 0.7\).*Give more groups'
+    with pytest.raises(ColumnError, match=message):
+        assign(GroupSplit("y", (0.3, 0.7)), [pa.table({"y": [1, 1]})])
+
+
 def test_too_few_groups_are_named():
     with pytest.raises(ColumnError, match=r'KFold: 2 groups of column "y" are too few for 3 folds'):
         assign(KFold(3, group="y"), [pa.table({"y": [1, 2, 2, 1]})])
@@ -249,6 +283,9 @@ def test_times_that_cannot_be_read_are_named():
         (KFold(256), "2 to 255, not 256"),
         (KFold(True), "not True"),
         (KFold(2.0), "not 2.0"),
+        (KFold(3, fold=3), "fold must be the number of a fold, 0 to 2, or None, not 3. Folds count from 0"),
+        (KFold(3, fold=-1), "0 to 2, or None, not -1"),
+        (KFold(3, fold=False), "0 to 2, or None, not False"),
         (KFold(group=3), 'group must be the name of a column or None, not 3. Give for instance group="user"'),
         (KFold(stratify=""), "stratify must be the name of a column"),
         (KFold(time=["t"]), "time must be the name of a column"),

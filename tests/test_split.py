@@ -29,7 +29,9 @@ from daskprep.split import (
     VALIDATION,
     DatetimeSplit,
     FixedSplit,
+    GroupSplit,
     HashSplit,
+    KFold,
     RandomSplit,
     RowCounts,
     StratifiedSplit,
@@ -42,7 +44,10 @@ EXAMPLES = [
     StratifiedSplit("x", (0.6, 0.4), seed=np.int64(3), on_small="train"),
     FixedSplit("x"),
     DatetimeSplit("x", [0.8, 0.1, 0.1], datetime_format="%d/%m/%Y"),
+    DatetimeSplit("x", (0.5, 0.5), gap=dt.timedelta(hours=36)),
     HashSplit("x", np.array([0.5, 0.5, 0.0]), seed=-1),
+    GroupSplit("x", (0.5, 0.25, 0.25), seed=5),
+    KFold(2, stratify="x", fold=1),
 ]
 
 
@@ -122,12 +127,12 @@ def test_parameters_survive_json_clone_and_set_params(split):
     assert type(again) is type(split)
     assert again.to_dict() == split.to_dict()
     assert clone(split).to_dict() == split.to_dict()
-    name, value = ("column", "z") if split.type != "random" else ("seed", 99)
+    name, value = ("seed", 99) if split.type in ("random", "kfold") else ("column", "z")
     assert clone(split).set_params(**{name: value}).get_params()[name] == value
 
 
 def test_every_split_is_registered():
-    assert SPLITS.keys() == {"random", "stratify", "fixed", "datetime", "hash"}
+    assert SPLITS.keys() == {"random", "stratify", "fixed", "datetime", "hash", "group", "kfold"}
     assert all(SPLITS[split.type] is type(split) for split in EXAMPLES)
     assert split_from_dict(None) is None
     assert split_from_dict({"type": "stratify", "column": "y"}).probabilities == (0.7, 0.1, 0.2)
@@ -183,7 +188,14 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities, messa
         (RandomSplit(seed=True), "seed must be a whole number"),
         (FixedSplit(3), "column must be the name of a column, not 3"),
         (HashSplit(""), "column must be the name of a column"),
+        (GroupSplit("x", stratify=3), 'stratify must be the name of a column or None, not 3. Give .*stratify="label"'),
+        (GroupSplit("x", stratify=""), "stratify must be the name of a column"),
+        (GroupSplit(""), "column must be the name of a column"),
         (StratifiedSplit("x", on_small="drop"), 'on_small must be "error" or "train"'),
+        (DatetimeSplit("x", gap="5"), 'gap must be a duration that is not negative, or None, not .5.. Give .*"7 days"'),
+        (DatetimeSplit("x", gap=5), "gap must be a duration"),
+        (DatetimeSplit("x", gap="-1 day"), "gap must be a duration that is not negative"),
+        (DatetimeSplit("x", gap="7 dais"), "gap must be a duration"),
         (DatetimeSplit("x", datetime_format="mixed"), "datetime_format must be None or a format"),
         (DatetimeSplit("x", datetime_format=5), "datetime_format must be None or a format"),
     ],
@@ -196,7 +208,7 @@ def test_impossible_parameters_are_refused(split, message):
 
 
 def test_a_census_reads_the_column_that_it_counts():
-    assert [split.columns for split in EXAMPLES] == [[], ["x"], [], ["x"], []]
+    assert [split.columns for split in EXAMPLES] == [[], ["x"], [], ["x"], ["x"], [], ["x"], ["x"]]
 
 
 def test_two_probabilities_are_train_and_test():
@@ -213,7 +225,8 @@ def test_no_rows_and_no_partitions_are_legal(split):
 
 def test_a_missing_column_is_named():
     table = pa.table({"colour": [1]})
-    for split in (StratifiedSplit("color"), FixedSplit("color"), DatetimeSplit("color"), HashSplit("color")):
+    for kind in (StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit, GroupSplit):
+        split = kind("color")
         with pytest.raises(ColumnError, match=r'no column "color".* Did you mean "colour"'):
             split.plan([split.census(table)])[0].assign(table, None)
 
@@ -229,6 +242,8 @@ def test_partitions_never_show(data, borders, probabilities):
         DatetimeSplit("x", (0.5, 0.25, 0.25)),
         HashSplit("x", probabilities),
         RandomSplit((0.5, 0.25, 0.25)),
+        GroupSplit("x", (1.0, 0.0)),
+        GroupSplit("x", (0.7, 0.3), stratify="x"),
     ):
         with quietly():
             whole = assign(split, tables_of(column, []), [kept])
@@ -621,6 +636,41 @@ def test_datetime_refuses_columns_that_are_no_times():
     mixed = [pa.table({"x": pa.array([dt.datetime(2020, 1, 1)], pa.timestamp(unit))}) for unit in ("us", "ns")]
     with pytest.raises(ColumnError, match="nanoseconds in some partitions"):
         assign(DatetimeSplit("x"), mixed)
+
+
+@settings(max_examples=60)
+@given(
+    days=st.lists(st.integers(0, 30), min_size=1, max_size=60),
+    borders=borders_of,
+    limit=st.sampled_from([3, 99]),
+    unit=st.sampled_from(["s", "us", "ns"]),
+    gap=st.integers(0, 9),
+)
+def test_datetime_leaves_out_rows_within_the_gap(days, borders, limit, unit, gap):
+    column = pa.array(np.array(days).astype("datetime64[D]")).cast(pa.timestamp(unit))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(classes, "LARGEST_BUCKET_COUNT", limit)
+        assigned = assign(DatetimeSplit("x", (0.5, 0.25, 0.25), gap=f"{gap} days"), tables_of(column, borders))
+    expected = sorted_split(days, (0.5, 0.25, 0.25))
+    last = {split: np.array(days)[expected == split].max(initial=-99) for split in (TRAIN, VALIDATION)}
+    last[VALIDATION] = max(last.values())  # also if it has no rows
+    for row, (day, split) in enumerate(zip(days, expected.tolist(), strict=True)):
+        left_out = split != TRAIN and day < last[split - 1] + gap
+        assert assigned[row] == (DROPPED if left_out else split)
+
+
+def test_datetime_takes_gaps_in_every_form():
+    table = pa.table({"x": pa.array(np.arange(8).astype("datetime64[D]"))})
+    for gap in ("2 days", "48h", "2 days 00:00:00", dt.timedelta(days=2), np.timedelta64(2, "D")):
+        split = DatetimeSplit("x", (0.5, 0.5), gap=gap)
+        assert assign(split, [table]).tolist() == [TRAIN] * 4 + [DROPPED] + [TEST] * 3
+        assert assign(split_from_dict(split.to_dict()), [table]).tolist() == [TRAIN] * 4 + [DROPPED] + [TEST] * 3
+    assert "gap" not in DatetimeSplit("x").to_dict()
+    late = pa.table({"x": pa.array([0, 2**63 - 1]).cast(pa.timestamp("ns"))})
+    assert assign(DatetimeSplit("x", (0.5, 0.5), gap="100000 days"), [late]).tolist() == [TRAIN, TEST]
+    instant = pa.table({"x": pa.array([0, 1, 2]).cast(pa.timestamp("us"))})  # a part of a microsecond is one
+    assert assign(DatetimeSplit("x", (0.5, 0.5), gap="1ns"), [instant]).tolist() == [TRAIN, TRAIN, TEST]
+    assert assign(DatetimeSplit("x", (0.5, 0.5), gap="1001ns"), [instant]).tolist() == [TRAIN, TRAIN, DROPPED]
 
 
 def test_datetime_takes_partitions_without_times():

@@ -51,7 +51,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         X = _framed(X)
         source = as_source(as_frame(self, X))
         features = dict.fromkeys(source.columns, self._feature())
-        self.learned_: dict[str, Learned] = learn_source(features, source)
+        self.learned_: dict[str, Learned] = learn_source(features, source)[0]
         self.n_features_in_ = len(source.columns)
         if is_frame(X) and all(isinstance(name, str) for name in X.columns):
             self.feature_names_in_ = np.asarray(X.columns, dtype=object)

@@ -31,7 +31,7 @@ from daskprep.features.surroundings import (
     untold,
 )
 from daskprep.features.table import Parsed, Surroundings, edges_of, encode_columns, naming, summarize_columns
-from daskprep.summaries import FrameSummary
+from daskprep.summaries import FoldedSummary, FrameSummary
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
@@ -71,8 +71,11 @@ def learn_source(
     split: Splitter | None = None,
     scratch: str | None = None,
     progress: Progress | None = None,
-) -> dict[str, Learned]:
-    """Learn every feature from the training rows of a source, in one pass over its partitions."""
+) -> list[dict[str, Learned]]:
+    """Learn every feature from the training rows of a source, in one pass over its partitions.
+
+    With folds, the first state is of all rows, and those that follow are each without a fold.
+    """
     columns = assigning_columns(split)
     features, rows = located(features, source, columns), Rows(source)
     told = survey(rows, features, split, progress)
@@ -90,8 +93,8 @@ def learn_rows(
     scratch: str | None = None,
     measure: Callable[[Any], Any] | None = None,
     advance: Callable[[Any], None] | None = None,
-) -> dict[str, Learned]:
-    """Learn every feature from the summaries of all partitions, of which the split reads `columns`.
+) -> list[dict[str, Learned]]:
+    """Learn every feature from the summaries of all partitions, of which the split reads `columns`; see `learn_source`.
 
     `question` gives a summary in place of `summarize_columns`. `advance` is called with what `measure` makes of each:
     the rows that were learned from, unless told.
@@ -101,7 +104,7 @@ def learn_rows(
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
-        learned: dict[str, Learned] = partitions.fold(
+        learned: dict[str, list[Learned]] = partitions.fold(
             rows.source,
             "scan",
             *rows.asked(question, features, columns),
@@ -112,9 +115,9 @@ def learn_rows(
             measure=measure or _rows_learned,
             advance=advance,
         )
-    for name, one in learned.items():
+    for name, (one, *_) in learned.items():
         _warn(name, features[name], one)
-    return learned
+    return [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
 
 
 def _rows_learned(summary: FrameSummary) -> int:
@@ -125,13 +128,15 @@ def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
     return functools.reduce(operator.add, summaries).bounded(folder)
 
 
-def _learn(folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[FrameSummary]) -> Learned:
+def _learn(
+    folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[FrameSummary]
+) -> list[Learned]:
     column = functools.reduce(operator.add, [summary.columns[name] for summary in summaries]).bounded(folder)
     if not column.rows:
         raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
     with naming(name):
-        learned: Learned = features[name].learn_column(column)
-    return learned
+        states = column.merged() if isinstance(column, FoldedSummary) else [column]
+        return [features[name].learn_column(state.bounded(folder)) for state in states]
 
 
 def _warn(name: str, feature: Contract, learned: Learned) -> None:

@@ -179,7 +179,8 @@ def told_after(
         return ask(rows, "census-again", functools.partial(_look_again, dropping, function), dropping, split.columns)
 
     choosers = split.plan([one.split for one in census], read_again)
-    return [dataclasses.replace(one, rows=chooser) for one, chooser in zip(told, choosers, strict=True)]
+    pairs = zip(told, choosers, strict=True)
+    return [dataclasses.replace(one, rows=chooser, folds=split.folds) for one, chooser in pairs]
 
 
 def _look_again(

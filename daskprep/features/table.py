@@ -16,8 +16,7 @@ from daskprep.features.checking import checked_encoding, filled_row
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
-from daskprep.split import TRAIN
-from daskprep.summaries import ColumnSummary, FrameSummary, Rejects, TokenCounts
+from daskprep.summaries import ColumnSummary, FoldedSummary, FrameSummary, Rejects, TokenCounts
 
 if TYPE_CHECKING:
     from daskprep.balance import PartitionRepeats
@@ -34,6 +33,7 @@ class Surroundings:
     number: int = 0
     carries: Mapping[str, Any] = field(default_factory=dict)  # by feature, what completes columns with rows of others
     rows: PartitionAssignment | None = None  # chooses the split of its rows; None: all are for training
+    folds: int = 0  # of cross-validation, where it chooses these: what is learned is summarized by fold
     repeats: PartitionRepeats | None = None  # says how often its training rows are written; None: once
     sample: RandomAssignment | None = None  # says which rows are used, as if these alone were for training; None: all
 
@@ -60,8 +60,8 @@ class UnreadableCells:
         nested = pa.types.is_nested(cells.type)
         return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
 
-    def among(self, keep: np.ndarray) -> UnreadableCells:
-        kept = keep[self.rows]
+    def among(self, keep: pa.BooleanArray) -> UnreadableCells:
+        kept = keep.to_numpy(zero_copy_only=False)[self.rows]
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 
 
@@ -182,37 +182,55 @@ def summarize_columns(
 ) -> FrameSummary:
     """Summarize the rows that are learned from; `parsed` is used up, the split reads its columns from `table`."""
     keep = kept_rows(features, parsed.columns)
-    if around.rows is not None:
-        keep = around.rows.assign(table, keep) == TRAIN
-    rows = None if keep is None or keep.all() else pa.array(keep)
-    columns = {}
+    splits = None if around.rows is None else around.rows.assign(table, keep)
+    masks = [keep if splits is None else splits == fold for fold in range(around.folds or 1)]
+    chosen = [None if mask is None or mask.all() else pa.array(mask) for mask in masks]
+    nothing = pa.array(np.zeros(parsed.rows, bool))
+    columns: dict[str, Any] = {}
     for name, feature in features.items():
-        column = parsed.columns.pop(name)
-        # Rows that a feature drops belong to no split, so all of them count.
-        looked_at = column if rows is None or drops_missing(feature) else column.filter(rows)
-        missing, seen = looked_at.null_count, len(looked_at)
-        del looked_at
+        column, unreadable = parsed.columns.pop(name), parsed.unreadable.get(name)
+        completed = column
         if (neighbours := around_while_learning(feature)) is not None:
-            column = neighbours.complete(column, around.carries.get(name))
-        column = column if rows is None else column.filter(rows)
-        rejects = _rejects(feature, name, parsed.unreadable.get(name), keep, around.number)
+            completed = neighbours.complete(column, around.carries.get(name))
+        # Rows that a feature drops belong to no split, so all of them count.
+        every = drops_missing(feature)
+        if around.folds:
+            counted = [nothing if every else rows for rows in chosen]
+            pairs = [*zip(chosen, counted, strict=True), (nothing, None if every else nothing)]
+        else:
+            pairs = [(chosen[0], None if every else chosen[0])]
+        rejects = [_rejects(feature, name, unreadable, looked_at, around.number) for _, looked_at in pairs]
         with naming(name):
-            columns[name] = _summarize(feature, column, missing, rejects, seen)
+            pieces = zip(pairs, rejects, strict=True)
+            parts = [_summarize(feature, completed, column, *rows, bad) for rows, bad in pieces]
+        columns[name] = FoldedSummary(tuple(parts)) if around.folds else parts[0]
     return FrameSummary(columns)
 
 
-def _summarize(feature: Contract, parsed: pa.Array, missing: int, rejects: Rejects, seen: int) -> ColumnSummary:
+def _summarize(
+    feature: Contract,
+    completed: pa.Array,
+    column: pa.Array,
+    rows: pa.BooleanArray | None,
+    looked_at: pa.BooleanArray | None,
+    rejects: Rejects,
+) -> ColumnSummary:
+    """Summarize some rows of a completed column; of the column before, count what is missing in those `looked_at`."""
+    before = column if looked_at is None else column.filter(looked_at)
+    parsed = before
+    if completed is not column or rows is not looked_at:
+        parsed = completed if rows is None else completed.filter(rows)
     cells = None
     if feature.missing_value_strategy == "fill_with_mode" and (plain := feature.cells(parsed.drop_null())) is not None:
         counted = plain.value_counts()
         cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-    return ColumnSummary(len(parsed), missing, rejects, feature.summarize(parsed), cells, seen)
+    return ColumnSummary(len(parsed), before.null_count, rejects, feature.summarize(parsed), cells, len(before))
 
 
 def _rejects(
-    feature: Contract, name: str, unreadable: UnreadableCells | None, keep: np.ndarray | None, partition: int
+    feature: Contract, name: str, unreadable: UnreadableCells | None, keep: pa.BooleanArray | None, partition: int
 ) -> Rejects:
-    if unreadable is not None and keep is not None and not drops_missing(feature):
+    if unreadable is not None and keep is not None:
         unreadable = unreadable.among(keep)
     if unreadable is None or not len(unreadable.rows):
         return Rejects()

@@ -76,6 +76,16 @@ class Splitter(Described, ABC):
         """Columns that `PartitionAssignment.assign` reads."""
         return [self.column] if hasattr(self, "column") else []
 
+    @property
+    def folds(self) -> int:
+        """How many folds there are, if numbers stand for these: each is left out of a state of its own."""
+        return 0
+
+    @property
+    def leaves_out(self) -> str | None:
+        """Why the split leaves out kept rows, if it does."""
+        return None
+
     def validate(self) -> None:
         super().validate()
         if hasattr(self, "probabilities"):

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from daskprep.classes import ClassShare, Mask, RowCounts, count_classes, share_classes
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers, make_key
-from daskprep.split.base import Assigned, PartitionAssignment, ReadAgain, Splitter, spread
+from daskprep.split.base import DROPPED, TRAIN, VALIDATION, Assigned, PartitionAssignment, ReadAgain, Splitter, spread
 from daskprep.split.groups import GroupAssignment, GroupUnits, count_groups
 from daskprep.split.random import RandomAssignment
 from daskprep.split.times import DatetimeSplit, cut_times
@@ -25,10 +25,11 @@ LARGEST_K = 255
 
 
 class KFold(Splitter):
-    """Put every row in one of k folds of equal size: at random, by class, by group, or in order of time.
+    """Cross-validation: put every row in one of k folds, at random, by class, by group, or in order of time.
 
-    `PartitionAssignment.assign` gives the number of the fold, 0 to k - 1. Sizes differ by one row at most, with
-    `stratify` also those of each class in each fold. With `group` they are as near as whole groups allow.
+    `fit` and `fit_write` learn k states in one pass, each without one of the folds, which is then for validation:
+    see `Preprocessor.fold` and `FoldedDataset`. Sizes of folds differ by one row at most, with `stratify` also those of
+    each class. With `group` they are as near as whole groups allow.
 
     Parameters
     ----------
@@ -40,16 +41,21 @@ class KFold(Splitter):
         Column whose groups stay together: all rows of one value are in one fold.
     time : str or None
         Column of times: the oldest rows are fold 0, the newest the last fold. Not with `stratify` or `group`.
+    fold : int or None
+        The fold for validation, 0 to k - 1; the others are for training. None: each in turn.
     seed : int
         Seed of the random choice; it does not matter with `time`.
 
     Examples
     --------
-    >>> import pyarrow as pa
-    >>> folds, table = KFold(2, group="user"), pa.table({"user": ["a", "b", "a", "c", "b", "c", "d", "d"]})
-    >>> [assignment] = folds.plan([folds.census(table)])
-    >>> sorted(set(zip(table["user"].to_pylist(), assignment.assign(table, None).tolist())))
-    [('a', 1), ('b', 1), ('c', 0), ('d', 0)]
+    >>> import pandas as pd
+    >>> import daskprep as dp
+    >>> frame = pd.DataFrame({"user": list("abacbcdd"), "price": range(8)})
+    >>> prep = dp.Preprocessor({"price": "number"}, split=dp.KFold(2, group="user")).fit(frame)
+    >>> prep.assign(frame)["split"]
+    array([1, 0, 1, 1, 0, 1, 0, 0], dtype=uint8)
+    >>> prep.fold(1).learned_["price"].mean  # of the rows of fold 0
+    4.5
     """
 
     type = "kfold"
@@ -60,13 +66,19 @@ class KFold(Splitter):
         stratify: str | None = None,
         group: str | None = None,
         time: str | None = None,
+        fold: int | None = None,
         seed: int = 42,
     ) -> None:
         self.k = k
         self.stratify = stratify
         self.group = group
         self.time = time
+        self.fold = fold
         self.seed = seed
+
+    @property
+    def folds(self) -> int:
+        return self.k if self.fold is None else 0
 
     @property
     def columns(self) -> list[str]:
@@ -78,9 +90,10 @@ class KFold(Splitter):
 
     def validate(self) -> None:
         super().validate()
-        whole = isinstance(self.k, numbers.Integral) and not isinstance(self.k, bool)
-        if not (whole and 2 <= self.k <= LARGEST_K):
+        if not (_is_whole(self.k) and 2 <= self.k <= LARGEST_K):
             raise self._error("k", f"a whole number of folds, 2 to {LARGEST_K}", "Give for instance k=5.")
+        if self.fold is not None and not (_is_whole(self.fold) and 0 <= self.fold < self.k):
+            raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
         for name in ("stratify", "group", "time"):
             column = getattr(self, name)
             if column is not None and not (isinstance(column, str) and column):
@@ -98,6 +111,10 @@ class KFold(Splitter):
 
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
         self.validate()
+        planned = self._plan(censuses, read_again)
+        return planned if self.fold is None else [HeldFold(one, self.fold) for one in planned]
+
+    def _plan(self, censuses: Sequence[Any], read_again: ReadAgain) -> Sequence[PartitionAssignment]:
         if self.group is not None:
             return self._plan_groups(self.group, censuses)
         if self.stratify is not None:
@@ -140,6 +157,24 @@ class KFold(Splitter):
     def _check_enough(self, count: int, noun: str) -> None:
         if 0 < count < self.k:
             raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: give more rows, or a smaller k.")
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
+
+
+@dataclass(frozen=True)
+class HeldFold:
+    """One fold is for validation, the others are for training."""
+
+    folds: PartitionAssignment
+    fold: int
+
+    def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
+        found = self.folds.assign(table, keep)
+        splits = np.where(found == self.fold, np.uint8(VALIDATION), np.uint8(TRAIN))
+        splits[found == DROPPED] = DROPPED
+        return splits
 
 
 @dataclass(frozen=True)

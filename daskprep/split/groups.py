@@ -25,12 +25,82 @@ from numpy.typing import NDArray
 
 from daskprep.classes import Mask, OrderedCounts, data_changed, encode_classes
 from daskprep.errors import ColumnError
-from daskprep.permutation import Integers, hash_strings
-from daskprep.split.base import DROPPED, Assigned
+from daskprep.permutation import Integers, hash_strings, make_key
+from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, Assigned, ReadAgain, Shares, Splitter
 
 # The counts of all units, by class, are one array in the client: 128 MB at most.
 LARGEST_STRATA = 1_000
 _NO_GAIN = 1e-12
+
+
+class GroupSplit(Splitter):
+    """Split groups of rows, such as those of one customer, so that no group is in two splits.
+
+    The shares of the rows, with `stratify` also those of each class, are as near to the probabilities as whole groups
+    allow. Another number of rows may move groups; `HashSplit` keeps them where they are.
+
+    Parameters
+    ----------
+    column : str
+        Column whose value names the group, of any flat type; 1, 1.0 and "1" are one group, and so are all missing
+        values.
+    probabilities : sequence of float
+        Shares of train, validation and test, or of train and test; they add up to 1.
+    seed : int
+        Seed of the choice among groups of the same size.
+    stratify : str or None
+        Column whose classes have these shares too, 1,000 classes at most.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> split = GroupSplit("user", (0.5, 0.25, 0.25))
+    >>> table = pa.table({"user": ["a", "b", "a", "c", "b", "c", "a", "a"]})
+    >>> split.plan([split.census(table)])[0].assign(table, None).tolist()
+    [0, 2, 0, 1, 2, 1, 0, 0]
+    """
+
+    type = "group"
+
+    def __init__(
+        self, column: str, probabilities: Shares = DEFAULT_SHARES, seed: int = 42, stratify: str | None = None
+    ) -> None:
+        self.column = column
+        self.probabilities = probabilities
+        self.seed = seed
+        self.stratify = stratify
+
+    @property
+    def columns(self) -> list[str]:
+        return self.assign_columns
+
+    @property
+    def assign_columns(self) -> list[str]:
+        return [self.column] if self.stratify in (None, self.column) else [self.column, str(self.stratify)]
+
+    def validate(self) -> None:
+        super().validate()
+        if self.stratify is not None and not (isinstance(self.stratify, str) and self.stratify):
+            raise self._error("stratify", "the name of a column or None", 'Give for instance stratify="label".')
+
+    def census(self, table: pa.Table, keep: Mask | None = None) -> GroupCounts:
+        self.validate()
+        return count_groups(table, self.column, self.stratify, self._key, keep)
+
+    def plan(self, censuses: Sequence[GroupCounts], read_again: ReadAgain = None) -> list[GroupAssignment]:
+        self.validate()
+        found = GroupUnits.of(censuses, self.stratify)
+        places = found.share(self._shares())
+        if places.size and TRAIN not in places:
+            raise ColumnError(
+                f'Column "{self.column}": {places.size} group(s) are too few for {self.probabilities}: none would be '
+                "left to train on. Give more groups, or a larger share to train."
+            )
+        return [GroupAssignment(self.column, self._key, found.shift, found.units, places)] * len(censuses)
+
+    @property
+    def _key(self) -> int:
+        return make_key(self.seed, self.type)
 
 
 @dataclass(frozen=True, eq=False)

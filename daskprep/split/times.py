@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial, reduce
 from operator import add
 from typing import Any
@@ -18,7 +19,9 @@ import pyarrow.compute as pc
 from daskprep.classes import Mask, OrderedCounts, data_changed, find_column, find_ranks, rejected_rows
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
-from daskprep.split.base import DEFAULT_SHARES, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
+from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
+
+_LAST = 2**63 - 1
 
 
 class DatetimeSplit(Splitter):
@@ -35,6 +38,9 @@ class DatetimeSplit(Splitter):
         Shares of train, validation and test, or of train and test; they add up to 1.
     datetime_format : str or None
         Format of strings in the codes of `strptime`. None: ISO 8601.
+    gap : str, timedelta or None
+        Rows less than this after the last training row, or after the last validation row, belong to no split. Text has
+        a unit, such as "7 days" or "12h". Shares are those before rows are left out.
 
     Examples
     --------
@@ -48,16 +54,46 @@ class DatetimeSplit(Splitter):
     type = "datetime"
     counts_column = True
 
-    def __init__(self, column: str, probabilities: Shares = DEFAULT_SHARES, datetime_format: str | None = None) -> None:
+    def __init__(
+        self,
+        column: str,
+        probabilities: Shares = DEFAULT_SHARES,
+        datetime_format: str | None = None,
+        gap: str | timedelta | None = None,
+    ) -> None:
         self.column = column
         self.probabilities = probabilities
         self.datetime_format = datetime_format
+        self.gap = gap
 
     def validate(self) -> None:
         super().validate()
         form = self.datetime_format
         if form is not None and not (isinstance(form, str) and "%" in form):
             raise self._error("datetime_format", "None or a format", 'Give for instance "%d/%m/%Y %H:%M".')
+        self._gap_nanoseconds()
+
+    def _gap_nanoseconds(self) -> int:
+        gap = self.gap
+        with suppress(TypeError, ValueError):
+            # pandas takes a number without a unit for nanoseconds.
+            if gap is None or isinstance(gap, timedelta | np.timedelta64) or re.search("[A-Za-z:]", gap):
+                nanoseconds = 0 if gap is None else pd.Timedelta(gap).as_unit("ns").value
+                if nanoseconds >= 0:
+                    return int(nanoseconds)
+        raise self._error("gap", "a duration that is not negative, or None", 'Give for instance "7 days".')
+
+    def _parameters(self) -> dict[str, Any]:
+        given = super()._parameters()
+        if self.gap is None:  # as in splits from before there was one
+            del given["gap"]
+        elif not isinstance(self.gap, str):
+            given["gap"] = str(pd.Timedelta(self.gap))
+        return given
+
+    @property
+    def leaves_out(self) -> str | None:
+        return None if self.gap is None else f"within the gap of {self.gap} behind the split before"
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
         self.validate()
@@ -69,7 +105,7 @@ class DatetimeSplit(Splitter):
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
         self.validate()
-        return cut_times(self, censuses, self._ends, read_again)
+        return cut_times(self, censuses, self._ends, read_again, self._gap_nanoseconds())
 
 
 def cut_times(
@@ -77,8 +113,12 @@ def cut_times(
     censuses: Sequence[TimeCounts],
     ends_of: Callable[[int], Sequence[int]],
     read_again: ReadAgain,
+    gap: int = 0,
 ) -> list[TimeAssignment]:
-    """Cut the rows of all partitions in order of time, where ``ends_of(rows)`` says."""
+    """Cut the rows of all partitions in order of time, where ``ends_of(rows)`` says.
+
+    Rows less than `gap` nanoseconds behind the last one before a cut are in no piece.
+    """
     whole = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
     wanted = f"a time in the format {split.datetime_format or 'ISO 8601'}"
     if whole.bad:
@@ -93,11 +133,14 @@ def cut_times(
     times = _Times(split.column, split.datetime_format)
     ends = ends_of(rows := int(whole.counts.counts.sum()))
     inner = {end for end in ends if end < rows}
+    last = {end - 1 for end in inner} if gap else set()
     counts = [census.counts for census in censuses]
     again: Any = read_again
-    cuts = find_ranks(inner, counts, lambda windows: again(partial(_recount, times, windows)))
+    cuts = find_ranks(inner | last, counts, lambda windows: again(partial(_recount, times, windows)))
     per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
-    return [TimeAssignment(times, whole.unit, pair) for pair in per_partition]
+    ticks = gap if whole.unit == "ns" else -(-gap // 1_000)
+    starts = tuple(min(cuts[end - 1][0][0] + ticks, _LAST) if gap and end in inner else None for end in ends)
+    return [TimeAssignment(times, whole.unit, pair, starts) for pair in per_partition]
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,11 +227,15 @@ def _recount(times: _Times, windows: Any, table: pa.Table, keep: Mask | None) ->
 
 @dataclass(frozen=True)
 class TimeAssignment:
-    """Cuts, None at the end: a time, and how many of the partition's rows of that time come before."""
+    """Cuts, None at the end: a time, and how many of the partition's rows of that time come before.
+
+    With a gap, `starts` are the first times behind each cut that are not left out.
+    """
 
     times: _Times
     unit: str
     cuts: tuple[tuple[int, int] | None, ...]
+    starts: tuple[int | None, ...]
 
     def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
         keys, bad, unit = self.times.read(table, keep)
@@ -198,4 +245,9 @@ class TimeAssignment:
         for time, ties in filter(None, self.cuts):
             same = keys == time
             splits += (keys > time) | (same & (np.cumsum(same) > ties))
+        left_out = [
+            (splits == place) & (keys < start) for place, start in enumerate(self.starts, 1) if start is not None
+        ]
+        for rows in left_out:
+            splits[rows] = DROPPED
         return spread(table, keep, splits)

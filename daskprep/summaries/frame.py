@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic
+from itertools import accumulate
+from typing import Any, Generic
 
 from daskprep.summaries.base import Summary, SummaryT
 from daskprep.summaries.rejects import Rejects
@@ -27,10 +30,38 @@ class ColumnSummary(Summary, Generic[SummaryT]):
 
 
 @dataclass(frozen=True)
-class FrameSummary(Summary):
-    """The summaries of all columns of a frame, merged key by key."""
+class FoldedSummary(Summary):
+    """The summaries of a column by fold of its rows; the last one is of what counts whichever fold is left out."""
 
-    columns: dict[str, ColumnSummary]
+    parts: tuple[ColumnSummary, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(part.rows for part in self.parts)
+
+    def __add__(self, other: FoldedSummary) -> FoldedSummary:
+        return FoldedSummary(tuple(map(operator.add, self.parts, other.parts)))
+
+    def __mul__(self, times: int) -> FoldedSummary:
+        return FoldedSummary(tuple(part * times for part in self.parts))
+
+    def bounded(self, folder: str | None) -> FoldedSummary:
+        return FoldedSummary(tuple(part.bounded(folder) for part in self.parts))
+
+    def merged(self) -> Iterator[ColumnSummary]:
+        """Give the summary of all folds, then those without each of them."""
+        after = list(accumulate(reversed(self.parts), operator.add))[::-1]
+        yield after[0]
+        yield after[1]
+        for before, rest in zip(accumulate(self.parts), after[2:], strict=False):
+            yield before + rest
+
+
+@dataclass(frozen=True)
+class FrameSummary(Summary):
+    """The summaries of all columns of a frame, merged key by key: of all by fold, or of none."""
+
+    columns: dict[str, Any]  # ColumnSummary or FoldedSummary
 
     def __add__(self, other: FrameSummary) -> FrameSummary:
         if self.columns.keys() != other.columns.keys():

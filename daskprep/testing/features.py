@@ -109,7 +109,7 @@ class _Trial:
         return self.table.take(rows) if typed else pa.table({name: pa.nulls(3) for name in self.table.column_names})
 
     def learn(self, pieces: Sequence[pa.Table]) -> Learned:
-        return learn_source(self.features, TableSource(pieces))[_NAME]
+        return learn_source(self.features, TableSource(pieces))[0][_NAME]
 
     def summarize(self, pieces: Sequence[pa.Table]) -> list[ColumnSummary]:
         rows = Rows(TableSource(pieces))

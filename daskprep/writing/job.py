@@ -191,7 +191,9 @@ class WriteJob:
         if state.done() or not partitions.is_in_process():
             state.result()
         assignment = recipe.assignment(saved)
-        place = Place(assignment.dropping, saved, self.scratch, _starts(census)) if self._places else None
+        place = None
+        if self._places:
+            place = Place(assignment.dropping, saved, self.scratch, _starts(census), recipe.split)
         told, counted = assignment.counted(scanned, assignment.balanced(scanned, told), self._around, place)
         if self._places:  # what chose splits and repeats is of no use any more: they lie in scratch
             told = [dataclasses.replace(one, rows=None, repeats=None) for one in told]
@@ -281,7 +283,7 @@ class WriteJob:
                 advance(rows=found[number].rows)
 
             question: Question = functools.partial(scan_and_summarize, recipe.features, looked_at, recipe.split)
-            learned = self._learned(
+            [learned] = self._learned(
                 rows,
                 recipe.assigning,
                 told,
@@ -305,11 +307,12 @@ class WriteJob:
             told = [dataclasses.replace(one, rows=None) for one in told]
         advance = self.progress.stage("learning", total=len(told), unit="partitions")
         columns = assigning_columns(self.recipe.split)
-        return self._learned(scanned, columns, told, advance=advance)
+        [learned] = self._learned(scanned, columns, told, advance=advance)
+        return learned
 
     def _learned(
         self, rows: Rows, columns: Sequence[str], told: Sequence[Surroundings], **how: Any
-    ) -> dict[str, Learned]:
+    ) -> list[dict[str, Learned]]:
         folder = self.scratch.path if self.scratch.is_local else self.options.scratch
         return learn_rows(rows, self.recipe.features, columns, told, scratch=folder, **how)
 

@@ -90,13 +90,14 @@ class Place:
     learned: Mapping[str, Any]
     scratch: Folder
     starts: np.ndarray
+    split: Splitter | None
 
     def __call__(self, told: Surroundings, parsed: Parsed, splits: np.ndarray, repeats: np.ndarray) -> int:
         """Return how many rejects there are."""
         rejects = 0
         if (splits == DROPPED).any():
             first = int(self.starts[told.number])
-            found = rejects_of(self.dropping, self.learned, parsed, first)
+            found = rejects_of(self.dropping, self.learned, parsed, first, splits, self.split)
             save_table(self.scratch, rejects_name(told.number), found)
             rejects = len(found)
         columns = {"split": splits} if told.repeats is None else {"split": splits, "repeats": repeats}

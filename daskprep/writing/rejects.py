@@ -15,6 +15,7 @@ from daskprep.features.base import noun_of
 from daskprep.features.media import MediaFeature
 from daskprep.features.missing import dropped_rows
 from daskprep.features.table import Parsed, naming
+from daskprep.split import DROPPED, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
 from daskprep.writing.scratch import read_table
@@ -23,8 +24,15 @@ _GROUP_ROWS = 131_072
 _SHOWN_CHARACTERS = 80
 
 
-def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], parsed: Parsed, first_row: int) -> pa.Table:
-    """Return one row for each cell that left its row out, by row, then column."""
+def rejects_of(
+    features: Mapping[str, Feature],
+    learned: Mapping[str, Any],
+    parsed: Parsed,
+    first_row: int,
+    splits: np.ndarray,
+    split: Splitter | None = None,
+) -> pa.Table:
+    """Return one row for each cell that left its row out, by row, then column; then rows that the split left out."""
     found = []
     for place, (name, feature) in enumerate(features.items()):
         with naming(name):
@@ -47,6 +55,11 @@ def rejects_of(features: Mapping[str, Feature], learned: Mapping[str, Any], pars
             for value in values
         ]
         found.append((rows, np.full(len(rows), place), name, reasons))
+    if split is not None and split.leaves_out:
+        dropped = np.concatenate([np.zeros(0, np.int64), *(one[0] for one in found)])
+        rows = np.setdiff1d(np.flatnonzero(splits == DROPPED), dropped)
+        reasons = np.full(len(rows), split.leaves_out, object)
+        found.append((rows, np.full(len(rows), len(features)), split.column, reasons))
     if not found:
         return REJECTS_SCHEMA.empty_table()
     rows = np.concatenate([one[0] for one in found])

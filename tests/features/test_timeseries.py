@@ -224,7 +224,7 @@ def test_windows_take_numbers_alone():
 
 def with_group(feature: Timeseries, frame) -> list[list[float]]:
     source, features = as_source(frame), {"x": feature}
-    return np.asarray(encode_source(features, learn_source(features, source), source)["x"]).tolist()
+    return np.asarray(encode_source(features, learn_source(features, source)[0], source)["x"]).tolist()
 
 
 def across(feature: Timeseries, pieces) -> list[list[float]]:

@@ -1,0 +1,103 @@
+"""What is learned without each fold, in one pass, is what a fit on the other rows learns."""
+
+from __future__ import annotations
+
+import json
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+from daskprep.summaries import token_counts
+from tests.test_invariance import FRAMES, preprocessor, table  # noqa: F401 a fixture
+
+K = 4
+FOLDS = {
+    "rows": dp.KFold(K, seed=1),
+    "classes": dp.KFold(K, stratify="city"),
+    "groups": dp.KFold(K, group="code"),
+    "time": dp.KFold(K, time="when"),
+}
+
+
+def states(prep) -> list[str]:
+    """Return what was learned of all rows, and without each fold."""
+    return [json.dumps(one.to_dict()["features"]) for one in (prep, *map(prep.fold, range(K)))]
+
+
+def with_split(frame, folds, fold):
+    return frame.assign(split=np.where(folds == fold, "validation", "train"))
+
+
+@pytest.mark.parametrize("folds", FOLDS.values(), ids=FOLDS)
+def test_each_state_is_that_of_a_fit_on_the_other_rows(table, folds):  # noqa: F811
+    prep = preprocessor(split=folds).fit(table)
+    whole, *without = states(prep)
+    assert whole == json.dumps(preprocessor().fit(table).to_dict()["features"])
+    assert len(set(without)) == K
+    assigned = prep.assign(table)["split"]
+    for fold, state in enumerate(without):
+        alone = preprocessor(split=dp.FixedSplit()).fit(with_split(table, assigned, fold))
+        assert state == json.dumps(alone.to_dict()["features"])
+        one = preprocessor(split=folds.__class__(**{**folds.get_params(), "fold": fold})).fit(table)
+        assert one.to_dict() == prep.fold(fold).to_dict()
+        expected = np.select([assigned == 255, assigned == fold], [255, 1], 0)
+        np.testing.assert_array_equal(prep.fold(fold).assign(table)["split"], expected)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_states_are_the_same_for_every_partitioning(table, frame):  # noqa: F811
+    for folds in FOLDS.values():
+        expected = preprocessor(split=folds).fit(table)
+        prep = preprocessor(split=folds).fit(FRAMES[frame](table))
+        assert states(prep) == states(expected)
+        found = dask.compute(prep.assign(FRAMES[frame](table)))[0]
+        np.testing.assert_array_equal(found["split"], expected.assign(table)["split"])
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "processes"])
+def test_states_are_the_same_for_every_scheduler(table, scheduler):  # noqa: F811
+    expected = states(preprocessor(split=FOLDS["classes"]).fit(table))
+    with dask.config.set(scheduler=scheduler):
+        assert states(preprocessor(split=FOLDS["classes"]).fit(dd.from_pandas(table, npartitions=5))) == expected
+
+
+@pytest.mark.cluster
+def test_states_are_the_same_on_a_cluster(cluster, table):  # noqa: F811
+    frame = dd.from_pandas(table, npartitions=5)
+    for folds in FOLDS.values():
+        assert states(preprocessor(split=folds).fit(frame)) == states(preprocessor(split=folds).fit(table))
+
+
+def test_counts_that_spill_to_files_change_no_state(table, tmp_path, monkeypatch):  # noqa: F811
+    expected = states(preprocessor(split=FOLDS["rows"]).fit(table))
+    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 3)
+    prep = preprocessor(split=FOLDS["rows"], scratch=str(tmp_path)).fit(dd.from_pandas(table, npartitions=12))
+    assert states(prep) == expected
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_predictions_out_of_fold_are_of_rows_that_were_not_learned_from():
+    frame = pd.DataFrame({"price": [1.0, 2.0, 3.0, 100.0]})
+    prep = dp.Preprocessor({"price": "number"}, split=dp.KFold(2, time="day")).fit(
+        frame.assign(day=pd.date_range("2024-01-01", periods=4))
+    )
+    assert [prep.fold(fold).learned_["price"].mean for fold in (0, 1)] == [51.5, 1.5]
+    assert prep.learned_["price"].mean == 26.5
+    assert prep.fold(1).encode(frame)["price"].shape == (4,)
+
+
+def test_a_state_that_is_not_there_is_named():
+    frame = pd.DataFrame({"price": [1.0, 2.0, 3.0]})
+    with pytest.raises(ConfigError, match="no state without fold 0: it was fitted without 0 folds"):
+        dp.Preprocessor({"price": "number"}).fit(frame).fold(0)
+    prep = dp.Preprocessor({"price": "number"}, split=dp.KFold(3)).fit(frame)
+    for number in (3, -1):
+        with pytest.raises(ConfigError, match=f"no state without fold {number}: it was fitted without 3 folds"):
+            prep.fold(number)
+    with pytest.raises(ConfigError, match=r'fit_on="train"; or give KFold\(fold=0\)'):
+        dp.Preprocessor({"price": "number"}, split=dp.KFold(3), fit_on="all").fit(frame)
