@@ -14,6 +14,7 @@ from daskprep.features.missing import drops_missing
 from daskprep.report.associations import associate, sample_scalars, suspects
 from daskprep.report.drift import drifts
 from daskprep.report.measures import ClassTally, Column, Dates, Spread, Tokens
+from daskprep.summaries import Quantiles
 
 Found: TypeAlias = Mapping[str, Mapping[str, Any]]
 
@@ -89,8 +90,12 @@ def _distinct(counted: Any) -> int | None:
     if isinstance(counted, ClassTally):
         return int(np.count_nonzero(counted.counts))
     if isinstance(counted, Dates):
-        return len(counted.days.keys)
-    return len(counted.distances.keys) if isinstance(counted, Spread) else None
+        return _exactly(counted.days)
+    return _exactly(counted.distances) if isinstance(counted, Spread) else None
+
+
+def _exactly(quantiles: Quantiles) -> int | None:
+    return len(quantiles.keys) if quantiles.exact else None
 
 
 def _alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tuple[str, str]]:
@@ -105,7 +110,7 @@ def _alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tu
             yield "high-cardinality", f"has {distinct:,} classes in {rows:,} rows"
     if (
         isinstance(first, Spread)
-        and distinct > _FEW_NUMBERS
+        and (distinct is None or distinct > _FEW_NUMBERS)
         and getattr(column.feature, "normalization", "") != "log1p"
     ):
         low, middle, high = (first.distances.quantile(part) / 2 for part in (0.01, 0.5, 0.99))

@@ -48,8 +48,8 @@ class Lengths(Summary):
         """Return a quantile of the lengths as ``numpy.quantile`` does, 0 of no lists."""
         if not len(self.lengths):
             return 0.0
-        lower, upper, weight = kth(self.counts, fraction)
-        return between(float(self.lengths[lower]), float(self.lengths[upper]), weight)
+        (lower, _), (upper, _), weight = kth(self.counts, np.array(fraction))
+        return float(between(self.lengths[lower].astype(float), self.lengths[upper].astype(float), weight))
 
     def add(self, length: int, times: int) -> Lengths:
         """Return this histogram with `times` more lists of `length` items."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import math
+from typing import TypeAlias
 
 import numpy as np
 
 # Up to this many possible keys, counting into an array beats sorting.
 DENSE_KEYS = 1 << 22
+
+Place: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 def no_integers() -> np.ndarray:
@@ -31,11 +33,6 @@ def tallied(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return keys[starts].astype(np.int64), np.diff(starts, append=len(keys))
 
 
-def distinct(keys: np.ndarray) -> int:
-    """Return how many distinct keys there are."""
-    return int(np.count_nonzero(_first_of_run(np.sort(keys))))
-
-
 def merged(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Add up the counts of equal keys."""
     if not len(keys):
@@ -52,21 +49,29 @@ def _first_of_run(keys: np.ndarray) -> np.ndarray:
     return first
 
 
-def kth(counts: np.ndarray, fraction: float) -> tuple[int, int, float]:
-    """Return the indexes of the two keys around a quantile, and the weight of the upper one (0 to 1)."""
-    if not 0.0 <= fraction <= 1.0:
-        raise ValueError(f"A quantile lies between 0 and 1, not at {fraction}.")
+def kth(counts: np.ndarray, fractions: np.ndarray) -> tuple[Place, Place, np.ndarray]:
+    """Return the places of the two values around quantiles, and the weight of the upper one (0 to 1).
+
+    A place is the index of a key, and which share of the values with this key lies below, counting half of the value.
+    """
+    if not ((fractions >= 0.0) & (fractions <= 1.0)).all():
+        raise ValueError(f"A quantile lies between 0 and 1, not at {fractions}.")
     ends = np.cumsum(counts)
-    last = int(ends[-1]) - 1
-    position = fraction * last
-    below = min(math.floor(position), last)
-    indexes = np.searchsorted(ends, [below, min(below + 1, last)], side="right")
-    return int(indexes[0]), int(indexes[1]), position - below
+    last = ends[-1] - 1
+    position = fractions * last
+    below = np.minimum(np.floor(position).astype(np.int64), last)
+
+    def place(rank: np.ndarray) -> Place:
+        index = np.searchsorted(ends, rank, side="right")
+        return index, (rank - (ends[index] - counts[index]) + 0.5) / counts[index]
+
+    return place(below), place(np.minimum(below + 1, last)), position - below
 
 
-def between(low: float, high: float, weight: float) -> float:
+def between(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:
     """Interpolate as ``numpy.quantile`` does, to the same bit."""
-    gap = high - low
-    if math.isinf(gap):
-        return low * (1.0 - weight) + high * weight
-    return high - gap * (1.0 - weight) if weight >= 0.5 else low + gap * weight
+    with np.errstate(over="ignore", invalid="ignore"):  # of a gap beyond the doubles
+        gap = high - low
+        near = np.where(weight >= 0.5, high - gap * (1.0 - weight), low + gap * weight)
+    far: np.ndarray = np.where(np.isinf(gap), low * (1.0 - weight) + high * weight, near)
+    return far

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daskprep.summaries.base import Summary, finite_doubles
-from daskprep.summaries.multiset import between, distinct, kth, merged, no_integers, tallied
+from daskprep.summaries.multiset import between, kth, merged, no_integers, tallied
 
-DISTINCT_LIMIT = 65_536
-# A bucket is what sign, exponent and the top 12 bits of the mantissa say.
-BUCKET_SHIFT = 52 - 12
+# With keys and counts of 8 bytes, a summary has at most 64 KiB.
+MOST_BUCKETS = 4_096
 MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
+_LARGEST = int(np.float64(np.finfo(np.float64).max).view(np.int64))
+_SAMPLE = 8_192
 
 
 @dataclass(frozen=True)
@@ -52,14 +53,18 @@ class Range(Summary):
 
 @dataclass(frozen=True, eq=False)
 class Quantiles(Summary):
-    """Counts of distinct values, or of buckets of them once there are more than 65,536.
+    """Counts of distinct values, or of buckets of them once there are more than 4,096.
 
-    While `exact`, a quantile is what ``numpy.quantile`` gives. Afterwards each value it is interpolated from
-    has a relative error of at most 2**-13 (subnormal values: an absolute one of 2**-1034; zero has none).
-    Whether a summary is exact depends on the values alone, never on how they were cut into parts: a part can
-    only have too many distinct values if all of them together have. A negative zero counts as zero.
+    A bucket holds the doubles whose bits are equal but for the last `shift` ones. The shift is the smallest that leaves
+    at most 4,096 buckets. It follows from the values alone, and no part needs a greater one than the whole, so that
+    neither parts nor their order have an influence.
 
-    `keys` are integers in the order of the values: the bits of the double, or their upper part in buckets.
+    With shift 0, a summary is `exact`: a quantile is what ``numpy.quantile`` gives. Otherwise, values are assumed to
+    lie evenly within a bucket. A quantile then lies in the same bucket as the true one. Its relative error is below
+    2**(shift - 52), and the shift is at most 52. Zero and what is below 2**(shift - 1074) are one bucket, and count
+    as 0.
+
+    `keys` are integers in the order of the values: the bits of the double but for the last ones.
 
     Examples
     --------
@@ -71,66 +76,94 @@ class Quantiles(Summary):
 
     keys: np.ndarray = field(default_factory=no_integers)
     counts: np.ndarray = field(default_factory=no_integers)
-    exact: bool = True
+    shift: int = 0
 
     @classmethod
     def of(cls, values: np.ndarray) -> Quantiles:
         """Summarize finite values."""
-        keys = _keys(finite_doubles(values))
-        # Sorting a part often tells that there are too many to be exact, and buckets need no sorting.
-        part = 4 * DISTINCT_LIMIT
-        exact = len(keys) <= part or distinct(keys[:part]) <= DISTINCT_LIMIT
-        if not exact:
-            keys >>= BUCKET_SHIFT
-        return cls(*tallied(keys), exact)._settled()
+        bits = finite_doubles(values).view(np.int64)
+        # Some values tell a shift that all of them need at least: fewer keys are then to be sorted, or none.
+        some = np.sort(_ordered(bits[:: max(1, len(bits) // _SAMPLE)], 0))
+        shift = _finest_shift(some) if len(bits) > MOST_BUCKETS else 0
+        keys, counts = tallied(bits >> shift)
+        return cls(*_together(_ordered(keys, shift), counts), shift)._settled()
 
     @property
     def count(self) -> int:
         return int(self.counts.sum())
 
+    @property
+    def exact(self) -> bool:
+        """Whether all values are known, not only their buckets."""
+        return self.shift == 0
+
     def quantile(self, fraction: float) -> float:
         """Return a quantile, linearly interpolated between two values, or NaN of no values."""
+        return float(self.quantiles(np.array(fraction)))
+
+    def quantiles(self, fractions: np.ndarray) -> np.ndarray:
+        """Return the quantiles at several fractions."""
         if not len(self.keys):
-            return math.nan
-        lower, upper, weight = kth(self.counts, fraction)
-        low, high = self._values(self.keys[[lower, upper]]).tolist()
-        return between(low, high, weight)
+            return np.full(fractions.shape, math.nan)
+        lower, upper, weight = kth(self.counts, fractions)
+        return between(self._value(*lower), self._value(*upper), weight)
 
     def values(self) -> np.ndarray:
         """Return the values in order, each bucket's as its middle; `counts` says how often each was seen."""
-        return self._values(self.keys)
+        low, high = self._edges(self.keys)
+        return low if self.exact else low / 2 + high / 2
 
     def __add__(self, other: Quantiles) -> Quantiles:
-        left, right = (self, other) if self.exact == other.exact else (self._coarse(), other._coarse())
-        keys = np.concatenate([left.keys, right.keys])
-        return Quantiles(*merged(keys, np.concatenate([left.counts, right.counts])), left.exact)._settled()
+        shift = max(self.shift, other.shift)
+        keys = np.concatenate([one.keys >> (shift - one.shift) for one in (self, other)])
+        return Quantiles(*_together(keys, np.concatenate([self.counts, other.counts])), shift)._settled()
 
     def __mul__(self, times: int) -> Quantiles:
         # No values are exact: they would let any other values be.
-        return Quantiles(self.keys, self.counts * times, self.exact) if times else Quantiles()
+        return Quantiles(self.keys, self.counts * times, self.shift) if times else Quantiles()
 
     def _settled(self) -> Quantiles:
-        return self._coarse() if len(self.keys) > DISTINCT_LIMIT else self
-
-    def _coarse(self) -> Quantiles:
-        if not self.exact:
+        further = _finest_shift(self.keys)
+        if not further:
             return self
-        return Quantiles(*merged(self.keys >> BUCKET_SHIFT, self.counts), exact=False)
+        return Quantiles(*_together(self.keys >> further, self.counts), self.shift + further)
 
-    def _values(self, keys: np.ndarray) -> np.ndarray:
+    def _value(self, places: np.ndarray, shares: np.ndarray) -> np.ndarray:
+        """Return values by the place of their bucket, and by how much of the bucket lies below."""
+        low, high = self._edges(self.keys[places])
+        return low if self.exact else low + (high - low) * shares
+
+    def _edges(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and the greatest value of buckets."""
+        below = keys < 0
+        magnitude = np.where(below, ~keys, keys)
+        near = (magnitude << self.shift).view(np.float64)
         if self.exact:
-            return _doubles(keys)
-        middles = (keys << BUCKET_SHIFT) + (np.int64(1) << (BUCKET_SHIFT - 1))
-        # Zeros are many, and what else is in the buckets around them is as good as zero.
-        return np.where((keys == 0) | (keys == -1), 0.0, _doubles(middles))
+            return (values := np.where(below, -near, near)), values
+        # Zeros are many, and what else is in their bucket is as good as zero.
+        far = np.where(keys == 0, 0, np.minimum((magnitude + 1) << self.shift, _LARGEST)).view(np.float64)
+        return np.where(below, -far, near), np.where(below, -near, far)
 
 
-def _keys(doubles: np.ndarray) -> np.ndarray:
-    """Return int64 keys in the order of the values, with one key for both zeros."""
-    bits = (doubles + 0.0).view(np.int64)
-    return bits ^ ((bits >> 63) & MAGNITUDE)
+def _ordered(bits: np.ndarray, shift: int) -> np.ndarray:
+    """Return what is left of the bits of doubles as integers in the order of the values, -0.0 right below 0.0."""
+    keys: np.ndarray = bits ^ ((bits >> 63) & (MAGNITUDE >> shift))
+    return keys
 
 
-def _doubles(keys: np.ndarray) -> np.ndarray:
-    bits: np.ndarray = keys ^ ((keys >> 63) & MAGNITUDE)
-    return bits.view(np.float64)
+def _together(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Add up the counts of equal keys; the buckets on both sides of zero are one."""
+    return merged(np.where(keys == -1, 0, keys), counts)
+
+
+def _finest_shift(keys: np.ndarray) -> int:
+    """Return the smallest shift that leaves at most 4,096 different ones of ascending keys."""
+    if len(keys) <= MOST_BUCKETS:
+        return 0
+    differing = keys[1:] ^ keys[:-1]
+    first = int(np.searchsorted(keys, 0))
+    if 0 < first < len(keys):
+        differing[first - 1] = ~keys[first - 1] | keys[first]  # one bucket once nothing is left of either
+    # The length of an integer in bits; of its two top bits only the first, or it could be rounded up to one more.
+    lengths = np.frexp((differing & ~(differing >> 1)).astype(np.float64))[1]
+    return int(np.partition(lengths, -MOST_BUCKETS)[-MOST_BUCKETS])

@@ -107,7 +107,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts_module, "COMPACT_CHUNKS", 3)
     monkeypatch.setattr(token_counts_module, "SPILL_ENTRIES", 5)
     monkeypatch.setattr(token_counts_module, "GROUP_ENTRIES", 7)
-    monkeypatch.setattr(quantiles_module, "DISTINCT_LIMIT", 6)
+    monkeypatch.setattr(quantiles_module, "MOST_BUCKETS", 6)
 
 
 @pytest.mark.usefixtures("small_limits")

@@ -32,4 +32,4 @@ def test_counts_of_equal_keys_add_up() -> None:
 def test_the_middle_is_rounded_as_numpy_rounds_it() -> None:
     low, high = -489.8619485211566, 5.275492379532281
     assert low + (high - low) * 0.5 != high - (high - low) * 0.5
-    assert between(low, high, 0.5) == np.quantile([low, high], 0.5)
+    assert between(np.array(low), np.array(high), np.array(0.5)) == np.quantile([low, high], 0.5)
