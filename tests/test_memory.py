@@ -1,4 +1,4 @@
-"""What a fit holds depends on the size of partitions and on workers, not on rows."""
+"""What a fit holds depends on the size of partitions and on workers, not on rows; a write keeps its limit."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 pytestmark = pytest.mark.slow
@@ -51,3 +53,28 @@ def test_five_times_the_rows_take_little_more_memory(tmp_path):
         for part in range(parts):
             write_part(folder, part)
     assert peak_kb(large) <= 1.3 * peak_kb(small)
+
+
+WRITE = """
+import sys
+from pathlib import Path
+import dask
+import daskprep as dp
+
+with dask.config.set(num_workers=2):
+    features = {"text": "text", "label": "binary"}
+    dp.Preprocessor(features).fit_write(sys.argv[1], sys.argv[2], memory="600MB", progress=False)
+print(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
+"""
+
+
+@pytest.mark.parametrize("row_group_size", [30_000, 300_000])
+def test_memory_is_kept_for_long_texts_that_repeat(tmp_path: Path, row_group_size: int) -> None:
+    rng = np.random.default_rng(0)
+    texts = pa.array([" ".join(row) for row in rng.choice([f"w{i}" for i in range(900)], (2_000, 60))])
+    codes = pa.array(rng.integers(0, 2_000, 300_000))
+    table = pa.table({"text": texts.take(codes), "label": pa.array(rng.integers(0, 2, 300_000))})
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=row_group_size)
+    command = [sys.executable, "-c", WRITE, str(tmp_path / "rows.parquet"), str(tmp_path / "rows.dp")]
+    run = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert int(run.stdout) * 1024 < 600_000_000

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
@@ -12,7 +14,7 @@ from daskprep.sources.arrow_types import common_type, narrow_table, narrow_type
 from daskprep.sources.base import check_names
 from daskprep.sources.locations import File
 
-_TEXT_BYTES = 16
+_OFFSET_BYTES = 4
 
 
 class Schemas:
@@ -104,8 +106,24 @@ def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.Da
     return table
 
 
-def row_bytes(schema: pa.Schema) -> int:
-    """Estimate the bytes that a row takes in memory by the types of its columns."""
-    plain = [pt.is_primitive(kind) or pt.is_decimal(kind) for kind in schema.types]
-    widths = zip(schema.types, plain, strict=True)
-    return sum(max(1, int(kind.bit_width) // 8) if is_plain else _TEXT_BYTES for kind, is_plain in widths)
+def spelled_bytes(array: pa.Table | pa.ChunkedArray | pa.Array) -> int:
+    """Return the bytes that columns take with values in place of the codes that stand for them.
+
+    The texts of a dictionary count as often as codes say, or each equally often, if that is more: the cells may be the
+    first of a column that is sorted.
+    """
+    if isinstance(array, pa.Table | pa.ChunkedArray):
+        return sum(map(spelled_bytes, array.columns if isinstance(array, pa.Table) else array.chunks))
+    if pt.is_struct(array.type):
+        return sum(map(spelled_bytes, array.flatten()))
+    if isinstance(array, pa.ListArray | pa.LargeListArray | pa.FixedSizeListArray) and not pt.is_map(array.type):
+        return len(array) * _OFFSET_BYTES + spelled_bytes(array.flatten())
+    if not pt.is_dictionary(array.type):
+        return int(array.nbytes)
+    values, codes = array.dictionary, array.indices.drop_null()
+    if not len(codes):
+        return int(array.nbytes)
+    mean = spelled_bytes(values) / max(len(values), 1)
+    if pt.is_string(values.type) or pt.is_binary(values.type):
+        mean = max(mean, _OFFSET_BYTES + (pc.mean(pc.binary_length(values).take(codes)).as_py() or 0))
+    return math.ceil(len(codes) * mean)

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
 from daskprep.sources.base import FilePiece, Piece
-from daskprep.sources.columnar import Schemas, check_text, fitted, row_bytes
+from daskprep.sources.columnar import Schemas, check_text, fitted, spelled_bytes
 from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
@@ -47,15 +47,26 @@ def plan_feather(
     """Read the schema and the batch lengths of all files, and join small batches to pieces."""
     found = for_each_file(_layout, files)
     schemas = Schemas(files, [schema for schema, _ in found])
+    names = [name for name in schemas.types if name not in schemas.problems and (columns is None or name in columns)]
+    width = _row_bytes(files, [rows for _, rows in found], names)
     pieces = []
     for file, (schema, rows) in zip(files, found, strict=True):
-        read = schema if columns is None else pa.schema([field for field in schema if field.name in columns])
-        width, blank = row_bytes(read), FeatherPiece(file, 0, 0, 0, 0, schemas.casts(schema))
+        blank = FeatherPiece(file, 0, 0, 0, 0, schemas.casts(schema))
         batches = [
-            replace(blank, rows=count, nbytes=count * width, first=i, last=i + 1) for i, count in enumerate(rows)
+            replace(blank, rows=count, nbytes=int(count * width), first=i, last=i + 1) for i, count in enumerate(rows)
         ]
         pieces += batches or [blank]
     return schemas, grouped(pieces, partition_bytes, _join, partitions=partitions)
+
+
+def _row_bytes(files: Sequence[File], counts: Sequence[Sequence[int]], columns: list[str]) -> float:
+    """Return the bytes that a row of the largest batch takes; the types of columns say nothing about texts."""
+    rows, number, batch = max((n, -i, -j) for i, each in enumerate(counts) for j, n in enumerate([*each, 0]))
+    if not rows:
+        return 0.0
+    with reading(files[-number], FeatherPiece.kind):
+        table = FeatherPiece(files[-number], rows, 0, -batch, 1 - batch, ()).read_stored(columns)
+    return spelled_bytes(table) / rows
 
 
 def _join(pieces: list[FeatherPiece]) -> Piece:

@@ -15,6 +15,7 @@ import pyarrow.types as pt
 from daskprep.errors import ColumnError
 from daskprep.sources.arrow_types import narrow_column, narrow_schema, narrow_table
 from daskprep.sources.base import Source, check_names, require_columns, rows_alone
+from daskprep.sources.columnar import spelled_bytes
 from daskprep.sources.object_cells import Cells, cell_kind
 
 _SLICE_ROWS = 131_072
@@ -101,7 +102,7 @@ class TableSource(Source):
     def cut(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
         """Make slices of a table; nothing is copied."""
         chosen = table.select(chosen_columns(table.column_names, columns, "the table"))
-        most = rows_of_slices(chosen.schema, chosen.nbytes / max(len(chosen), 1), partition_bytes)
+        most = rows_of_slices(chosen.schema, spelled_bytes(chosen) / max(len(chosen), 1), partition_bytes)
         return cls([chosen.slice(i * most, most) for i in range(len(slices(len(chosen), most)))])
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
@@ -111,7 +112,7 @@ class TableSource(Source):
     @property
     def partition_bytes(self) -> int:
         """What a partition takes in memory, about."""
-        return max(int(table.nbytes) for table in self._tables)
+        return max(map(spelled_bytes, self._tables))
 
 
 class DaskSource(Source):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
+import math
 import os
 import re
 from collections.abc import Collection, Sequence
@@ -18,7 +19,7 @@ import pyarrow.types as pt
 from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import TEXT_CODES, narrow_type
 from daskprep.sources.base import FilePiece, Piece
-from daskprep.sources.columnar import Schemas, check_text, fitted
+from daskprep.sources.columnar import Schemas, check_text, fitted, spelled_bytes
 from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
@@ -27,6 +28,9 @@ from daskprep.sources.locations import File, for_each_file, reading
 _CODES_BELOW_BYTES = 6.0
 # The reader asks for exactly the ranges that it needs.
 _UNBUFFERED = {"cache_type": "none"}
+# Rows, and bytes read at once, that tell how large the texts behind codes are.
+_FIRST_ROWS = 4_096
+_BUFFER_BYTES = 1 << 20
 _LARGEST_FILE = 2**63 - 1
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4}
@@ -34,7 +38,7 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 
 @dataclass(frozen=True)
 class _ColumnSize:
-    """Of one column in one row group: its values, its bytes in the file, about its bytes in memory."""
+    """Of one column in one row group: its values, its bytes in the file, about its bytes in memory, or of its codes."""
 
     name: str
     values: int
@@ -52,9 +56,10 @@ class _Footer:
 
 @dataclass(frozen=True)
 class ParquetPiece(FilePiece):
-    """Some row groups of one file that follow each other."""
+    """Rows of one file that follow each other, from `skipped` on in some row groups, of which the rows are known."""
 
-    row_groups: tuple[int, ...]
+    row_groups: tuple[tuple[int, int], ...]
+    skipped: int
     coded: tuple[str, ...]
     casts: tuple[tuple[str, pa.DataType], ...]
     kind: ClassVar[str] = "Parquet"
@@ -65,12 +70,12 @@ class ParquetPiece(FilePiece):
             self.file.open(**_UNBUFFERED) as handle,
             _opened(self.file, handle, self.coded, metadata) as parquet,
         ):
-            if self.row_groups and self.row_groups[-1] >= parquet.num_row_groups:
+            if self.row_groups and self.row_groups[-1][0] >= parquet.num_row_groups:
                 raise _changed(self.file)
-            table = parquet.read_row_groups(list(self.row_groups), columns=columns, use_threads=False)
-        if table.num_rows != self.rows:
+            table = parquet.read_row_groups([i for i, _ in self.row_groups], columns=columns, use_threads=False)
+        if table.num_rows != sum(rows for _, rows in self.row_groups):
             raise _changed(self.file)
-        return fitted(table, columns, self.casts, self.file)
+        return fitted(table.slice(self.skipped, self.rows), columns, self.casts, self.file)
 
 
 def plan_parquet(
@@ -78,36 +83,50 @@ def plan_parquet(
 ) -> tuple[Schemas, list[Piece]]:
     """Read the footers of all files, and make pieces of about `partition_bytes` of the columns asked for.
 
-    Text columns that repeat their values are read as dictionary codes, which is faster.
+    Text columns that repeat their values are read as dictionary codes, which is faster. They count as the texts that
+    the codes stand for, as these are what a task makes tokens of.
     """
     footers = for_each_file(_footer, files)
     coded = _coded(footers)
     schemas = Schemas(files, [_delivered(footer.schema, coded) for footer in footers])
-    row_bytes = _row_bytes(footers, columns)
+    widths = _row_bytes(files, footers, columns, coded)
     pieces = []
     for file, footer in zip(files, footers, strict=True):
         casts = schemas.casts(_delivered(footer.schema, coded))
-        blank = ParquetPiece(file, 0, 0, (), tuple(sorted(coded)), casts)
+        blank = ParquetPiece(file, 0, 0, (), 0, tuple(sorted(coded)), casts)
         groups = [
-            replace(blank, rows=rows, nbytes=int(rows * row_bytes), row_groups=(i,))
+            replace(blank, rows=stop - start, nbytes=nbytes, row_groups=((i, rows),), skipped=start)
             for i, rows in enumerate(footer.rows)
+            for start, stop, nbytes in _cuts(rows, *widths, partition_bytes)
         ]
         pieces += groups or [blank]
     return schemas, grouped(pieces, partition_bytes, _join, partitions=partitions)
 
 
+def _cuts(rows: int, delivered: float, whole: float, partition_bytes: int) -> list[tuple[int, int, int]]:
+    """Cut a row group that is small enough as codes, but not as the texts they stand for; each part reads all codes."""
+    parts, room = 1, partition_bytes - rows * delivered
+    if rows * whole > partition_bytes and room >= partition_bytes / 2:
+        parts = min(rows, math.ceil(rows * (whole - delivered) / room))
+    nbytes = int(rows * (delivered + (whole - delivered) / parts))
+    return [(rows * i // parts, rows * (i + 1) // parts, nbytes) for i in range(parts)]
+
+
 def _join(pieces: list[ParquetPiece]) -> Piece:
-    return join_files(pieces, lambda same: {"row_groups": tuple(i for piece in same for i in piece.row_groups)})
+    return join_files(
+        pieces, lambda same: {"row_groups": tuple(dict.fromkeys(g for one in same for g in one.row_groups))}
+    )
 
 
-def _opened(file: File, handle: Any, coded: Sequence[str] = (), metadata: Any = None) -> pq.ParquetFile:
+def _opened(file: File, handle: Any, coded: Sequence[str] = (), metadata: Any = None, ahead: int = 0) -> pq.ParquetFile:
     # One row group of 18 columns, local: 122 ms mapped, 149 read into buffers, 137 mapped and buffered ahead.
     # Dates before 1678 or after 2262 overflow in the nanoseconds that INT96 is read in by default.
     return pq.ParquetFile(
         handle,
         metadata=metadata,
         read_dictionary=list(coded),
-        pre_buffer=not file.is_local,
+        pre_buffer=not (file.is_local or ahead),
+        buffer_size=ahead,
         coerce_int96_timestamp_unit="us",
     )
 
@@ -139,7 +158,8 @@ def _sizes(file: File, metadata: pq.FileMetaData, rows: Sequence[int]) -> tuple[
         chunk = group.column(i)
         stored, values = chunk.total_uncompressed_size, chunk.num_values
         memory = max(stored, values * _WIDTHS.get(chunk.physical_type, 8))
-        sizes.append(_ColumnSize(chunk.path_in_schema, values, stored, memory, chunk.has_dictionary_page))
+        has_codes = chunk.has_dictionary_page and chunk.physical_type == "BYTE_ARRAY"
+        sizes.append(_ColumnSize(chunk.path_in_schema, values, stored, memory, has_codes))
     return tuple(sizes)
 
 
@@ -201,12 +221,35 @@ def _delivered(schema: pa.Schema, coded: Collection[str]) -> pa.Schema:
     return pa.schema([field.with_type(TEXT_CODES) if field.name in coded else field for field in schema])
 
 
-def _row_bytes(footers: Sequence[_Footer], columns: Collection[str] | None) -> float:
-    """Estimate the bytes of a row in memory, over the columns that will be read."""
-    most = max(footers, key=lambda footer: max(footer.rows, default=0))
-    rows = max(most.rows, default=0)
-    read = [s.memory for s in most.sizes if columns is None or s.name.partition(".")[0] in columns or s.name in columns]
-    return sum(read) / rows if rows else 0.0
+def _row_bytes(
+    files: Sequence[File], footers: Sequence[_Footer], columns: Collection[str] | None, coded: Collection[str]
+) -> tuple[float, float]:
+    """Estimate the bytes of a row in memory, as delivered and with texts for codes, over the columns to be read."""
+    rows, number = max((max(footer.rows, default=0), -i) for i, footer in enumerate(footers))
+    footer, file = footers[-number], files[-number]
+    if not rows:
+        return 0.0, 0.0
+    stored: dict[str, float] = {}
+    codes = []
+    for size in footer.sizes:
+        name = size.name if size.name in footer.schema.names else size.name.partition(".")[0]
+        if columns is None or name in columns:
+            stored[name] = stored.get(name, 0.0) + size.memory / rows
+            codes += [size.name] * size.has_codes
+    texts = _spelled(file, footer.rows.index(rows), codes) if codes else {}
+    whole = {name: max(width, texts.get(name, 0.0)) for name, width in stored.items()}
+    return sum(stored[name] if name in coded else whole[name] for name in whole), sum(whole.values())
+
+
+def _spelled(file: File, row_group: int, paths: list[str]) -> dict[str, float]:
+    """Return the bytes of a row of some columns by the first rows and all distinct texts: footers know codes alone."""
+    with (
+        reading(file, "Parquet"),
+        file.open(**_UNBUFFERED) as handle,
+        _opened(file, handle, paths, _metadata(file), _BUFFER_BYTES) as parquet,
+    ):
+        first = next(parquet.iter_batches(_FIRST_ROWS, [row_group], paths, use_threads=False), ())
+        return {name: spelled_bytes(first[name]) / len(first) for name in first.schema.names} if first else {}
 
 
 def _changed(file: File) -> ConfigError:

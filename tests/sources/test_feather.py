@@ -29,11 +29,22 @@ def whole(source: FileSource) -> pa.Table:
 def test_batches_are_joined_up_to_partition_bytes(tmp_path: Path, compression: str) -> None:
     path = tmp_path / "a.feather"
     pa.feather.write_feather(TABLE, path, compression=compression, chunksize=100)
-    for partition_bytes, parts in ((1, 10), (10_000, 5), (10**9, 1)):
+    for partition_bytes, parts in ((1, 10), (4_500, 5), (10**9, 1)):
         source = read_files(path, partition_bytes=partition_bytes)
         assert source.row_counts == [1000 // parts] * parts
         assert whole(source).to_pydict() == TABLE.to_pydict()
         assert whole(source).schema.types == source.schema.types == TABLE.schema.types
+
+
+@pytest.mark.parametrize("coded", [False, True])
+def test_long_texts_count_at_their_length(tmp_path: Path, coded: bool) -> None:
+    texts = pa.array([f"{i % 10} " + "word " * 60 for i in range(10_000)])
+    table = pa.table({"text": texts.dictionary_encode() if coded else texts, "unused": ["x" * 1_000] * 10_000})
+    pa.feather.write_feather(table, tmp_path / "a.feather", chunksize=1_000)
+    nbytes = sum(map(len, texts.to_pylist()))
+    pieces = read_files(tmp_path / "a.feather", columns=["text"], partition_bytes=1_000_000).pieces
+    assert len(pieces) == 4
+    assert nbytes <= sum(piece.nbytes for piece in pieces) < 1.1 * nbytes
 
 
 def test_streams_are_read_too(tmp_path: Path) -> None:

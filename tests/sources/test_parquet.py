@@ -48,6 +48,45 @@ def test_row_groups_are_joined_up_to_partition_bytes(write: Write) -> None:
         assert [source.read(i, []).num_rows for i in range(source.npartitions)] == counts
 
 
+REPEATED = [f"{i} " + "word " * (10 * i + 10) for i in range(10)]  # 310 bytes in the mean, 10 of them
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells"),
+    [
+        (pa.string(), lambda text: text),
+        (pa.binary(), lambda text: text.encode()),
+        (pa.list_(pa.string()), lambda text: [text]),
+        (pa.struct([("a", pa.string()), ("b", pa.int64())]), lambda text: {"a": text, "b": 1}),
+        (CODES, lambda text: text),
+    ],
+)
+@pytest.mark.parametrize("is_sorted", [False, True])
+def test_repeated_values_count_at_their_length(
+    write: Write, kind: pa.DataType, cells: Callable[[str], object], is_sorted: bool
+) -> None:
+    rows = REPEATED * 3000
+    options = {"row_group_size": len(rows) if is_sorted else 6_000}
+    path = write(options=options, t=pa.array([cells(text) for text in (sorted(rows) if is_sorted else rows)], kind))
+    nbytes = sum(map(len, rows))
+    assert path.stat().st_size < nbytes / 30
+    assert nbytes < sum(piece.nbytes for piece in read_files(path).pieces) < 1.3 * nbytes
+
+
+def test_row_groups_of_codes_are_cut_by_the_texts_that_they_stand_for(write: Write) -> None:
+    rows = {"t": REPEATED * 1000, "n": range(10_000)}
+    path = write(options={"row_group_size": 7_000}, **rows)
+    source = read_files(path, partition_bytes=500_000)
+    assert source.npartitions >= 7
+    assert whole(source).to_pydict() == {"t": rows["t"], "n": list(rows["n"])}
+    assert source.schema.field("t").type == CODES
+    for i, count in enumerate(source.row_counts or ()):
+        table = source.read(i, ["t"])
+        assert sum(map(len, table["t"].to_pylist())) < 500_000
+        assert source.read(i, []).num_rows == table.num_rows == count
+    assert whole(read_files(path, partition_bytes=10**9)).equals(whole(source))
+
+
 def test_columns_that_are_not_asked_for_do_not_count(write: Write) -> None:
     path = write(options={"row_group_size": 100}, a=range(1000), b=[bytes([i % 256]) * 500 for i in range(1000)])
     assert read_files(path, partition_bytes=10_000).npartitions > 5

@@ -8,6 +8,7 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprep as dp
@@ -77,6 +78,17 @@ def test_dask_frames_are_refused(tmp_path: Path) -> None:
     frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0]}), npartitions=1)
     with pytest.raises(ConfigError, match="give the paths of the files, or leave memory out"):
         dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "a", memory="2GB")
+
+
+def test_codes_count_as_the_texts_that_they_stand_for(tmp_path: Path) -> None:
+    texts = pa.array([f"{i} " + "word " * 60 for i in range(10)])
+    table = pa.table({"x": pa.DictionaryArray.from_arrays(pa.array(list(range(10)) * 10_000), texts)})
+    source = plan_source(table, ["x"], "400MB", {})
+    allowed = Ceiling.of("400MB").partition_bytes
+    read = [source.read(i, ["x"])["x"].to_pylist() for i in range(source.npartitions)]
+    assert allowed / 2 < max(sum(map(len, cells)) for cells in read) <= allowed
+    numbers = pa.table({"x": pa.array([1, 2] * 500).dictionary_encode()})
+    assert plan_source(numbers, ["x"], "400MB", {}).npartitions == 1
 
 
 def test_frames_in_memory_are_measured(tmp_path: Path) -> None:
