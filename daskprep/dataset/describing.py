@@ -69,7 +69,9 @@ def first_rows(split: Any) -> list[Row]:
         # What is a millionth of the other numbers is what single precision leaves of a zero.
         if _MOST_ROUNDED > (largest := column.abs().max()) > 1 / _MOST_ROUNDED:
             frame[name] = column.round(6 - math.ceil(math.log10(largest)))
-    rows = [tuple(value_text(value, _CELL_CHARACTERS) for value in row) for row in frame.itertuples(index=False)]
+    # pandas compiles a class with the names of the columns, unless rows have no name.
+    cells = frame.itertuples(index=False, name=None)
+    rows = [tuple(value_text(value, _CELL_CHARACTERS) for value in row) for row in cells]
     return [tuple(cut(str(name), _CELL_CHARACTERS) for name in frame.columns), *rows]
 
 

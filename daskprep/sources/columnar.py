@@ -51,6 +51,9 @@ class Schemas:
                 )
             else:
                 self.types[field.name] = common
+            if _has_twins(field.type):
+                which = f'column "{field.name}" of {file.name} holds a struct with two fields of one name'
+                self.problems.setdefault(field.name, f"{which}; name each differently")
 
     def _require_everywhere(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
         for file, schema in zip(files, schemas, strict=True):
@@ -73,11 +76,19 @@ class Schemas:
         )
 
 
-def check_text(fields: Iterable[pa.Field]) -> None:
-    """Raise UnicodeDecodeError for a name, also within a type, that is no UTF-8; Arrow takes any bytes."""
+def _has_twins(kind: pa.DataType) -> bool:
+    """Tell whether two fields of this type, or of one within it, have one name."""
+    inner = [kind.field(i) for i in range(kind.num_fields)]
+    return len({field.name for field in inner}) < len(inner) or any(_has_twins(field.type) for field in inner)
+
+
+def check_types(fields: Iterable[pa.Field]) -> None:
+    """Raise an error for a name, also within a type, that is no UTF-8, or a negative length; Arrow takes any bytes."""
     for field in fields:
         _ = field.name
-        check_text(field.type.field(i) for i in range(field.type.num_fields))
+        if pt.is_fixed_size_list(field.type) and field.type.list_size < 0:
+            raise pa.ArrowInvalid(f'the lists of "{field.name}" have {field.type.list_size} items')
+        check_types(field.type.field(i) for i in range(field.type.num_fields))
 
 
 def fitted(table: pa.Table, columns: list[str], casts: Sequence[tuple[str, pa.DataType]], file: File) -> pa.Table:

@@ -12,7 +12,7 @@ import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
 from daskprep.sources.base import FilePiece, Piece
-from daskprep.sources.columnar import Schemas, check_text, fitted, spelled_bytes
+from daskprep.sources.columnar import Schemas, check_types, fitted, spelled_bytes
 from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
@@ -76,7 +76,7 @@ def _join(pieces: list[FeatherPiece]) -> Piece:
 def _layout(file: File) -> tuple[pa.Schema, list[int]]:
     with reading(file, FeatherPiece.kind), file.open() as handle:
         schema = _schema(file, handle)
-        check_text(schema)
+        check_types(schema)
         reader = _reader(file, handle, _cheapest(schema))
         return schema, [batch.num_rows for batch in _batches(reader, 0, None)]
 

@@ -19,7 +19,7 @@ import pyarrow.types as pt
 from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import TEXT_CODES, narrow_type
 from daskprep.sources.base import FilePiece, Piece
-from daskprep.sources.columnar import Schemas, check_text, fitted, spelled_bytes
+from daskprep.sources.columnar import Schemas, check_types, fitted, spelled_bytes
 from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
@@ -142,7 +142,7 @@ def _footer(file: File) -> _Footer:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         schema = pa.schema([field for field in parquet.schema_arrow if not _PANDAS_INDEX.fullmatch(field.name)])
-        check_text(schema)
+        check_types(schema)
         return _Footer(schema, rows, _sizes(file, metadata, rows))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 
 import daskprep as dp
@@ -48,6 +50,11 @@ def test_a_dataset_shows_its_first_rows_but_no_media(dataset):
     assert all(f">{city}</td>" in html for city in head["city"])
     assert f">{head['rooms'][0]:.0f}</td>" in html
     assert html.count("photo") == 1  # among the outputs
+
+
+def test_no_class_is_compiled_with_the_names_of_columns(dataset, monkeypatch):
+    monkeypatch.setattr(collections, "namedtuple", lambda *_, **__: pytest.fail("compiles code"))
+    assert f">{dataset['train'].head(1)['city'][0]}</td>" in dataset._repr_html_()
 
 
 def test_rows_that_cannot_be_read_are_told_and_large_blocks_are_not_read(dataset, monkeypatch):

@@ -34,6 +34,12 @@ def test_no_flipped_byte_ends_the_process(tmp_path: Path, kind: str) -> None:
     check(outcomes(kind, 0, 100, tmp_path))
 
 
+@pytest.mark.parametrize(("kind", "seed"), [("feather", 4210), ("stream", 3610)])
+def test_types_that_no_column_has_are_named(tmp_path: Path, kind: str, seed: int) -> None:
+    # A list of -1946157053 items, and a struct with two fields of one name.
+    assert outcomes(kind, seed, seed + 1, tmp_path) == [f"{seed} named"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)

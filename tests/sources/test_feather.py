@@ -100,3 +100,12 @@ def test_files_of_another_format_are_an_error(tmp_path: Path, content: bytes, me
     (tmp_path / "a.feather").write_bytes(content)
     with pytest.raises(ConfigError, match=rf"a\.feather: .*{message}"):
         read_files(tmp_path / "a.feather")
+
+
+def test_structs_with_two_fields_of_one_name_are_refused(tmp_path: Path) -> None:
+    one = pa.array([1, 2])
+    twins = pa.StructArray.from_arrays([one, one], ["a", "a"])
+    pa.feather.write_feather(pa.table({"n": one, "twins": twins}), tmp_path / "a.feather")
+    assert read_files(tmp_path / "a.feather", columns=["n"]).read(0, ["n"])["n"].to_pylist() == [1, 2]
+    with pytest.raises(ColumnError, match=r'column "twins" of .*a\.feather holds a struct with two fields of one name'):
+        read_files(tmp_path / "a.feather", columns=["twins"])
