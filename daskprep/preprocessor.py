@@ -297,6 +297,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         seed: int = 0,
         block_rows: int | None = None,
         compression: Compression = "lz4",
+        shards: bool | None = None,
         overwrite: bool = False,
         version: str | None = None,
         memory: str | int | None = None,
@@ -324,6 +325,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             few enough for 64 blocks in the largest split.
         compression : {"lz4", "zstd", "none"}
             Compression of arrays and tables.
+        shards : bool or None
+            Whether the blocks of an array share files, a few large ones, rather than have one each. None: in object
+            stores, where each file takes a request; local files are read faster one by one.
         overwrite : bool
             Whether to write again although this version exists already, or although the existing dataset cannot be
             read.
@@ -343,7 +347,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         Dataset
             The dataset at `path`.
         """
-        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
+        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch, shards)
         Folder.open(path, storage_options)  # an error, if path and rows are swapped
         split = self._going_by(frame).split
         features, frame = self._features_for(frame, split, memory, storage_options, progress=progress)
@@ -359,6 +363,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         seed: int = 0,
         block_rows: int | None = None,
         compression: Compression = "lz4",
+        shards: bool | None = None,
         overwrite: bool = False,
         version: str | None = None,
         memory: str | int | None = None,
@@ -370,7 +375,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         Rows that lack a target column are written without targets.
         """
         check_is_fitted(self)
-        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch)
+        options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch, shards)
         return self._write(None, frame, path, options, memory, storage_options)
 
     def stream(

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,6 @@ from daskprep.dataset.media import STAMP_BYTES
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
 from daskprep.storage import Folder
 from daskprep.storage.arrays import (
-    CHECKSUM_BYTES,
     Compression,
     Output,
     chunk_buffers,
@@ -30,7 +29,7 @@ from daskprep.storage.arrays import (
     folder_name,
     group_metadata,
 )
-from daskprep.storage.checksum import crc32c, flat
+from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c, flat
 from daskprep.storage.local_files import GrowingFile
 
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
@@ -62,9 +61,9 @@ class BlockCache:
     Attributes
     ----------
     limit : int or None
-        Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones; those of the same
-        stay, since each is read once in every epoch. In object stores, which have no locks, processes that write at
-        once may exceed it by a chunk each.
+        Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones, those unused for
+        longest first; those of the same stay, since each is read once in every epoch. In object stores, which have no
+        locks, processes that write at once may exceed it by a chunk each.
     """
 
     parent: Folder  # holds caches, of which this is one
@@ -189,6 +188,10 @@ class BlockCache:
         """Write what tells other tools what chunks hold, before threads write these; ConfigError if it cannot be."""
         if self._missing_metadata():
             self._keep()
+        elif self.limit is not None:
+            with self.explained():
+                # When it was last used: those unused for longest make room first.
+                self.folder.write(f"{self._array}/{_USER}{self.user}", b"\n", durable=False)
 
     def write(self, block: int, rows: np.ndarray) -> bool:
         """Keep the rows of a block; return whether there was room for them; ConfigError if they cannot be written."""
@@ -267,6 +270,9 @@ class BlockCache:
         excess = sum(sizes.values()) + nbytes - self.limit
         own = {name.partition("/")[0] for name in sizes if name.endswith(f"/{_USER}{self.user}")}
         others = [name for name in sizes if name.partition("/")[0] not in own and _CHUNK.fullmatch(name)]
+        if excess > 0 and self.parent.is_local:
+            used = {name.partition("/")[0]: self._changed(name) for name in sizes if f"/{_USER}" in name}
+            others.sort(key=lambda name: used.get(name.partition("/")[0], 0))
         if sum(sizes[name] for name in others) < excess:
             return False
         for name in others:
@@ -275,6 +281,12 @@ class BlockCache:
             self.parent.remove(name)
             excess -= sizes[name]
         return True
+
+    def _changed(self, name: str) -> int:
+        """Return when a file of any cache in a local folder was written, in ns."""
+        with suppress(FileNotFoundError):
+            return os.lstat(f"{self.parent.path}/{name}").st_mtime_ns
+        return 0
 
 
 class GrowingBlock:

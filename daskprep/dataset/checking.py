@@ -11,7 +11,6 @@ import numpy as np
 from daskprep.display.words import count
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
-from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk
 from daskprep.storage.checksum import crc32c
 from daskprep.storage.layout import CACHE
 from daskprep.storage.local_files import NO_FILE
@@ -85,15 +84,23 @@ def _check_file(folder: Folder, sizes: dict[str, int], listed: tuple[str, FileEn
 
 
 def _is_altered(folder: Folder, name: str, entry: FileEntry) -> bool:
-    # Of a chunk, the manifest has the checksum that it ends with.
-    tail = bytearray(CHECKSUM_BYTES if is_chunk(name) else 0)
-    checksum, stop = 0, entry.bytes - len(tail)
     # Read, not mapped: a bad sector below a map kills the process.
     buffer = np.empty(min(entry.bytes, _PIECE_BYTES), np.uint8)
     with folder.opened(name) as read_into:
-        for start in range(0, stop, _PIECE_BYTES):
+
+        def read(start: int, stop: int) -> np.ndarray:
             piece = buffer[: stop - start]
             read_into(start, piece.data)
-            checksum = crc32c(piece, start=checksum)
-        read_into(stop, memoryview(tail))
-    return checksum != entry.crc32c or (bool(tail) and int.from_bytes(tail, "little") != checksum)
+            return piece
+
+        try:
+            spans = entry.spans(name, lambda start: read(start, entry.bytes))
+        except CorruptDatasetError:
+            return True
+        for span in spans:
+            checksum = 0
+            for start in range(span.start, span.stop, _PIECE_BYTES):
+                checksum = crc32c(read(start, min(start + _PIECE_BYTES, span.stop)), start=checksum)
+            if checksum != span.crc32c:
+                return True
+    return False

@@ -24,20 +24,14 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
-from daskprep.storage.arrays import (
-    CHECKSUM_BYTES,
-    HEADER_BYTES,
-    ROW_ID,
-    check_header,
-    chunk_name,
-    folder_name,
-    open_group,
-)
+from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, folder_name, open_group
+from daskprep.storage.checksum import CHECKSUM_BYTES
 from daskprep.storage.layout import CACHE
 from daskprep.storage.reading import (
     REMEDY,
     Block,
     BlockReader,
+    chunk_span,
     column_array,
     read_block,
     read_table,
@@ -289,7 +283,9 @@ class Split:
             output, where = chunk
             shape = (self.layout.block_rows, *(max(1, size) for size in output.shape))
             nbytes = math.prod(shape) * np.dtype(output.dtype).itemsize
-            check_header(folder.read(where.file, 0, HEADER_BYTES), where.entry.bytes - CHECKSUM_BYTES, nbytes, output)
+            start, stop, _ = chunk_span(folder, where)
+            header = folder.read(where.file, start, start + HEADER_BYTES)
+            check_header(header, stop - start - CHECKSUM_BYTES, nbytes, output)
 
         in_threads(check, chunks, local=folder.is_local)
 
@@ -333,12 +329,13 @@ class Split:
     def block(self, output: str, block: int) -> Block:
         """Return where a block of an output lies."""
         one, rows = self.output(output), len(self.layout.block_range(self.name, block))
+        part, within = divmod(block, self.layout.part_blocks)
         if one.is_scalar or one.is_cells:
-            part, group = divmod(block, self.layout.part_blocks)
             file = self._table_file(part)
-            return Block(file, self.dataset.files.entry(file), rows, (group,))
-        file = f"{self.name}/arrays.zarr/{chunk_name(one, block)}"
-        return Block(file, self.dataset.files.entry(file), rows)
+            return Block(file, self.dataset.files.entry(file), rows, (within,))
+        number, chunk = (part, within) if self.layout.sharded else (block, 0)
+        file = self.layout.array_file(self.name, one, number)
+        return Block(file, self.dataset.files.entry(file), rows, chunk=chunk)
 
     def media(self, output: str) -> MediaBlocks:
         """Return what reads and decodes an output of media that is stored as paths or files."""

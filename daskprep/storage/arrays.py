@@ -16,7 +16,7 @@ import numpy as np
 from numcodecs import blosc
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage.checksum import Buffer, crc32c, flat
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
 from daskprep.storage.files import Folder
 from daskprep.storage.retries import asking_again
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import zarr
 
 Compression: TypeAlias = Literal["lz4", "zstd", "none"]
-CHECKSUM_BYTES = 4
 
 # Blosc's own threads share one state, which neither other threads nor a fork can use; zarr switches them off too.
 blosc.use_threads = False
@@ -195,12 +194,19 @@ def _check_size(output: Output, found: int, expected: int) -> None:
         )
 
 
-def group_metadata(outputs: Iterable[Output], rows: int, block_rows: int, compression: Compression) -> dict[str, bytes]:
+def group_metadata(
+    outputs: Iterable[Output], rows: int, block_rows: int, compression: Compression, shard_blocks: int | None = None
+) -> dict[str, bytes]:
     """Return the JSON files of a Zarr group with an array for each output, by name: all but the chunks.
+
+    With `shard_blocks`, the chunks of so many blocks lie in one file.
 
     They are those that zarr writes, byte by byte, which takes a quarter of a second to import.
     """
-    arrays = {folder_name(output.name): _array_metadata(output, rows, block_rows, compression) for output in outputs}
+    arrays = {
+        folder_name(output.name): _array_metadata(output, rows, block_rows, compression, shard_blocks)
+        for output in outputs
+    }
     # The metadata of all arrays once more: that spares object stores requests, and xarray warns where it is missing.
     consolidated = {
         "kind": "inline",
@@ -212,7 +218,9 @@ def group_metadata(outputs: Iterable[Output], rows: int, block_rows: int, compre
     return {name: json.dumps(files[name], indent=2).encode() for name in sorted(files)}
 
 
-def _array_metadata(output: Output, rows: int, block_rows: int, compression: Compression) -> dict[str, Any]:
+def _array_metadata(
+    output: Output, rows: int, block_rows: int, compression: Compression, shard_blocks: int | None
+) -> dict[str, Any]:
     dtype = np.dtype(output.dtype)
     one_byte = dtype.itemsize == 1
     codecs: list[dict[str, Any]] = [
@@ -229,6 +237,15 @@ def _array_metadata(output: Output, rows: int, block_rows: int, compression: Com
         codecs.append({"name": "blosc", "configuration": blosc_options})
     codecs.append({"name": "crc32c"})
     chunk_shape = list(_chunk_shape(output.shape, block_rows))
+    if shard_blocks is not None:
+        sharding = {
+            "chunk_shape": chunk_shape,
+            "codecs": codecs,
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
+            "index_location": "end",
+        }
+        codecs = [{"name": "sharding_indexed", "configuration": sharding}]
+        chunk_shape = [shard_blocks * block_rows, *chunk_shape[1:]]
     return {
         "shape": [rows, *output.shape],
         "data_type": dtype.name,
@@ -245,13 +262,13 @@ def _array_metadata(output: Output, rows: int, block_rows: int, compression: Com
     }
 
 
-def chunk_name(output: Output, block: int) -> str:
-    """Return the name of a block's chunk within the group."""
-    return f"{folder_name(output.name)}/{'.'.join(['c', str(block), *('0' for _ in output.shape)])}"
+def chunk_name(output: Output, number: int) -> str:
+    """Return the name of a block's chunk within the group, or of a part's shard."""
+    return f"{folder_name(output.name)}/{'.'.join(['c', str(number), *('0' for _ in output.shape)])}"
 
 
 def is_chunk(name: str) -> bool:
-    """Tell whether a file of a dataset is a chunk, which ends with its own checksum."""
+    """Tell whether a file of a dataset is a chunk, which ends with its own checksum, or a shard of some."""
     return "/arrays.zarr/" in name and not name.endswith("/zarr.json")
 
 

@@ -8,6 +8,8 @@ import google_crc32c
 import numpy as np
 import pyarrow as pa
 
+CHECKSUM_BYTES = 4
+
 Buffer: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any] | pa.Buffer"
 
 

@@ -26,7 +26,7 @@ _BLOCKS_WANTED = 64
 _ROWS_WANTED = 256
 _BYTES_WANTED = 4_000_000
 # Who reads a row group reads what the table says of all of them.
-_MOST_PART_BLOCKS = 256
+MOST_PART_BLOCKS = 256
 _MOST_CHOSEN_ROWS = 1 << 20
 _MOST_ROWS = 1 << 24
 
@@ -42,6 +42,8 @@ class Layout:
     ----------
     rows : mapping
         Rows by split, of the splits that have any, in the order train, validation, test.
+    sharded : bool
+        Whether the chunks of a part of an array lie in one file.
     layouts : tuple of Layout
         Those whose blocks follow each other here, each a part of its own; `block_rows` is then the most of a block.
     """
@@ -51,6 +53,7 @@ class Layout:
     block_rows: int
     part_blocks: int
     compression: Compression
+    sharded: bool = False
     layouts: tuple[Layout, ...] = ()
 
     @classmethod
@@ -58,7 +61,7 @@ class Layout:
         """Return the blocks of several layouts of the same outputs, one layout after the other."""
         rows = _in_order({name: sum(one.rows.get(name, 0) for one in layouts) for name in SPLITS})
         most = max(one.block_rows for one in layouts)
-        return cls(layouts[0].outputs, rows, most, 1, layouts[0].compression, tuple(layouts))
+        return cls(layouts[0].outputs, rows, most, 1, layouts[0].compression, layouts=tuple(layouts))
 
     @classmethod
     def choose(
@@ -69,6 +72,7 @@ class Layout:
         block_rows: int | None,
         compression: Compression,
         carried_bytes: int = 0,
+        sharded: bool = False,
     ) -> Layout:
         """Return the layout for some outputs; without `block_rows`, chunks hold up to 16 MB.
 
@@ -88,8 +92,10 @@ class Layout:
         _check_block_rows(block_rows, widest)
         block_rows = int(block_rows)
         row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES + carried_bytes
-        part_blocks = max(1, min(_MOST_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
-        return cls(outputs, _in_order(rows), block_rows, part_blocks, compression)
+        part_blocks = max(1, min(MOST_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
+        if sharded:  # the index of each shard has room for as many
+            part_blocks = min(part_blocks, max(1, -(-max(rows.values(), default=0) // block_rows)))
+        return cls(outputs, _in_order(rows), block_rows, part_blocks, compression, sharded)
 
     @property
     def scalars(self) -> tuple[Output, ...]:
@@ -161,15 +167,24 @@ class Layout:
     def part_files(self, split: str, part: int) -> dict[str, range]:
         """Return the files of a part by name within the version folder, each with its rows within the split."""
         files = {self.table_file(split, part): self.part_range(split, part)}
+        if self.sharded:
+            return files | {
+                self.array_file(split, output, part): self.part_range(split, part) for output in self.matrices
+            }
         for block in self.part_blocks_of(split, part):
             rows = self.block_range(split, block)
             for output in self.matrices:
-                files[f"{split}/arrays.zarr/{chunk_name(output, block)}"] = rows
+                files[self.array_file(split, output, block)] = rows
         return files
+
+    def array_file(self, split: str, output: Output, number: int) -> str:
+        """Return the name of the chunk of a block, or of the shard of a part, within the version folder."""
+        return f"{split}/arrays.zarr/{chunk_name(output, number)}"
 
     def fixed_files(self, split: str) -> dict[str, bytes]:
         """Return the files of a split that hold no rows, by name within the version folder."""
-        metadata = group_metadata(self.matrices, self.rows[split], self.block_rows, self.compression)
+        shard_blocks = self.part_blocks if self.sharded else None
+        metadata = group_metadata(self.matrices, self.rows[split], self.block_rows, self.compression, shard_blocks)
         return {f"{split}/arrays.zarr/{name}": data for name, data in metadata.items()}
 
     def to_dict(self) -> dict[str, Any]:
@@ -179,6 +194,7 @@ class Layout:
             "block_rows": self.block_rows,
             "part_blocks": self.part_blocks,
             "compression": self.compression,
+            **({"sharded": True} if self.sharded else {}),
         }
 
     @classmethod
@@ -190,7 +206,10 @@ class Layout:
             whole(state["block_rows"]),
             whole(state["part_blocks"]),
             state["compression"],
+            state.get("sharded", False),
         )
+        if not isinstance(layout.sharded, bool):
+            raise TypeError(f"sharded={layout.sharded!r}")
         if layout.compression not in get_args(Compression):
             raise ValueError(f"compression {layout.compression!r}")
         if min(layout.part_blocks, layout.block_rows) < 1:
@@ -201,7 +220,7 @@ class Layout:
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in layout.outputs)])
         if layout.block_rows > _MOST_ROWS or layout.block_rows * widest > MOST_CHUNK_BYTES:
             raise ValueError(f"blocks of {layout.block_rows:,} rows of {widest:,} bytes")
-        if layout.part_blocks > _MOST_PART_BLOCKS:
+        if layout.part_blocks > MOST_PART_BLOCKS:
             raise ValueError(f"parts of {layout.part_blocks:,} blocks")
         return layout
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
-from daskprep.storage.arrays import CHECKSUM_BYTES, is_chunk, whole
-from daskprep.storage.checksum import Buffer, crc32c, flat
+from daskprep.storage.arrays import is_chunk, whole
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
 from daskprep.storage.files import Folder
-from daskprep.storage.layout import Layout
+from daskprep.storage.layout import MOST_PART_BLOCKS, Layout
+from daskprep.storage.shards import Span, chunk_spans, tail_bytes
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
+"""Of datasets whose arrays are sharded; others are written in format 1."""
+
 _LIMIT_BYTES = 1 << 30
 _MOST_NAME_BYTES = 255  # of one folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
@@ -27,28 +30,61 @@ class FileEntry:
     """What a file of a dataset must be: its bytes, their CRC-32C, and its rows where it has any.
 
     A chunk ends with the CRC-32C of the bytes before it. That makes the CRC-32C of the whole the same constant for
-    every chunk, which tells no two apart: of chunks, the one that they end with is meant.
+    every chunk, which tells no two apart: of chunks, the one that they end with is meant. Of a shard it is that of the
+    checksums of its chunks and of its index, so that each chunk can be checked by itself.
+
+    Attributes
+    ----------
+    slots : int or None
+        Of a shard: how many chunks its index has room for.
     """
 
     bytes: int
     crc32c: int
     rows: int | None = None
+    slots: int | None = None
 
     @classmethod
-    def of(cls, name: str, data: Buffer, rows: int | None = None) -> FileEntry:
+    def of(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
         """Return the entry of a file that was just made."""
         view = flat(data)
-        return cls(len(view), crc32c(view[:-CHECKSUM_BYTES] if is_chunk(name) else view), rows)
+        covered = view[:-CHECKSUM_BYTES] if is_chunk(name) else view
+        if slots is not None:
+            covered = covered[len(view) - tail_bytes(slots) :]
+        return cls(len(view), crc32c(covered), rows, slots)
 
     def is_of(self, name: str, data: Buffer) -> bool:
         """Tell whether these are the bytes of the file that the entry is of."""
         view = flat(data)
-        if len(view) != self.bytes or FileEntry.of(name, view).crc32c != self.crc32c:
+        if len(view) != self.bytes:
             return False
-        return not is_chunk(name) or bytes(view[-CHECKSUM_BYTES:]) == self.crc32c.to_bytes(CHECKSUM_BYTES, "little")
+        try:
+            spans = self.spans(name, lambda start: view[start:])
+        except CorruptDatasetError:
+            return False
+        return all(crc32c(view[span.start : span.stop]) == span.crc32c for span in spans)
+
+    def chunks(self, read_tail: Callable[[int], Buffer]) -> list[Span]:
+        """Return where the chunks of a shard or a chunk lie, each with the checksum that it ends with.
+
+        `read_tail` gives the bytes of a shard from an offset on; CorruptDatasetError if they are damaged.
+        """
+        if self.slots is None:
+            return [Span(0, self.bytes, self.crc32c)]
+        return chunk_spans(read_tail(self.bytes - tail_bytes(self.slots)), self.bytes, self.crc32c)
+
+    def spans(self, name: str, read_tail: Callable[[int], Buffer]) -> list[Span]:
+        """Return the pieces of the file, and the CRC-32C that each must have; those of a shard end before its tail."""
+        if not is_chunk(name):
+            return [Span(0, self.bytes, self.crc32c)]
+        found = []
+        for start, stop, checksum in self.chunks(read_tail):
+            end = max(start, stop - CHECKSUM_BYTES)
+            found += [Span(start, end, checksum), Span(end, stop, crc32c(checksum.to_bytes(CHECKSUM_BYTES, "little")))]
+        return found
 
     def to_list(self) -> list[int]:
-        return [self.bytes, self.crc32c] if self.rows is None else [self.bytes, self.crc32c, self.rows]
+        return [number for number in (self.bytes, self.crc32c, self.rows, self.slots) if number is not None]
 
 
 @dataclass(frozen=True)
@@ -78,7 +114,7 @@ class Manifest:
         return _sealed(
             "manifest",
             {
-                "format": FORMAT,
+                "format": FORMAT if self.layout.sharded else 1,
                 "version": self.version,
                 "layout": self.layout.to_dict(),
                 "files": _files_to_json(self.files),
@@ -101,6 +137,8 @@ class Manifest:
             )
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is not a folder name")
+            if manifest.layout.sharded != (body["format"] == FORMAT):
+                raise ValueError(f"format {body['format']}, and shards are {manifest.layout.sharded}")
             _check_rows(manifest.layout, manifest.files)
             _check_origin(manifest.source, manifest.settings)
         return manifest
@@ -135,7 +173,7 @@ class Receipt:
     def to_bytes(self) -> bytes:
         """Return the text of the receipt, sealed by a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
-        return _sealed("receipt", {"format": FORMAT, "files": _files_to_json(self.files), **filled})
+        return _sealed("receipt", {"format": 1, "files": _files_to_json(self.files), **filled})
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
@@ -193,7 +231,8 @@ def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
 def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:
     """Raise ValueError if there are fewer files than the rows lie in: whoever reads would make room for them."""
     for split in layout.rows:
-        if layout.parts(split) > len(files) or (layout.matrices and layout.blocks(split) > len(files)):
+        chunks = layout.parts(split) if layout.sharded else layout.blocks(split)
+        if layout.parts(split) > len(files) or (layout.matrices and chunks > len(files)):
             raise ValueError(f'the split "{split}" has {layout.rows[split]:,} rows, and the files are too few')
         for part in range(layout.parts(split)):
             table, rows = layout.table_file(split, part), len(layout.part_range(split, part))
@@ -227,9 +266,13 @@ def _checked_name(name: str) -> str:
 
 
 def _checked_entry(name: str, entry: Any) -> FileEntry:
-    if not isinstance(entry, list) or len(entry) not in {2, 3}:
+    if not isinstance(entry, list) or not 2 <= len(entry) <= (4 if is_chunk(name) else 3):
         raise ValueError(f"{name}: {entry!r} is no size, checksum and number of rows")
     try:
-        return FileEntry(*map(whole, entry))
+        found = FileEntry(*map(whole, entry))
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
+    # Who opens a shard makes room for its index.
+    if found.slots is not None and not (found.slots <= MOST_PART_BLOCKS and tail_bytes(found.slots) <= found.bytes):
+        raise ValueError(f"{name}: a shard of {found.slots:,} chunks in {found.bytes:,} bytes")
+    return found

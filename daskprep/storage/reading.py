@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,15 +14,22 @@ import pyarrow.parquet as pq
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import Compression, FileEntry, Folder, Output
-from daskprep.storage.arrays import CHECKSUM_BYTES, decode_chunk
-from daskprep.storage.checksum import crc32c, flat
+from daskprep.storage.arrays import decode_chunk
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
 from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import read_manifest
-from daskprep.storage.tables import CELL_TYPE, column_types, decode_table, group_rows, read_footer
+from daskprep.storage.shards import Span
+from daskprep.storage.tables import CELL_TYPE, column_ranges, column_types, decode_table, group_rows, read_footer
 
 REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
 
 _FOOTER_BYTES = 1_000_000  # as stored; in memory they take eight times as much
+_INDEX_BYTES = 4_000_000  # of shards, in memory
+_SPAN_BYTES = 250  # in memory
+# At the end of a Parquet file: the length of its footer, and "PAR1".
+_FOOTER_LENGTH_BYTES, _FOOTER_END_BYTES = 4, 8
+# Of a table in a store: what a request brings in little more time than it takes to be answered.
+_REQUEST_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -102,12 +110,13 @@ def _is_replaced(version: Folder) -> bool:
 
 @dataclass(frozen=True)
 class Block:
-    """Where one block of one output lies, in a chunk of its own, or the rows of some row groups of a table."""
+    """Where one block of one output lies: the chunk with a number in a file of chunks, or row groups of a table."""
 
     file: str
     entry: FileEntry
     rows: int
     groups: tuple[int, ...] = ()
+    chunk: int = 0
 
 
 @dataclass(frozen=True)
@@ -124,19 +133,47 @@ def read_block(reader: BlockReader, block: Block, out: np.ndarray | None = None)
     """Return the rows of one block of one output; they may lie in `out`, if it is as large as a whole block."""
     if block.groups:
         return column_array(read_table(reader.folder, block, [reader.output]), reader.output)
-    if out is not None and _lies_plain(reader, block, out):
-        _read_plain(reader, block, out)
+    span = chunk_span(reader.folder, block)
+    if out is not None and _lies_plain(reader, span, out):
+        _read_plain(reader, block, span, out)
         return out[: block.rows]
-    data = sized(reader.folder, block.file, block.entry.bytes)
+    data = _part(reader.folder, block, span.start, span.stop)
     # Decoding proves that the chunk fits the checksum at its end; that this is the manifest's tells it from others.
-    if int.from_bytes(data[-CHECKSUM_BYTES:].to_pybytes(), "little") != block.entry.crc32c:
+    if int.from_bytes(flat(data)[-CHECKSUM_BYTES:], "little") != span.crc32c:
         raise _altered(reader.folder, block.file)
     with _naming(reader.folder, block.file):
         return decode_chunk(data, reader.output, reader.block_rows, reader.compression, out)[: block.rows]
 
 
-def _lies_plain(reader: BlockReader, block: Block, out: np.ndarray) -> bool:
-    """Tell whether the chunk of a block is the bytes of `out` and a checksum, in a file that is read in parts."""
+def chunk_span(folder: Folder, block: Block) -> Span:
+    """Return where the chunk of a block lies in its file, and the checksum that it ends with."""
+    key = folder.url, block.file, block.entry
+    found: list[Span] = _indexes.get(key) or []
+    if not found:
+        with _naming(folder, block.file):
+            found = block.entry.chunks(lambda start: _part(folder, block, start, block.entry.bytes))
+        if block.entry.slots is not None:
+            _indexes.keep(key, found, len(found) * _SPAN_BYTES)
+    if block.chunk >= len(found):
+        raise _altered(folder, block.file)
+    return found[block.chunk]
+
+
+def _part(folder: Folder, block: Block, start: int, stop: int) -> Buffer:
+    """Return some bytes of the file of a block, which must be as long as the manifest says."""
+    if folder.is_local or stop - start == block.entry.bytes:
+        return sized(folder, block.file, block.entry.bytes)[start:stop]
+    try:
+        data = folder.read(block.file, start, stop)
+    except FileNotFoundError as error:
+        raise _wrong_size(folder, block.file, None, block.entry.bytes) from error
+    if len(data) != stop - start:
+        raise _wrong_size(folder, block.file, folder.size(block.file), block.entry.bytes)
+    return data
+
+
+def _lies_plain(reader: BlockReader, span: Span, out: np.ndarray) -> bool:
+    """Tell whether a chunk is the bytes of `out` and a checksum, in a file that is read in parts."""
     return (
         reader.compression == "none"
         and reader.folder.is_local
@@ -144,20 +181,20 @@ def _lies_plain(reader: BlockReader, block: Block, out: np.ndarray) -> bool:
         and out.flags.c_contiguous
         and out.dtype == np.dtype(reader.output.dtype)
         and out.shape == (reader.block_rows, *reader.output.shape)
-        and block.entry.bytes == out.nbytes + CHECKSUM_BYTES
+        and span.stop - span.start == out.nbytes + CHECKSUM_BYTES
     )
 
 
-def _read_plain(reader: BlockReader, block: Block, out: np.ndarray) -> None:
+def _read_plain(reader: BlockReader, block: Block, span: Span, out: np.ndarray) -> None:
     """Read a chunk to where its rows belong: no byte is copied twice."""
     size = reader.folder.size(block.file)
     if size != block.entry.bytes:
         raise _wrong_size(reader.folder, block.file, size, block.entry.bytes)
     stored = bytearray(CHECKSUM_BYTES)
     with reader.folder.opened(block.file) as read_into:
-        read_into(0, flat(out))
-        read_into(out.nbytes, memoryview(stored))
-    if not int.from_bytes(stored, "little") == block.entry.crc32c == crc32c(out):
+        read_into(span.start, flat(out))
+        read_into(span.stop - CHECKSUM_BYTES, memoryview(stored))
+    if not int.from_bytes(stored, "little") == span.crc32c == crc32c(out):
         raise _altered(reader.folder, block.file)
 
 
@@ -166,18 +203,43 @@ def read_table(folder: Folder, block: Block, outputs: Iterable[Output]) -> pa.Ta
     wanted = {
         output.name: CELL_TYPE if output.is_cells else pa.from_numpy_dtype(np.dtype(output.dtype)) for output in outputs
     }
-    data = sized(folder, block.file, block.entry.bytes)
+    size = block.entry.bytes
+    # Of tables in stores, what is asked for is brought; small ones are as soon there whole.
+    data = sized(folder, block.file, size) if folder.is_local or size <= _REQUEST_BYTES else None
     with _naming(folder, block.file):
         key = folder.url, block.file, block.entry
-        footer, types = _footers.find(key, data)
+        kept: tuple[pq.FileMetaData, Mapping[str, pa.DataType]] | None = _footers.get(key)
+        if kept is None:
+            footer = read_footer(_tail(folder, block) if data is None else data)
+            kept = footer, column_types(footer)
+        footer, types = kept
         # A few bytes may stand for very many rows, or long texts: what the columns are comes first.
         _check_table(wanted, block.rows, types, group_rows(footer, block.groups))
+        if data is None:
+            data = _columns(folder, block, footer, wanted)
         table = decode_table(data, list(wanted), block.groups, footer)
         _check_table(wanted, block.rows, {field.name: field.type for field in table.schema}, table.num_rows)
     if nulls := [name for name in wanted if wanted[name] != CELL_TYPE and table[name].null_count]:
         raise CorruptDatasetError(f"{folder.url}/{block.file} was altered: {nulls} hold nulls; {REMEDY}")
-    _footers.keep(key, footer, types)
+    # It was proven right by reading with it.
+    _footers.keep(key, kept, footer.serialized_size)
     return table
+
+
+def _tail(folder: Folder, block: Block) -> Buffer:
+    """Return the end of a table in a store, with all of its footer."""
+    size = block.entry.bytes
+    tail = _part(folder, block, size - _REQUEST_BYTES, size)
+    length = int.from_bytes(flat(tail)[-_FOOTER_END_BYTES:][:_FOOTER_LENGTH_BYTES], "little") + _FOOTER_END_BYTES
+    return tail if length <= _REQUEST_BYTES else _part(folder, block, max(0, size - length), size)
+
+
+def _columns(folder: Folder, block: Block, footer: pq.FileMetaData, wanted: Collection[str]) -> Buffer:
+    """Return a table in a store with the bytes of some columns where they lie; the rest are zeros, and no memory."""
+    data = np.zeros(block.entry.bytes, np.uint8)
+    for start, stop in column_ranges(footer, block.groups, wanted, len(data), apart=_REQUEST_BYTES):
+        data[start:stop] = np.frombuffer(_part(folder, block, start, stop), np.uint8)
+    return data
 
 
 def _check_table(wanted: Mapping[str, pa.DataType], rows: int, types: Mapping[str, pa.DataType], found: int) -> None:
@@ -194,31 +256,30 @@ def column_array(table: pa.Table, output: Output) -> np.ndarray:
     return values
 
 
-class _Footers:
-    """The footers of the tables that were read last: parsing one takes longer than reading a small block."""
+class _Kept:
+    """What was read last of files, by what tells each from all others, up to a limit of bytes."""
 
-    def __init__(self) -> None:
-        self._kept: dict[object, tuple[pq.FileMetaData, Mapping[str, pa.DataType]]] = {}
+    def __init__(self, limit: int) -> None:
+        self._kept: dict[object, Any] = {}
+        self._limit = limit
         self._bytes = 0
 
-    def find(self, key: object, data: pa.Buffer) -> tuple[pq.FileMetaData, Mapping[str, pa.DataType]]:
-        """Return the footer of a file, by what tells it from all others, and the types of its columns."""
-        if kept := self._kept.get(key):
-            return kept
-        footer = read_footer(data)
-        return footer, column_types(footer)
+    def get(self, key: object) -> Any:
+        """Return what is kept of a file, or None."""
+        return self._kept.get(key)
 
-    def keep(self, key: object, footer: pq.FileMetaData, types: Mapping[str, pa.DataType]) -> None:
-        """Keep a footer that was proven right by reading with it."""
-        if key in self._kept or footer.serialized_size > _FOOTER_BYTES:
+    def keep(self, key: object, value: Any, nbytes: int) -> None:
+        """Keep something of a file, if there is room for it."""
+        if key in self._kept or nbytes > self._limit:
             return
-        if self._bytes + footer.serialized_size > _FOOTER_BYTES:
+        if self._bytes + nbytes > self._limit:
             self._kept, self._bytes = {}, 0
-        self._kept[key] = footer, types
-        self._bytes += footer.serialized_size
+        self._kept[key] = value
+        self._bytes += nbytes
 
 
-_footers = _Footers()
+# Parsing a footer takes longer than reading a small block, and in stores each takes a request.
+_footers, _indexes = _Kept(_FOOTER_BYTES), _Kept(_INDEX_BYTES)
 
 
 @contextmanager

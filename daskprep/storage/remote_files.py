@@ -78,9 +78,9 @@ class RemoteFiles:
     @contextmanager
     def writer(self, path: str, url: str, durable: bool) -> Iterator[Callable[[memoryview], None]]:
         """Give a function that appends to the file, which is put there once the block ends well."""
-        content = bytearray()
-        yield content.extend
-        data = bytes(content)
+        content: list[bytes] = []
+        yield lambda view: content.append(bytes(view))
+        data = b"".join(content)  # a single one without a copy
 
         def put() -> None:
             try:
@@ -106,10 +106,10 @@ class RemoteFiles:
             # s3fs would ask for the size first, and no reason is told of a request that fails there.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
             return self._asked(url, "read", lambda: bytes(self.filesystem.cat_file(path, **options)))
-        size = self.size(path, url)
-        if size is None:
+        if stop is None:
+            stop = self.size(path, url)
+        if stop is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
-        stop = size if stop is None else min(stop, size)
         # Stores refuse a range that holds no byte.
         return self._range(path, url, start, stop) if start < stop else b""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from typing import IO, TypeAlias
 
 import numpy as np
@@ -107,6 +108,33 @@ def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
 def group_rows(footer: pq.FileMetaData, groups: Iterable[int]) -> int:
     """Return how many rows some row groups have, those that are not there none."""
     return sum(footer.row_group(group).num_rows for group in groups if group < footer.num_row_groups)
+
+
+def column_ranges(
+    footer: pq.FileMetaData, groups: Iterable[int], columns: Collection[str], nbytes: int, *, apart: int
+) -> list[tuple[int, int]]:
+    """Return where some columns of row groups lie in a file of so many bytes; CorruptDatasetError if it has not them.
+
+    What lies no more than `apart` from the next is one range with it.
+    """
+    found: list[tuple[int, int]] = []
+    for row_group in map(footer.row_group, groups):
+        for column in map(row_group.column, range(row_group.num_columns)):
+            # Asked for "a", Arrow reads "a.b" as well.
+            if any(name in columns for name in accumulate(column.path_in_schema.split("."), "{}.{}".format)):
+                start = column.data_page_offset
+                if column.has_dictionary_page and column.dictionary_page_offset is not None:
+                    start = min(start, column.dictionary_page_offset)
+                found.append((start, start + column.total_compressed_size))
+    merged: list[tuple[int, int]] = []
+    for start, stop in sorted(found):
+        if not 0 <= start <= stop <= nbytes:
+            raise CorruptDatasetError(f"a column of a table lies at bytes {start:,} to {stop:,} of {nbytes:,}")
+        if merged and start <= merged[-1][1] + apart:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], stop))
+        else:
+            merged.append((start, stop))
+    return merged
 
 
 def decode_table(

@@ -202,8 +202,14 @@ class WriteJob:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
             )
+        options = self.options
         layout = choose_layout(
-            recipe.features, learned, placement.rows, self.options.block_rows, self.options.compression
+            recipe.features,
+            learned,
+            placement.rows,
+            options.block_rows,
+            options.compression,
+            bool(options.shards),
         )
         plan = WritePlan(layout, placement, tuple(one.rejects for one in counted))
         if not self._around:

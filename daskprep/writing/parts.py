@@ -9,10 +9,11 @@ from itertools import accumulate
 from typing import Any
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage.arrays import ROW_ID, chunk_name, encode_chunk
+from daskprep.storage.arrays import ROW_ID, Output, encode_chunk
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.manifest import FileEntry, Receipt
+from daskprep.storage.shards import encode_shard
 from daskprep.storage.tables import Columns, encode_table
 from daskprep.writing.carried import Carried, concatenated
 from daskprep.writing.encoded import EncodedRows
@@ -76,8 +77,8 @@ class PartWriter:
         pieces = self._read(part) if made is None else self._cut(part, made)
         filled: list[Filled] = []
         files = {
-            name: write_file(self.version, name, data, rows, self.expected, durable=False)
-            for name, data, rows in self._files(part, pieces, filled)
+            name: write_file(self.version, name, data, rows, self.expected, slots=slots, durable=False)
+            for name, data, rows, slots in self._files(part, pieces, filled)
         }
         if self.syncs:
             self.version.sync(files)
@@ -101,28 +102,42 @@ class PartWriter:
         }
         return _PartRows([0, *accumulate(run.rows for run in runs[:-1])], arrays)
 
-    def _files(self, part: Part, pieces: _PartRows, filled: list[Filled]) -> Iterator[tuple[str, bytes, int]]:
-        """Give name, content and rows of each file, one at a time; add to `filled` what could not be decoded.
+    def _files(
+        self, part: Part, pieces: _PartRows, filled: list[Filled]
+    ) -> Iterator[tuple[str, Buffer, int, int | None]]:
+        """Give name, content, rows and slots of each file, one at a time; add to `filled` what could not be decoded.
 
         Scalars and the cells of media go to one table.
         """
         layout, split = self.rows.layout, part.split
         rows = layout.part_range(split, part.number)
-        names = layout.part_files(split, part.number)
-        table = next(name for name in names if "/table/" in name)
         tables = self._tables(part, pieces, filled)
-        yield table, encode_table(tables, layout.block_rows, layout.compression), len(names[table])
+        table = layout.table_file(split, part.number)
+        yield table, encode_table(tables, layout.block_rows, layout.compression), len(rows), None
         row_ids = pieces.rows(ROW_ID.name, 0, len(rows))
         for output in layout.matrices:
-            for block in layout.part_blocks_of(split, part.number):
-                within = layout.block_range(split, block)
-                inside = slice(within.start - rows.start, within.stop - rows.start)
-                chunk = pieces.rows(output.name, inside.start, inside.stop)
-                if output.name in self.rows.media:
-                    chunk, failed = self.media.decode(output, chunk, row_ids[inside])
-                    filled += failed
-                name = f"{split}/arrays.zarr/{chunk_name(output, block)}"
-                yield name, encode_chunk(chunk, layout.block_rows, layout.compression), len(within)
+            chunks = self._chunks(part, output, pieces, row_ids, filled)
+            if layout.sharded:
+                shard = encode_shard([chunk for _, chunk in chunks], layout.part_blocks)
+                yield layout.array_file(split, output, part.number), shard, len(rows), layout.part_blocks
+                continue
+            for block, chunk in chunks:
+                yield layout.array_file(split, output, block), chunk, len(layout.block_range(split, block)), None
+
+    def _chunks(
+        self, part: Part, output: Output, pieces: _PartRows, row_ids: Any, filled: list[Filled]
+    ) -> Iterator[tuple[int, bytes]]:
+        """Give the chunk of each block of an output in a part."""
+        layout, split = self.rows.layout, part.split
+        first = layout.part_range(split, part.number).start
+        for block in layout.part_blocks_of(split, part.number):
+            within = layout.block_range(split, block)
+            inside = slice(within.start - first, within.stop - first)
+            rows = pieces.rows(output.name, inside.start, inside.stop)
+            if output.name in self.rows.media:
+                rows, failed = self.media.decode(output, rows, row_ids[inside])
+                filled += failed
+            yield block, encode_chunk(rows, layout.block_rows, layout.compression)
 
     def _tables(self, part: Part, pieces: _PartRows, filled: list[Filled]) -> Iterator[Columns]:
         """Give the columns of the table of a part: all at once, or where files are read into it, block by block."""
@@ -146,10 +161,11 @@ def write_file(
     rows: int | None,
     expected: Mapping[str, FileEntry] | None,
     *,
+    slots: int | None = None,
     durable: bool = True,
 ) -> FileEntry:
     """Write a file and return its entry; CorruptDatasetError if it is made again and not the one that is expected."""
-    entry = FileEntry.of(name, data, rows)
+    entry = FileEntry.of(name, data, rows, slots)
     if expected is not None and expected.get(name) != entry:
         raise CorruptDatasetError(
             f"{name} cannot be made again: the source, or other versions of pyarrow and zarr, give other bytes than "

@@ -23,6 +23,7 @@ def choose_layout(
     rows: Mapping[str, int],
     block_rows: int | None,
     compression: Compression,
+    sharded: bool = False,
 ) -> Layout:
     """Return how so many rows of each split lie on disk, by what features learned."""
     media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
@@ -33,7 +34,9 @@ def choose_layout(
         for suffix, array in all_empty_arrays(feature, learned[name]).items()
     ]
     carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in media.items())
-    return Layout.choose(outputs, rows, block_rows=block_rows, compression=compression, carried_bytes=carried_bytes)
+    return Layout.choose(
+        outputs, rows, block_rows=block_rows, compression=compression, carried_bytes=carried_bytes, sharded=sharded
+    )
 
 
 @dataclass(frozen=True)

@@ -68,6 +68,7 @@ class Options:
     version: str | None = None
     progress: bool | None = None
     scratch: str | None = None
+    shards: bool | None = None  # None: as is best where it is written to
 
     def check(self) -> None:
         """Raise ConfigError for an option that makes no sense."""
@@ -78,6 +79,8 @@ class Options:
         for name in ("shuffle", "overwrite"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name}={getattr(self, name)!r}: expected True or False")
+        if not isinstance(self.shards, bool | None):
+            raise ConfigError(f"shards={self.shards!r}: expected True, False, or None for what suits the store")
         if isinstance(self.seed, bool) or not isinstance(self.seed, numbers.Integral):
             raise ConfigError(f"seed={self.seed!r}: expected a whole number")
         if self.version is not None and not isinstance(self.version, str):
@@ -90,6 +93,7 @@ class Options:
             "block_rows": self.block_rows,
             "compression": self.compression,
             "shuffle_seed": int(self.seed) if self.shuffle else None,
+            **({"shards": True} if self.shards else {}),
         }
 
 

@@ -102,6 +102,7 @@ def repair(
             block_rows=committed.layout.block_rows,
             compression=committed.layout.compression,
             progress=progress,
+            shards=committed.layout.sharded,
         )
         rewrite(recipe, source, root, options, committed, lost)
     else:

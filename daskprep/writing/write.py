@@ -33,6 +33,8 @@ class Written(NamedTuple):
 def write_source(recipe: Recipe, source: Source, root: Folder, options: Options) -> Written | None:
     """Write a dataset to `root`; return what came of it, or None if the very version was there already."""
     recipe = _located(recipe, source)
+    if options.shards is None:
+        options = dataclasses.replace(options, shards=not root.is_local)
     for name, feature in recipe.features.items():
         if ROW_ID.name in (name + output for output in all_outputs(feature)):
             raise ConfigError(

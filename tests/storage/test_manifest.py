@@ -110,8 +110,8 @@ def test_manifest_that_is_cut_or_grew_is_an_error() -> None:
 
 
 def test_newer_format_is_told_from_damage() -> None:
-    with pytest.raises(FormatVersionError, match=r"here was written in format 2, .* reads up to 1: upgrade"):
-        Manifest.from_bytes(json.dumps({"manifest": {"format": 2, "all": "else"}}).encode(), "here")
+    with pytest.raises(FormatVersionError, match=r"here was written in format 3, .* reads up to 2: upgrade"):
+        Manifest.from_bytes(json.dumps({"manifest": {"format": 3, "all": "else"}}).encode(), "here")
 
 
 @pytest.mark.parametrize("name", ["/etc/passwd", "../a", "a/../b", "a//b", "", ".", "a/", "a\\b", "a\0"])

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from daskprep.errors import CorruptDatasetError
-from daskprep.storage.tables import CELL_TYPE, decode_table, encode_table
+from daskprep.storage.tables import CELL_TYPE, column_ranges, decode_table, encode_table, read_footer
 
 COLUMNS = {
     "row_id": np.arange(10),
@@ -106,3 +106,20 @@ def test_cells_of_media_may_be_missing() -> None:
     cells = pa.array([{"bytes": b"GIF", "path": None}, None, {"bytes": None, "path": "a.png"}], CELL_TYPE)
     table = decode_table(encode_table([{"row_id": np.arange(3), "photo": cells}], 2))
     assert table["photo"].combine_chunks().equals(cells)
+
+
+def test_ranges_are_those_of_the_columns_that_are_read() -> None:
+    numbers = {name: np.random.default_rng(0).normal(size=200) for name in ("a", "a.b", "c", "d")}
+    data = encode_table([numbers], 100, "none")
+    footer = read_footer(data)
+    for columns, groups in ((["c"], [1]), (["a"], [0, 1]), (["a.b", "d"], [0]), (["c"], [])):
+        ranges = column_ranges(footer, groups, columns, data.size, apart=0)
+        assert sum(stop - start for start, stop in ranges) < 0.6 * data.size
+        sparse = np.zeros(data.size, np.uint8)
+        for start, stop in ranges:
+            sparse[start:stop] = np.frombuffer(data, np.uint8)[start:stop]
+        assert decode_table(sparse, columns, groups, footer).equals(decode_table(data, columns, groups))
+    assert len(column_ranges(footer, [0], ["a", "d"], data.size, apart=0)) == 2
+    assert len(column_ranges(footer, [0], ["a", "d"], data.size, apart=2_000)) == 1
+    with pytest.raises(CorruptDatasetError, match="lies at bytes"):
+        column_ranges(footer, [1], ["d"], data.size // 2, apart=0)

@@ -62,7 +62,7 @@ def prep(**parameters: Any) -> dp.Preprocessor:
 
 
 def write(source: Any, url: str, options: dict[str, Any], **parameters: Any) -> Dataset:
-    parameters = {"version": "1", "block_rows": 64, **parameters}
+    parameters = {"version": "1", "block_rows": 64, "shards": True, **parameters}
     return prep().fit_write(source, url, storage_options=options, **parameters)
 
 

@@ -1,0 +1,67 @@
+"""Shards: the chunks of a part of an array in one file, with Zarr's index at its end.
+
+Before the index stand the checksums of the chunks. The manifest has that of both, so that a chunk which is read by
+itself is known to be the one that was written; Zarr passes over bytes that its index does not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from daskprep.errors import CorruptDatasetError
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
+
+_CHECKSUM, _NUMBER = np.dtype("<u4"), np.dtype("<u8")
+_SLOT_BYTES = _CHECKSUM.itemsize + 2 * _NUMBER.itemsize
+# Zarr's offset and size of a chunk that is not there: the last shard has fewer than the others.
+_NONE = (1 << 64) - 1
+
+
+class Span(NamedTuple):
+    """Bytes of a file, from `start` to `stop`, and a CRC-32C."""
+
+    start: int
+    stop: int
+    crc32c: int
+
+
+def tail_bytes(slots: int) -> int:
+    """Return how many bytes follow the chunks of a shard that has room for so many."""
+    return slots * _SLOT_BYTES + CHECKSUM_BYTES
+
+
+def encode_shard(chunks: Sequence[bytes], slots: int) -> bytes:
+    """Return the shard of some chunks, with room for as many as every other shard of the array has."""
+    checksums, index = np.zeros(slots, _CHECKSUM), np.full((slots, 2), _NONE, _NUMBER)
+    sizes = list(map(len, chunks))
+    index[: len(chunks)] = list(zip(accumulate(sizes[:-1], initial=0), sizes, strict=True))
+    checksums[: len(chunks)] = [int.from_bytes(chunk[-CHECKSUM_BYTES:], "little") for chunk in chunks]
+    seal = crc32c(index).to_bytes(CHECKSUM_BYTES, "little")
+    return b"".join([*chunks, checksums.tobytes(), index.tobytes(), seal])
+
+
+def chunk_spans(tail: Buffer, nbytes: int, checksum: int) -> list[Span]:
+    """Return where the chunks of a shard lie, by its last bytes, and the checksum that each ends with.
+
+    `nbytes` and `checksum` are what the manifest says of the shard. CorruptDatasetError unless the chunks fill all the
+    rest of it, one after the other: nothing else is ever written, and nothing behind an offset is believed.
+    """
+    view = flat(tail)
+    sealed, seal = view[:-CHECKSUM_BYTES], int.from_bytes(view[-CHECKSUM_BYTES:], "little")
+    slots = len(sealed) // _SLOT_BYTES
+    index = sealed[slots * _CHECKSUM.itemsize :]
+    if crc32c(sealed) != checksum or crc32c(index) != seal:
+        raise CorruptDatasetError("the index of a shard has another checksum than it was written with")
+    numbers = np.frombuffer(index, _NUMBER).reshape(slots, 2).tolist()
+    there = [size for _, size in numbers if size != _NONE]
+    stops = list(accumulate(there, initial=0))
+    expected = [[start, size] for start, size in zip(stops, there, strict=False)]
+    absent = [[_NONE, _NONE]] * (slots - len(there))
+    if numbers != expected + absent or stops[-1] != nbytes - len(view) or min(there, default=0) < CHECKSUM_BYTES:
+        raise CorruptDatasetError("the index of a shard names other bytes than those of its chunks")
+    checksums = np.frombuffer(sealed, _CHECKSUM, len(there)).tolist()
+    return [Span(*one) for one in zip(stops, stops[1:], checksums, strict=False)]
