@@ -216,6 +216,13 @@ class Caching:
         """Return the cache of an output."""
         return split.cache(name, None if self.folder is None else Folder.open(self.folder), self.limit)
 
+    def copies(self, split: Split) -> Folder | None:
+        """Return the folder for copies of the blocks of distant files, if all is to be cached on this machine."""
+        if not self.wanted or self.folder is None or split.is_local:
+            return None
+        folder = Folder.open(self.folder)
+        return folder if folder.is_local else None
+
     def prepare(self, split: Split, outputs: Sequence[Output]) -> None:
         """Import what decoding needs, if anything is to be decoded: a machine with whole caches may lack it."""
         for name in self.undecoded(split, groups_of(outputs, self.names(split, outputs))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
@@ -82,13 +83,13 @@ class FileBlocks:
         block = FileBlock(self, number, slot, *self._pool.memory(slot))
         split, within = self.split.located(number)
         block.media = {g: StoredMedia(self._media[split, g], split.block(g.name, within)) for g in self._cells}
-        reads = self._reads(block)
-        self._times.blocks += len(reads) + len(block.media)
+        block.reads = self._reads(block)
+        self._times.blocks += len(block.reads) + len(block.media)
 
         def set_order() -> None:
             block.order = schedule.blocks.rows_within(number)
 
-        block.jobs = [*reads, set_order]
+        block.jobs = [set_order]
         return block
 
     def release(self, block: FileBlock) -> None:
@@ -112,16 +113,16 @@ class FileBlocks:
             raise
         self._times.reading += time.perf_counter() - began
 
-    def _reads(self, block: FileBlock) -> list[Callable[[], None]]:
-        """Return what must be called, in any order, to fill the slot of a block: one call for each file."""
+    def _reads(self, block: FileBlock) -> dict[tuple[Group, ...], Callable[[], None]]:
+        """Return what must be called, in any order, to fill the slot of a block: one call for the groups of a file."""
         rows = slice(block.first, block.first + self.split.layout.block_rows)
         targets = {group: array[rows] for group, array in block.arrays.items()}
-        calls: list[Callable[[], None]] = [
-            lambda group=group: self._read_matrix(group, block.number, targets[group])  # type: ignore[misc]
-            for group in self._matrices
-        ]
+        number = block.number
+        calls: dict[tuple[Group, ...], Callable[[], None]] = {
+            (group,): functools.partial(self._read_matrix, group, number, targets[group]) for group in self._matrices
+        }
         if self._packed:
-            calls.append(lambda: self._read_scalars(block.number, targets))
+            calls[tuple(self._packed)] = functools.partial(self._read_scalars, number, targets)
         return calls
 
     def _read_matrix(self, group: Group, block: int, target: np.ndarray) -> None:
@@ -150,8 +151,9 @@ class FileBlocks:
         part = number // layout.part_blocks
         held, rows = layout.part_range(split.name, part), layout.block_range(split.name, number)
         columns = self._tables.get((split, part), lambda: split.read(names, held.start, held.stop))
-        # Whoever goes on with a dataset that was removed or written anew is to be told.
-        split.dataset.files.check_size(split.block(names[0], number).file)
+        # Whoever goes on with a dataset that was removed or written anew is to be told; in stores, once in an epoch.
+        if split.is_local or rows.start == held.start:
+            split.dataset.files.check_size(split.block(names[0], number).file)
         return {name: column[rows.start - held.start : rows.stop - held.start] for name, column in columns.items()}
 
 

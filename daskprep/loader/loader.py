@@ -22,6 +22,7 @@ from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs
 from daskprep.loader.cached import CachedBlocks, Caching, prefetch_of
+from daskprep.loader.copied import CopiedBlocks
 from daskprep.loader.device import Mover
 from daskprep.loader.files import FileBlocks
 from daskprep.loader.groups import Buffers, Group, groups_of
@@ -107,12 +108,14 @@ class Loader(BatchIterator):
     pack : Packing or None
         Join the documents of one output into rows of one length, which `batch_size` then counts.
     cache : bool or None
-        Whether to cache decoded images and audio on disk, block by block, for later epochs. None: those with
+        Whether to cache decoded images and audio on disk, block by block, for later epochs, and the blocks of a
+        dataset in an object store if `cache_dir` is on this machine. None: only images and audio with
         ``mode="lazy_cached"``.
     cache_dir : str, path or None
-        Folder of the cache. None: within the dataset, which must then be writable.
+        Folder of the cache, which all ranks of a machine may share. None: within the dataset, which must then be
+        writable.
     cache_limit : int or None
-        Maximum bytes of the cache; what does not fit is decoded again in each epoch.
+        Maximum bytes of the cache; what does not fit is decoded, or read from the store, again in each epoch.
     augment : mapping or None
         Random augmentation of images by output: ``{"photo": [RandomCrop(24, padding=4), Mirror()]}``. It depends on
         seed, epoch and row, and is applied before `expand`. The key ``("photo", "mask")`` augments both outputs alike.
@@ -318,6 +321,9 @@ class Loader(BatchIterator):
         source: BlockSource[Any] = FileBlocks(
             self.split, groups, times, self._buffers, budget=lanes + settings.ahead_blocks, spare=2 * lanes
         )
+        copies = self._caching.copies(self.split)
+        if copies is not None:
+            source = CopiedBlocks(source, self.split, groups, copies, self._caching.limit)
         media = [Medium(group, self.split.dataset.decoder(group.name)) for group in groups if group.is_cells]
         cached = [one for one in media if one.group.is_cached]
         if cached:

@@ -37,13 +37,15 @@ class ResidentBlock:
         self.first = first
         self.media: dict[Group, MediaRows] = {}  # those that are decoded for each window
         self.jobs: list[Callable[[], None]] = []
+        # Those that bring rows of some groups: a cache may stand before each.
+        self.reads: dict[tuple[Group, ...], Callable[[], None]] = {}
         self._loaded: list[Future[None]] = []
         self._is_there = False
 
     def begin(self, submit: Callable[[Callable[[], None]], Future[None]]) -> None:
         """Put the jobs to work."""
         # They know this block: to keep them would make a circle, which only a collection of garbage frees.
-        jobs, self.jobs = self.jobs, []
+        jobs, self.jobs, self.reads = [*self.reads.values(), *self.jobs], [], {}
         jobs += [rows.load for rows in self.media.values()]
         self._loaded = [submit(functools.partial(self.run, job)) for job in jobs]
 

@@ -1,0 +1,209 @@
+"""Blocks of a store are read once, and then from a folder of copies on this machine, whatever befalls these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.dataset import Dataset
+from daskprep.errors import ConfigError
+from daskprep.storage import Folder, reading
+
+ROWS, BLOCK_ROWS = 500, 32
+
+
+class Requests:
+    """Counts the requests to the file system in memory for bytes of files."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        cls = type(fsspec.filesystem("memory"))
+        whole = cls.cat_file
+
+        def cat_file(filesystem: Any, path: str, start: int | None = None, end: int | None = None) -> bytes:
+            self.count += 1
+            return whole(filesystem, path, start, end)
+
+        monkeypatch.setattr(cls, "cat_file", cat_file)
+
+    def take(self) -> int:
+        """Return how many there were since the last time."""
+        count, self.count = self.count, 0
+        return count
+
+
+@pytest.fixture
+def requests(monkeypatch: pytest.MonkeyPatch) -> Requests:
+    monkeypatch.setattr(reading, "_indexes", reading._Kept(1 << 20))
+    # Scalars of small splits are kept in memory, which would hide what is read.
+    monkeypatch.setattr("daskprep.loader.files._SMALL_BYTES", 0)
+    return Requests(monkeypatch)
+
+
+def write(url: str, seed: int = 0) -> Dataset:
+    rng = np.random.default_rng(seed)
+    frame = pd.DataFrame(
+        {
+            "price": rng.normal(size=ROWS),
+            "city": rng.choice(["Oslo", "Rome"], ROWS),
+            "vector": [" ".join(map(str, row)) for row in rng.integers(0, 99, (ROWS, 40))],
+        }
+    )
+    prep = dp.Preprocessor({"price": "number", "city": "category", "vector": "vector"})
+    return prep.fit_write(frame, url, block_rows=BLOCK_ROWS)
+
+
+@pytest.fixture
+def dataset(tmp_path: Path) -> Iterator[Dataset]:
+    yield write(f"memory://{tmp_path.name}/a.dp")
+    Folder.open(f"memory://{tmp_path.name}").remove_all()
+
+
+def epoch(dataset: Any, folder: Path | str | None, seed: int = 0, **options: Any) -> list[dict[str, np.ndarray]]:
+    cached = {"cache": True, "cache_dir": folder} if folder is not None else {}
+    loader = dataset["train"].loader(16, seed=seed, row_ids=True, **cached, **options)
+    return [{name: array.numpy().copy() for name, array in batch.items()} for batch in loader]
+
+
+def check_same(one: list[dict[str, np.ndarray]], other: list[dict[str, np.ndarray]]) -> None:
+    assert len(one) == len(other)
+    for first, second in zip(one, other, strict=True):
+        for name in second:
+            np.testing.assert_array_equal(first[name], second[name])
+
+
+def copies(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("c.*") if path.is_file())
+
+
+def test_a_second_epoch_asks_the_store_for_nothing(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+    check_same(epoch(dataset, tmp_path / "copies"), epoch(dataset, None))
+    assert requests.take() > 0
+    for seed in (0, 1):
+        found = epoch(dataset, tmp_path / "copies", seed)
+        assert requests.take() == 0
+        check_same(found, epoch(dataset, None, seed))
+        requests.take()
+
+
+def test_ranks_and_other_columns_share_what_they_have_in_common(
+    dataset: Dataset, requests: Requests, tmp_path: Path
+) -> None:
+    for rank in (0, 1):
+        epoch(dataset, tmp_path, rank=rank, world_size=2)
+    requests.take()
+    epoch(dataset, tmp_path, seed=7)
+    assert requests.take() == 0
+    epoch(dataset, tmp_path, columns=["vector"])
+    assert requests.take() == 0
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone"])
+def test_copies_that_were_damaged_are_brought_again(
+    dataset: Dataset, requests: Requests, tmp_path: Path, damage: str
+) -> None:
+    expected = epoch(dataset, tmp_path)
+    file = next(path for path in copies(tmp_path) if "vector" in str(path))
+    data = file.read_bytes()
+    if damage == "gone":
+        file.unlink()
+    else:
+        file.write_bytes({"flip": b"?" + data[1:-9] + b"!" + data[-8:], "cut": data[:-3], "empty": b""}[damage])
+    requests.take()
+    check_same(epoch(dataset, tmp_path), expected)
+    assert requests.take() <= 2  # the block, and where it lies
+    assert file.read_bytes() == data
+
+
+def test_a_dataset_that_was_written_anew_has_its_own_copies(dataset: Dataset, tmp_path: Path) -> None:
+    epoch(dataset, tmp_path / "copies")
+    anew = write(dataset.url, seed=1)
+    check_same(epoch(anew, tmp_path / "copies"), epoch(anew, None))
+
+
+def held(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+
+
+def test_the_limit_is_kept_and_what_fits_stays(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+    epoch(dataset, tmp_path / "all")
+    limit = held(tmp_path / "all") // 2
+    epoch(dataset, tmp_path / "half", cache_limit=limit)
+    kept = copies(tmp_path / "half")
+    assert held(tmp_path / "half") <= limit
+    assert 0 < len(kept) < len(copies(tmp_path / "all"))
+    requests.take()
+    check_same(epoch(dataset, tmp_path / "half", cache_limit=limit), epoch(dataset, tmp_path / "all"))
+    assert requests.take() <= 2 * (len(copies(tmp_path / "all")) - len(kept))
+    assert copies(tmp_path / "half") == kept
+
+
+def test_the_dataset_unused_for_longest_makes_room(dataset: Dataset, tmp_path: Path) -> None:
+    one, other = dataset, write(f"{dataset.url}-other", seed=1)
+    folder = tmp_path / "copies"
+    epoch(one, folder)
+    limit = 2 * held(folder) + 20_000  # room for what describes the arrays
+    epoch(other, folder, cache_limit=limit)
+    # The first one was used again since.
+    for seconds, used in enumerate((other, one), start=1_000):
+        for mark in folder.rglob(f"user-{used.digest}"):
+            os.utime(mark, (seconds, seconds))
+
+    def there(dataset: Dataset) -> int:
+        return sum(len(copies(mark.parent)) for mark in folder.rglob(f"user-{dataset.digest}"))
+
+    before = there(one), there(other)
+    third = write(f"{dataset.url}-third", seed=2)
+    epoch(third, folder, cache_limit=limit)
+    assert there(one) == before[0]
+    assert there(other) < before[1]
+    assert there(third) == before[0]
+    assert held(folder) <= limit
+
+
+def test_room_is_made_behind_no_link(dataset: Dataset, tmp_path: Path) -> None:
+    folder, decoy = tmp_path / "copies", tmp_path / "decoy"
+    target = decoy / "x" / "c.0.0"
+    target.parent.mkdir(parents=True)
+    target.write_bytes(b"mine" * 1_000)
+    folder.mkdir()
+    (folder / ("0" * 32)).symlink_to(decoy)
+    (folder / ("1" * 32) / "x").mkdir(parents=True)
+    (folder / ("1" * 32) / "x" / "c.0.0").symlink_to(target)
+    epoch(dataset, folder, cache_limit=30_000)
+    assert target.read_bytes() == b"mine" * 1_000
+    assert held(folder) <= 30_000
+
+
+def test_several_datasets_are_copied_as_one(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+    local = tmp_path / "local.dp"
+    prep = dp.Preprocessor.from_dataset(dataset)
+    frame = pd.DataFrame({"price": [1.0] * 40, "city": ["Oslo"] * 40, "vector": [" ".join(["1"] * 40)] * 40})
+    prep.write(frame, local, block_rows=16)
+    joined = dp.open_dataset([dataset.url, local])
+    check_same(epoch(joined, tmp_path / "copies"), epoch(joined, None))
+    requests.take()
+    epoch(joined, tmp_path / "copies")
+    assert requests.take() == 0
+
+
+def test_local_files_and_folders_in_stores_are_not_copied(dataset: Dataset, requests: Requests, tmp_path: Path) -> None:
+    near = write(str(tmp_path / "near.dp"))
+    check_same(epoch(near, tmp_path / "copies"), epoch(near, None))
+    epoch(dataset, f"memory://{tmp_path.name}/copies")
+    assert not copies(tmp_path / "copies")
+    assert not Folder.open(f"memory://{tmp_path.name}/copies").sizes()
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(dataset: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ConfigError, match="cannot be cached"):
+        epoch(dataset, tmp_path / "file")
