@@ -705,3 +705,16 @@ def test_rejected_rows_are_counted_with_the_dropped_ones(split, good):
     kept = [np.array([True, False, True]), np.array([False, True, True])]
     with pytest.raises(RejectedValueError, match=r'1 row.*: "\?" in row 5\.'):
         assign(split, tables, kept)
+
+
+def test_a_split_of_ones_own_names_the_closest_parameter():
+    class HalfSplit(RandomSplit):
+        def __init__(self, *, share=0.5):
+            self.share = share
+
+    class QuarterSplit(HalfSplit):
+        pass
+
+    assert QuarterSplit.__init__ is HalfSplit.__init__
+    with pytest.raises(TypeError, match='Did you mean "share"'):
+        HalfSplit(shaer=0.1)

@@ -210,11 +210,19 @@ class Contract(Generic[SummaryT, LearnedT]):
 
     def parse_fill(self, value: object) -> pa.Array:
         """Return the parsed column of one cell that holds the fill value."""
-        parsed = self.parse(pa.array([value]))
+        parsed = self.parse(self._fill_cell(value))
         check_arrow(self, "parse", parsed, 1)
         if parsed.null_count:
             raise ConfigError(f"{type(self).__name__}: fill_value {value!r} cannot be read as {noun_of(self)}")
         return parsed
+
+    def _fill_cell(self, value: object) -> pa.Array:
+        """Return a raw cell that holds the fill value."""
+        try:
+            return pa.array([value])
+        except (pa.ArrowException, OverflowError, UnicodeError) as error:
+            name = type(self).__name__
+            raise ConfigError(f"{name}: fill_value {value!r:.80} cannot be read as {noun_of(self)}: {error}") from error
 
     def cells(self, parsed: pa.Array) -> pa.Array | None:
         """Return one plain value for each cell, by which equal cells are counted; None if `summarize` does it."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from daskprep.errors import ConfigError
 from daskprep.features.base import Bounds, Encoded, Learned
 from daskprep.features.feature import with_parameters
 from daskprep.features.parameters import Count
@@ -139,8 +140,11 @@ class Text(Sequence):
 
     def parse_fill(self, value: object) -> pa.Array:
         if self.level == "both":
-            values = value if isinstance(value, Mapping) else {"word": value, "char": value}
-            return _together({level: one.parse_fill(values[level]) for level, one in self._levels.items()})
+            levels = self._levels
+            values = value if isinstance(value, Mapping) else dict.fromkeys(levels, value)
+            if values.keys() != levels.keys():
+                raise ConfigError(f"Text: fill_value {value!r:.80} must be one text, or have word and char")
+            return _together({level: one.parse_fill(values[level]) for level, one in levels.items()})
         return super().parse_fill(value)
 
     def cells(self, parsed: pa.Array) -> pa.Array:

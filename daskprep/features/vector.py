@@ -116,7 +116,7 @@ class Vector(Feature[Lengths, LearnedVector]):
         """Return the numbers of a fill value, one repeated to fit the size."""
         if isinstance(value, str) and not value.strip():
             value = 0.0
-        lists = number_lists(pa.array([value]))
+        lists = number_lists(self._fill_cell(value))
         if lists.null_count or not len(lists[0]) or any_in_row(lists, np.isnan).any():
             raise ConfigError(f"Vector: fill_value {value!r} cannot be read as numbers")
         numbers: list[float] = lists[0].as_py()

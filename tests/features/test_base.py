@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, fields
 from functools import cached_property
 
@@ -10,7 +11,7 @@ import pytest
 from sklearn.base import BaseEstimator, TransformerMixin
 
 import daskprep as dp
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, DaskprepError
 from daskprep.features import Learned
 from daskprep.features.media import MediaFeature
 from daskprep.summaries import Range
@@ -77,3 +78,35 @@ class Shouted(dp.Text):
 def test_parameters_of_a_dataclass_are_checked_with_those_of_its_bases(given, named):
     with pytest.raises(ConfigError, match=named):
         Shouted(**given).fit(pd.DataFrame({"a": ["b c"]}))
+
+
+@pytest.mark.parametrize(
+    ("feature", "fill_value"),
+    [
+        (dp.Number, 10**400),
+        (dp.Vector, 10**400),
+        (dp.Category, "\ud800"),
+    ],
+)
+def test_a_fill_value_that_is_no_cell_is_refused(feature, fill_value):
+    frame = pd.DataFrame({"a": ["1", "2", None]})
+    with pytest.raises(ConfigError, match="fill_value .*cannot be read as"):
+        feature(fill_value=fill_value).fit(frame)
+
+
+def test_a_learned_fill_value_that_somebody_altered_is_named(tmp_path):
+    frame = pd.DataFrame({"a": [1.0, 2.0, None]})
+    state = dp.Preprocessor({"a": dp.Number(missing_value_strategy="fill_with_mean")}).fit(frame).to_dict()
+    state["features"]["a"]["learned"]["fill_value"] = 10**400
+    (tmp_path / "saved.json").write_text(json.dumps(state))
+    with pytest.raises(DaskprepError, match='"a".*fill_value 1000'):
+        dp.Preprocessor.load(tmp_path / "saved.json").encode(frame)
+
+
+def test_a_learned_fill_value_of_both_levels_that_somebody_altered_is_named(tmp_path):
+    frame = pd.DataFrame({"a": ["b c", None]})
+    state = dp.Preprocessor({"a": dp.Text(level="both", missing_value_strategy="fill_with_mode")}).fit(frame).to_dict()
+    state["features"]["a"]["learned"]["fill_value"] = {"char": "a"}
+    (tmp_path / "saved.json").write_text(json.dumps(state))
+    with pytest.raises(DaskprepError, match='"a".*must be one text, or have word and char'):
+        dp.Preprocessor.load(tmp_path / "saved.json").encode(frame)
