@@ -242,14 +242,6 @@ def code_pieces(pieces: Pieces) -> Coded:
     return Coded(pieces.rows, *_code(pieces.offsets, pieces.data))
 
 
-def code_lists(rows: list[list[str]]) -> Coded:
-    """Number the distinct ones of tokens that are Python strings."""
-    code_of: dict[str, int] = {}
-    codes = [code_of.setdefault(token, len(code_of)) for row in rows for token in row]
-    sizes = np.fromiter(map(len, rows), np.int32, len(rows))
-    return Coded(offsets_of(sizes), np.array(codes, np.int32), pa.array(list(code_of), pa.string()))
-
-
 def code_rows(column: pa.Array) -> Coded:
     """Number the distinct rows: a row is one token, unless it is null."""
     return Coded(offsets_of(~null_mask(column)), *_code(*_copied(column.drop_null())))

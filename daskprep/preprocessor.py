@@ -22,7 +22,8 @@ from daskprep.description import describe
 from daskprep.errors import ConfigError, MissingColumnError, did_you_mean, hints_parameters
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
-from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate_source
+from daskprep.features.few_rows import encode_few
+from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate, tabulate_source
 from daskprep.features.given import made_features, make_feature
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
@@ -232,7 +233,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
         source = as_source(frame, columns=source_columns(features), scratch=self.scratch)
-        return self._contained(tabulate_source(features, self.learned_, source), frame)
+        few = encode_few(features, self.learned_, source)
+        table = tabulate(features, self.learned_, few) if few else tabulate_source(features, self.learned_, source)
+        return self._contained(table, frame)
 
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row per input row.
@@ -243,7 +246,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """
         check_is_fitted(self)
         features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
-        arrays = encode_source(features, self.learned_, source)
+        arrays = encode_few(features, self.learned_, source) or encode_source(features, self.learned_, source)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
     def cell_counts(self, frame: Any) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Named tokenizers: objects that turn an Arrow column of strings into lists of dictionary-encoded tokens.
 
 Most tokenizers cut the bytes of all rows at once. Then they look at those distinct pieces that are not ASCII,
-and cut them just as Python's `str` methods and `re` do: no Python string is made per row or token, unless a
-column has few bytes. `RowTokenizer` and `Pretrained` are slower: they see every distinct row as a Python string.
+and cut them just as Python's `str` methods and `re` do: no Python string is made per row or token. `RowTokenizer`
+and `Pretrained` are slower: they see every distinct row as a Python string.
 
 To add a tokenizer, subclass `Tokenizer` as a frozen dataclass and enter it in `TOKENIZERS`.
 """
@@ -17,7 +17,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from functools import cache, lru_cache, partial
+from functools import lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -32,10 +32,8 @@ from daskprep.kernels import Array, Coded, Pieces
 from daskprep.serving.cutting import are_strings, json_items, matches, words
 from daskprep.storage.urls import check_own
 
-FEW_BYTES = 4096  # of a column, with its offsets: Python cuts them before the first of many small kernels is done
 BATCH_TEXTS = 4096  # texts handed to another package at once
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
-_signature = cache(inspect.signature)
 
 
 class Model(NamedTuple):
@@ -114,8 +112,6 @@ class PieceTokenizer(Tokenizer):
     """A tokenizer that cuts the bytes of all rows at once, and by Python's rules what these cannot tell."""
 
     def code(self, column: pa.StringArray) -> Coded:
-        if column.nbytes <= FEW_BYTES:
-            return kernels.code_lists([self._cut(text or "") for text in column.to_pylist()])
         return _recut(kernels.code_pieces(self._split(column)), self._cut)
 
     @abstractmethod
@@ -540,6 +536,12 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
     "english_lemmatize_filter": partial(Spacy, lemmatize=True, remove_numbers=True),
     "english_lemmatize_remove_stopwords": partial(Spacy, lemmatize=True, remove_stopwords=True),
 }
+_OWN = dict(TOKENIZERS)
+
+
+def is_own(name: object) -> bool:
+    """Tell whether a tokenizer is named by a name that nobody gave to another."""
+    return isinstance(name, str) and TOKENIZERS.get(name) is _OWN.get(name)
 
 
 def get_tokenizer(
@@ -575,5 +577,5 @@ def get_tokenizer(
         )
     options: dict[str, Any] = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern}
     options["path"] = path or pretrained_model_name_or_path
-    declared = _signature(TOKENIZERS[name]).parameters
+    declared = inspect.signature(TOKENIZERS[name]).parameters
     return TOKENIZERS[name](**{option: value for option, value in options.items() if option in declared})

@@ -16,6 +16,7 @@ import daskprep as dp
 from daskprep import serving
 from daskprep.features import FEATURES
 from daskprep.features.parameters import annotations_of
+from tests.columns import encode_columns
 
 MAKER = runpy.run_path(str(Path(__file__).with_name("saved_format.py")))
 PAGE = (MAKER["DOCS"] / "saved-format.md").read_text(encoding="utf-8")
@@ -90,7 +91,7 @@ def assert_rows(encoded: dict[str, np.ndarray], arrays: dict[str, Any]) -> None:
 
 def test_a_preprocessor_gives_the_vectors(vectors):
     frame = pd.DataFrame(vectors["rows"])
-    encoded = dp.Preprocessor.from_dict(vectors["saved"]).encode(frame)
+    encoded = encode_columns(dp.Preprocessor.from_dict(vectors["saved"]), frame)
     assert encoded.keys() == vectors["arrays"].keys()
     assert_rows(encoded, vectors["arrays"])
 

@@ -6,7 +6,7 @@ import pickle
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from daskprep import kernels, tokenizers
+from daskprep import kernels
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.tokenizers import (
     TOKENIZERS,
@@ -46,14 +46,6 @@ IN_PYTHON = {
     "regex": re.compile(r"[A-Za-z\u00e0-\u00ff]+").findall,
 }
 NEED_A_FILE = {"hf_tokenizer": {"path": "a name"}, "sentencepiece": {"path": "a name"}}
-
-
-@pytest.fixture(autouse=True, scope="module", params=[tokenizers.FEW_BYTES, -1], ids=["by row", "by kernels"])
-def few_bytes(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Cut small columns in both ways that there are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokenizers, "FEW_BYTES", request.param)
-        yield
 
 
 # What lower-cases to something else than one letter, or by its neighbours; what is white space or ends a word

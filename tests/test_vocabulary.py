@@ -35,7 +35,6 @@ def learned(text: str, specials: SpecialSymbols = PLAIN, **cut: int) -> dict[str
 def index_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look tokens up in an index however few there are."""
     monkeypatch.setattr(vocabulary, "INDEXED_VOCABULARY", 0)
-    monkeypatch.setattr(vocabulary, "FEW_TOKENS", -1)
 
 
 # Special symbols
@@ -200,20 +199,13 @@ def test_a_token_listed_twice_is_refused() -> None:
 # Ids
 
 
-# In an index, by Arrow, and in a dict.
-WAYS = [(0, -1), (10**9, -1), (10**9, 10)]
-
-
-@pytest.mark.parametrize(("indexed", "few"), WAYS)
+@pytest.mark.parametrize("indexed", [0, 10**9])
 @given(known=st.sets(st.text(max_size=4)), asked=st.lists(st.text(max_size=4)), skipped=st.integers(0, 2))
-def test_ids_are_places_in_the_vocabulary(
-    indexed: int, few: int, known: set[str], asked: list[str], skipped: int
-) -> None:
+def test_ids_are_places_in_the_vocabulary(indexed: int, known: set[str], asked: list[str], skipped: int) -> None:
     words = Vocabulary.from_tokens(sorted(known), None, PLAIN)
     expected = [words.to_dict()["str2idx"].get(token, 1) for token in asked]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(vocabulary, "INDEXED_VOCABULARY", indexed)
-        patch.setattr(vocabulary, "FEW_TOKENS", few)
         assert words.ids(pa.array(asked, pa.string()).slice(skipped)).tolist() == expected[skipped:]
 
 
@@ -241,10 +233,9 @@ def test_a_digest_tells_tokens_apart() -> None:
     assert token_index.content_digest(pa.array(["ab", "c"])) == token_index.content_digest(arrays[0])
 
 
-@pytest.mark.parametrize(("indexed", "few"), WAYS)
-def test_a_missing_token_counts_as_unknown(indexed: int, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("indexed", [0, 10**9])
+def test_a_missing_token_counts_as_unknown(indexed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vocabulary, "INDEXED_VOCABULARY", indexed)
-    monkeypatch.setattr(vocabulary, "FEW_TOKENS", few)
     known = Vocabulary.from_tokens(["", "a"], None, PLAIN)
     assert known.ids(pa.array(["a", None, ""])).tolist() == [3, 1, 2]
 
@@ -260,16 +251,6 @@ def test_one_index_serves_equal_vocabularies_of_a_process() -> None:
     assert other.ids(pa.array(["z"])).tolist() == [1]
     assert token_index.kept_index.cache_info().misses == 2
     assert len(pickle.dumps(known)) == len(data)
-
-
-def test_what_looks_up_few_tokens_is_made_once_and_does_not_travel() -> None:
-    token_index.kept_ids.cache_clear()
-    known = Vocabulary.learn(counted("x y z"), PLAIN)
-    before = len(pickle.dumps(known))
-    for vocabulary_ in (known, known, pickle.loads(pickle.dumps(known))):
-        assert vocabulary_.ids(pa.array(["x", "w"])).tolist() == [2, 1]
-    assert token_index.kept_ids.cache_info().misses == 1
-    assert len(pickle.dumps(known)) < before + 100  # a digest
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,33 +15,24 @@ from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arr
 from daskprep.serving.base import MISSING
 from daskprep.serving.predictions import as_array
 
+Made = TypeVar("Made")
+Others = TypeVarTuple("Others")
 
-def kept(make: Callable[[Any, Any], Mapping[str, np.ndarray]]) -> Callable[[Any, Any], Mapping[str, np.ndarray]]:
+
+def kept(make: Callable[[Any, Any, *Others], Made]) -> Callable[[Any, Any, *Others], Made]:
     """Keep what is made of a feature and of what it learned beside the latter, as long as parameters are the same."""
     key = f"_{make.__name__}"  # what begins like this is not pickled
 
     @functools.wraps(make)
-    def made(feature: Contract, learned: Any) -> Mapping[str, np.ndarray]:
-        parameters = [type(feature), *vars(feature).values()]
-        found: tuple[list[Any], Mapping[str, np.ndarray]] = learned.__dict__.get(key, ([], {}))
+    def made(feature: Contract, learned: Any, *others: *Others) -> Made:
+        parameters = [type(feature), *vars(feature).values(), *others]
+        found: tuple[list[Any], Made] | None = learned.__dict__.get(key)
         # By identity: parameters may be anything, also what cannot be compared.
-        if len(found[0]) != len(parameters) or not all(map(operator.is_, found[0], parameters)):
-            found = learned.__dict__[key] = parameters, make(feature, learned)
+        if found is None or len(found[0]) != len(parameters) or not all(map(operator.is_, found[0], parameters)):
+            found = learned.__dict__[key] = parameters, make(feature, learned, *others)
         return found[1]
 
     return made
-
-
-def checked_encoding(feature: Contract, encoded: Encoded, learned: Learned, rows: int) -> dict[str, np.ndarray]:
-    """Return what `encode` gave by output, or raise ColumnError unless it has the rows, types and shapes it should."""
-    like = empty_arrays(feature, learned)
-    if isinstance(encoded, np.ndarray) and len(like) == 1:
-        only = like.get("")
-        if only is not None and encoded.dtype == only.dtype and encoded.shape == (rows, *only.shape[1:]):
-            return {"": encoded}  # as most are: single rows wait for this
-    arrays = checked_outputs(feature, encoded, rows)
-    check_alike(feature, "encode", arrays, like)
-    return arrays
 
 
 def checked_outputs(feature: Contract, encoded: Encoded, rows: int) -> dict[str, np.ndarray]:

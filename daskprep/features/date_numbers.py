@@ -94,10 +94,8 @@ def from_timestamps(column: pa.Array) -> pa.Array:
         micros = ticks // 1_000
     else:
         size = _TICKS[unit]
-        if (outside := (ticks < _FIRST // size) | (ticks > _LAST // size)).any():
-            missing |= outside
-            ticks = np.where(missing, 0, ticks)
-        micros = ticks * size
+        missing |= (ticks < _FIRST // size) | (ticks > _LAST // size)
+        micros = np.where(missing, 0, ticks) * size
     if zone in (None, "UTC"):
         return as_timestamps(micros, missing)
     clock = as_micros(local_clock(as_timestamps(micros).cast(pa.timestamp("us", zone))))

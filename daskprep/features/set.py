@@ -103,9 +103,7 @@ class Set(_Tokens):
     expand_to: Literal["multi_hot", "ids"] = "multi_hot"
 
     def as_parsed(self, tokens: pa.ListArray) -> pa.Array:
-        lists = token_lists(tokens)
-        distinct = without_repeats(lists)[0]
-        return tokens if distinct is lists else lists_of(distinct, tokens)
+        return lists_of(without_repeats(token_lists(tokens))[0], tokens)
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         return TokenSummary.of(parsed)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import as_dictionary, one_array, without_texts
-from daskprep.features.checking import checked_encoding, filled_row
+from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
@@ -80,22 +81,15 @@ def around_while_learning(feature: Contract) -> Neighbours | None:
     return around if around is not None and around.learns else None
 
 
-class naming:  # noqa: N801 a context, entered for every batch: a class costs half of a generator
-    """Put the column's name in front of errors that come from reading it; loops change `name` as they go on."""
-
-    def __init__(self, name: str = "") -> None:
-        self.name = name
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is None:
-            return
-        if isinstance(error, DaskprepError):
-            raise type(error)(f'column "{self.name}": {error}') from error
-        if isinstance(error, pa.ArrowException):
-            raise ColumnError(f'column "{self.name}": cannot be read: {error}') from error
+@contextlib.contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Put the column's name in front of errors that come from reading it."""
+    try:
+        yield
+    except DaskprepError as error:
+        raise type(error)(f'column "{name}": {error}') from error
+    except pa.ArrowException as error:
+        raise ColumnError(f'column "{name}": cannot be read: {error}') from error
 
 
 def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ()) -> list[str]:
@@ -120,9 +114,9 @@ def _without_nulls(column: pa.ChunkedArray, feature: Contract) -> pa.ChunkedArra
 def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
     columns, unreadable = {}, {}
-    with naming() as read:
-        for name, feature in features.items():
-            read.name, names = name, feature.reads(name)
+    for name, feature in features.items():
+        with naming(name):
+            names = feature.reads(name)
             raw = [_without_nulls(table[column], feature) for column in names]
             columns[name] = _parsed(feature, names, raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
@@ -262,25 +256,23 @@ def completed_columns(
     table: pa.Table | None = None,
 ) -> dict[str, pa.Array]:
     """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up."""
-    columns, asked = {}, {}
-    with naming() as completing:
-        for name, feature in features.items():
-            completing.name, readable = name, parsed.columns.pop(name)
+    columns = {}
+    for name, feature in features.items():
+        readable = parsed.columns.pop(name)
+        with naming(name):
             column = known = learned[name].recognize(readable)
             if feature.missing_indicator:
                 columns[name + MISSING] = known.is_null()
             if (neighbours := feature.around) is not None:
                 column = neighbours.complete(known, around.carries.get(name), learned[name])
                 check_arrow(feature, "around", column, len(readable))
-            columns[name] = column
-            if feature.invalid == "raise":
-                asked[name] = readable, known
-    for name, (readable, known) in asked.items():
-        _rejects(features[name], name, parsed.unreadable.get(name), None, around.number)
-        odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
-        if len(odd):
-            cells = readable if table is None else table[features[name].reads(name)[0]]
-            _rejects(features[name], name, UnreadableCells.of(cells, odd), None, around.number)
+        if feature.invalid == "raise":
+            _rejects(feature, name, parsed.unreadable.get(name), None, around.number)
+            odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
+            if len(odd):
+                cells = readable if table is None else table[feature.reads(name)[0]]
+                _rejects(feature, name, UnreadableCells.of(cells, odd), None, around.number)
+        columns[name] = column
     return columns
 
 
@@ -297,20 +289,20 @@ def encoded_outputs(
     With `carried`, they are what a write carries to its parts: the cells of media, which only parts decode.
     """
     rows = None if keep.all() else pa.array(keep)
-    with naming() as encoding:
-        for name, feature in features.items():
-            encoding.name, column, gaps = name, columns.pop(name), columns.pop(name + MISSING, None)
-            column = column if rows is None else column.filter(rows)
+    for name, feature in features.items():
+        column, gaps = columns.pop(name), columns.pop(name + MISSING, None)
+        column = column if rows is None else column.filter(rows)
+        with naming(name):
             if carried and isinstance(feature, MediaContract):
                 encoded: Mapping[str, Any] = feature.carry_column(column, learned[name])
             else:
                 encoded = _encode(feature, column, learned[name])
-            del column
-            for output, array in encoded.items():
-                yield name + output, array
-            if gaps is not None:
-                gaps = gaps if rows is None else gaps.filter(rows)
-                yield name + MISSING, gaps.to_numpy(zero_copy_only=False).astype(np.uint8)
+        del column
+        for output, array in encoded.items():
+            yield name + output, array
+        if gaps is not None:
+            gaps = gaps if rows is None else gaps.filter(rows)
+            yield name + MISSING, gaps.to_numpy(zero_copy_only=False).astype(np.uint8)
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
@@ -319,7 +311,8 @@ def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.n
             f"{parsed.null_count} missing cells and no value in the whole column for "
             f'"{feature.missing_value_strategy}" to take, nor was one learned: use "fill_with_const" with a fill_value'
         )
-    encoded = checked_encoding(feature, feature.encode(parsed, learned), learned, len(parsed))
+    encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
+    check_alike(feature, "encode", encoded, empty_arrays(feature, learned))
     if parsed.null_count:
         gaps = ~valid_mask(parsed)
         for output, row in filled_row(feature, learned).items():

@@ -85,8 +85,6 @@ def lists_of(lists: TokenLists, like: pa.ListArray) -> pa.ListArray:
 
 def without_repeats(lists: TokenLists) -> tuple[TokenLists, np.ndarray]:
     """Keep the first of equal tokens in each row; also return how often each one stood there."""
-    if len(lists.codes) <= len(lists.dictionary) and np.bincount(lists.codes).max(initial=0) <= 1:
-        return lists, np.ones(len(lists.codes), np.int64)  # as in most single rows
     lengths = np.diff(lists.offsets)
     rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     longest = int(lengths.max(initial=0))

@@ -80,7 +80,7 @@ class Encoder:
             with telling(f'feature "{name}"'):
                 if feature["type"] in _ENCODERS:
                     check_learned(feature["learned"])
-                features[name] = _row_encoder(name, feature)
+                features[name] = row_encoder(name, feature) or WholeRows(name, feature)
             if "golden" in feature:
                 check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         targets = state.get("targets", [])
@@ -193,7 +193,11 @@ def _encode_cells(encoder: RowEncoder | WholeRows, cells: Sequence[Any]) -> dict
     return encoder.encode([{encoder.columns[0]: cell} for cell in cells])
 
 
-def _row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | WholeRows:
+def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
+    """Return the row encoder of a feature, of which the saved JSON has type, parameters and what it learned.
+
+    None where only the type itself knows all that the parameters ask for.
+    """
     if feature["type"] in _ENCODERS:
         if unknown := sorted(set(feature["params"]) - _OF_ALL - _PARAMETERS[feature["type"]]):
             raise FormatVersionError(
@@ -204,4 +208,4 @@ def _row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | WholeRow
         kind: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
         if kind.takes(feature["params"]):
             return kind(name, feature["params"], feature["learned"])
-    return WholeRows(name, feature)
+    return None

@@ -24,8 +24,6 @@ _MEDIA_ROWS = 1_024
 _LARGE_KINDS = frozenset({"image", "audio", "bytes"})
 # Cells, spread over a column, that tell whether it holds media.
 _SAMPLE = 1_000
-# Delivered as they come: of single rows, a look at all that a column may be takes longer than the column.
-_NUMBERS = frozenset(map(np.dtype, ("float64", "float32", "int64", "int32", "bool")))
 _UNIQUE = "rename one by frame.columns = [...]"
 
 
@@ -37,8 +35,8 @@ class PandasSource(Source):
 
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)
-        self._series = {name: frame[name] for name in self.columns}
-        self._objects = {name: series for name, series in self._series.items() if _holds_objects(series.dtype)}
+        self.series = {name: frame[name] for name in self.columns}
+        self._objects = {name: series for name, series in self.series.items() if _holds_objects(series.dtype)}
         self._slice_rows = _slice_rows(self._objects.values(), len(frame))
         self.row_counts = slices(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
@@ -52,7 +50,7 @@ class PandasSource(Source):
         rows = self.row_counts[partition] if self.row_counts else 0
         arrays = {}
         for name in columns:
-            series = self._series[name]
+            series = self.series[name]
             part = series if self.npartitions == 1 else series.iloc[start : start + rows]
             arrays[name] = series_column(part, name, self._kind(name), start)
         return _table(arrays, rows)
@@ -258,8 +256,6 @@ def series_column(
     is not known, as in a Dask partition. Categories of text stay codes.
     """
     dtype = series.dtype
-    if isinstance(dtype, np.dtype) and dtype in _NUMBERS:
-        return pa.chunked_array([pa.array(series.values, from_pandas=True)])
     if _holds_objects(dtype):
         cells = series.to_numpy()
         return narrow_column(Cells(cells, name, kind or cell_kind(cells), first_row).to_arrow())
@@ -312,7 +308,7 @@ def _holds_objects(dtype: Any) -> bool:
 
 def _slice_rows(objects: Iterable[pd.Series[Any]], rows: int) -> int:
     step = max(1, rows // _SAMPLE)
-    large = any(cell_kind(series.to_numpy()[::step]) in _LARGE_KINDS for series in objects)
+    large = rows > _MEDIA_ROWS and any(cell_kind(one.to_numpy()[::step]) in _LARGE_KINDS for one in objects)
     return _MEDIA_ROWS if large else _SLICE_ROWS
 
 

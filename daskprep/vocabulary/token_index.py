@@ -77,9 +77,3 @@ class TokenContent:
 def kept_index(content: TokenContent) -> TokenIndex:
     """Return the index of some tokens, kept from an earlier call or built now."""
     return TokenIndex(content.tokens)
-
-
-@functools.lru_cache(maxsize=KEPT_INDEXES)
-def kept_ids(content: TokenContent) -> dict[str, int]:
-    """Return the id of each token, kept from an earlier call or made now."""
-    return {token: number for number, token in enumerate(content.tokens.to_pylist())}

@@ -20,7 +20,7 @@ from daskprep.serving.base import smallest_uint
 from daskprep.storage.tables import read_texts
 from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols
-from daskprep.vocabulary.token_index import TokenContent, content_digest, kept_ids, kept_index
+from daskprep.vocabulary.token_index import TokenContent, content_digest, kept_index
 
 # Larger vocabularies are kept in Parquet files, not in JSON.
 LARGE_VOCABULARY = 100_000
@@ -28,9 +28,6 @@ LARGE_VOCABULARY = 100_000
 # Arrow hashes the whole vocabulary at each lookup, about 100 ns an entry. From this size on an index that is
 # kept pays, unless there are more tokens to look up than entries.
 INDEXED_VOCABULARY = 10_000
-
-# So many tokens are looked up in a dict: Python is done with them before NumPy has hashed them.
-FEW_TOKENS = 1_000
 
 VOCABULARY_SCHEMA = pa.schema(
     [
@@ -228,20 +225,11 @@ class Vocabulary:
 
     def _places(self, dictionary: pa.Array) -> np.ndarray:
         """Return the id of each token as int64, -1 for those the vocabulary does not have."""
-        if len(dictionary) <= FEW_TOKENS and len(self) < LARGE_VOCABULARY:
-            return np.array([self._id_of.get(token, -1) for token in dictionary.to_pylist()], np.int64)
         if len(self) < max(INDEXED_VOCABULARY, len(dictionary)):
             found = pc.index_in(dictionary, value_set=self.tokens)
             places: np.ndarray = found.fill_null(-1).to_numpy().astype(np.int64)
             return places
         return kept_index(TokenContent(self._digest, self.tokens)).find(dictionary)
-
-    @functools.cached_property
-    def _id_of(self) -> dict[str, int]:
-        return kept_ids(TokenContent(self._digest, self.tokens))
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_id_of"}
 
     @functools.cached_property
     def _digest(self) -> bytes:

@@ -22,6 +22,7 @@ from daskprep.features.written import written_numbers
 from daskprep.serving import Encoder
 from daskprep.serving.written import number_written, style_of
 from daskprep.sources import TableSource
+from tests.columns import encode_columns
 
 DAY, HOUR, FILL = 86_400.0, 3_600.0, -99.0
 
@@ -37,7 +38,7 @@ def frame_of(*cells: Any) -> pd.DataFrame:
 
 
 def encode(prep: dp.Preprocessor, *cells: Any) -> list[float]:
-    encoded = prep.encode(frame_of(*cells))["x"]
+    encoded = encode_columns(prep, frame_of(*cells))["x"]
     rows = Encoder(prep.to_dict()).encode([{"x": cell} for cell in cells])["x"]
     assert rows.tobytes() == encoded.tobytes()
     return encoded.tolist()
@@ -257,7 +258,7 @@ def test_results_do_not_depend_on_partitions_and_are_those_of_single_rows(cells,
         assert whole == cut
         return
     assert whole.to_dict() == cut.to_dict()
-    expected = tried(lambda: np.asarray(whole.encode(frame_of(*new).astype("string[pyarrow]"))["x"]).tobytes())
+    expected = tried(lambda: np.asarray(encode_columns(whole, frame_of(*new).astype("string[pyarrow]"))["x"]).tobytes())
     rows, encoder = [{"x": cell} for cell in new], Encoder(whole.to_dict())
     for encode_new in (lambda: whole.encode(pieces(new)), lambda: encoder.encode(rows)):
         assert tried(lambda encode=encode_new: np.asarray(encode()["x"]).tobytes()) == expected

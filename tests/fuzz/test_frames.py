@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import tempfile
 import warnings
 import zoneinfo
@@ -25,6 +26,9 @@ from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import DaskprepError
+from daskprep.features.few_rows import encode_few
+from daskprep.sources import as_source
+from tests.columns import encode_columns
 
 NAME = "a column"
 ROWS = 7
@@ -392,6 +396,29 @@ def check_dataset(case: Case, row_group_rows: int) -> None:
         assert as_lists(rows) == encoded
 
 
+def check_few_rows(case: Case, others: pd.Series[Any]) -> None:
+    """A few rows become what whole columns make of them, or the same error; also cells of another kind than learned."""
+    case.tell()
+    note(f"also {others.dtype}: {cells_of(others)!r}")
+    with quiet():
+        prep = fitted(case.feature, case.frame)
+    if prep is None:
+        return
+    for frame in (case.frame, case.other, pd.DataFrame({NAME: others})):
+        for rows in (frame, frame.iloc[:1], frame.iloc[1:2]):
+            few = encode_few(prep.features_, prep.learned_, as_source(rows))
+            event(f"{case.feature.kind}: {'by columns' if few is None else 'by rows'}")
+            assert told(prep.encode, rows) == told(functools.partial(encode_columns, prep), rows)
+
+
+def told(encode: Callable[[Any], Any], frame: pd.DataFrame) -> Any:
+    """Return what rows are encoded to, bit by bit, or the error that refuses them."""
+    try:
+        return {name: (array.dtype, array.shape, array.tobytes()) for name, array in encode(frame).items()}
+    except DaskprepError as error:
+        return type(error), str(error)
+
+
 CUTS = st.lists(st.integers(0, ROWS), max_size=4)
 CALM = [HealthCheck.too_slow, HealthCheck.data_too_large]
 
@@ -406,6 +433,22 @@ def test_partitions_and_saving_change_nothing(case: Case, cuts: list[int], as_ob
 @given(cases(), st.integers(1, ROWS))
 def test_datasets_hold_what_is_encoded(case: Case, row_group_rows: int) -> None:
     check_dataset(case, row_group_rows)
+
+
+@settings(max_examples=150, derandomize=True, suppress_health_check=CALM)
+@given(cases(), columns())
+def test_few_rows_are_those_of_columns(case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]) -> None:
+    check_few_rows(case, others[1])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(7200)
+@settings(max_examples=5_000, suppress_health_check=CALM)
+@given(cases(), columns())
+def test_few_rows_are_those_of_columns_in_many_frames(
+    case: Case, others: tuple[str, pd.Series[Any], pd.Series[Any]]
+) -> None:
+    check_few_rows(case, others[1])
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ A type is one entry of `TYPES`: the parameters that it may have, and cells, of o
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import pathlib
 import threading
 import warnings
@@ -32,6 +33,7 @@ from daskprep.serving.cells import number_of, text_of
 from daskprep.serving.cutting import CUTS
 from daskprep.sources import table_from_pandas
 from daskprep.sources.cell_text import as_text
+from tests.columns import encode_columns
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
 BEFORE = dt.timezone(dt.timedelta(hours=-3, minutes=-30))
@@ -260,9 +262,14 @@ def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any
     return {output: (array.dtype, array.shape, array.tobytes()) for output, array in arrays.items()}
 
 
+def encoded_columns(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any] | None:
+    """Return the same of whole columns, to which rows are held."""
+    return encoded(functools.partial(encode_columns, prep), frame)
+
+
 def batch_of(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any]:
     """Return what a loader gives for the rows of a frame."""
-    arrays = prep.encode(frame)
+    arrays = encode_columns(prep, frame)
     changes = expansions(prep.features_, prep.learned_, arrays)
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
     return {name: changes.get(name, lambda one: one)(tensor).numpy() for name, tensor in tensors.items()}
@@ -284,7 +291,7 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
     prep, cells = data.draw(fits(kind))
     encoder = Encoder(prep.to_dict())
     for some in (cells, *([cell] for cell in cells[:2])):
-        expected = encoded(prep.encode, frame_of(some))
+        expected = encoded_columns(prep, frame_of(some))
         event("refused" if expected is None else "encoded")
         assert encoded(encoder.encode, rows_of(some)) == expected, some
         if expected is not None:
@@ -294,7 +301,7 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
         next((cell for cell in cells if cell is not None), None), str | float | int | dt.datetime | dt.timedelta
     ):
         frame = natural_frame(cells)
-        assert frame is None or encoded(encoder.encode, rows_of(cells)) == encoded(prep.encode, frame), cells
+        assert frame is None or encoded(encoder.encode, rows_of(cells)) == encoded_columns(prep, frame), cells
 
 
 @pytest.mark.parametrize("kind", ["str", *SCALARS])
@@ -323,7 +330,7 @@ def test_a_vocabulary_file_is_not_asked_for_again(tmp_path: pathlib.Path) -> Non
     (tmp_path / "tokens.txt").write_text("b\n<UNK>\na 7\n")
     cells = ["a b c", None, ""]
     prep = fitted(dp.Sequence(vocab_file=str(tmp_path / "tokens.txt")), cells)
-    expected = encoded(prep.encode, frame_of(cells))
+    expected = encoded_columns(prep, frame_of(cells))
     (tmp_path / "tokens.txt").unlink()
     assert encoded(Encoder(prep.to_dict()).encode, rows_of(cells)) == expected
 
@@ -340,11 +347,11 @@ def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: in
     rng = np.random.default_rng(seed)
     drawn = [cells[i] for i in rng.integers(0, len(cells), 2_000)]
     # One cell that is refused would hide what the others become.
-    known = {id(cell): encoded(prep.encode, frame_of([cell])) for cell in cells}
+    known = {id(cell): encoded_columns(prep, frame_of([cell])) for cell in cells}
     readable = [cell for cell in drawn if known[id(cell)] is not None]
-    expected = encoded(prep.encode, frame_of(readable))
+    expected = encoded_columns(prep, frame_of(readable))
     assert encoded(encoder.encode, rows_of(readable)) == expected
-    assert encoded(encoder.encode, rows_of(drawn)) == encoded(prep.encode, frame_of(drawn))
+    assert encoded(encoder.encode, rows_of(drawn)) == encoded_columns(prep, frame_of(drawn))
     for cell in cells:
         assert encoded(encoder.encode, {"x": cell}) == known[id(cell)], cell
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import sys
 import uuid
@@ -23,6 +24,7 @@ import daskprep as dp
 from daskprep.errors import ColumnError, DaskprepError, MissingPackageError, RejectedValueError
 from daskprep.serving import Encoder
 from daskprep.serving import dates as serving_dates
+from tests.columns import encode_columns
 
 MISSING = st.sampled_from(["fill_with_const", "fill_with_mode", "ffill", "bfill", "drop_row"])
 INVALID = st.sampled_from(["missing", "missing", "missing", "raise"])
@@ -294,6 +296,11 @@ def encoded(encode: Callable[[Any], dict[str, Any]], rows: Any) -> dict[str, Any
     return {output: (array.dtype, array.shape, array.tobytes()) for output, array in arrays.items()}
 
 
+def encoded_columns(prep: dp.Preprocessor, frame: pd.DataFrame) -> dict[str, Any] | None:
+    """Return the same of whole columns, to which rows are held."""
+    return encoded(functools.partial(encode_columns, prep), frame)
+
+
 @st.composite
 def fits(draw: st.DrawFn, kind: str, most: int) -> tuple[dp.Preprocessor, Encoder, list[Any]]:
     """Give a Preprocessor, its Encoder, and cells of one Python type."""
@@ -314,7 +321,7 @@ def fits(draw: st.DrawFn, kind: str, most: int) -> tuple[dp.Preprocessor, Encode
 def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
     prep, encoder, cells = data.draw(fits(kind, 8))
     for some in (cells, *([cell] for cell in cells[:3])):
-        expected = encoded(prep.encode, frame_of(rows_of(some)))
+        expected = encoded_columns(prep, frame_of(rows_of(some)))
         event("refused" if expected is None else "encoded")
         assert encoded(encoder.encode, rows_of(some)) == expected, some
 
@@ -362,8 +369,8 @@ def test_odd_cells_are_those_of_a_frame(feature, cells):
     prep = fitted(feature, cells[:1], [kind.plain[-1]])
     encoder = Encoder(prep.to_dict())
     for cell in cells:
-        assert encoded(encoder.encode, rows_of([cell])) == encoded(prep.encode, frame_of(rows_of([cell]))), cell
-    assert encoded(encoder.encode, rows_of(cells)) == encoded(prep.encode, frame_of(rows_of(cells)))
+        assert encoded(encoder.encode, rows_of([cell])) == encoded_columns(prep, frame_of(rows_of([cell]))), cell
+    assert encoded(encoder.encode, rows_of(cells)) == encoded_columns(prep, frame_of(rows_of(cells)))
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
@@ -380,7 +387,7 @@ def test_odd_cells_are_those_of_a_frame(feature, cells):
 def test_windows_stay_within_their_groups(size, strategy, rows):
     feature = dp.Timeseries(**size, missing_value_strategy=strategy, fill_value="5", padding_value=-1, group_by="group")
     prep = fitted(feature, [1, 2])
-    assert encoded(Encoder(prep.to_dict()).encode, rows) == encoded(prep.encode, frame_of(rows))
+    assert encoded(Encoder(prep.to_dict()).encode, rows) == encoded_columns(prep, frame_of(rows))
 
 
 @pytest.mark.slow
@@ -394,13 +401,13 @@ def test_many_rows_are_those_of_a_frame(kind: str, data: st.DataObject, seed: in
     prep, encoder, cells = data.draw(fits(kind, 60))
     assume(cells)
     # One cell that is refused would hide what the others become.
-    alone = [encoded(prep.encode, frame_of(rows_of([cell]))) for cell in cells]
+    alone = [encoded_columns(prep, frame_of(rows_of([cell]))) for cell in cells]
     for cell, expected in zip(cells, alone, strict=True):
         assert encoded(encoder.encode, rows_of([cell])) == expected, cell
     readable = [cell for cell, expected in zip(cells, alone, strict=True) if expected is not None]
     chosen = np.random.default_rng(seed).integers(0, max(len(readable), 1), 1_000 if readable else 0)
     rows = rows_of([readable[i] for i in chosen])
-    assert encoded(encoder.encode, rows) == encoded(prep.encode, frame_of(rows))
+    assert encoded(encoder.encode, rows) == encoded_columns(prep, frame_of(rows))
 
 
 # -- what no column shows

@@ -1,0 +1,100 @@
+"""A few rows of a frame, by the row encoders of `serving`: they give the same bytes, without what each column costs.
+
+Arrow gives a column one type, which all of its cells decide; a row encoder sees one cell. Both agree on cells that are
+plain: of one type of Python, or of a dtype whose cells have such a type. All others are left to the columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from daskprep.errors import DaskprepError
+from daskprep.features.checking import kept
+from daskprep.serving.encoder import row_encoder
+from daskprep.sources import PandasSource, Source
+from daskprep.tokenizers import is_own
+from daskprep.vocabulary import LARGE_VOCABULARY
+
+if TYPE_CHECKING:
+    from daskprep.features.base import Learned
+    from daskprep.features.feature import Feature
+    from daskprep.serving.base import RowEncoder
+
+MOST_ROWS = 128  # of more, columns are faster
+_MOST_ITEMS = 1_000  # of lists, likewise
+_PLAIN_DTYPES = frozenset(map(np.dtype, ("float64", "int64", "int32", "int16", "int8", "bool")))
+_PLAIN = (str, float, int, bool)
+
+
+def encode_few(
+    features: Mapping[str, Feature], learned: Mapping[str, Any], source: Source
+) -> dict[str, np.ndarray] | None:
+    """Return the encoded arrays of a frame of a few rows by output; None of what is left to the columns."""
+    if not isinstance(source, PandasSource) or not 1 <= len(source.frame) <= MOST_ROWS:
+        return None
+    encoders: dict[str, RowEncoder] = {}
+    columns: dict[str, list[Any]] = {}
+    for name, feature in features.items():
+        if (encoder := _row_encoder(feature, learned[name], name)) is None:
+            return None
+        encoders[name] = encoder
+        for column in encoder.columns:
+            if (cells := _plain_cells(source.series[column])) is None:
+                return None
+            columns[column] = cells
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    try:
+        encoded = [(name, encoder.encode(rows)) for name, encoder in encoders.items()]
+    except DaskprepError:
+        return None  # columns say which cell is refused, as they do of many rows
+    return {name + output: array for name, arrays in encoded for output, array in arrays.items()}
+
+
+@kept
+def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | None:
+    """Return what encodes rows as the feature does; None where it is of the user, or a dict of its tokens is large."""
+    params: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+    own = type(feature).__module__.startswith("daskprep.") and is_own(params.get("tokenizer", "space"))
+    vocabularies = [getattr(learned.of_output(output), "vocabulary", ()) for output in feature.outputs]
+    if not own or any(isinstance(value, np.generic) for value in params.values()):
+        return None
+    if any(len(vocabulary) >= LARGE_VOCABULARY for vocabulary in vocabularies):
+        return None
+    try:
+        return row_encoder(name, {"type": feature.kind, "params": params, "learned": learned.to_dict()})
+    except DaskprepError:
+        return None
+
+
+def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
+    """Return the cells of a column as values of Python, None unless they are plain."""
+    dtype = column.dtype
+    if isinstance(dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype, pd.StringDtype):
+        return column.tolist()
+    if not isinstance(dtype, np.dtype):
+        return None
+    if dtype == np.float32:
+        return list(column.to_numpy())  # floats of Python are written with more digits
+    cells = column.tolist()
+    if dtype.kind == "O":
+        return cells if _are_plain(cells) else None
+    # A cell that is missing does not say that the column is one of times, which some types refuse.
+    is_plain = pd.NaT not in cells if dtype.kind == "M" else dtype in _PLAIN_DTYPES
+    return cells if is_plain else None
+
+
+def _are_plain(cells: Sequence[Any]) -> bool:
+    """Tell whether cells that are not missing are of one plain type, or lists whose items are."""
+    present = [cell for cell in cells if cell is not None and not (type(cell) is float and math.isnan(cell))]
+    types = set(map(type, present))
+    if types == {list}:
+        items = [item for cell in present for item in cell]
+        return len(items) <= _MOST_ITEMS and list not in map(type, items) and _are_plain(items)
+    if types == {int} and not all(-(2**63) <= cell < 2**63 for cell in present):
+        return False
+    return len(types) <= 1 and types.issubset(_PLAIN)
