@@ -199,6 +199,17 @@ def features() -> dict[str, Any]:
     tokens = ["space", "space_punct", "comma", "underscore", "characters", "untokenized", "stripped", "ngram"]
     return {
         **{f"number_{one}": dp.Number(normalization=one, column="number") for one in ("zscore", "minmax", "iq")},
+        **{
+            f"number_{one}": dp.Number(normalization=one, column="number")
+            for one in ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson")
+        },
+        "number_box_cox": dp.Number(normalization="box_cox", fill_value=1.0, column="count_positive"),
+        "number_clipped": dp.Number(
+            clip_quantiles=[0.1, 0.9], missing_value_strategy="fill_with_median", column="number"
+        ),
+        "number_bins": dp.Number(encoding="bins", bins=3, column="number"),
+        "number_given_bins": dp.Number(encoding="bins", bins=[-1.0, 0.0, 2.0, 5.0], column="number"),
+        "number_pieces": dp.Number(encoding="piecewise_linear", bins=3, bin_strategy="uniform", column="number"),
         "number_log1p": dp.Number(normalization="log1p", outlier_strategy="fill_with_mean", column="count_above"),
         "number_raw": dp.Number(normalization=None, missing_value_strategy="fill_with_mean", column="count"),
         "number_outliers": dp.Number(outlier_strategy="fill_with_const", outlier_threshold=1.0, column="number"),
@@ -243,6 +254,7 @@ def frame() -> pd.DataFrame:
     table = pd.DataFrame({name: pd.Series(cells, dtype=object) for name, cells in TEXTS.items()})
     table["count"] = COUNTS
     table["count_above"] = [1, 2, 3, 0.5, 0, 100, 2, 3, None, 1]
+    table["count_positive"] = [1, 2, 3, 0.5, 7, 100, 2, 3, None, 1]
     table["day"] = ["05.03.2021", "31.12.1999", "2020-02-29", "1.2.2003", "3/5/2021", *[None] * 5]
     table["list"] = [["a", "b"], ["b"], [], ["c c"], None, ["a"], ["B"], ["b", "b"], [""], None]
     return table

@@ -119,7 +119,8 @@ class Split:
 
     def num_embeddings(self, output: str) -> int:
         """Return the number of rows of an embedding for an output's ids."""
-        return len(self.dataset.vocabulary(self.output(output).name))
+        _, learned = self.dataset._learned(name := self.output(output).name)
+        return getattr(learned, "num_embeddings", 0) or len(self.dataset.vocabulary(name))
 
     # -- in memory
 

@@ -103,6 +103,8 @@ class Audio(MediaFeature[LearnedAudio]):
         Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
     fill_value : float or None
         Number that "fill_with_const" imputes everywhere for missing audio.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether an empty value counts as missing or raises `RejectedValueError`.
     column : str or None

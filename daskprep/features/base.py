@@ -202,6 +202,11 @@ class Contract(Generic[SummaryT, LearnedT]):
         strategy = neighbour_strategy(self.missing_value_strategy)
         return None if strategy is None else Neighbours(strategy)
 
+    @property
+    def _expands(self) -> bool:
+        """Whether `expand` changes batches."""
+        return type(self).expand is not Contract.expand
+
     def _sample_cells(self, learned: LearnedT) -> list[str | None]:
         """Return some cells, by which who reads a saved file sees whether it encodes alike; none opens a file."""
         return [None, *learned._sample_texts()[:5], *self._odd_cells]
@@ -260,7 +265,7 @@ class Contract(Generic[SummaryT, LearnedT]):
         strategy = self.missing_value_strategy
         if strategy == "fill_with_const":
             return self.fill_value
-        if strategy not in ("fill_with_mean", "fill_with_mode"):
+        if strategy not in ("fill_with_mean", "fill_with_median", "fill_with_mode"):
             return None
         if summary.rows == summary.missing:
             raise ColumnError(

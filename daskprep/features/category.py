@@ -103,6 +103,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         "one_hot": a column for each of at most 1,000 values, all 0 for ``<UNK>``. The last two use `order` if given;
         otherwise values are sorted by number if all are numbers, or else by UTF-8 bytes. `encode`, datasets and batches
         always hold ids.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None

@@ -62,6 +62,8 @@ class Date(Feature[Range, LearnedDate]):
         "drop_row".
     fill_value : str
         Date that "fill_with_const" imputes for missing values; an empty text stands for the default.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that is not a date counts as missing or raises `RejectedValueError`.
     column : str or None

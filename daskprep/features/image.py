@@ -135,6 +135,8 @@ class Image(MediaFeature[LearnedImage]):
         Imputation of missing values: "bfill", "ffill", "drop_row" or "fill_with_const" (with `fill_value`).
     fill_value : float or None
         What "fill_with_const" imputes for missing images: a brightness from 0 to 1, or a class for masks.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether an empty value counts as missing or raises `RejectedValueError`.
     column : str or None

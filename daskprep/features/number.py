@@ -7,102 +7,52 @@ import functools
 import itertools
 import operator
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.features.base import Invalid, Learned
+from daskprep.features.base import Bounds, Invalid, Tensor
+from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import (
-    Edge,
-    Neighbours,
-    carries,
-    drops_missing,
-    fill_from_neighbours,
-    neighbour_strategy,
-)
-from daskprep.features.parameters import NonNegative
+from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
+from daskprep.features.number_state import LearnedNumber, NumberSummary
+from daskprep.features.outliers import NumbersAround
+from daskprep.features.parameters import Count, NonNegative
+from daskprep.features.scaling import BinStrategy, learn_edges, learn_power, reference_quantiles, within_range
 from daskprep.features.written import (
     Tally,
-    as_cells,
     learn_style,
     numbers_in_style,
     numbers_or_texts,
     numbers_stated,
     tally,
 )
-from daskprep.serving.units import center_and_scale, original_units
+from daskprep.serving.units import (
+    bin_ids,
+    bin_middles,
+    center_and_scale,
+    check_within,
+    normalized,
+    original_units,
+    pieces,
+)
 from daskprep.serving.written import style_of
-from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, Summary, TokenCounts
+from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, TokenCounts
 from daskprep.summaries.rejects import SAMPLE_CHARACTERS, SAMPLES
 
-Normalization = Literal["zscore", "minmax", "log1p", "iq"]
+Normalization = Literal[
+    "zscore", "minmax", "log1p", "iq", "robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox"
+]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
+MissingStrategy = OutlierStrategy | Literal["fill_with_median"]
 
-
-_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 _LARGEST = float(np.finfo(np.float64).max)
-
-
-@dataclass(frozen=True)
-class NumberSummary(Summary):
-    """Moments and range of plain numbers; quantiles and counts of equal ones where a parameter needs them.
-
-    `fractions` is above 0 if one of them is not whole. `written` counts the texts that may be other numbers: which
-    they are, all of them tell together.
-    """
-
-    moments: Moments
-    range: Range
-    quantiles: Quantiles | None
-    counts: TokenCounts | None
-    fractions: int = 0
-    written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
-
-    def mean(self) -> float:
-        return self.moments.mean()
-
-    def mode(self) -> Any:
-        assert self.counts is not None
-        return self.counts.top()
-
-
-@dataclass(frozen=True, kw_only=True)
-class LearnedNumber(Learned):
-    """Moments, range and quartiles, each None where no parameter asks for it.
-
-    `written` is a number as those of the column are written, None if all are plain.
-    """
-
-    written: str | None = None
-    mean: float | None = None
-    std: float | None = None
-    min: float | None = None
-    max: float | None = None
-    q1: float | None = None
-    q2: float | None = None
-    q3: float | None = None
-    outlier_fill_value: float | None = None
-
-    def to_state(self) -> dict[str, Any]:
-        state = super().to_state()
-        if self.written is None:  # as in states from before there was one
-            del state["written"]
-        return state
-
-    def recognize(self, parsed: pa.Array) -> pa.Array:
-        if not pa.types.is_struct(parsed.type):
-            return parsed
-        numbers, texts = parsed.flatten()
-        if self.written is None:
-            return numbers
-        cells = texts.dictionary_encode()
-        return pc.coalesce(numbers_stated(cells.dictionary, style_of(self.written)).take(cells.indices), numbers)
+# These follow from quantiles, and need no mean and deviation of all numbers.
+_BY_QUANTILES = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
 
 
 @with_parameters
@@ -115,22 +65,35 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     Parameters
     ----------
-    normalization : {"zscore", "minmax", "log1p", "iq"} or None
+    normalization : str or None
         "zscore": ``(x - mean) / std`` with the sample standard deviation. "minmax": ``(x - min) / (max - min)``.
-        "log1p": ``log(1 + x)``. "iq": ``(x - median) / (q3 - q1)``. None: the number unchanged. A constant column
-        becomes 0.
+        "log1p": ``log(1 + x)``. "iq": ``(x - median) / (q3 - q1)``. "robust": the same, then smoothly clipped to -3
+        to 3 by ``x / sqrt(1 + (x / 3) ** 2)``. "quantile_uniform": the share of the training rows below x.
+        "quantile_normal": the normal score of this share. "yeo_johnson" and "box_cox": a power transform, then a
+        z-score. None: the number unchanged. A constant column becomes 0.
+    clip_quantiles : sequence of two floats or None
+        Clip numbers to these quantiles before normalization, such as (0.01, 0.99).
+    encoding : {"bins", "piecewise_linear"} or None
+        "bins": the id of a bin. "piecewise_linear": a batch has a number per bin, how much of it lies below the number;
+        the normalized number is stored. None: the normalized number.
+    bins : int or sequence of float
+        Number of bins at most, or their edges, ascending, in the units of the column.
+    bin_strategy : {"quantile", "uniform"}
+        Whether bins have as many training rows each, or the same width.
     outlier_strategy : str or None
         How to replace values that are further than `outlier_threshold` standard deviations from the mean. Mean and
         standard deviation include the outliers of the training rows.
     outlier_threshold : float
         Distance from the mean, in standard deviations.
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mean", "fill_with_mode",
-        "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mean", "fill_with_median",
+        "fill_with_mode", "ffill", "bfill" or "drop_row".
     fill_value : float
         Value that "fill_with_const" imputes for missing values and outliers. It is included in the statistics.
     written : str or None
         An example of the notation, such as "1.234,5 €", for ambiguous columns. None: learned from the data.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that is not a number counts as missing or raises `RejectedValueError`.
     column : str or None
@@ -150,9 +113,13 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     _odd_cells = (" -1.5e-1\n", "no number")
 
     normalization: Normalization | None = "zscore"
+    clip_quantiles: Sequence[float] | None = None
+    encoding: Literal["bins", "piecewise_linear"] | None = None
+    bins: Count | Sequence[float] = 48
+    bin_strategy: BinStrategy = "quantile"
     outlier_strategy: OutlierStrategy | None = None
     outlier_threshold: NonNegative = 3.0
-    missing_value_strategy: OutlierStrategy = "fill_with_const"
+    missing_value_strategy: MissingStrategy = "fill_with_const"
     fill_value: float | None = 0.0
     written: str | None = None
     invalid: Invalid = "missing"
@@ -163,6 +130,12 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             raise ConfigError('Number: outlier_strategy "fill_with_const" needs a fill_value')
         if self.written is not None:
             style_of(self.written)
+        clip = (0.0, 1.0) if self.clip_quantiles is None else tuple(self.clip_quantiles)
+        if len(clip) != 2 or not 0.0 <= clip[0] < clip[1] <= 1.0:
+            raise ConfigError(f"Number: clip_quantiles={self.clip_quantiles!r}: give two shares, such as (0.01, 0.99)")
+        edges = (0, 1) if isinstance(self.bins, int) else self.bins
+        if len(edges) < 2 or not all(-_LARGEST <= low < high <= _LARGEST for low, high in pairwise(edges)):
+            raise ConfigError(f"Number: bins={self.bins!r}: edges must be finite and ascend, and be two or more")
 
     def parse(self, column: pa.Array) -> pa.Array:
         if self.written is None:
@@ -183,33 +156,69 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def _summarize(self, numbers: pa.Array) -> NumberSummary:
         present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
-        quantiles = Quantiles.of(values) if self.normalization == "iq" else None
+        moments = Moments.of(values) if self._needs_moments else None
+        quantiles = Quantiles.of(values) if self._needs_quantiles or moments is None else None
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counted = present.value_counts()
             counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-        return NumberSummary(Moments.of(values), Range.of(values), quantiles, counts, int(_has_fraction(values)))
+        return NumberSummary(moments, Range.of(values), quantiles, counts, int(_has_fraction(values)))
+
+    @property
+    def _needs_quantiles(self) -> bool:
+        return (
+            self.normalization in ("iq", *_BY_QUANTILES)
+            or self.clip_quantiles is not None
+            or self.missing_value_strategy == "fill_with_median"
+            or (self.encoding is not None and isinstance(self.bins, int) and self.bin_strategy == "quantile")
+        )
+
+    @property
+    def _needs_moments(self) -> bool:
+        by_bins = self.encoding == "bins" or self.normalization in _BY_QUANTILES
+        fills = self.missing_value_strategy in ("fill_with_const", "fill_with_median", "fill_with_mode")
+        return not (by_bins and fills and self.outlier_strategy is None)
 
     def cells(self, parsed: pa.Array) -> None:
         return None
 
     def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
+        if self.missing_value_strategy == "fill_with_median":
+            return summary.values.median()
         return summary.values.mean() if self.missing_value_strategy == "fill_with_mean" else summary.values.mode()
 
     def _learn_fallback(self, summary: ColumnSummary[NumberSummary]) -> float:
         return summary.values.mean()
 
     def learn(self, summary: NumberSummary) -> LearnedNumber:
-        if not summary.moments.count:
+        if summary.range.empty:
             return LearnedNumber()
-        low, high = summary.range.min, summary.range.max
-        if self.normalization == "log1p" and low <= -1 and self.outlier_strategy is None:
-            raise _no_logarithm(low)
-        cuts = summary.quantiles
-        q1, q2, q3 = (None if cuts is None else cuts.quantile(quarter / 4) for quarter in (1, 2, 3))
-        # Of the lowest and the largest double it is no double, and JSON has no infinity.
-        std = min(summary.moments.std(ddof=1), _LARGEST) if summary.moments.count > 1 else 0.0
-        return LearnedNumber(mean=summary.moments.mean(), std=std, min=low, max=high, q1=q1, q2=q2, q3=q3)
+        extent, cuts = summary.range, summary.quantiles
+        if self.clip_quantiles is not None and cuts is not None:
+            extent = Range(*within_range(cuts, extent, np.array(self.clip_quantiles)).tolist())
+        if self.outlier_strategy is None and self.encoding != "bins":
+            check_within(self.normalization, np.array([extent.min]))
+        found: dict[str, Any] = {"min": extent.min, "max": extent.max}
+        if summary.moments is not None:
+            # Of the lowest and the largest double it is no double, and JSON has no infinity.
+            std = min(summary.moments.std(ddof=1), _LARGEST) if summary.moments.count > 1 else 0.0
+            found |= {"mean": summary.moments.mean(), "std": std}
+        if cuts is not None and self.normalization in ("iq", "robust"):
+            found |= {f"q{quarter}": cuts.quantile(quarter / 4) for quarter in (1, 2, 3)}
+        elif cuts is not None and self.normalization in ("quantile_normal", "quantile_uniform"):
+            found["quantiles"] = reference_quantiles(cuts, extent)
+        elif cuts is not None and self.normalization in ("yeo_johnson", "box_cox"):
+            power = learn_power(self.normalization, cuts, extent)
+            found |= dict(zip(("power", "power_mean", "power_std"), power, strict=True))
+        if self.encoding is not None:
+            found["edges"] = self._distinct(learn_edges(self.bins, self.bin_strategy, cuts, extent), found)
+        return LearnedNumber(**found)
+
+    def _distinct(self, edges: np.ndarray, learned: Mapping[str, Any]) -> tuple[float, ...]:
+        """Return the edges that are still different as they are stored, at least those of one bin."""
+        stored = edges if self.encoding == "bins" else normalized(edges, self.normalization, learned)
+        edges = edges[np.flatnonzero(np.diff(stored, prepend=-np.inf) > 0)]
+        return tuple((edges if len(edges) > 1 else edges[[0, 0]]).tolist())
 
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
         summary, written = self._read(summary)
@@ -227,7 +236,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         values = summary.values
         if not values.written.total:
             return summary, self.written
-        plain = values.moments.count if values.range.min or values.range.max else 0
+        plain = values.count if values.range.min or values.range.max else 0
         told = Tally(Counter(), plain, values.fractions, 0)
         for chunk in itertools.chain.from_iterable(values.written.parts()):
             told = Tally(*map(operator.add, told, tally(*chunk)))
@@ -267,24 +276,36 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         outliers = self.outliers(values, learned)
         if outliers is not None and learned.outlier_fill_value is not None:
             values = np.where(outliers, learned.outlier_fill_value, values)
-        if self.normalization == "log1p":
-            return _to_float32(_log1p(values))
-        center, scale = center_and_scale(self.normalization, vars(learned))
-        if center == 0.0 and scale == 1.0:
-            return _to_float32(values)
-        if scale == 0.0:
-            return np.zeros(len(values), np.float32)
-        out = np.empty(len(values), np.float64)
-        np.subtract(values, center, out=out)
-        with np.errstate(over="ignore"):  # bounded below
-            np.multiply(out, scale, out=out)
-        return _to_float32(out)
+        if self.clip_quantiles is not None and learned.min is not None:
+            values = np.clip(values, learned.min, learned.max)
+        if self.encoding == "bins":
+            return bin_ids(values, learned.edges)
+        return normalized(values, self.normalization, vars(learned))
+
+    @property
+    def _expands(self) -> bool:
+        return self.encoding is not None
+
+    def expand(self, batch: Tensor, learned: LearnedNumber) -> Tensor:
+        if self.encoding is None:
+            return batch
+        if self.encoding == "bins":
+            return batch.long()
+        start, scale, low, high = (batch.new_tensor(one) for one in _pieces(self, learned).values())
+        return ((batch[:, None] - start) * scale).clamp(low, high)
+
+    def limits(self, learned: LearnedNumber) -> Mapping[str, Bounds]:
+        return {"": (0, max(learned.num_embeddings, 1) - 1)} if self.encoding == "bins" else {}
 
     def decode(self, encoded: np.ndarray, learned: LearnedNumber) -> pa.Array:
+        if self.encoding == "bins":
+            return pa.array(bin_middles(learned.edges).take(encoded))
         return pa.array(original_units(encoded, self.normalization, vars(learned)))
 
     def advice(self, learned: LearnedNumber) -> str | None:
-        if not center_and_scale(self.normalization, vars(learned))[1]:
+        ends = learned.quantiles or (0.0, 1.0)
+        scale = center_and_scale(self.normalization, vars(learned))[1]
+        if self.encoding is None and (not scale or ends[0] == ends[-1]):
             return f'is constant, so normalization "{self.normalization}" makes it 0 everywhere'
         return None
 
@@ -293,7 +314,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     @property
     def around(self) -> Neighbours | None:
         strategies = self.missing_value_strategy, self.outlier_strategy
-        return _NumbersAround(self) if any(map(neighbour_strategy, strategies)) else None
+        return NumbersAround(*strategies, self.outliers) if any(map(neighbour_strategy, strategies)) else None
 
     @property
     def drops(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
@@ -314,65 +335,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return far
 
 
-class _NumbersAround(Neighbours):
-    """Fills gaps, and puts neighbours in place of outliers, which fill nothing themselves."""
-
-    def __init__(self, number: Number) -> None:
-        self._number = number
-        self._gaps = neighbour_strategy(number.missing_value_strategy)
-        self._outliers = neighbour_strategy(number.outlier_strategy)
-        self.learns = self._gaps is not None
-
-    def _smooth(self, parsed: pa.Array, learned: LearnedNumber | None) -> pa.Array:
-        if learned is None:  # when texts are not numbers yet
-            return parsed
-        outliers = self._number.outliers(parsed.to_numpy(zero_copy_only=False), learned)
-        return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
-
-    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
-        return Edge.of(self._smooth(parsed, learned))
-
-    def carries(self, edges: Sequence[Edge]) -> list[Any]:
-        return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
-
-    def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
-        carry = carry or (None, None)
-        if any(isinstance(one, dict) for one in carry):  # texts beside numbers, as `as_cells` has them
-            parsed = as_cells(parsed)
-        if pa.types.is_struct(parsed.type):
-            carry = [{"number": one} if isinstance(one, float) else one for one in carry]
-        carried = dict(zip(("ffill", "bfill"), carry, strict=True))
-        smooth = self._smooth(parsed, learned)
-        filled = parsed
-        if self._gaps is not None:
-            filled = fill_from_neighbours(smooth, self._gaps, carried[self._gaps])
-            filled = filled if smooth is parsed else pc.coalesce(parsed, filled)
-        if smooth is not parsed and self._outliers is not None:
-            patch = fill_from_neighbours(smooth, self._outliers, carried[self._outliers])
-            outliers = pc.and_(parsed.is_valid(), smooth.is_null())
-            filled = pc.if_else(outliers, patch, filled)
-        return filled
-
-
 def _has_fraction(values: np.ndarray) -> bool:
     """Tell whether a number is not whole, which of most columns the first few tell."""
     return any((part != np.floor(part)).any() for part in np.split(values, [1024]))
 
 
-def _log1p(values: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        outside = np.flatnonzero(values <= -1)
-    if len(outside):
-        raise _no_logarithm(values[outside[0]])
-    logarithms: np.ndarray = np.log1p(values)
-    return logarithms
-
-
-def _no_logarithm(value: float) -> RejectedValueError:
-    return RejectedValueError(f"{value:g} has no log1p, which needs values above -1: use another normalization")
-
-
-def _to_float32(values: np.ndarray) -> np.ndarray:
-    # Brought within bounds before: what overflows would have to be looked for.
-    narrow: np.ndarray = np.maximum(np.minimum(values, _LARGEST_FLOAT32), -_LARGEST_FLOAT32).astype(np.float32)
-    return narrow
+@kept
+def _pieces(feature: Any, learned: LearnedNumber) -> dict[str, np.ndarray]:
+    return pieces(feature.normalization, vars(learned))

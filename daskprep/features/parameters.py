@@ -10,7 +10,7 @@ import sys
 import types
 import typing
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
@@ -71,8 +71,8 @@ def _fits(value: Any, annotation: Any) -> bool:
         return True
     if annotation is None or annotation is type(None):
         return value is None
-    if origin is list:
-        return isinstance(value, list) and all(_fits(one, typing.get_args(annotation)[0]) for one in value)
+    if origin in (list, Sequence):
+        return isinstance(value, list | tuple) and all(_fits(one, typing.get_args(annotation)[0]) for one in value)
     expected = origin or annotation
     if expected is float:
         return isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -132,6 +132,8 @@ def _describe(annotation: Any) -> str:
         return f"{_describe(base)} of at least {bound.bound:g}"
     if annotation is None or annotation is type(None):
         return "None"
+    if origin is Sequence:
+        return "a list of numbers"
     words = {
         int: "a whole number",
         float: "a number",

@@ -71,6 +71,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         "drop_row".
     fill_value : str
         Text that "fill_with_const" imputes for missing values; the name of a special symbol stands for that symbol.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None

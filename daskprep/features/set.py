@@ -83,7 +83,7 @@ class Set(_Tokens):
     expand_to : {"multi_hot", "ids"}
         What `transform` and batches hold: a column for each token of the vocabulary, or the padded ids.
     tokenizer, most_common, min_frequency, lowercase, ngram_size, pattern, pretrained_model_name_or_path, \
-    missing_value_strategy, fill_value, invalid, column
+    missing_value_strategy, fill_value, missing_indicator, invalid, column
         As for `Sequence`.
 
     Examples
@@ -164,7 +164,7 @@ class Bag(_Tokens):
     Parameters
     ----------
     tokenizer, most_common, min_frequency, max_size, lowercase, ngram_size, pattern, \
-    pretrained_model_name_or_path, missing_value_strategy, fill_value, invalid, column
+    pretrained_model_name_or_path, missing_value_strategy, fill_value, missing_indicator, invalid, column
         As for `Set`.
 
     Examples

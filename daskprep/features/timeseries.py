@@ -71,6 +71,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         "ffill", "bfill" (both within the groups of windows) or "drop_row".
     fill_value : str or float
         Series, or the number in a window, that "fill_with_const" imputes for missing values. An empty text is padding.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None

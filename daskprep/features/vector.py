@@ -48,6 +48,8 @@ class Vector(Feature[Lengths, LearnedVector]):
     fill_value : str or float
         Vector that "fill_with_const" imputes for missing values: one number for all places, or as many numbers as a
         vector has ("0 0 1"). An empty text stands for zeros.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that is not a vector counts as missing or raises `RejectedValueError`.
     column : str or None

@@ -56,7 +56,7 @@ def expansions(
     found: dict[str, Expand] = {
         name + suffix: _bound(name, feature, learned[name])
         for name, feature in features.items()
-        if type(feature).expand is not Feature.expand
+        if feature._expands
         for suffix in feature.outputs
         if name + suffix in wanted
     }

@@ -43,7 +43,10 @@ _OF_SEQUENCES = _OF_TOKENS | {
     "unknown_symbol", "vocab_file",
 }  # fmt: skip
 _PARAMETERS: dict[str, set[str]] = {
-    "number": {"normalization", "outlier_strategy", "outlier_threshold", "written"},
+    "number": {
+        "bin_strategy", "bins", "clip_quantiles", "encoding", "normalization", "outlier_strategy", "outlier_threshold",
+        "written",
+    },
     "category": {
         "columns", "hash_buckets", "lowercase", "min_frequency", "most_common", "null_values", "oov_buckets", "order",
         "transform_to",

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.errors import RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, from_neighbours, is_missing, number_of, text_of
-from daskprep.serving.units import center_and_scale
+from daskprep.serving.units import LINEAR, bin_ids, center_and_scale, normalized, pieces
 from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
 
 _LARGEST = float(np.finfo(np.float32).max)
@@ -35,6 +34,9 @@ class NumberRows(RowEncoder):
         self.has_comma = self.style is not None and self.style.decimal == ","
         self.is_given = params.get("written") is not None
         self.looks_around = params["outlier_strategy"] in _NEIGHBOURS
+        self.encoding = params.get("encoding")
+        changes = self.encoding == "bins" or params.get("clip_quantiles") is not None
+        self.is_linear = self.normalization in (None, *LINEAR) and not changes
 
     def read(self, cell: Any) -> float | None:
         number = number_of(cell)
@@ -67,8 +69,8 @@ class NumberRows(RowEncoder):
     def arrays(self, values: Sequence[float]) -> Arrays:
         if self.outlier_fill is not None:
             values = [self.outlier_fill if self.is_outlier(value) else value for value in values]
-        if self.normalization == "log1p":
-            return {"": _logarithms(values)}
+        if not self.is_linear:
+            return {"": self._array(np.array(values, np.float64))}
         center, scale = self.center, self.scale
         if not scale:
             return {"": np.zeros(len(values), np.float32)}
@@ -78,9 +80,16 @@ class NumberRows(RowEncoder):
         ]
         return {"": np.array(narrow, np.float32)}
 
+    def _array(self, values: np.ndarray) -> np.ndarray:
+        if self.params.get("clip_quantiles") is not None and self.learned["min"] is not None:
+            values = np.clip(values, self.learned["min"], self.learned["max"])
+        if self.encoding == "bins":
+            return bin_ids(values, self.learned.get("edges"))
+        return normalized(values, self.normalization, self.learned)
 
-def _logarithms(values: Sequence[float]) -> np.ndarray:
-    for value in values:
-        if value <= -1:
-            raise RejectedValueError(f"{value:g} has no log1p, which needs values above -1: use another normalization")
-    return np.log1p(np.array(values, np.float64)).astype(np.float32)
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        if self.encoding != "piecewise_linear":
+            return super().expand(encoded)
+        of = pieces(self.normalization, self.learned)
+        expanded: np.ndarray = np.clip((encoded[:, None] - of["start"]) * of["scale"], of["low"], of["high"])
+        return expanded

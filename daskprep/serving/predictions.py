@@ -13,7 +13,7 @@ import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
 from daskprep.serving.classes import class_labels
-from daskprep.serving.units import original_units
+from daskprep.serving.units import bin_middles, original_units
 
 Column: TypeAlias = np.ndarray | list[Any]
 """One value for each row: an array, or a list where the values are lists or arrays themselves."""
@@ -234,6 +234,16 @@ class OneOfMany(Labelled):
         return columns
 
 
+class BinOfMany(OneOfMany):
+    """Bins of `Number`, as their middles."""
+
+    meaning = ", a score for each bin"
+
+    def prepare(self) -> None:
+        self.labels = bin_middles(self.learned.get("edges"))
+        self.size = len(self.labels)
+
+
 class NumberInUnits(Outcome):
     """Numbers of `Number`."""
 
@@ -374,6 +384,8 @@ _OUTCOMES: dict[str, type[Outcome]] = {
 def outcome(name: str, feature: Mapping[str, Any]) -> Outcome:
     """Return what turns outputs for a target into predictions, of its type, parameters and learned values."""
     kind = feature["type"]
+    if kind == "number" and feature["params"].get("encoding") == "bins":
+        return BinOfMany(name, kind, feature["params"], feature["learned"])
     return _OUTCOMES.get(kind, Unpredictable)(name, kind, feature["params"], feature["learned"])
 
 

@@ -29,13 +29,15 @@ _SIZED = frozenset({"set", "bag", "sequence", "text", "vector", "timeseries"})
 _LEVELS = ("word", "char")
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
+    **dict.fromkeys(("power", "power_mean", "power_std"), (float, int, type(None))),
+    **dict.fromkeys(("quantiles", "edges"), (list,)),
     **dict.fromkeys(_LENGTHS, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     "idx2str": (list,),
     "above_zero": (bool,),
     **dict.fromkeys(("fallback_true_label", "written"), (str, type(None))),
 }
-_WITHIN = {"str2bool": bool, "special_symbols": str, "idx2str": str}
+_WITHIN = {"str2bool": bool, "special_symbols": str, "idx2str": str, "quantiles": float, "edges": float}
 _ULPS = 4
 _SPOILT = "it was altered since it was saved: restore the file, or save it again"
 

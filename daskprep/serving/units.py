@@ -1,37 +1,185 @@
-"""What normalizing does to numbers, and back."""
+"""What normalizing does to numbers, and back; bins of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from daskprep.errors import RejectedValueError
+from daskprep.serving.base import smallest_uint
+from daskprep.serving.normal import normal_scores, normal_shares
+
+Learned = Mapping[str, Any]
+
 _TINY = float(np.finfo(np.float64).tiny)
 _LARGEST = float(np.finfo(np.float64).max)
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_SMOOTH_LIMIT = 3.0
+# How near to 0 and 1 shares may be that become normal scores, which are then within 5.2: as in scikit-learn.
+_NEAREST = 1e-7 - float(np.spacing(1.0))
+_POWER = ("", "power_mean", "power_std")
+# Between which learned values numbers are spread, and where their center is; "" is 0.
+_SPREADS = {
+    "zscore": ("", "mean", "std"),
+    "minmax": ("min", "min", "max"),
+    "iq": ("q1", "q2", "q3"),
+    "robust": ("q1", "q2", "q3"),
+    "yeo_johnson": _POWER,
+    "box_cox": _POWER,
+}
+LINEAR = ("zscore", "minmax", "iq")  # which change numbers by their center and scale alone
+_ABOVE = {"log1p": (-1.0, "log1p", "another normalization"), "box_cox": (0.0, "Box-Cox transform", '"yeo_johnson"')}
 
 
-def center_and_scale(normalization: str | None, learned: Mapping[str, Any]) -> tuple[float, float]:
-    """Return what is taken from numbers, and the factor by which the rest is multiplied; 0 for a constant column."""
-    if normalization in (None, "log1p") or learned["mean"] is None:
+def center_and_scale(normalization: str | None, learned: Learned) -> tuple[float, float]:
+    """Return what is taken from numbers, and the factor by which the rest is multiplied; 0 for a constant column.
+
+    Before that, power transforms change numbers. Quantile transforms do nothing else: they have no factor but 1.
+    """
+    first, middle, last = _SPREADS.get(normalization or "", _POWER)
+    center = learned.get(middle)
+    if normalization not in _SPREADS or center is None:
         return 0.0, 1.0
-    low, center, high = {
-        "zscore": (0.0, learned["mean"], learned["std"]),
-        "minmax": (learned["min"], learned["min"], learned["max"]),
-        "iq": (learned["q1"], learned["q2"], learned["q3"]),
-    }[normalization]
-    spread = high - low
+    spread = learned[last] - (learned[first] if first else 0.0)
+    if normalization == "robust" and spread == 0.0:
+        spread = learned["max"] / 2 - learned["min"] / 2
     # A spread whose inverse is no number, as of 1.7e308 and -1.7e308, is as good as none.
     return center, 1.0 / spread if _TINY <= spread < float("inf") else 0.0
 
 
-def original_units(scaled: np.ndarray, normalization: str | None, learned: Mapping[str, Any]) -> np.ndarray:
+def check_within(normalization: str | None, values: np.ndarray) -> None:
+    """Raise RejectedValueError for a number that a normalization has no result for."""
+    if normalization in _ABOVE:
+        bound, name, remedy = _ABOVE[normalization]
+        outside = np.flatnonzero(values <= bound)
+        if len(outside):
+            raise RejectedValueError(
+                f"{values[outside[0]]:g} has no {name}, which needs values above {bound:g}: use {remedy}"
+            )
+
+
+def normalized(values: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
+    """Return normalized numbers as float32, brought within its range; NaN stays so."""
+    check_within(normalization, values)
+    center, scale = center_and_scale(normalization, learned)
+    if scale == 0.0:
+        return np.zeros(len(values), np.float32)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # bounded below
+        values = _bent(values, normalization, learned)
+        if (center, scale) != (0.0, 1.0):
+            values = np.subtract(values, center)
+            np.multiply(values, scale, out=values)
+        if normalization == "robust":
+            values = values / np.sqrt(1.0 + (values / _SMOOTH_LIMIT) ** 2)
+    # Brought within bounds before: what overflows would have to be looked for.
+    narrow: np.ndarray = np.maximum(np.minimum(values, _LARGEST_FLOAT32), -_LARGEST_FLOAT32).astype(np.float32)
+    return narrow
+
+
+def original_units(scaled: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
     """Return normalized numbers as they were, in double precision; NaN and infinite ones stay so."""
     values = np.asarray(scaled, np.float64)
     center, scale = center_and_scale(normalization, learned)
     if not scale:
         return np.where(np.isnan(values), values, center)
     # float32 rounds: what was the largest double may come out as a little more.
-    with np.errstate(over="ignore"):
-        units: np.ndarray = np.expm1(values) if normalization == "log1p" else values / scale + center
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        if normalization == "robust":
+            most = float(np.nextafter(np.float32(_SMOOTH_LIMIT), np.float32(0)))
+            values = np.clip(values, -most, most)
+            values = values / np.sqrt(1.0 - (values / _SMOOTH_LIMIT) ** 2)
+        units = _straight(values / scale + center, normalization, learned)
     return np.clip(units, -_LARGEST, _LARGEST, out=units, where=np.isfinite(values))
+
+
+def _bent(values: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
+    """Return what a transform that is not linear makes of numbers."""
+    if normalization == "log1p":
+        return np.asarray(np.log1p(values))
+    if normalization in ("box_cox", "yeo_johnson") and learned.get("power") is not None:
+        return power_transformed(values, normalization, learned["power"])
+    if normalization in ("quantile_normal", "quantile_uniform") and learned.get("quantiles") is not None:
+        return _shares(values, np.array(learned["quantiles"]), is_normal=normalization == "quantile_normal")
+    return values
+
+
+def _straight(values: np.ndarray, normalization: str | None, learned: Learned) -> np.ndarray:
+    """Return the numbers of which `_bent` makes these."""
+    if normalization == "log1p":
+        return np.asarray(np.expm1(values))
+    if normalization == "box_cox" and learned.get("power") is not None:
+        return np.asarray(np.exp(_unpowered(values, learned["power"])))
+    if normalization == "yeo_johnson" and learned.get("power") is not None:
+        power, size = learned["power"], np.abs(values)
+        found = np.expm1(np.where(values < 0, _unpowered(size, 2.0 - power), _unpowered(size, power)))
+        return np.asarray(np.copysign(found, values))
+    if normalization in ("quantile_normal", "quantile_uniform") and learned.get("quantiles") is not None:
+        shares = normal_shares(values) if normalization == "quantile_normal" else values
+        # What was at an end, or beyond it, is at the end again.
+        shares = np.where(shares < 1e-7, 0.0, np.where(shares > 1.0 - 1e-7, 1.0, shares))
+        quantiles = learned["quantiles"]
+        return np.asarray(np.interp(shares, np.linspace(0.0, 1.0, len(quantiles)), quantiles))
+    return values
+
+
+def power_transformed(values: np.ndarray, normalization: str, power: float) -> np.ndarray:
+    """Return the Box-Cox or Yeo-Johnson transform of numbers."""
+    if normalization == "box_cox":
+        return _powered(np.log(values), power)
+    logarithms = np.log1p(np.abs(values))
+    sizes = np.where(values < 0, _powered(logarithms, 2.0 - power), _powered(logarithms, power))
+    signed: np.ndarray = np.copysign(sizes, values)
+    return signed
+
+
+def _powered(logarithms: np.ndarray, power: float) -> np.ndarray:
+    powered: np.ndarray = np.expm1(power * logarithms) / power if power else logarithms
+    return powered
+
+
+def _unpowered(values: np.ndarray, power: float) -> np.ndarray:
+    logarithms: np.ndarray = np.log1p(np.maximum(power * values, -1.0)) / power if power else values
+    return logarithms
+
+
+def _shares(values: np.ndarray, quantiles: np.ndarray, *, is_normal: bool) -> np.ndarray:
+    """Return which share of the training rows lies below, as scikit-learn interpolates it, or its normal score."""
+    low, high = quantiles[0], quantiles[-1]
+    if low == high:
+        return np.zeros(len(values))
+    references = np.linspace(0.0, 1.0, len(quantiles))
+    # From both sides, which differ where quantiles are equal.
+    above = np.interp(values, quantiles, references)
+    shares = 0.5 * (above - np.interp(-values, -quantiles[::-1], -references[::-1]))
+    shares = np.where(values >= high, 1.0, np.where(values <= low, 0.0, shares))
+    return normal_scores(np.clip(shares, _NEAREST, 1.0 - _NEAREST)) if is_normal else shares
+
+
+# -- bins
+
+
+def bin_ids(values: np.ndarray, edges: Sequence[float] | None) -> np.ndarray:
+    """Return the bin of each number; those beyond the edges are in the first or the last."""
+    inner = np.array(edges or ())[1:-1]
+    return np.searchsorted(inner, values, side="right").astype(smallest_uint(len(inner) + 1))
+
+
+def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
+    """Return the middle of each bin; of none, a 0."""
+    if edges is None:
+        return np.zeros(1)
+    ends = np.array(edges)
+    middles: np.ndarray = ends[:-1] / 2 + ends[1:] / 2
+    return middles
+
+
+def pieces(normalization: str | None, learned: Learned) -> dict[str, np.ndarray]:
+    """Return of the bins of normalized numbers where each begins, by what it is scaled, and within what it is kept."""
+    edges = normalized(np.array(learned.get("edges") or (0.0, 0.0)), normalization, learned)
+    widths = np.diff(edges.astype(np.float64))
+    inverse = np.divide(1.0, widths, out=np.zeros(len(widths)), where=widths > 0)
+    low, high = np.zeros(len(widths), np.float32), np.ones(len(widths), np.float32)
+    low[0], high[-1] = -np.inf, np.inf
+    return {"start": edges[:-1], "scale": inverse.astype(np.float32), "low": low, "high": high}

@@ -1,0 +1,56 @@
+"""Gaps and outliers of numbers that the rows around fill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.features.missing import Edge, Neighbours, carries, fill_from_neighbours, neighbour_strategy
+from daskprep.features.written import as_cells
+
+Outlying = Callable[[np.ndarray, Any], np.ndarray | None]
+"""Tells which numbers are outliers, given what was learned; None of none."""
+
+
+class NumbersAround(Neighbours):
+    """Fills gaps, and puts neighbours in place of outliers, which fill nothing themselves."""
+
+    def __init__(self, gaps: str | None, outliers: str | None, outlying: Outlying) -> None:
+        self._gaps = neighbour_strategy(gaps)
+        self._outliers = neighbour_strategy(outliers)
+        self._outlying = outlying
+        self.learns = self._gaps is not None
+
+    def _smooth(self, parsed: pa.Array, learned: Any) -> pa.Array:
+        if learned is None:  # when texts are not numbers yet
+            return parsed
+        outliers = self._outlying(parsed.to_numpy(zero_copy_only=False), learned)
+        return parsed if outliers is None else pc.if_else(pa.array(outliers), pa.scalar(None, pa.float64()), parsed)
+
+    def edge(self, parsed: pa.Array, learned: Any = None) -> Edge:
+        return Edge.of(self._smooth(parsed, learned))
+
+    def carries(self, edges: Sequence[Edge]) -> list[Any]:
+        return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
+
+    def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
+        carry = carry or (None, None)
+        if any(isinstance(one, dict) for one in carry):  # texts beside numbers, as `as_cells` has them
+            parsed = as_cells(parsed)
+        if pa.types.is_struct(parsed.type):
+            carry = [{"number": one} if isinstance(one, float) else one for one in carry]
+        carried = dict(zip(("ffill", "bfill"), carry, strict=True))
+        smooth = self._smooth(parsed, learned)
+        filled = parsed
+        if self._gaps is not None:
+            filled = fill_from_neighbours(smooth, self._gaps, carried[self._gaps])
+            filled = filled if smooth is parsed else pc.coalesce(parsed, filled)
+        if smooth is not parsed and self._outliers is not None:
+            patch = fill_from_neighbours(smooth, self._outliers, carried[self._outliers])
+            outliers = pc.and_(parsed.is_valid(), smooth.is_null())
+            filled = pc.if_else(outliers, patch, filled)
+        return filled

@@ -1,0 +1,103 @@
+"""What normalizations and bins learn from the quantiles of a column."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import numpy as np
+
+from daskprep.serving.units import power_transformed
+from daskprep.summaries import Quantiles, Range
+
+REFERENCES = 1_000  # quantiles that a quantile transform interpolates between, as in scikit-learn
+_POWERS = 10.0  # powers are looked for up to this size
+_LOGARITHM = 700.0  # of the largest double, about
+_STEPS = 48  # each leaves 0.618 of the powers that are looked at
+
+BinStrategy = Literal["quantile", "uniform", "target"]
+
+
+def within_range(quantiles: Quantiles, extent: Range, fractions: np.ndarray) -> np.ndarray:
+    """Return quantiles, of which the first and the last possible one are the ends of a range."""
+    found: np.ndarray = np.clip(quantiles.quantiles(fractions), extent.min, extent.max)
+    found[fractions == 0.0] = extent.min
+    found[fractions == 1.0] = extent.max
+    return found
+
+
+def reference_quantiles(quantiles: Quantiles, extent: Range) -> tuple[float, ...]:
+    """Return evenly spaced quantiles: 1,000, or as many as there are numbers."""
+    found = within_range(quantiles, extent, np.linspace(0.0, 1.0, min(REFERENCES, quantiles.count)))
+    return tuple(np.maximum.accumulate(found).tolist())
+
+
+def learn_power(normalization: str, quantiles: Quantiles, extent: Range) -> tuple[float, float, float]:
+    """Return the power whose transform is most like normal numbers, and mean and deviation of the result.
+
+    It is the power of the greatest likelihood, as in scikit-learn; numbers count as the middles of their buckets.
+    """
+    numbers = np.clip(quantiles.values(), extent.min, extent.max)
+    counts = quantiles.counts
+    if normalization == "box_cox":
+        numbers, counts = numbers[numbers > 0], counts[numbers > 0]
+    if len(numbers) < 2:
+        return 1.0, float(numbers.sum()), 0.0
+    shares = counts / counts.sum()
+    with np.errstate(over="ignore"):  # where a number of the other sign would be infinite
+        return _likeliest(normalization, numbers, shares)
+
+
+def _likeliest(normalization: str, numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float, float]:
+    logarithms = np.log(numbers) if normalization == "box_cox" else np.copysign(np.log1p(np.abs(numbers)), numbers)
+    slope = float(shares @ logarithms)
+
+    def likelihood(power: float) -> float:
+        # That of the transformed numbers, and how much denser they are than the numbers.
+        _, deviation = _moments(power_transformed(numbers, normalization, power), shares)
+        return (power - 1.0) * slope - (math.log(deviation) if 0.0 < deviation < math.inf else math.inf)
+
+    # No number may become infinite: neither a great one with a great power, nor a negative one with 2 less the power.
+    most, least = max(float(logarithms[-1]), 1.0), max(-float(logarithms[0]), 1.0)
+    high = min(_POWERS, max(_LOGARITHM / most, 1.0))
+    low = -min(_POWERS, _LOGARITHM / least) if normalization == "box_cox" else max(-_POWERS, 2.0 - _LOGARITHM / least)
+    power = _highest(likelihood, min(low, 1.0), high)
+    return power, *_moments(power_transformed(numbers, normalization, power), shares)
+
+
+def _moments(numbers: np.ndarray, shares: np.ndarray) -> tuple[float, float]:
+    """Return mean and standard deviation, also of numbers whose squares are no doubles."""
+    size = float(np.abs(numbers).max()) or 1.0
+    mean = float(shares @ (numbers / size))
+    return mean * size, math.sqrt(float(shares @ (numbers / size - mean) ** 2)) * size
+
+
+def _highest(function: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a function with one maximum has it: by golden section."""
+    ratio = (math.sqrt(5.0) - 1.0) / 2.0
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    of_left, of_right = function(left), function(right)
+    for _ in range(_STEPS):
+        if of_left > of_right:
+            high, right, of_right = right, left, of_left
+            left = high - ratio * (high - low)
+            of_left = function(left)
+        else:
+            low, left, of_left = left, right, of_right
+            right = low + ratio * (high - low)
+            of_right = function(right)
+    return (low + high) / 2.0
+
+
+def learn_edges(
+    bins: int | Sequence[float], strategy: BinStrategy, quantiles: Quantiles | None, extent: Range
+) -> np.ndarray:
+    """Return the edges of bins, ascending and distinct."""
+    if not isinstance(bins, int):
+        return np.array(bins, np.float64)
+    fractions = np.linspace(0.0, 1.0, bins + 1)
+    if strategy == "uniform":
+        return np.unique(extent.min * (1.0 - fractions) + extent.max * fractions)
+    assert quantiles is not None
+    return np.unique(within_range(quantiles, extent, fractions))

@@ -1,0 +1,257 @@
+"""Normalizations by quantiles and powers, and bins, against scikit-learn."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import ndtr, ndtri
+from sklearn.preprocessing import KBinsDiscretizer, PowerTransformer, QuantileTransformer, RobustScaler
+
+import daskprep as dp
+from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.serving import Encoder
+from daskprep.serving.normal import normal_scores, normal_shares
+from daskprep.testing import check_feature
+
+ROWS = 200_000
+NORMALIZATIONS = ["robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox"]
+
+
+def shapes() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return {
+        "normal": rng.normal(3, 2, ROWS),
+        "lognormal": rng.lognormal(1, 1, ROWS),
+        "few": rng.integers(1, 50, ROWS).astype(float),
+        "clustered": rng.choice([-5.0, 1.0, 40.0], ROWS) + rng.normal(size=ROWS),
+    }
+
+
+@pytest.fixture(scope="module", params=shapes())
+def column(request) -> np.ndarray:
+    return shapes()[request.param]
+
+
+def fit(values, **parameters) -> dp.Preprocessor:
+    return dp.Preprocessor({"x": dp.Number(**parameters)}).fit(pd.DataFrame({"x": values}))
+
+
+def encode(prep: dp.Preprocessor, values) -> np.ndarray:
+    return prep.encode(pd.DataFrame({"x": values}))["x"]
+
+
+def test_a_quantile_transform_is_that_of_scikit_learn(column):
+    theirs = QuantileTransformer(subsample=None, n_quantiles=1000).fit_transform(column[:, None])[:, 0]
+    shares = encode(fit(column, normalization="quantile_uniform"), column)
+    assert np.abs(shares - theirs).max() < 2e-3
+    theirs = QuantileTransformer(subsample=None, n_quantiles=1000, output_distribution="normal")
+    expected = theirs.fit_transform(column[:, None])[:, 0]
+    scores = encode(fit(column, normalization="quantile_normal"), column)
+    assert np.abs(scores - expected).max() < 0.04
+    inside = np.abs(expected) < 2.5
+    assert np.abs(scores - expected)[inside].max() < 0.02
+    assert scores.min() == np.float32(ndtri(1e-7))
+    beyond = encode(fit(column, normalization="quantile_normal"), [column.min() - 1, column.max() + 1])
+    np.testing.assert_allclose(beyond, theirs.transform([[column.min() - 1], [column.max() + 1]])[:, 0], rtol=1e-6)
+
+
+def test_a_power_transform_is_that_of_scikit_learn(column):
+    theirs = PowerTransformer().fit(column[:, None])
+    prep = fit(column, normalization="yeo_johnson")
+    assert abs(prep.learned_["x"].power - theirs.lambdas_[0]) < 1e-4
+    np.testing.assert_allclose(encode(prep, column), theirs.transform(column[:, None])[:, 0], atol=1e-3)
+    if column.min() <= 0:
+        with pytest.raises(RejectedValueError, match='no Box-Cox transform, which needs values above 0: use "yeo_joh'):
+            fit(column, normalization="box_cox")
+        return
+    theirs = PowerTransformer("box-cox").fit(column[:, None])
+    prep = fit(column, normalization="box_cox")
+    assert abs(prep.learned_["x"].power - theirs.lambdas_[0]) < 1e-4
+    np.testing.assert_allclose(encode(prep, column), theirs.transform(column[:, None])[:, 0], atol=1e-3)
+
+
+def test_robust_scaling_is_that_of_scikit_learn_smoothly_clipped(column):
+    scaled = RobustScaler().fit_transform(column[:, None])[:, 0]
+    expected = scaled / np.sqrt(1 + (scaled / 3) ** 2)
+    np.testing.assert_allclose(encode(fit(column, normalization="robust"), column), expected, atol=1e-3)
+
+
+def test_robust_scaling_of_quartiles_that_are_equal_takes_half_of_the_range():
+    prep = fit([0.0] * 10 + [8.0], normalization="robust")
+    np.testing.assert_allclose(encode(prep, [0.0, 4.0]), [0.0, 1 / np.sqrt(1 + 1 / 9)], rtol=1e-6)
+
+
+@pytest.mark.parametrize("strategy", ["quantile", "uniform"])
+def test_bins_are_those_of_scikit_learn(column, strategy):
+    kind = {"quantile_method": "linear"} if strategy == "quantile" else {}
+    theirs = KBinsDiscretizer(20, encode="ordinal", strategy=strategy, subsample=None, **kind).fit(column[:, None])
+    prep = fit(column, encoding="bins", bins=20, bin_strategy=strategy)
+    ids = encode(prep, column)
+    assert ids.dtype == np.uint8
+    assert len(prep.learned_["x"].edges) == len(theirs.bin_edges_[0])
+    np.testing.assert_allclose(prep.learned_["x"].edges, theirs.bin_edges_[0], rtol=3e-3, atol=1e-3)
+    assert (ids != theirs.transform(column[:, None])[:, 0]).mean() < 2e-3
+
+
+@pytest.mark.parametrize("bins", [1, 2, 16])
+def test_pieces_are_those_of_gorishniy_et_al(column, bins):
+    prep = fit(column, encoding="piecewise_linear", bins=bins)
+    stored = encode(prep, column)
+    assert stored.dtype == np.float32
+    np.testing.assert_array_equal(stored, encode(fit(column), column))
+    learned = prep.learned_["x"]
+    expanded = prep.features_["x"].expand(torch.from_numpy(stored), learned)
+    assert expanded.shape == (len(column), learned.num_embeddings)
+    assert expanded.dtype == torch.float32
+    edges = np.array(learned.edges)
+    expected = (column[:, None] - edges[:-1]) / np.diff(edges)
+    inner = slice(0, -1), slice(1, None)
+    expected[:, inner[0]] = np.minimum(expected[:, inner[0]], 1)
+    expected[:, inner[1]] = np.maximum(expected[:, inner[1]], 0)
+    np.testing.assert_allclose(expanded.numpy(), expected, atol=2e-4)
+
+
+def test_numbers_beyond_the_bins_go_on_in_the_first_and_the_last_piece():
+    prep = fit([0.0, 1, 2, 4], encoding="piecewise_linear", bins=[0, 1, 4], normalization=None)
+    expanded = prep.features_["x"].expand(torch.tensor([-1.0, 0.5, 1.0, 2.5, 7.0]), prep.learned_["x"])
+    assert expanded.tolist() == [[-1, 0], [0.5, 0], [1, 0], [1, 0.5], [1, 2]]
+
+
+def test_bins_may_be_given_and_decode_to_their_middles():
+    prep = fit([5.0, 60.0, 20.0], encoding="bins", bins=[0, 18, 65, 100])
+    ids = encode(prep, [-3, 17.9, 18, 64, 65, 200])
+    assert ids.tolist() == [0, 0, 1, 1, 2, 2]
+    assert prep.decode({"x": ids})["x"].tolist() == [9, 9, 41.5, 41.5, 82.5, 82.5]
+    assert prep.features_["x"].expand(torch.from_numpy(ids), prep.learned_["x"]).dtype == torch.int64
+
+
+def test_bins_are_fewer_where_quantiles_are_equal():
+    prep = fit([0.0] * 90 + list(range(1, 11)), encoding="bins", bins=10)
+    assert prep.learned_["x"].edges[::2] == (0.0, 10.0)
+    one = fit([3.0, 3.0], encoding="piecewise_linear")
+    expanded = one.features_["x"].expand(torch.from_numpy(encode(one, [3.0, 4.0])), one.learned_["x"])
+    assert expanded.tolist() == [[0.0], [0.0]]
+
+
+def test_an_embedding_of_bins_has_a_row_for_each(tmp_path):
+    prep = dp.Preprocessor({"x": dp.Number(encoding="bins", bins=4), "y": "number"}, targets="x")
+    dataset = prep.fit_write(pd.DataFrame({"x": np.arange(100.0), "y": 0.0 + np.arange(100)}), tmp_path / "data")
+    assert dataset["train"].num_embeddings("x") == 4
+    with pytest.raises(ConfigError, match="has no vocabulary"):
+        dataset["train"].num_embeddings("y")
+    batch = next(iter(dataset["train"].loader(batch_size=10, shuffle=False)))
+    assert batch[1].dtype == torch.int64
+    fitted = dp.Preprocessor.from_dataset(dataset)
+    found = fitted.predictions([[0.0, 0, 9, 0]], probabilities=True)
+    assert found["x_predictions"].tolist() == [61.875]
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+def test_normalized_numbers_decode_to_what_they_were(column, normalization):
+    values = np.abs(column) + 0.1
+    prep = fit(values, normalization=normalization)
+    middle = (values > np.quantile(values, 0.01)) & (values < np.quantile(values, 0.99))
+    decoded = prep.decode({"x": encode(prep, values)})["x"].to_numpy()
+    np.testing.assert_allclose(
+        decoded[middle], values[middle], rtol=2e-5, atol=5e-3 if "quantile" in normalization else 2e-5
+    )
+    far = prep.decode({"x": encode(prep, [values.max() * 1e3])})["x"].to_numpy()
+    assert np.isfinite(far).all()
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("values", [[2.0, 2.0], [1.0], [1e-300, 1e300], [5e-324, 1.0, 1e308, 1.7e308]])
+def test_odd_columns_become_finite_numbers(normalization, values):
+    if len(set(values)) > 1:
+        prep = fit(values, normalization=normalization)
+    else:
+        with pytest.warns(UserWarning, match="is constant"):
+            prep = fit(values, normalization=normalization)
+        assert encode(prep, values).tolist() == [0.0] * len(values)
+    assert np.isfinite(encode(prep, [*values, 3.0])).all()
+    assert np.isfinite(prep.decode({"x": encode(prep, values)})["x"]).all()
+    json.dumps(prep.to_dict(), allow_nan=False)
+
+
+def test_numbers_are_clipped_at_quantiles():
+    values = np.arange(101.0)
+    prep = fit(values, clip_quantiles=(0.05, 0.9), normalization="minmax")
+    assert (prep.learned_["x"].min, prep.learned_["x"].max) == (5.0, 90.0)
+    np.testing.assert_allclose(encode(prep, [-7, 5, 47.5, 90, 1000]), [0, 0, 0.5, 1, 1])
+    bins = fit(values, clip_quantiles=(0.05, 0.9), encoding="bins", bin_strategy="uniform", bins=2)
+    assert bins.learned_["x"].edges == (5.0, 47.5, 90.0)
+
+
+def test_missing_cells_become_the_median():
+    prep = fit([1.0, 2.0, None, 30.0], missing_value_strategy="fill_with_median", normalization=None)
+    assert prep.learned_["x"].fill_value == 2.0
+    assert encode(prep, [None, 7.0]).tolist() == [2.0, 7.0]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"clip_quantiles": (0.9, 0.1)}, "give two shares"),
+        ({"clip_quantiles": (0.1,)}, "give two shares"),
+        ({"clip_quantiles": 0.1}, "clip_quantiles must be a list of numbers or None"),
+        ({"bins": [1.0]}, "edges must be finite and ascend"),
+        ({"bins": [1.0, 1.0]}, "edges must be finite and ascend"),
+        ({"bins": [0, np.inf]}, "edges must be finite and ascend"),
+        ({"bins": 0}, "bins must be a whole number of at least 1"),
+        ({"encoding": "bin"}, "Did you mean"),
+        ({"normalization": "quantile"}, "normalization must be one of"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        fit([1.0, 2.0], **parameters)
+
+
+VARIANTS = [
+    *({"normalization": one} for one in NORMALIZATIONS),
+    {"encoding": "bins", "bins": 5},
+    {"encoding": "bins", "bins": [0.5, 2, 3, 40], "clip_quantiles": [0.1, 0.9]},
+    {"encoding": "piecewise_linear", "bins": 5},
+    {"encoding": "piecewise_linear", "bins": 5, "normalization": "quantile_normal", "bin_strategy": "uniform"},
+    {"clip_quantiles": (0.1, 0.9), "missing_value_strategy": "fill_with_median"},
+    {"normalization": "robust", "outlier_strategy": "fill_with_mean", "missing_value_strategy": "ffill"},
+]
+
+
+@pytest.mark.parametrize("parameters", VARIANTS, ids=str)
+def test_single_rows_are_encoded_to_the_same_bits(parameters, tmp_path):
+    values = np.random.default_rng(3).lognormal(size=5_000)
+    prep = fit(values, **{"fill_value": 1.0, **parameters})
+    cells = [*values[:200].tolist(), 1e9, "2.5", None]
+    rows = [{"x": cell} for cell in cells]
+    encoder = Encoder(json.loads(json.dumps(prep.to_dict())))
+    columns = encode(prep, pd.Series(cells, dtype=object))
+    arrays = encoder.encode(rows)["x"]
+    assert arrays.dtype == columns.dtype
+    np.testing.assert_array_equal(arrays, columns)
+    expanded = prep.features_["x"].expand(torch.from_numpy(columns), prep.learned_["x"]).numpy()
+    np.testing.assert_array_equal(encoder.encode(rows, expand=True)["x"], expanded)
+    prep.save(tmp_path / "prep.json")
+    np.testing.assert_array_equal(encode(dp.Preprocessor.load(tmp_path / "prep.json"), values), encode(prep, values))
+
+
+@pytest.mark.parametrize("parameters", VARIANTS, ids=str)
+def test_numbers_keep_the_contract(parameters):
+    column = [0.7, 1.5, 2.25, 3.0, 4.5, 6.0, 8.0, 11.0, 30.0, 31.0, 32.0, 50.0]
+    check_feature(dp.Number(**{"fill_value": 1.0, **parameters}), None if "bins" in parameters else column)
+
+
+@given(st.floats(1e-10, 1 - 1e-10))
+def test_normal_scores_are_those_of_scipy(share):
+    assert abs(normal_scores(np.array([share]))[0] - ndtri(share)) < 1e-13 * max(1, abs(ndtri(share)))
+
+
+@given(st.floats(-6, 6))
+def test_normal_shares_are_those_of_scipy(score):
+    assert abs(normal_shares(np.array([score]))[0] - ndtr(score)) < 1.2e-7 * ndtr(-abs(score))
