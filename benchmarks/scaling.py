@@ -1,0 +1,72 @@
+"""What normalizations and encodings of numbers cost while learning, beside plain z-scores: processor seconds, in turn.
+
+.venv/bin/python benchmarks/scaling.py --rows 1000000
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import daskprep as dp
+
+PIECE = 250_000
+FEATURES = {
+    "robust": dp.Number(normalization="robust", missing_value_strategy="fill_with_median", missing_indicator=True),
+    "quantile_normal": dp.Number(normalization="quantile_normal", missing_indicator=True),
+    "quantile_uniform": dp.Number(normalization="quantile_uniform"),
+    "yeo_johnson": dp.Number(normalization="yeo_johnson"),
+    "box_cox": dp.Number(normalization="box_cox", fill_value=1.0),
+    "bins": dp.Number(encoding="bins", clip_quantiles=(0.01, 0.99)),
+    "pieces": dp.Number(encoding="piecewise_linear", normalization="quantile_normal"),
+    "pieces_uniform": dp.Number(encoding="piecewise_linear", bin_strategy="uniform"),
+}
+
+
+def write(path: Path, rows: int) -> None:
+    rng = np.random.default_rng(0)
+    schema = pa.schema([(name, pa.float64()) for name in FEATURES])
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, rows, PIECE):
+            size = min(PIECE, rows - start)
+            columns = [rng.normal(size=size) if i % 2 else rng.lognormal(size=size) for i in range(len(FEATURES))]
+            writer.write_table(pa.table(dict(zip(FEATURES, columns, strict=True)), schema))
+
+
+def seconds(features: dict[str, dp.Number], path: Path) -> float:
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return used.ru_utime + used.ru_stime
+
+    start = spent()
+    dp.Preprocessor(features).fit(path)
+    return spent() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--turns", type=int, default=7)
+    options = parser.parse_args()
+    plain = {name: dp.Number() for name in FEATURES}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "numbers.parquet"
+        write(path, options.rows)
+        seconds(FEATURES, path)
+        turns = [(seconds(plain, path), seconds(FEATURES, path)) for _ in range(options.turns)]
+    zscores, encoded = (statistics.median(column) for column in zip(*turns, strict=True))
+    ratios = sorted(one / other for other, one in turns)
+    print(f"| {options.rows:,} rows of {len(FEATURES)} columns | processor seconds |\n|---|---|")
+    print(f"| z-scores | {zscores:.3f} |\n| all of these | {encoded:.3f} |")
+    print(f"| ratio, lowest to highest | {statistics.median(ratios):.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
