@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from daskprep.errors import DaskprepError
 from daskprep.features.checking import kept
@@ -74,6 +75,8 @@ def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | 
 def _plain_cells(column: pd.Series[Any]) -> list[Any] | None:
     """Return the cells of a column as values of Python, None unless they are plain."""
     dtype = column.dtype
+    if isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow":
+        return pa.array(column.array).to_pylist()  # type: ignore[no-any-return] # pandas takes 8 times as long
     if isinstance(dtype.categories.dtype if isinstance(dtype, pd.CategoricalDtype) else dtype, pd.StringDtype):
         return column.tolist()
     if not isinstance(dtype, np.dtype):
