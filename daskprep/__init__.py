@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from daskprep.balance import Oversample, Undersample
     from daskprep.column_types import infer_features
-    from daskprep.dataset import Dataset, open_dataset
+    from daskprep.dataset import Dataset, FoldedDataset, open_dataset
     from daskprep.features import (
         H3,
         Audio,
@@ -48,7 +48,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "daskprep.balance": ("Oversample", "Undersample"),
     "daskprep.column_types": ("infer_features",),
-    "daskprep.dataset": ("Dataset", "open_dataset"),
+    "daskprep.dataset": ("Dataset", "FoldedDataset", "open_dataset"),
     "daskprep.features": (
         "Audio",
         "Bag",
@@ -93,6 +93,7 @@ __all__ = [
     "DatetimeSplit",
     "Feature",
     "FixedSplit",
+    "FoldedDataset",
     "GroupSplit",
     "H3",
     "HashSplit",

@@ -17,7 +17,7 @@ from daskprep.assignment import Assignment, check_uses, plain, sampled
 from daskprep.balance import balance_from_dict
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
-from daskprep.dataset import Dataset, open_dataset
+from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.description import describe
 from daskprep.errors import ConfigError, MissingColumnError, did_you_mean, hints_parameters
 from daskprep.features import Feature, Learned
@@ -282,10 +282,13 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def assign(self, frame: Any) -> dict[str, Any]:
         """Return the split of each row (0 train, 1 validation, 2 test, 255 left out) and how often it is written.
 
+        With a `KFold`, the split is the number of the fold; with a balance, ask ``prep.fold(0).assign(frame)``.
         The keys are "split" and "repeats". Arrays are NumPy for pandas, and lazy Dask arrays for Dask frames and paths.
         """
         features = self.features_ if hasattr(self, "learned_") else self._checked_features()
         goes_by = self._going_by(frame)
+        if self.balance is not None:
+            self._check_one_fold("assign")
         assignment = Assignment(features, goes_by.split, self.balance, getattr(self, "learned_", None))
         source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
         return assignment.arrays(source, plain(self.sample), plain(self.sample_seed))
@@ -378,6 +381,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         Rows that lack a target column are written without targets.
         """
         check_is_fitted(self)
+        self._check_one_fold("write")
         options = Options(shuffle, seed, block_rows, compression, overwrite, version, progress, self._scratch, shards)
         return self._write(None, frame, path, options, memory, storage_options)
 
@@ -415,6 +419,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         from daskprep.streaming.stream import Stream  # noqa: PLC0415 torch takes seconds to import
 
         check_is_fitted(self)
+        self._check_one_fold("stream")
         goes_by = self._going_by(frame)
         if prepare is not None:
             frame = prepared(frame, prepare, storage_options=storage_options)
@@ -425,6 +430,13 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             assigning_columns(goes_by.split, self.balance),
         )
         return Stream(goes_by._recipe(features, self.learned_), source, batch_size, **options)
+
+    def _check_one_fold(self, method: str) -> None:
+        if self.split is not None and self.split.folds:
+            raise ConfigError(
+                f"Preprocessor: {method} is of one fold, and KFold has {self.split.folds}: use "
+                f"prep.fold(0).{method}(...), or fit_write for the datasets of all folds"
+            )
 
     @property
     def _scratch(self) -> Any:
@@ -460,7 +472,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         if written is not None:
             dataset.timings = written.seconds
         if features is not None:
-            self._set_learned(features, dataset.learned if written is None else written.learned)
+            folds = list(dataset) if isinstance(dataset, FoldedDataset) else []
+            states = [one.learned for one in (dataset, *folds)] if written is None else written.states
+            self._set_learned(features, states[0], states[1:])
             self._warn_of_missing_labels()
         return dataset
 

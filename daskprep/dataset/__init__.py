@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from daskprep.dataset.checking import Damage
-from daskprep.dataset.dataset import Dataset
+from daskprep.dataset.dataset import Dataset, FoldedDataset
 from daskprep.dataset.opening import open_dataset
 from daskprep.dataset.split import Split
 
-__all__ = ["Damage", "Dataset", "Split", "open_dataset"]
+__all__ = ["Damage", "Dataset", "FoldedDataset", "Split", "open_dataset"]

@@ -12,7 +12,7 @@ from daskprep.display.words import count
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
 from daskprep.storage.checksum import crc32c
-from daskprep.storage.layout import CACHE
+from daskprep.storage.layout import CACHE, FOLD
 from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.threads import in_threads
@@ -20,7 +20,7 @@ from daskprep.storage.threads import in_threads
 _PIECE_BYTES = 8_000_000
 _MOST_NAMED = 5
 # What a writer removes once its dataset is committed; if it was killed right then, the next write does.
-_LEFT_OVER = re.compile(rf"(receipts|scratch|{CACHE})/|.*\.[0-9a-f]{{32}}\.tmp$")
+_LEFT_OVER = re.compile(rf"({FOLD}[0-9]+/)?(receipts|scratch|{CACHE})/|.*\.[0-9a-f]{{32}}\.tmp$")
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,13 @@ from daskprep.dataset.describing import describe_dataset, describe_rows
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.display.tables import Description
+from daskprep.display.words import count, printable, size
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
 from daskprep.progress import Progress
 from daskprep.state import METADATA
 from daskprep.storage import Folder, Manifest, read_manifest
-from daskprep.storage.layout import CACHE, SPLITS
+from daskprep.storage.layout import CACHE, FOLD, SPLITS
+from daskprep.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,7 +36,8 @@ def open_one(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
     manifest = read_manifest(root)
     if manifest is None:
         raise _no_dataset(root)
-    dataset = Dataset(root, manifest, base_dir, trusted=trusted)
+    kind = FoldedDataset if manifest.settings.get("folds") else Dataset
+    dataset = kind(root, manifest, base_dir, trusted=trusted)
     try:
         for name in manifest.files:
             if name == METADATA or name.startswith("vocab/"):
@@ -221,3 +224,65 @@ class Dataset(StoredDataset):
     def _repr_html_(self) -> str:
         splits = islice(self.splits.values(), 1)
         return describe_dataset(self.url, self.layout, self.manifests, *map(describe_rows, splits)).html()
+
+
+class FoldedDataset(Dataset):
+    """What `fit_write` makes with a `KFold`: its `fold` returns a dataset, and so does iteration, for each fold.
+
+    Its own fitted state is that of all rows. It has no splits.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pandas as pd
+    >>> import daskprep as dp
+    >>> prep = dp.Preprocessor({"price": "number"}, split=dp.KFold(3))
+    >>> dataset = prep.fit_write(pd.DataFrame({"price": range(9)}), f"{tempfile.mkdtemp()}/folds.dp")
+    >>> [(len(fold["train"]), len(fold["validation"])) for fold in dataset]
+    [(6, 3), (6, 3), (6, 3)]
+    """
+
+    @property
+    def folds(self) -> int:
+        """How many folds there are."""
+        return int(self.manifest.settings["folds"])
+
+    def fold(self, number: int) -> Dataset:
+        """Return the dataset that validates on this fold, encoded by what was learned from the others."""
+        if not 0 <= number < self.folds:
+            raise ConfigError(f"{self.url} has no fold {number!r}: its folds are 0 to {self.folds - 1}")
+        name = f"{FOLD}{number}"
+        self.files.read(f"{name}/{MANIFEST}")  # an error, if it is not that of this dataset
+        return open_one(self.root / self.version / name, self.base_dir, trusted=self.trusted)
+
+    def __len__(self) -> int:
+        return self.folds
+
+    def __iter__(self) -> Iterator[Dataset]:  # type: ignore[override]
+        return map(self.fold, range(self.folds))
+
+    def __getitem__(self, split: str) -> Split:
+        raise ConfigError(f"{self.url} has {self.folds} folds: ask one of them for {split!r}, as dataset.fold(0)[...]")
+
+    def cache_media(self, client: Any = None, **options: Any) -> None:
+        for one in self:
+            one.cache_media(client, **options)
+
+    def clear_cache(self, *, unused: bool = False) -> None:
+        for one in self:
+            one.clear_cache(unused=unused)
+
+    def report(self, path: object = None) -> None:  # type: ignore[override]
+        raise ConfigError(f"report() is of one fold: dataset.fold(0).report() of {self.url}")
+
+    def plot(self, name: str, split: str | None = "train") -> None:  # type: ignore[override]
+        raise ConfigError(f"plot() is of one fold: dataset.fold(0).plot({name!r}) of {self.url}")
+
+    @property
+    def description(self) -> Description:
+        stored = size(sum(entry.bytes for entry in self.manifest.files.values()))
+        line = f"Dataset at {printable(self.url)}: {count(self.folds, 'fold')}, {stored}"
+        return Description([f"{line}. fold(number) opens one of them"], [])
+
+    def _repr_html_(self) -> str:
+        return self.description.html()

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.dataset.checking import Damage
-from daskprep.dataset.dataset import Dataset, open_one
+from daskprep.dataset.dataset import Dataset, FoldedDataset, open_one
 from daskprep.dataset.places import Rows
 from daskprep.dataset.split import Split
 from daskprep.errors import ConfigError, hints_parameters
@@ -65,6 +65,8 @@ def open_dataset(
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
         raise ConfigError(f"a dataset is opened by its path or URL, not {type(wrong[0]).__name__}")
     found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
+    if len(found) > 1 and (folded := [one for one in found if isinstance(one, FoldedDataset)]):
+        raise ConfigError(f"{folded[0].url} has folds: open it alone, or one of them by its path")
     if not found:
         raise ConfigError("the list of datasets is empty: give the path of one at least")
     return found[0] if len(found) == 1 else JoinedDataset(found)

@@ -15,6 +15,8 @@ from daskprep.errors import ConfigError
 from daskprep.storage.arrays import MOST_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, whole
 
 SPLITS = ("train", "validation", "test")
+FOLD = "fold-"
+"""What the folders of the datasets of a cross-validation begin with, before the number of the fold."""
 CACHE = "cache"
 """The folder of decoded media within a dataset, which is no part of the dataset and may be removed at any time."""
 

@@ -254,6 +254,8 @@ def _check_origin(source: Any, settings: Any) -> None:
                 raise TypeError(f"the source names {file!r} as a file")
     if type(settings.get("shuffle_seed")) not in {int, type(None)}:
         raise TypeError(f"the seed {settings['shuffle_seed']!r}")
+    if type(settings.get("folds")) not in {int, type(None)}:
+        raise TypeError(f"{settings['folds']!r} folds")
 
 
 def _checked_name(name: str) -> str:

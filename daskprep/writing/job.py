@@ -63,7 +63,7 @@ _NO_ROWS = "the data has no rows: there is nothing to write"
 _Files = dict[str, FileEntry]
 
 
-class _Planned(NamedTuple):
+class Planned(NamedTuple):
     """What is known before rows are encoded.
 
     Attributes
@@ -84,11 +84,20 @@ class _Planned(NamedTuple):
     state: Future[_Files]
 
 
+class Found(NamedTuple):
+    """What was found out about the parsed rows of a source: a census and what to tell of each partition, and states."""
+
+    census: list[PartitionCensus]
+    told: list[Surroundings]
+    states: Sequence[Mapping[str, Learned]]
+
+
 @dataclass(frozen=True)
 class WriteJob:
     """Everything that the passes of one write share.
 
-    `expected` are the files of a committed version of which some are made again; None for a new version.
+    `expected` are the files of a committed version of which some are made again; None for a new version. `parsed` is
+    the folder of the parsed rows, if they are those of several writes; None for the scratch of this one.
     """
 
     recipe: Recipe
@@ -100,13 +109,14 @@ class WriteJob:
     progress: Progress
     fingerprint: Mapping[str, Any] | None
     expected: Mapping[str, FileEntry] | None = None
+    parsed: Folder | None = None
 
     @property
     def version(self) -> Folder:
         return self.root / self.name
 
-    def run(self) -> dict[str, Learned]:
-        """Do every pass that is still to be done, then commit."""
+    def run(self) -> list[dict[str, Learned]]:
+        """Do every pass that is still to be done, then commit; return what was learned, as `learn_source`."""
         try:
             return self._run()
         except StorageFullError as error:
@@ -124,37 +134,41 @@ class WriteJob:
             return "How much room the write takes is not known yet."
         return f"The write takes up to {nbytes:,} bytes there until it is committed."
 
-    def _run(self) -> dict[str, Learned]:
+    def _run(self) -> list[dict[str, Learned]]:
         # Saves and flushes while tasks compute: state, checkpoint, fixed files and parts, none of which is written by
         # two. The manifest comes last, when all of them have been waited for.
-        with _background() as background:
+        with background_threads() as background:
             resumed = self._resumed()
             if resumed is None:
                 self.all_scratch.remove_all()
             planned = resumed or self._planned(background)
-            plan, state = planned.plan, planned.state
-            if state.done():
-                state.result()
-            parts = [Part(split, number) for split in plan.layout.rows for number in range(plan.layout.parts(split))]
-            written = read_receipts(self.version)
-            missing = [part for part in parts if part.receipt not in written]
-            fixed = background.submit(self._write_fixed, plan)
-            if fixed.done():
-                fixed.result()
-            receipts = [written[part.receipt] for part in parts if part.receipt in written]
-            # Whoever wrote them may have been killed before they were flushed.
-            flushed = background.submit(self.version.sync, [name for one in receipts for name in one.files])
-            receipts += self._write_rows(planned, missing, background)
-            files = {name: entry for one in receipts for name, entry in one.files.items()}
-            files |= {**state.result(), **fixed.result(), **self._write_rejects(plan, receipts)}
-            flushed.result()
-        commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings))
+            self._write(planned, background)
         self.all_scratch.remove_all()
-        return dict(planned.saved)
+        return [dict(planned.saved)]
+
+    def _write(self, planned: Planned, background: Executor) -> None:
+        """Write the parts that are still missing, and commit."""
+        plan, state = planned.plan, planned.state
+        if state.done():
+            state.result()
+        parts = [Part(split, number) for split in plan.layout.rows for number in range(plan.layout.parts(split))]
+        written = read_receipts(self.version)
+        missing = [part for part in parts if part.receipt not in written]
+        fixed = background.submit(self._write_fixed, plan)
+        if fixed.done():
+            fixed.result()
+        receipts = [written[part.receipt] for part in parts if part.receipt in written]
+        # Whoever wrote them may have been killed before they were flushed.
+        flushed = background.submit(self.version.sync, [name for one in receipts for name in one.files])
+        receipts += self._write_rows(planned, missing, background)
+        files = {name: entry for one in receipts for name, entry in one.files.items()}
+        files |= {**state.result(), **fixed.result(), **self._write_rejects(plan, receipts)}
+        flushed.result()
+        commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings))
 
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
         """Make damaged files of a committed version again, byte by byte as they were."""
-        with _background() as background:
+        with background_threads() as background:
             planned = self._planned(background)
             plan = planned.plan
             if plan.layout != committed.layout:
@@ -178,13 +192,16 @@ class WriteJob:
 
     # -- until it is known what goes where
 
-    def _planned(self, background: Executor) -> _Planned:
-        recipe = self.recipe
-        census, learned = self._scan()
+    def _found(self) -> Found:
+        census, states = self._scan()
         scanned = self._scanned([one.rows for one in census])
-        told = told_after(census, recipe.features, recipe.split, scanned)
-        if learned is None:
-            learned = self._learn(scanned, told)
+        told = told_after(census, self.recipe.features, self.recipe.split, scanned)
+        return Found(census, told, states or self._learn(scanned, told))
+
+    def _planned(self, background: Executor, found: Found | None = None) -> Planned:
+        recipe = self.recipe
+        census, told, [learned] = found or self._found()
+        scanned = self._scanned([one.rows for one in census])
         saved = self._saved(learned)
         # Tasks of this process are handed what was learned; those of others read the files, which must be there first.
         state = background.submit(self._save_state, learned)
@@ -215,7 +232,7 @@ class WriteJob:
         if not self._around:
             # It says that a write can go on from here: after the state, and after all scratch that the passes left.
             state = background.submit(self._save_checkpoint, plan, state)
-        return _Planned(saved, plan, told, state)
+        return Planned(saved, plan, told, state)
 
     def _save_checkpoint(self, plan: WritePlan, state: Future[_Files]) -> _Files:
         entries = state.result()
@@ -223,7 +240,7 @@ class WriteJob:
             write(plan.to_bytes(entries))
         return entries
 
-    def _resumed(self) -> _Planned | None:
+    def _resumed(self) -> Planned | None:
         """Return what an earlier write of this version had found out before it was killed, if all of it is whole."""
         if not intact(self.scratch, CHECKPOINT):
             return None
@@ -236,7 +253,7 @@ class WriteJob:
         state: Future[_Files] = Future()
         state.set_result(entries)
         told = told_by_numbers(rows, None if self._places else self.recipe.split)
-        return _Planned(self._saved(), plan, told, state)
+        return Planned(self._saved(), plan, told, state)
 
     def _usable(self, plan: WritePlan, number: int) -> bool:
         """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
@@ -245,7 +262,7 @@ class WriteJob:
         if intact(self.scratch, encoded_name(number)):
             return True
         placed = not self._places or intact(self.scratch, placed_name(number))
-        return placed and intact(self.scratch, parsed_name(number))
+        return placed and intact(self.parsed or self.scratch, parsed_name(number))
 
     def _saved(self, learned: Mapping[str, Learned] | None = None) -> SavedLearned:
         types = {name: feature.learned_type for name, feature in self.recipe.features.items()}
@@ -259,7 +276,8 @@ class WriteJob:
         return self.all_scratch / digest_of(cutting)
 
     def _scanned(self, rows: Sequence[int]) -> ScannedRows:
-        return ScannedRows(ScratchSource(self.scratch, rows, list(self.recipe.features), self.recipe.assigning))
+        folder, names = self.parsed or self.scratch, list(self.recipe.features)
+        return ScannedRows(ScratchSource(folder, rows, names, self.recipe.assigning))
 
     @property
     def _around(self) -> dict[str, Feature]:
@@ -271,15 +289,16 @@ class WriteJob:
         """Whether cells decide where rows go, so that it is kept in scratch; else their numbers say all."""
         return not self.recipe.assignment(self._saved()).by_numbers
 
-    def _scan(self) -> tuple[list[PartitionCensus], Mapping[str, Learned] | None]:
+    def _scan(self) -> tuple[list[PartitionCensus], Sequence[Mapping[str, Learned]]]:
         """Read every partition once; learn at once, if no census must say first from which rows."""
-        recipe, source, learned = self.recipe, self.source, self.recipe.learned
+        recipe, source = self.recipe, self.source
+        states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
         if source.row_counts is not None and not sum(source.row_counts):
             raise ColumnError(_NO_ROWS)
         rows = Rows(source, Scan(recipe.assigning, self.scratch))
         looked_at = surveyed(recipe.features, recipe.split)
         told = told_ahead(source, recipe.features, recipe.split if recipe.fit_on == "train" else None)
-        if learned is None and told is not None:
+        if not states and told is not None:
             advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
             found: dict[int, PartitionCensus] = {}
 
@@ -289,7 +308,7 @@ class WriteJob:
                 advance(rows=found[number].rows)
 
             question: Question = functools.partial(scan_and_summarize, recipe.features, looked_at, recipe.split)
-            [learned] = self._learned(
+            states = self._learned(
                 rows,
                 recipe.assigning,
                 told,
@@ -306,15 +325,14 @@ class WriteJob:
             )
         if not sum(one.rows for one in census):
             raise ColumnError(_NO_ROWS)
-        return census, learned
+        return census, states
 
-    def _learn(self, scanned: ScannedRows, told: Sequence[Surroundings]) -> dict[str, Learned]:
+    def _learn(self, scanned: ScannedRows, told: Sequence[Surroundings]) -> list[dict[str, Learned]]:
         if self.recipe.fit_on == "all":
             told = [dataclasses.replace(one, rows=None) for one in told]
         advance = self.progress.stage("learning", total=len(told), unit="partitions")
         columns = assigning_columns(self.recipe.split)
-        [learned] = self._learned(scanned, columns, told, advance=advance)
-        return learned
+        return self._learned(scanned, columns, told, advance=advance)
 
     def _learned(
         self, rows: Rows, columns: Sequence[str], told: Sequence[Surroundings], **how: Any
@@ -334,7 +352,7 @@ class WriteJob:
 
     # -- rows
 
-    def _write_rows(self, planned: _Planned, parts: Sequence[Part], background: Executor) -> list[Receipt]:
+    def _write_rows(self, planned: Planned, parts: Sequence[Part], background: Executor) -> list[Receipt]:
         """Encode the partitions that some parts take their rows from, and write the parts."""
         plan, saved = planned.plan, planned.saved
         seed = self.options.seed if self.options.shuffle else None
@@ -355,7 +373,7 @@ class WriteJob:
         numbers = sorted({i for part in sources for i in rows.partitions_of(part.split, part.number)})
         # What looks around leaves no checkpoint, and without one parsed rows must stay until the end.
         scanned = self._scanned(rows.placement.source_rows)
-        frees = not self._around
+        frees = not self._around and self.parsed is None
         encode = Encode(self.recipe.features, saved, rows, scanned, self.scratch, placed=self._places, frees=frees)
         told = [planned.told[number] for number in numbers]
         if here and rows.seed is None:
@@ -392,7 +410,7 @@ class WriteJob:
         return write_file(self.version, name, data, rows, self.expected)
 
 
-def _background() -> Executor:
+def background_threads() -> Executor:
     """Return what saves and flushes beside the tasks; after one another, if tasks run so too."""
     if partitions.worker_threads() == (1, 1):
         return InlineExecutor()

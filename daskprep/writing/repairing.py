@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from daskprep.assignment import sampled
 from daskprep.balance import balance_from_dict
-from daskprep.dataset import Dataset, open_dataset
+from daskprep.dataset import Damage, Dataset, FoldedDataset, open_dataset
 from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
 from daskprep.features.table import source_columns
 from daskprep.serving.saved import telling
@@ -16,6 +16,7 @@ from daskprep.sources import Source, as_source, read_files
 from daskprep.sources.composed import by_split
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
+from daskprep.storage.layout import FOLD
 from daskprep.storage.manifest import Manifest
 from daskprep.storage.urls import check_own, check_protocol
 from daskprep.writing.recipe import Options, Recipe
@@ -70,49 +71,75 @@ def repair(
     []
     """
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
-    root, committed = Folder.open(path, storage_options), dataset.manifest
-    found = dataset.damaged()
-    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in found}
-    if lost := damaged & committed.files.keys():
-        if frame is None and not trusted:
-            raise ConfigError(
-                f"{dataset.url} is not trusted, and the files that it says it was made of are not read: give the rows "
-                "as frame, or trusted=True if you trust who made it"
-            )
-        for one in dataset.learned.values():
-            check_own(getattr(one, "base_dir", None), "The base_dir")
-        state = dataset.metadata
-        with telling("metadata.json"):
-            recipe = Recipe(
-                dataset.features,
-                split_from_dict(state["split"]),
-                balance_from_dict(state["balance"]),
-                state["fit_on"],
-                dataset.learned,
-                lambda learned: state,
-            )
-        columns = source_columns(recipe.features, recipe.assigning)
-        source = sampled(
-            _source(frame, columns, committed, storage_options), state.get("sample"), state.get("sample_seed", 0)
-        )
-        seed = committed.settings.get("shuffle_seed")
-        options = Options(
-            shuffle=seed is not None,
-            seed=seed or 0,
-            block_rows=committed.layout.block_rows,
-            compression=committed.layout.compression,
-            progress=progress,
-            shards=committed.layout.sharded,
-        )
-        rewrite(recipe, source, root, options, committed, lost)
+    root, found = Folder.open(path, storage_options), dataset.damaged()
+    if isinstance(dataset, FoldedDataset):
+        for number in range(dataset.folds):
+            place = f"{dataset.version}/{FOLD}{number}/"
+            if any(damage.file.startswith(place) for damage in found):
+                fold = dataset.fold(number)
+                _repair(
+                    fold, root / dataset.version / f"{FOLD}{number}", fold.damaged(), frame, progress, storage_options
+                )
+        _clean(root, dataset.manifest)
     else:
-        with root.locked():
-            check_committed(root, committed)
-            clean(root, committed)
+        _repair(dataset, root, found, frame, progress, storage_options)
     dataset = open_dataset(path, storage_options=storage_options, trusted=trusted)
     dataset.verify()
     dataset.repaired = found
     return dataset
+
+
+def _repair(
+    dataset: Dataset,
+    root: Folder,
+    found: Sequence[Damage],
+    frame: Any,
+    progress: bool | None,
+    storage_options: Mapping[str, Any] | None,
+) -> None:
+    committed = dataset.manifest
+    damaged = {damage.file.removeprefix(f"{committed.version}/") for damage in found}
+    lost = damaged & committed.files.keys()
+    if not lost:
+        _clean(root, committed)
+        return
+    if frame is None and not dataset.trusted:
+        raise ConfigError(
+            f"{dataset.url} is not trusted, and the files that it says it was made of are not read: give the rows "
+            "as frame, or trusted=True if you trust who made it"
+        )
+    for one in dataset.learned.values():
+        check_own(getattr(one, "base_dir", None), "The base_dir")
+    state = dataset.metadata
+    with telling("metadata.json"):
+        recipe = Recipe(
+            dataset.features,
+            split_from_dict(state["split"]),
+            balance_from_dict(state["balance"]),
+            state["fit_on"],
+            dataset.learned,
+            lambda learned: state,
+        )
+    columns = source_columns(recipe.features, recipe.assigning)
+    source = sampled(
+        _source(frame, columns, committed, storage_options), state.get("sample"), state.get("sample_seed", 0)
+    )
+    seed = committed.settings.get("shuffle_seed")
+    options = Options(
+        shuffle=seed is not None,
+        seed=seed or 0,
+        block_rows=committed.layout.block_rows,
+        compression=committed.layout.compression,
+        progress=progress,
+        shards=committed.layout.sharded,
+    )
+    rewrite(recipe, source, root, options, committed, lost)
+
+
+def _clean(root: Folder, committed: Manifest) -> None:
+    with root.locked():
+        check_committed(root, committed)
+        clean(root, committed)
 
 
 def _source(frame: Any, columns: list[str], committed: Manifest, storage_options: Mapping[str, Any] | None) -> Source:

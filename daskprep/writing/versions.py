@@ -11,7 +11,7 @@ from typing import Any
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.state import METADATA
 from daskprep.storage.files import Folder
-from daskprep.storage.layout import CACHE, SPLITS
+from daskprep.storage.layout import CACHE, FOLD, SPLITS
 from daskprep.storage.manifest import MANIFEST, Manifest, read_manifest
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.parts import RECEIPTS
@@ -22,8 +22,9 @@ _DIGEST_DIGITS = 16
 _VERSION = re.compile(rf"[0-9a-f]{{{_DIGEST_DIGITS}}}(-[0-9]+)?")
 _OF_VERSION = re.compile(
     rf"({re.escape(METADATA)}|{re.escape(REJECTS)})(\.[0-9a-f]+\.tmp)?|probe-.*|vocab"
-    rf"|{'|'.join([*SPLITS, RECEIPTS, SCRATCH, CACHE])}"
+    rf"|{'|'.join([*SPLITS, RECEIPTS, SCRATCH, CACHE])}|{FOLD}[0-9]+"
 )
+_CACHED = re.compile(rf"({FOLD}[0-9]+/)?{CACHE}/")
 # A write that was killed may leave these beside the manifest.
 _TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
 
@@ -92,7 +93,7 @@ def clean(root: Folder, manifest: Manifest) -> None:
     """Remove all that is not part of a committed version."""
     _remove_others(root, manifest)
     version = root / manifest.version
-    kept = {*manifest.files, *(name for name in version.sizes() if name.startswith(f"{CACHE}/"))}
+    kept = {*manifest.files, *filter(_CACHED.match, version.sizes())}
     version.remove(*(name for name in version.sizes() if name not in kept))
     for name in (RECEIPTS, SCRATCH):
         (version / name).remove_all()

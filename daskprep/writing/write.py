@@ -17,6 +17,7 @@ from daskprep.storage import Folder
 from daskprep.storage.arrays import ROW_ID
 from daskprep.storage.manifest import Manifest
 from daskprep.writing.folders import check_folders, scratch_folder
+from daskprep.writing.folds import FoldedJob
 from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
 from daskprep.writing.recipe import Options, Recipe, digest_of_write
@@ -24,9 +25,9 @@ from daskprep.writing.versions import check_committed, choose_version, clean, ti
 
 
 class Written(NamedTuple):
-    """What a write learned, and how many seconds each of its stages took."""
+    """What a write learned, with folds also without each of them, and how many seconds each of its stages took."""
 
-    learned: dict[str, Learned]
+    states: list[dict[str, Learned]]
     seconds: dict[str, float]
 
 
@@ -57,14 +58,15 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
             if not repeatable:
                 scratch.remove_all()
             try:
-                learned = WriteJob(recipe, source, root, name, scratch, options, progress, fingerprint).run()
+                kind = FoldedJob if recipe.split is not None and recipe.split.folds else WriteJob
+                states = kind(recipe, source, root, name, scratch, options, progress, fingerprint).run()
             except (ColumnError, ConfigError, RejectedValueError):
                 # The same would happen again: nothing is worth keeping.
                 scratch.remove_all()
                 if not (version / RECEIPTS).children():
                     version.remove_all()
                 raise
-        return Written(learned, progress.seconds)
+        return Written(states, progress.seconds)
 
 
 def _located(recipe: Recipe, source: Source) -> Recipe:

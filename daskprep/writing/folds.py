@@ -1,0 +1,127 @@
+"""Write a dataset for each fold of a `KFold` below one manifest, from rows that are read and parsed once.
+
+The folder of the version holds, besides what was learned from all rows, a folder for each fold, which is a dataset:
+the bytes of a write of that fold alone. If the write is killed, folds that are committed stay. The manifest over all of
+them comes last.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any
+
+from sklearn.base import clone
+
+from daskprep.features import Learned
+from daskprep.features.table import Surroundings
+from daskprep.split.folds import HeldFold, KFold
+from daskprep.storage.layout import FOLD
+from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manifest
+from daskprep.writing.job import Found, Planned, WriteJob, background_threads
+from daskprep.writing.plan import choose_layout
+from daskprep.writing.recipe import digest_of_write
+from daskprep.writing.scratch import intact, read_checked, write_checked
+from daskprep.writing.versions import commit
+
+_CHECKPOINT = "folds.json"
+
+
+@dataclass(frozen=True)
+class FoldedJob(WriteJob):
+    """The writes of all folds, which share what was parsed."""
+
+    def _run(self) -> list[dict[str, Learned]]:
+        assert isinstance(self.recipe.split, KFold)
+        jobs = [self._of_fold(self.recipe.split, number) for number in range(self.recipe.split.k)]
+        with background_threads() as background:
+            entries, planned = self._begun(jobs)
+            if entries is None:
+                self.all_scratch.remove_all()
+                entries, planned = self._begin(jobs, background)
+            for job, plan in zip(jobs, planned, strict=True):
+                if plan is not None:
+                    job._write(plan, background)
+        learned = [dict(job._saved() if plan is None else plan.saved) for job, plan in zip(jobs, planned, strict=True)]
+        self._commit(jobs, entries, whole := dict(self._saved()))
+        self.all_scratch.remove_all()
+        return [whole, *learned]
+
+    def _of_fold(self, split: KFold, number: int) -> WriteJob:
+        held: KFold = clone(split).set_params(fold=number)
+        describe = functools.partial(_describe_fold, self.recipe.describe, held.to_dict())
+        recipe = dataclasses.replace(self.recipe, split=held, describe=describe)
+        return WriteJob(
+            recipe,
+            self.source,
+            self.version / f"{FOLD}{number}",
+            digest_of_write(recipe, self.fingerprint, self.options),
+            self.all_scratch / f"{FOLD}{number}",
+            self.options,
+            self.progress,
+            self.fingerprint,
+            parsed=self.scratch,
+        )
+
+    def _begun(self, jobs: Sequence[WriteJob]) -> tuple[dict[str, FileEntry] | None, list[Planned | None]]:
+        """Return what an earlier write had found out, None for a committed fold; nothing if some of it is gone."""
+        if not intact(self.scratch, _CHECKPOINT):
+            return None, []
+        entries = {
+            name: FileEntry(*entry) for name, entry in json.loads(read_checked(self.scratch, _CHECKPOINT)).items()
+        }
+        planned = [None if _committed(job) else job._resumed() for job in jobs]
+        whole = all(self._is_kept(name, entry) for name, entry in entries.items())
+        if not whole or any(plan is None and not _committed(job) for job, plan in zip(jobs, planned, strict=True)):
+            return None, []
+        return entries, planned
+
+    def _begin(
+        self, jobs: Sequence[WriteJob], background: Executor
+    ) -> tuple[dict[str, FileEntry], list[Planned | None]]:
+        census, told, (whole, *states) = self._found()
+        entries = self._save_state(whole)
+        planned: list[Planned | None] = []
+        for number, (job, learned) in enumerate(zip(jobs, states, strict=True)):
+            found = Found(census, [_held(one, number) for one in told], [learned])
+            planned.append(None if _committed(job) else job._planned(background, found))
+        with write_checked(self.scratch, _CHECKPOINT) as write:
+            write(json.dumps({name: entry.to_list() for name, entry in entries.items()}).encode())
+        return entries, planned
+
+    def _commit(
+        self, jobs: Sequence[WriteJob], entries: Mapping[str, FileEntry], learned: Mapping[str, Learned]
+    ) -> None:
+        files = dict(entries)
+        for number, job in enumerate(jobs):
+            data = job.root.read(MANIFEST)
+            manifest, place = Manifest.from_bytes(data, job.root.url), f"{FOLD}{number}"
+            files[f"{place}/{MANIFEST}"] = FileEntry.of(MANIFEST, data)
+            files |= {f"{place}/{manifest.version}/{name}": entry for name, entry in manifest.files.items()}
+        options = self.options
+        stored = options.block_rows, options.compression, bool(options.shards)
+        layout = choose_layout(self.recipe.features, learned, {}, *stored)
+        settings = {**options.settings, "folds": len(jobs)}
+        commit(self.root, Manifest(self.name, layout, files, self.fingerprint, settings))
+
+
+def _held(told: Surroundings, fold: int) -> Surroundings:
+    assert told.rows is not None
+    return dataclasses.replace(told, rows=HeldFold(told.rows, fold), folds=0)
+
+
+def _committed(job: WriteJob) -> bool:
+    manifest = read_manifest(job.root)
+    return manifest is not None and manifest.version == job.name
+
+
+def _describe_fold(
+    describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]],
+    split: Mapping[str, Any],
+    learned: Mapping[str, Learned] | None,
+) -> dict[str, Any]:
+    return {**describe(learned), "split": split}
