@@ -88,6 +88,8 @@ def facts(learned: Learned) -> list[str]:
             pieces.append(_describe_vocabulary(value))
         elif isinstance(value, Learned):
             pieces.append(f"{name}: {', '.join(facts(value))}")
+        elif not value and field.name in getattr(learned, "later", ()):
+            continue
         elif isinstance(value, int | float | str) and field.name not in _COMMON:
             pieces.append(f"{name} {_amount(value)}")
     return pieces

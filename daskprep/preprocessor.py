@@ -23,7 +23,15 @@ from daskprep.errors import ConfigError, MissingColumnError, did_you_mean, hints
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.few_rows import encode_few
-from daskprep.features.fitting import decode_arrays, encode_source, learn_source, tabulate, tabulate_source
+from daskprep.features.fitting import (
+    decode_arrays,
+    encode_source,
+    learn_source,
+    tabulate,
+    tabulate_cross_fitted,
+    tabulate_source,
+)
+from daskprep.features.folds import fold_columns, learning_columns
 from daskprep.features.given import made_features, make_feature
 from daskprep.features.golden import golden_rows
 from daskprep.features.matrix import column_names
@@ -237,6 +245,21 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         table = tabulate(features, self.learned_, few) if few else tabulate_source(features, self.learned_, source)
         return self._contained(table, frame)
 
+    def fit_transform(self, X: Any, y: Any = None, **fit_params: Any) -> Any:
+        """Fit, and return what `transform` returns; but training rows are cross-fitted, as datasets hold them.
+
+        This matters to a `TargetEncoding` alone: `transform` encodes all rows as new ones.
+        """
+        self.fit(X, **fit_params)
+        if not any(feature.cross_fit for feature in self._inputs.values()):
+            return self.transform(X)
+        if self.sample is not None:
+            raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
+        goes_by = self._going_by(X)
+        source = as_source(X, columns=goes_by._columns(self.features_), scratch=self.scratch)
+        table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, goes_by.split)
+        return self._contained(table, X)
+
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
         """Return compact arrays by output, with a row per input row.
 
@@ -427,7 +450,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             lambda columns: self._sampled(
                 as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch)
             ),
-            assigning_columns(goes_by.split, self.balance),
+            [*assigning_columns(goes_by.split, self.balance), *fold_columns(self._inputs)],
         )
         return Stream(goes_by._recipe(features, self.learned_), source, batch_size, **options)
 
@@ -461,7 +484,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             return self._sampled(plan_source(frame, columns, memory, options))
 
         if features is None:
-            chosen, source = self._new_rows(read, assigning_columns(goes_by.split, self.balance))
+            others = [*assigning_columns(goes_by.split, self.balance), *fold_columns(self._inputs)]
+            chosen, source = self._new_rows(read, others)
             recipe = goes_by._recipe(chosen, self.learned_)
         else:
             source = read(goes_by._columns(features))
@@ -523,8 +547,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return np.asarray([name for part in names for name in part], dtype=object)
 
     def _columns(self, features: Mapping[str, Feature]) -> list[str]:
-        """Return the columns that features, split and balance read."""
-        return source_columns(features, assigning_columns(self.split, self.balance))
+        """Return the columns that features, split and balance read, and those that features learn from besides."""
+        return source_columns(features, [*assigning_columns(self.split, self.balance), *learning_columns(features)])
 
     @property
     def _given_features(self) -> dict[str, Any]:
@@ -570,7 +594,13 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
                 f'Preprocessor: features must be a dict of at least one feature, or "auto", not {self.features!r}'
             )
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        return made_features(self.features, self._target_names)
+        features = made_features(self.features, self._target_names)
+        crossed = [name for name, feature in features.items() if feature.cross_fit is not None]
+        if crossed and self.fit_on == "all" and self.split is not None:
+            raise ConfigError(
+                f'feature "{crossed[0]}" would encode validation rows by their own targets: use fit_on="train"'
+            )
+        return features
 
     # -- JSON
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
+import numpy as np
 import pandas as pd
 
 import daskprep as dp
@@ -35,6 +36,7 @@ SCHEMA, VECTORS = DOCS / "saved-format.schema.json", DOCS / "saved-format-vector
 Json = dict[str, Any]
 
 PLAIN: dict[Any, Json] = {
+    np.ndarray: {"type": "string", "contentEncoding": "base64"},
     type(None): {"type": "null"}, bool: {"type": "boolean"}, str: {"type": "string"}, int: {"type": "integer"},
     float: {"type": "number"}, Any: {},
 }  # fmt: skip
@@ -225,6 +227,9 @@ def features() -> dict[str, Any]:
         "city_hashed": dp.Category(hash_buckets=1_000, column="city"),
         "city_beyond": dp.Category(oov_buckets=3, most_common=1, column="city"),
         "city_sold": dp.Category(columns=["city", "sold"], null_values=["maybe"]),
+        "city_mean": dp.TargetEncoding(target="count_above", folds=2, lowercase=True, column="city"),
+        "city_shares": dp.TargetEncoding(target="label", target_type="class", folds=3, smooth=1.0, column="city"),
+        "city_count": dp.TargetEncoding(encoding="count", missing_value_strategy="drop_row", column="city"),
         "sold": "binary",
         "label": dp.Binary(fallback_true_label="human", missing_value_strategy="bfill"),
         "count_sign": dp.Binary(column="count"),

@@ -60,6 +60,8 @@ def preprocessor(**options) -> dp.Preprocessor:
             "code": dp.Category(missing_value_strategy="fill_with_mode", most_common=10),
             "code_number": dp.Number(column="code", missing_value_strategy="bfill"),
             "code_hashed": dp.Category(column="code", hash_buckets=16),
+            "city_price": dp.TargetEncoding(column="city", target="price"),
+            "code_sold": dp.TargetEncoding(column="code", target="sold", target_type="class", fold_group="tags"),
             "city_code": dp.Category(columns=["city", "code"], oov_buckets=5, min_frequency=3),
             "tags": "set",
             "words": "bag",

@@ -13,6 +13,7 @@ from daskprep.features.image import Image
 from daskprep.features.number import Number
 from daskprep.features.sequence import Sequence
 from daskprep.features.set import Bag, Set
+from daskprep.features.target_encoding import TargetEncoding
 from daskprep.features.text import Text
 from daskprep.features.timeseries import Timeseries
 from daskprep.features.vector import Vector
@@ -31,12 +32,13 @@ __all__ = [
     "Number",
     "Sequence",
     "Set",
+    "TargetEncoding",
     "Text",
     "Timeseries",
     "Vector",
 ]
 
-FEATURES: dict[str, type[Feature]] = {
-    feature.kind: feature
-    for feature in (Binary, Number, Category, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio)
-}
+_TYPES: tuple[type[Feature], ...] = (
+    Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio,
+)  # fmt: skip
+FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}

@@ -40,6 +40,33 @@ class Limits(NamedTuple):
 Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
 
+@dataclass(frozen=True)
+class Beside:
+    """What is known of the rows of a parsed column besides its cells.
+
+    Attributes
+    ----------
+    table : Table
+        The columns of the source that are learned from besides.
+    folds : ndarray or None
+        The fold of each row, from 0 on, for a feature that cross-fits.
+    weights : ndarray or None
+        The weight of each row; None: 1.
+    """
+
+    table: pa.Table
+    folds: np.ndarray | None = None
+    weights: np.ndarray | None = None
+
+    def among(self, rows: pa.BooleanArray | None) -> Beside:
+        """Return what is known of some of the rows."""
+        if rows is None:
+            return self
+        mask = rows.to_numpy(zero_copy_only=False)
+        folds, weights = (None if one is None else one[mask] for one in (self.folds, self.weights))
+        return Beside(self.table.filter(rows) if self.table.num_columns else self.table, folds, weights)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Learned:
     """What a feature learned from one column; its fields are its JSON.
@@ -113,6 +140,8 @@ if TYPE_CHECKING:
     from torch import Tensor as Tensor  # noqa: PLC0414 features import it from here, as imports of torch are few
     from typing_extensions import TypeVar
 
+    from daskprep.split.folds import KFold
+
     LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)
 else:
     from typing import TypeVar
@@ -148,6 +177,10 @@ class Contract(Generic[SummaryT, LearnedT]):
     @abstractmethod
     def summarize(self, parsed: pa.Array) -> SummaryT:
         """Summarize the present cells of a parsed column."""
+
+    def summarize_rows(self, parsed: pa.Array, beside: Beside) -> SummaryT:
+        """Summarize a parsed column by what is known of its rows besides, if that matters to a type."""
+        return self.summarize(parsed)
 
     @abstractmethod
     def learn(self, summary: SummaryT) -> LearnedT:
@@ -186,6 +219,20 @@ class Contract(Generic[SummaryT, LearnedT]):
     def advice(self, learned: LearnedT) -> str | None:
         """Return what a user should know of a column that was learned, if anything."""
         return None
+
+    @property
+    def learning_columns(self) -> list[str]:
+        """The columns of the source that are learned from besides those of `reads`; new rows need not have them."""
+        return []
+
+    @property
+    def cross_fit(self) -> KFold | None:
+        """The folds by which training rows are encoded from the others; None if all rows are encoded alike."""
+        return None
+
+    def put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+        """Return a parsed column for `encode` that says the fold of each training row, from 1 on, and 0 of others."""
+        return parsed
 
     @property
     def drops(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:

@@ -43,6 +43,11 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit each column of a frame (pandas or Dask) or 2-D array."""
         validate(self._feature())
+        if learned_from := self._feature().learning_columns:
+            raise ConfigError(
+                f'{type(self).__name__} learns from the column "{learned_from[0]}" too: use it in a Preprocessor, '
+                "since a transformer is not given this column"
+            )
         if (read := self._feature().reads("")[0]) != "":
             raise ConfigError(
                 f"{type(self).__name__}: column={read!r} is for features of a Preprocessor; "

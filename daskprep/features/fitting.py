@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 import tempfile
@@ -19,18 +20,31 @@ from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import MediaContract, all_outputs, noun_of
 from daskprep.features.checking import all_empty_arrays, decode_column
+from daskprep.features.folds import fold_columns, learning_columns, put_in_folds, tell_folds
 from daskprep.features.matrix import side_by_side
 from daskprep.features.surroundings import (
     AnyFeature,
     Question,
     Rows,
+    ask,
     assigning_columns,
     begin,
     survey,
     told_edges,
     untold,
 )
-from daskprep.features.table import Parsed, Surroundings, edges_of, encode_columns, naming, summarize_columns
+from daskprep.features.table import (
+    Parsed,
+    Surroundings,
+    completed_columns,
+    edges_of,
+    encode_columns,
+    encoded_outputs,
+    kept_rows,
+    naming,
+    summarize_columns,
+)
+from daskprep.split import TRAIN
 from daskprep.summaries import FoldedSummary, FrameSummary
 
 if TYPE_CHECKING:
@@ -76,9 +90,9 @@ def learn_source(
 
     With folds, the first state is of all rows, and those that follow are each without a fold.
     """
-    columns = assigning_columns(split)
+    columns = list(dict.fromkeys([*assigning_columns(split), *learning_columns(features)]))
     features, rows = located(features, source, columns), Rows(source)
-    told = survey(rows, features, split, progress)
+    told = tell_folds(rows, features, survey(rows, features, split, progress))
     advance = begin(progress, "learning", source)
     return learn_rows(rows, features, columns, told, scratch=scratch, advance=advance)
 
@@ -170,6 +184,43 @@ def encode_source(features: Mapping[str, Contract], learned: Mapping[str, Any], 
 def tabulate_source(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> Any:
     """Return all encoded features of a source side by side in one 2-D array, NumPy or lazy Dask."""
     return _apply(_tabulate, features, learned, source, _empty_table)["table"]
+
+
+def tabulate_cross_fitted(
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    inputs: Sequence[str],
+    source: Source,
+    split: Splitter | None,
+) -> Any:
+    """Return what `tabulate_source` does of some features, but of training rows what datasets hold of them."""
+    columns = [*assigning_columns(split), *fold_columns(features)]
+    features, rows = located(features, source, columns), Rows(source)
+    told = tell_folds(rows, features, survey(rows, features, split))
+    if around := {name: feature for name, feature in features.items() if feature.around is not None}:
+        edges = told_edges(around, ask(rows, "census", functools.partial(_edges, around, dict(learned)), around))
+        told = [dataclasses.replace(one, carries=edge.carries) for one, edge in zip(told, edges, strict=True)]
+    wanted = {name: features[name] for name in inputs}
+    asked = rows.asked(functools.partial(_tabulate_cross_fitted, wanted, features, dict(learned)), features, columns)
+    like = functools.partial(_empty_table, wanted, learned)
+    return partitions.arrays(source, *asked, told, like=like, rows=source.row_counts)["table"]
+
+
+def _tabulate_cross_fitted(
+    inputs: Mapping[str, Contract],
+    features: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    told: Surroundings,
+    parsed: Parsed,
+    table: pa.Table,
+) -> dict[str, np.ndarray]:
+    training = np.ones(parsed.rows, bool)
+    if told.rows is not None:
+        training = told.rows.assign(table, kept_rows(features, parsed.columns)) == TRAIN
+    columns = completed_columns(features, learned, told, parsed, table)
+    put_in_folds(features, told, table, columns, training)
+    arrays = dict(encoded_outputs(inputs, learned, columns, np.ones(parsed.rows, bool)))
+    return {"table": tabulate(inputs, learned, arrays)}
 
 
 def tabulate(

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
-from daskprep.features.base import Contract, MediaContract, check_arrow, noun_of
+from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, noun_of
 from daskprep.features.cells import as_dictionary, one_array, without_texts
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
@@ -36,6 +36,7 @@ class Surroundings:
     rows: PartitionAssignment | None = None  # chooses the split of its rows; None: all are for training
     folds: int = 0  # of cross-validation, where it chooses these: what is learned is summarized by fold
     repeats: PartitionRepeats | None = None  # says how often its training rows are written; None: once
+    cross_fit: Mapping[str, PartitionAssignment] = field(default_factory=dict)  # by feature, folds to encode rows by
     sample: RandomAssignment | None = None  # says which rows are used, as if these alone were for training; None: all
 
 
@@ -193,10 +194,12 @@ def summarize_columns(
             pairs = [*zip(chosen, counted, strict=True), (nothing, None if every else nothing)]
         else:
             pairs = [(chosen[0], None if every else chosen[0])]
+        folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
+        beside = Beside(table.select(feature.learning_columns), folds)
         rejects = [_rejects(feature, name, unreadable, looked_at, around.number) for _, looked_at in pairs]
         with naming(name):
             pieces = zip(pairs, rejects, strict=True)
-            parts = [_summarize(feature, completed, column, *rows, bad) for rows, bad in pieces]
+            parts = [_summarize(feature, completed, column, beside, *rows, bad) for rows, bad in pieces]
         columns[name] = FoldedSummary(tuple(parts)) if around.folds else parts[0]
     return FrameSummary(columns)
 
@@ -205,6 +208,7 @@ def _summarize(
     feature: Contract,
     completed: pa.Array,
     column: pa.Array,
+    beside: Beside,
     rows: pa.BooleanArray | None,
     looked_at: pa.BooleanArray | None,
     rejects: Rejects,
@@ -218,7 +222,8 @@ def _summarize(
     if feature.missing_value_strategy == "fill_with_mode" and (plain := feature.cells(parsed.drop_null())) is not None:
         counted = plain.value_counts()
         cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-    return ColumnSummary(len(parsed), before.null_count, rejects, feature.summarize(parsed), cells, len(before))
+    values = feature.summarize_rows(parsed, beside.among(rows))
+    return ColumnSummary(len(parsed), before.null_count, rejects, values, cells, len(before))
 
 
 def _rejects(

@@ -27,7 +27,8 @@ R = TypeVar("R")
 
 def kind_of(column: Column) -> Kind:
     """Return what is done for a column."""
-    return KINDS[column.feature.holds]
+    holds = column.feature.holds
+    return KINDS["series" if holds == "numbers" and not column.output.is_scalar else holds]
 
 
 def columns_of(dataset: Dataset) -> list[Column]:

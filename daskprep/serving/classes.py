@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -56,6 +57,20 @@ class CategoryRows(RowEncoder):
 
     def arrays(self, values: Sequence[int]) -> Arrays:
         return {"": np.array(values, self.dtype)}
+
+
+class TargetEncodingRows(CategoryRows):
+    """Rows of `TargetEncoding`: new ones, which are encoded by all training rows."""
+
+    def prepare(self) -> None:
+        super().prepare()
+        columns = len(self.learned["classes"]) if len(self.learned["classes"]) > 2 else 1
+        known = np.frombuffer(base64.b64decode(self.learned["encodings"], validate=True), "<f4")
+        self.table = known[: len(self.ids) * columns].reshape(len(self.ids), columns).astype(np.float32)
+
+    def arrays(self, values: Sequence[int]) -> Arrays:
+        encoded = self.table[np.array(values, np.intp)]
+        return {"": encoded if encoded.shape[1] > 1 else encoded[:, 0]}
 
 
 class BinaryRows(RowEncoder):

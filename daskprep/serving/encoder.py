@@ -30,6 +30,7 @@ _ENCODERS = {
     "text": ("tokens", "TextRows"),
     "date": ("dates", "DateRows"),
     "h3": ("places", "H3Rows"),
+    "target_encoding": ("classes", "TargetEncodingRows"),
     "timeseries": ("series", "TimeseriesRows"),
     "vector": ("series", "VectorRows"),
 }
@@ -58,6 +59,9 @@ _PARAMETERS: dict[str, set[str]] = {
     "text": _OF_SEQUENCES | {"char_max_sequence_length", "char_most_common", "compute_idf", "level"},
     "date": {"datetime_format"},
     "h3": set(),
+    "target_encoding": {
+        "encoding", "fold_group", "fold_time", "folds", "lowercase", "null_values", "smooth", "target", "target_type",
+    },
     "timeseries": {
         "group_by", "horizon", "padding", "padding_value", "timeseries_length_limit", "tokenizer", "window_size",
     },

@@ -33,11 +33,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("quantiles", "edges"), (list,)),
     **dict.fromkeys(_LENGTHS, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
-    "idx2str": (list,),
+    **dict.fromkeys(("idx2str", "classes"), (list,)),
+    "encodings": (str,),
     "above_zero": (bool,),
     **dict.fromkeys(("fallback_true_label", "written"), (str, type(None))),
 }
-_WITHIN = {"str2bool": bool, "special_symbols": str, "idx2str": str, "quantiles": float, "edges": float}
+_WITHIN = {
+    "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,
+}  # fmt: skip
 _ULPS = 4
 _SPOILT = "it was altered since it was saved: restore the file, or save it again"
 

@@ -12,10 +12,12 @@ import pyarrow as pa
 from daskprep.assignment import Assignment
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
+from daskprep.features.folds import put_in_folds
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import Surroundings, completed_columns, encoded_outputs, read_columns
 from daskprep.media.decoding import decode_cells
 from daskprep.permutation import Integers, permute
+from daskprep.split import TRAIN
 from daskprep.storage.arrays import ROW_ID
 from daskprep.writing.carried import Carried, take
 
@@ -49,6 +51,7 @@ def encode_partition(encoding: Encoding, given: tuple[Surroundings, int], table:
     keep = splits == encoding.code
     row_ids = first_row + np.flatnonzero(keep)
     columns = completed_columns(encoding.features, encoding.learned, told, parsed, table)
+    put_in_folds(encoding.features, told, table, columns, splits == TRAIN)
     rows: dict[str, Carried] = {ROW_ID.name: row_ids}
     for name, column in encoded_outputs(encoding.features, encoding.learned, columns, keep, carried=True):
         is_cells = not isinstance(column, np.ndarray)

@@ -13,6 +13,7 @@ from daskprep.balance import Balance
 from daskprep.display.words import count, listed
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features import Feature
+from daskprep.features.folds import fold_columns, tell_folds
 from daskprep.features.surroundings import Rows
 from daskprep.features.table import Surroundings, source_columns
 from daskprep.permutation import Integers
@@ -65,10 +66,11 @@ def plan_stream(
     around = {
         name: feature for name, feature in assignment.features.items() if feature.around is not None and name in given
     }
-    told, counted = assignment.counted(rows, assignment.told(rows), around)
+    folded = {name: feature for name, feature in assignment.features.items() if name in given}
+    told, counted = assignment.counted(rows, tell_folds(rows, folded, assignment.told(rows)), around)
     plan = StreamPlan(
         assignment.dropping,
-        source_columns(assignment.dropping, assignment.columns),
+        source_columns(assignment.dropping, [*assignment.columns, *fold_columns(folded)]),
         told,
         Placement.of([one.rows for one in counted], [one.counts for one in counted]),
     )

@@ -39,7 +39,12 @@ class SpilledCounts:
             for shard in shards:
                 batch = reader.get_batch(shard)
                 if batch.num_rows:
-                    yield batch.column(0), batch.column(1).to_numpy() * self.times
+                    counts = batch.column(1)
+                    if pa.types.is_fixed_size_list(counts.type):
+                        rows = counts.flatten().to_numpy().reshape(len(counts), -1)
+                    else:
+                        rows = counts.to_numpy() * self.times
+                    yield batch.column(0), rows
 
 
 def shard_numbers(tokens: pa.Array) -> np.ndarray:
@@ -56,15 +61,20 @@ def sharded(tokens: pa.Array, counts: np.ndarray) -> tuple[pa.Array, np.ndarray,
 
 
 def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
-    """Write tokens and counts to a new file in `folder`."""
+    """Write tokens and counts, one for each token or a row of several, to a new file in `folder`."""
     path = Path(folder) / f"tokens-{uuid.uuid4().hex}.arrow"
     path.parent.mkdir(parents=True, exist_ok=True)
-    schema = pa.schema([("token", tokens.type), ("count", pa.int64())])
+    kind = pa.from_numpy_dtype(counts.dtype) if counts.ndim > 1 else pa.int64()
+    schema = pa.schema(
+        [("token", tokens.type), ("count", pa.list_(kind, counts.shape[1]) if counts.ndim > 1 else kind)]
+    )
     tokens, counts, borders = sharded(tokens, counts)
     try:
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
             for start, stop in itertools.pairwise(borders.tolist()):
-                columns = [tokens.slice(start, stop - start), pa.array(counts[start:stop])]
+                rows = pa.array(counts[start:stop].ravel())
+                rows = pa.FixedSizeListArray.from_arrays(rows, counts.shape[1]) if counts.ndim > 1 else rows
+                columns = [tokens.slice(start, stop - start), rows]
                 writer.write_batch(pa.record_batch(columns, schema=schema))
     except OSError as error:
         if error.errno not in FULL:

@@ -17,11 +17,11 @@ from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
 from daskprep.features import Feature, Learned
 from daskprep.features.fitting import learn_rows
+from daskprep.features.folds import fold_columns, tell_folds
 from daskprep.features.surroundings import (
     Question,
     Rows,
     ask,
-    assigning_columns,
     surveyed,
     told_after,
     told_ahead,
@@ -196,6 +196,7 @@ class WriteJob:
         census, states = self._scan()
         scanned = self._scanned([one.rows for one in census])
         told = told_after(census, self.recipe.features, self.recipe.split, scanned)
+        told = tell_folds(scanned, self.recipe.features, told)
         return Found(census, told, states or self._learn(scanned, told))
 
     def _planned(self, background: Executor, found: Found | None = None) -> Planned:
@@ -229,7 +230,7 @@ class WriteJob:
             bool(options.shards),
         )
         plan = WritePlan(layout, placement, tuple(one.rejects for one in counted))
-        if not self._around:
+        if not self._looks_around:
             # It says that a write can go on from here: after the state, and after all scratch that the passes left.
             state = background.submit(self._save_checkpoint, plan, state)
         return Planned(saved, plan, told, state)
@@ -253,6 +254,7 @@ class WriteJob:
         state: Future[_Files] = Future()
         state.set_result(entries)
         told = told_by_numbers(rows, None if self._places else self.recipe.split)
+        told = tell_folds(self._scanned(rows), self.recipe.features, told)
         return Planned(self._saved(), plan, told, state)
 
     def _usable(self, plan: WritePlan, number: int) -> bool:
@@ -285,6 +287,11 @@ class WriteJob:
         return {name: one for name, one in self.recipe.features.items() if one.around is not None}
 
     @property
+    def _looks_around(self) -> bool:
+        """Whether encoding takes more than parsed rows and their numbers: then a write that was killed starts again."""
+        return bool(self._around or fold_columns(self.recipe.features))
+
+    @property
     def _places(self) -> bool:
         """Whether cells decide where rows go, so that it is kept in scratch; else their numbers say all."""
         return not self.recipe.assignment(self._saved()).by_numbers
@@ -298,6 +305,9 @@ class WriteJob:
         rows = Rows(source, Scan(recipe.assigning, self.scratch))
         looked_at = surveyed(recipe.features, recipe.split)
         told = told_ahead(source, recipe.features, recipe.split if recipe.fit_on == "train" else None)
+        if any(one.cross_fit is not None for one in recipe.features.values()):
+            by_numbers = source.row_counts is not None and not fold_columns(recipe.features)
+            told = tell_folds(rows, recipe.features, told) if told is not None and by_numbers else None
         if not states and told is not None:
             advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
             found: dict[int, PartitionCensus] = {}
@@ -331,8 +341,7 @@ class WriteJob:
         if self.recipe.fit_on == "all":
             told = [dataclasses.replace(one, rows=None) for one in told]
         advance = self.progress.stage("learning", total=len(told), unit="partitions")
-        columns = assigning_columns(self.recipe.split)
-        return self._learned(scanned, columns, told, advance=advance)
+        return self._learned(scanned, self.recipe.assigning, told, advance=advance)
 
     def _learned(
         self, rows: Rows, columns: Sequence[str], told: Sequence[Surroundings], **how: Any
@@ -373,7 +382,7 @@ class WriteJob:
         numbers = sorted({i for part in sources for i in rows.partitions_of(part.split, part.number)})
         # What looks around leaves no checkpoint, and without one parsed rows must stay until the end.
         scanned = self._scanned(rows.placement.source_rows)
-        frees = not self._around and self.parsed is None
+        frees = not self._looks_around and self.parsed is None
         encode = Encode(self.recipe.features, saved, rows, scanned, self.scratch, placed=self._places, frees=frees)
         told = [planned.told[number] for number in numbers]
         if here and rows.seed is None:

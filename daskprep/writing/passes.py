@@ -24,6 +24,7 @@ import pyarrow as pa
 from daskprep.assignment import Assignment
 from daskprep.features import Feature
 from daskprep.features.base import Contract
+from daskprep.features.folds import fold_columns, put_in_folds
 from daskprep.features.surroundings import unread
 from daskprep.features.table import (
     Parsed,
@@ -35,7 +36,7 @@ from daskprep.features.table import (
     summarize_columns,
     take_census,
 )
-from daskprep.split import DROPPED, Splitter
+from daskprep.split import DROPPED, TRAIN, Splitter
 from daskprep.storage.files import Folder
 from daskprep.summaries import FrameSummary
 from daskprep.writing.carried import Carried
@@ -138,9 +139,10 @@ class Encode:
         placement, number = self.rows.placement, told.number
         splits, repeats = self._assigned(told)
         keep = splits != DROPPED
-        table = self.scanned.source.read(number, self.scanned.wanted(self.features, ()))
-        parsed, _ = self.scanned.read(self.features, number, table)
+        table = self.scanned.source.read(number, self.scanned.wanted(self.features, fold_columns(self.features)))
+        parsed, source = self.scanned.read(self.features, number, table)
         columns = completed_columns(self.features, self.learned, told, parsed)
+        put_in_folds(self.features, told, source, columns, splits == TRAIN)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
         outputs = encoded_outputs(self.features, self.learned, columns, keep, carried=True)
         return row_ids, splits[keep], repeats[keep], outputs

@@ -13,6 +13,7 @@ from daskprep.assignment import Assignment
 from daskprep.balance import Balance
 from daskprep.errors import ConfigError
 from daskprep.features import Feature, Learned
+from daskprep.features.folds import fold_columns, learning_columns
 from daskprep.features.media import MediaFeature
 from daskprep.features.surroundings import assigning_columns
 from daskprep.progress import Progress
@@ -52,8 +53,9 @@ class Recipe:
 
     @property
     def assigning(self) -> list[str]:
-        """The columns that split and balance read."""
-        return assigning_columns(self.split, self.balance)
+        """The columns that are read as they are: by split and balance, by folds, and by what is to be learned."""
+        besides = fold_columns(self.features) if self.learned is not None else learning_columns(self.features)
+        return list(dict.fromkeys([*assigning_columns(self.split, self.balance), *besides]))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,83 @@
+"""Folds of rows, by which a feature encodes training rows from others: each row of a source is in one."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.classes import RowCounts
+from daskprep.features.surroundings import Rows, ask
+from daskprep.features.table import Parsed, Surroundings, naming
+
+if TYPE_CHECKING:
+    from daskprep.features.base import Contract
+    from daskprep.split.folds import KFold
+
+
+def fold_columns(features: Mapping[str, Contract]) -> list[str]:
+    """Return the columns that say in which fold a row is, each once."""
+    return list(dict.fromkeys(column for folds in _folds_of(features).values() for column in folds.columns))
+
+
+def learning_columns(features: Mapping[str, Contract]) -> list[str]:
+    """Return the columns that features learn from besides their own, each once."""
+    return list(dict.fromkeys(column for feature in features.values() for column in feature.learning_columns))
+
+
+def tell_folds(rows: Rows, features: Mapping[str, Contract], told: Sequence[Surroundings]) -> list[Surroundings]:
+    """Tell every partition the folds of its rows, for each feature that cross-fits.
+
+    Which fold a row is in does not depend on its split, nor on features that drop rows: all rows of the source are in
+    one. Where the numbers of rows are known and no column decides, nothing is read.
+    """
+    plans: dict[str, Any] = {}
+    for name, folds in _folds_of(features).items():
+        key = str(folds.to_dict())
+        if key not in plans:
+            with naming(name):
+                plans[key] = _planned(rows, folds)
+    if not plans:
+        return list(told)
+    by_feature = {name: plans[str(folds.to_dict())] for name, folds in _folds_of(features).items()}
+    return [
+        dataclasses.replace(one, cross_fit={name: plan[place] for name, plan in by_feature.items()})
+        for place, one in enumerate(told)
+    ]
+
+
+def put_in_folds(
+    features: Mapping[str, Contract],
+    told: Surroundings,
+    table: pa.Table,
+    columns: dict[str, pa.Array],
+    training: np.ndarray,
+) -> None:
+    """Let completed columns say the fold of each training row, from 1 on, and 0 for rows that are not for training."""
+    for name, assignment in told.cross_fit.items():
+        if name in columns:
+            folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)
+            columns[name] = features[name].put_in_folds(columns[name], folds)
+
+
+def _folds_of(features: Mapping[str, Contract]) -> dict[str, KFold]:
+    return {name: folds for name, feature in features.items() if (folds := feature.cross_fit) is not None}
+
+
+def _planned(rows: Rows, folds: KFold) -> Sequence[Any]:
+    def read_again(function: Any) -> list[Any]:
+        return ask(rows, "folds-again", functools.partial(_look_again, function), {}, folds.columns)
+
+    return folds.plan(ask(rows, "folds", functools.partial(_census, folds), {}, folds.columns), read_again)
+
+
+def _census(folds: KFold, told: Surroundings, parsed: Parsed, table: pa.Table) -> Any:
+    return folds.census(table) if folds.columns else RowCounts(parsed.rows, parsed.rows)
+
+
+def _look_again(function: Any, told: Surroundings, parsed: Parsed, table: pa.Table) -> Any:
+    return function(table, None)

@@ -1,0 +1,305 @@
+"""Target, count and frequency encoding: a category as a number, for linear models and networks."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.base import Beside, Invalid
+from daskprep.features.cells import as_dictionary, as_numbers, one_array
+from daskprep.features.feature import Feature, with_parameters
+from daskprep.features.parameters import AtLeast, NonNegative
+from daskprep.features.tokens import LearnedTokens
+from daskprep.features.vector import rows_as_lists
+from daskprep.split.folds import KFold
+from daskprep.summaries import TokenCounts
+from daskprep.summaries.token_order import byte_order
+from daskprep.summaries.value_sums import DIGIT_BITS, Sums, ValueSums
+from daskprep.vocabulary import SpecialSymbols, Vocabulary
+
+MOST_CLASSES = 256
+_CLASS = "class "  # what quantities of classes are called, before the name of the class
+_LARGEST = float(np.finfo(np.float32).max)
+_LARGEST_TARGET = 1e150  # whose square is a double
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedTargetEncoding(LearnedTokens):
+    """The values of training rows, and what each is encoded as; id 0 is for values not seen in fit.
+
+    Attributes
+    ----------
+    classes : tuple of str
+        The classes of the target in order; two of them make one column, that of the second.
+    encodings : ndarray
+        float32 of shape (1 + folds, values, columns): by all training rows, then by those outside each fold. In JSON,
+        base64 of the little-endian bytes.
+    """
+
+    classes: tuple[str, ...] = ()
+    encodings: np.ndarray
+
+    def to_state(self) -> dict[str, Any]:
+        # One text: a list of as many numbers would take JSON ten times as long.
+        return super().to_state() | {"encodings": base64.b64encode(self.encodings.astype("<f4").tobytes()).decode()}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> LearnedTargetEncoding:
+        kept, classes = data["encodings"], tuple(data.get("classes", ()))
+        if isinstance(kept, str):
+            kept = np.frombuffer(base64.b64decode(kept, validate=True), "<f4").astype(np.float32)
+        learned = super().from_dict({**data, "classes": classes, "encodings": kept})
+        columns = len(classes) if len(classes) > 2 else 1
+        return dataclasses.replace(learned, encodings=kept.reshape(-1, len(learned.vocabulary), columns))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LearnedTargetEncoding) and self.to_dict() == other.to_dict()
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@with_parameters
+class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
+    """Encode a category by the mean of the target among its rows, smoothed; or by how often it occurs.
+
+    What datasets and streams hold of a training row follows from the training rows of other folds alone, so that no row
+    is encoded by its own target. All other rows, and what `encode` and `transform` return, follow from all training
+    rows. Values not seen in fit become the mean of the target.
+
+    Parameters
+    ----------
+    target : str or None
+        Column of the target. Counts and frequencies need none.
+    encoding : {"target", "count", "frequency"}
+        "target": the mean of the target among the rows of the value. "count": the number of training rows with the
+        value. "frequency": their share. Counts and frequencies do not depend on the target and are the same for all
+        rows.
+    target_type : {"number", "class"}
+        Whether the target is a number (0 and 1, or False and True, too) or a class. Of two classes, the result is the
+        share of the second in order; of more, a column for each.
+    smooth : "auto" or float
+        How far the mean of a rare value is moved to the mean of all rows. "auto": empirical Bayes. A number m: as if
+        each value had m more rows with the mean of all. The same as for scikit-learn's TargetEncoder.
+    folds : int
+        Number of folds, 2 to 255. Rows are put in folds by their number.
+    fold_group : str or None
+        Column whose groups stay together in a fold.
+    fold_time : str or None
+        Column of times: folds are in order of time.
+    lowercase : bool
+        Whether to ignore case.
+    null_values : list of str or None
+        Texts that mark missing values, such as "?".
+    missing_value_strategy : {"fill_with_const", "drop_row"}
+        Whether missing values are a category of their own, named `fill_value`, or drop the row.
+    fill_value : str
+        Value that missing values count as.
+    invalid : {"missing", "raise"}
+        Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
+    column : str or None
+        Column to read, if its name differs from that of the feature.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> import daskprep as dp
+    >>> frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo", None], "price": [10.0, 20.0, 12.0, 24.0, 9.0]})
+    >>> prep = dp.Preprocessor({"city": dp.TargetEncoding(target="price", smooth=0.0, folds=2)}).fit(frame)
+    >>> prep.encode(pd.DataFrame({"city": ["Rome", "Oslo", "Bern", None]}))["city"]
+    array([11., 22., 15.,  9.], dtype=float32)
+    """
+
+    kind = "target_encoding"
+    holds = "numbers"
+
+    target: str | None = None
+    encoding: Literal["target", "count", "frequency"] = "target"
+    target_type: Literal["number", "class"] = "number"
+    smooth: Literal["auto"] | NonNegative = "auto"
+    folds: Annotated[int, AtLeast(2)] = 5
+    fold_group: str | None = None
+    fold_time: str | None = None
+    lowercase: bool = False
+    null_values: list[str] | None = None
+    missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
+    fill_value: str | None = "<MISSING>"
+    invalid: Invalid = "missing"
+    column: str | None = None
+
+    def check(self) -> None:
+        if self.encoding == "target" and self.target is None:
+            raise ConfigError(
+                'TargetEncoding: target is missing: name the column, as in TargetEncoding(target="price")'
+            )
+        if self.cross_fit is not None:
+            self.cross_fit.validate()
+
+    @property
+    def cross_fit(self) -> KFold | None:
+        if self.encoding != "target":
+            return None
+        return KFold(self.folds, group=self.fold_group, time=self.fold_time)
+
+    @property
+    def learning_columns(self) -> list[str]:
+        return [] if self.cross_fit is None or self.target is None else [self.target, *self.cross_fit.columns]
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        return as_dictionary(column, lowercase=self.lowercase)
+
+    def cells(self, parsed: pa.Array) -> None:
+        return None
+
+    def put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+        return pa.StructArray.from_arrays([self._filled(parsed), pa.array(folds)], ["value", "fold"])
+
+    def _filled(self, parsed: pa.DictionaryArray) -> pa.DictionaryArray:
+        """Return a column whose missing cells are the fill value, a value like others."""
+        if not parsed.null_count:
+            return parsed
+        values = pa.concat_arrays([parsed.dictionary, self.parse_fill(self.fill_value).dictionary]).dictionary_encode()
+        places = values.indices.take(parsed.indices.fill_null(len(parsed.dictionary)))
+        return pa.DictionaryArray.from_arrays(places, values.dictionary)
+
+    def summarize(self, parsed: pa.Array) -> ValueSums:
+        return ValueSums()  # missing cells were counted with the others
+
+    def summarize_rows(self, parsed: pa.Array, beside: Beside) -> ValueSums:
+        values = self._filled(parsed)
+        rows = {"rows": np.ones(len(values))}
+        if self.encoding != "target":
+            return ValueSums.of(values, np.zeros(len(values), np.uint8), 1, rows)
+        assert beside.folds is not None
+        return ValueSums.of(values, beside.folds, self.folds, rows | dict(self._quantities(beside)))
+
+    def _quantities(self, beside: Beside) -> Iterator[tuple[str, np.ndarray]]:
+        """Give what is summed by value: weights, and sum and squares of the target, or the weights of each class."""
+        column = one_array(beside.table[self.target])
+        weights = np.ones(len(column)) if beside.weights is None else beside.weights
+        if self.target_type == "class":
+            labels = as_dictionary(column)
+            yield "n", np.where(labels.is_null().to_numpy(False), np.nan, weights)
+            if len(labels.dictionary) > MOST_CLASSES:
+                raise ColumnError(self._too_many())
+            codes = labels.indices.fill_null(-1).to_numpy()
+            for code, label in enumerate(labels.dictionary.to_pylist()):
+                yield _CLASS + label, np.where(codes == code, weights, np.nan)
+            return
+        numbers = as_numbers(column)
+        odd = pc.and_(column.is_valid(), numbers.is_null())
+        if pa.types.is_floating(column.type):  # files may hold NaN where a number is missing
+            odd = pc.and_(odd, pc.is_inf(column).fill_null(fill_value=False))
+        target = numbers.to_numpy(zero_copy_only=False)
+        if odd.true_count or (np.abs(target) > _LARGEST_TARGET).any():
+            shown = column.filter(odd)[0] if odd.true_count else np.nanmax(np.abs(target))
+            raise ColumnError(
+                f'target "{self.target}" holds {str(shown)!r}, of which no mean can be told: correct the data, or use '
+                'target_type="class"'
+            )
+        yield "n", np.where(np.isnan(target), np.nan, weights)
+        yield "sum", weights * target
+        if self.smooth == "auto":
+            yield "squares", weights * target * target
+
+    def _too_many(self) -> str:
+        return (
+            f'target "{self.target}" has more than {MOST_CLASSES} classes, and each makes a column: use '
+            'target_type="number"'
+        )
+
+    def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
+        values, counts, whole = (
+            [pa.array([], pa.string())],
+            [np.zeros(0)],
+            Sums(pa.array([""]), (), np.zeros((1, 0, 1))),
+        )
+        for part in summary.parts():  # which may not fit in memory together
+            values.append(part.values)
+            counts.append(part.of("rows", 0)[:, 0])
+            digits = part.digits.sum(axis=0, keepdims=True, dtype=np.int64)
+            whole = Sums(whole.values, part.labels, digits + (whole.digits if whole.labels else 0))
+        tokens, frequencies = pa.concat_arrays(values), np.concatenate(counts)
+        vocabulary = Vocabulary.learn(TokenCounts.of(tokens, frequencies), SpecialSymbols.for_category())
+        ids, start = vocabulary.ids(tokens), 0
+        if self.encoding != "target":
+            table = np.zeros((1, len(vocabulary), 1), np.float32)
+            table[0, ids, 0] = frequencies / (frequencies.sum() if self.encoding == "frequency" else 1)
+            return LearnedTargetEncoding(vocabulary=vocabulary, encodings=table)
+        classes = _in_order({name.removeprefix(_CLASS) for name, _ in whole.labels if name.startswith(_CLASS)})
+        if len(classes) > MOST_CLASSES:
+            raise ColumnError(self._too_many())
+        means = self._encodings(whole, whole, classes)
+        table = np.empty((len(means), len(vocabulary), means.shape[2]), np.float32)
+        for part in summary.parts():
+            stop = start + len(part.values)
+            table[:, ids[start:stop]] = self._encodings(part, whole, classes)
+            start = stop
+        table[:, 0] = means[:, 0]
+        return LearnedTargetEncoding(vocabulary=vocabulary, classes=classes, encodings=table)
+
+    def _encodings(self, part: Sums, whole: Sums, classes: tuple[str, ...]) -> np.ndarray:
+        """Return the values of a part encoded by all training rows, and by those outside each fold."""
+        if self.target_type == "class":
+            names = [_CLASS + name for name in (classes[1:] if len(classes) == 2 else classes)] or ["sum"]
+            columns = [self._smoothed(part, whole, name, name, 0, 0) for name in names]
+        else:
+            unit = max((place for name, place in whole.labels if name == "sum"), default=0)
+            columns = [self._smoothed(part, whole, "sum", "squares", unit, 2 * unit)]
+        return np.stack(columns, axis=-1).swapaxes(0, 1)
+
+    def _smoothed(self, part: Sums, whole: Sums, *of: Any) -> np.ndarray:
+        n, total, mean, deviations = _statistics(part, *of)
+        all_n, _, all_mean, all_deviations = _statistics(whole, *of)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            if self.smooth == "auto":
+                prior = all_deviations / all_n * n
+                share = prior / (prior + deviations / n)
+                encoded = share * mean + (1 - share) * all_mean
+            else:
+                encoded = (total + self.smooth * all_mean) / (n + self.smooth)
+            encoded = np.where(np.isnan(encoded), all_mean, encoded)
+            encoded = np.where(np.isnan(encoded), 0.0, encoded)  # where no row has a target
+            clipped: np.ndarray = np.clip(np.ldexp(encoded, DIGIT_BITS * of[2]), -_LARGEST, _LARGEST)
+        return clipped.astype(np.float32)
+
+    def encode(self, parsed: pa.Array, learned: LearnedTargetEncoding) -> np.ndarray:
+        folds: Any = 0
+        if pa.types.is_struct(parsed.type):
+            folds = parsed.field("fold").to_numpy().astype(np.intp)
+            parsed = parsed.field("value")
+        ids = np.append(learned.vocabulary.ids(parsed.dictionary), 0)
+        codes = parsed.indices.fill_null(len(ids) - 1).to_numpy()
+        encoded: np.ndarray = learned.encodings[folds, ids[codes].astype(np.intp)]
+        return encoded if len(learned.classes) > 2 else encoded[:, 0]
+
+    def decode(self, encoded: np.ndarray, learned: LearnedTargetEncoding) -> pa.Array:
+        return rows_as_lists(encoded) if encoded.ndim > 1 else pa.array(encoded)
+
+    def tabulated_names(self, name: str, learned: LearnedTargetEncoding) -> list[str]:
+        return [f"{name}_{one}" for one in learned.classes] if len(learned.classes) > 2 else [name]
+
+
+def _statistics(
+    part: Sums, sums: str, squares: str, unit: int, square_unit: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return weights, sums, means, and sums of squared deviations, of shape (values, 1 + folds), in units."""
+    n, total, square = part.of("n", 0), part.of(sums, unit), part.of(squares, square_unit)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Where rounding matters to the difference, deviations are too small to change a mean that is a float32.
+        return n, total, total / n, np.maximum(square - total * total / n, 0.0)
+
+
+def _in_order(names: set[str]) -> tuple[str, ...]:
+    """Return classes by number if all are numbers, else by UTF-8 bytes."""
+    texts = pa.array(sorted(names), pa.string())
+    numbers = as_numbers(texts)
+    order = byte_order(texts) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
+    return tuple(texts.take(pa.array(order)).to_pylist())

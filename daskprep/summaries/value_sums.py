@@ -1,0 +1,200 @@
+"""Exact sums by distinct value and by fold, within memory however many values there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.summaries.base import Summary
+from daskprep.summaries.spill import SpilledCounts, shard_groups, sharded, spill
+
+# A double is cut into digits of 26 bits at fixed places. So many rows of a partition as fit in memory add up to less
+# than 2**53, which float64 holds exactly, and those of all partitions to less than 2**63.
+DIGIT_BITS = 26
+_DIGIT = (1 << DIGIT_BITS) - 1
+# Of a quantity, so many places below the highest are kept: what lies further down is below 2**-180 of the largest.
+MOST_PLACES = 8
+
+# What may stay in memory when there is a folder to spill to, and what is added up at a time.
+SPILL_BYTES = 64 << 20
+GROUP_BYTES = 128 << 20
+_VALUE_BYTES = 32  # of a text, about
+
+Labels = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The sums of some values.
+
+    Attributes
+    ----------
+    values : pa.Array
+        Distinct texts.
+    labels : tuple
+        A quantity and the place of a digit for each of the columns.
+    digits : ndarray
+        Sums of digits, of shape (values, labels, folds), in the smallest type that holds them.
+    """
+
+    values: pa.Array
+    labels: Labels
+    digits: np.ndarray
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.values.nbytes + self.digits.nbytes)
+
+    @property
+    def folds(self) -> int:
+        return int(self.digits.shape[2])
+
+    def of(self, quantity: str, unit: int) -> np.ndarray:
+        """Return the sums of a quantity over all folds, then over all but each, in units of 2**(26 * unit)."""
+        sums = np.zeros((len(self.digits), 1 + self.folds))
+        for column, (name, place) in reversed(list(enumerate(self.labels))):
+            if name == quantity:
+                digits = self.digits[:, column].astype(np.int64)
+                total = digits.sum(axis=1, keepdims=True)
+                whole = np.concatenate([total, total - digits], axis=1)
+                sums += np.ldexp(whole.astype(np.float64), DIGIT_BITS * (place - unit))
+        return sums
+
+
+class SpilledSums(NamedTuple):
+    """Sums in a file."""
+
+    labels: Labels
+    folds: int
+    file: SpilledCounts
+
+
+@dataclass(frozen=True, eq=False)
+class ValueSums(Summary):
+    """Sums of quantities for every distinct value of a column, apart by fold; they never round.
+
+    Examples
+    --------
+    >>> values = pa.array(["a", "b", "a"]).dictionary_encode()
+    >>> sums = ValueSums.of(values, np.array([0, 0, 1], np.uint8), 2, {"y": np.array([0.1, 2.0, 0.2])})
+    >>> [part] = (sums + sums).parts()
+    >>> part.values.to_pylist(), part.of("y", 0).tolist()
+    (['a', 'b'], [[0.6000000000000001, 0.4, 0.2], [4.0, 4.0, 0.0]])
+    """
+
+    chunks: tuple[Sums, ...] = ()
+    spilled: tuple[SpilledSums, ...] = ()
+
+    @classmethod
+    def of(
+        cls, values: pa.DictionaryArray, folds: np.ndarray, count: int, quantities: Mapping[str, np.ndarray]
+    ) -> ValueSums:
+        """Summarize rows by their value and their fold, one of `count`; what is NaN of a quantity is left out."""
+        distinct = len(values.dictionary)
+        cells = values.indices.to_numpy().astype(np.int64) * count + folds
+        columns: dict[tuple[str, int], np.ndarray] = {}
+        for name, numbers in quantities.items():
+            for place, rows, digits in _digits(numbers):
+                added = np.bincount(cells[rows], digits, distinct * count).astype(np.int64).reshape(distinct, count)
+                columns[name, place] = columns.get((name, place), 0) + added  # of rows with digits elsewhere too
+        labels = _narrowed(columns)
+        if not distinct or not labels:
+            return cls()
+        return cls((_small(values.dictionary, labels, np.stack([columns[label] for label in labels], axis=1)),))
+
+    def __add__(self, other: ValueSums) -> ValueSums:
+        return ValueSums(self.chunks + other.chunks, self.spilled + other.spilled)
+
+    def __mul__(self, times: int) -> ValueSums:
+        if self.chunks or self.spilled:
+            raise NotImplementedError("sums by value are of rows, each of which has a target of its own")
+        return self
+
+    def bounded(self, folder: str | None) -> ValueSums:
+        """Return equal sums with at most 64 MB in memory and the others in `folder`."""
+        chunks = self.chunks
+        if len(chunks) > 1 and (folder is None or _added_bytes(chunks) <= GROUP_BYTES):
+            chunks = (_added_up(chunks),)
+        if folder is None or sum(chunk.nbytes for chunk in chunks) <= SPILL_BYTES:
+            return ValueSums(chunks, self.spilled)
+        files = (spill(folder, one.values, one.digits.reshape(len(one.values), -1)) for one in chunks)
+        spilled = (SpilledSums(one.labels, one.folds, file) for one, file in zip(chunks, files, strict=True))
+        return ValueSums((), (*self.spilled, *spilled))
+
+    def parts(self) -> Iterator[Sums]:
+        """Give the sums in parts that share no value; all have the same labels."""
+        every = [*(chunk.labels for chunk in self.chunks), *(one.labels for one in self.spilled)]
+        labels = _narrowed({label for labels in every for label in labels})
+        memory = _added_up(self.chunks, labels) if self.chunks else None
+        if not self.spilled:
+            if memory is not None:
+                yield memory
+            return
+        cut = None if memory is None else sharded(memory.values, memory.digits)
+        row_bytes = _VALUE_BYTES + 8 * len(labels) * self.spilled[0].folds
+        for shards in shard_groups([one.file for one in self.spilled], GROUP_BYTES // row_bytes):
+            pieces = [
+                Sums(values, one.labels, digits.reshape(len(values), len(one.labels), one.folds))
+                for one in self.spilled
+                for values, digits in one.file.read(shards)
+            ]
+            if cut is not None:
+                values, digits, borders = cut
+                rows = slice(int(borders[shards.start]), int(borders[shards.stop]))
+                pieces.append(Sums(values[rows], labels, digits[rows]))
+            if pieces:
+                yield _added_up(tuple(pieces), labels)
+
+
+def _digits(numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """Cut doubles into digits with their sign; give a place, which rows have digits there, and these."""
+    present = np.flatnonzero(numbers == numbers)  # noqa: PLR0124 NaN is not
+    numbers = numbers[present]
+    mantissa, exponent = np.frexp(np.abs(numbers))
+    whole = np.ldexp(mantissa, 53).astype(np.int64)
+    places, shift = np.divmod(exponent - 53, DIGIT_BITS)
+    low = (whole & _DIGIT) << shift
+    high = ((whole >> DIGIT_BITS) << shift) + (low >> DIGIT_BITS)
+    sign = np.where(numbers < 0, -1.0, 1.0)
+    for first in np.unique(places).tolist():
+        rows = np.flatnonzero(places == first)
+        for above, part in enumerate((low & _DIGIT, high & _DIGIT, high >> DIGIT_BITS)):
+            digits = part[rows]
+            if digits.any():
+                yield first + above, present[rows], digits * sign[rows]
+
+
+def _narrowed(labels: Collection[tuple[str, int]]) -> Labels:
+    """Return labels in order, without the places that are too far below the highest of their quantity."""
+    highest: dict[str, int] = {}
+    for name, place in labels:
+        highest[name] = max(place, highest.get(name, place))
+    return tuple(sorted((name, place) for name, place in labels if place > highest[name] - MOST_PLACES))
+
+
+def _small(values: pa.Array, labels: Labels, digits: np.ndarray) -> Sums:
+    least = min(int(digits.min(initial=0)), -1 - int(digits.max(initial=0)))
+    return Sums(values, labels, digits.astype(np.min_scalar_type(least)))
+
+
+def _added_bytes(chunks: tuple[Sums, ...]) -> int:
+    """Return how many bytes the sum of chunks takes at most while they are added up."""
+    labels = {label for chunk in chunks for label in chunk.labels}
+    return sum(len(chunk.values) for chunk in chunks) * (_VALUE_BYTES + 8 * len(labels) * chunks[0].folds)
+
+
+def _added_up(chunks: tuple[Sums, ...], labels: Labels | None = None) -> Sums:
+    """Return the sums of chunks, in each of which a value is there once."""
+    labels = labels or _narrowed({label for chunk in chunks for label in chunk.labels})
+    encoded = pa.chunked_array([chunk.values for chunk in chunks]).dictionary_encode().chunks
+    total = np.zeros((len(encoded[-1].dictionary), len(labels), chunks[0].folds), np.int64)
+    for chunk, codes in zip(chunks, encoded, strict=True):
+        rows = codes.indices.to_numpy()
+        for column, label in enumerate(chunk.labels):
+            if label in labels:
+                total[rows, labels.index(label)] += chunk.digits[:, column]
+    return _small(encoded[-1].dictionary, labels, total)

@@ -1,0 +1,228 @@
+from __future__ import annotations
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import roc_auc_score
+from sklearn.model_selection import PredefinedSplit
+from sklearn.preprocessing import TargetEncoder
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.serving import Encoder
+from daskprep.split.folds import KFold
+from daskprep.summaries import value_sums
+
+ROWS = 2_000
+TYPES = {"price": "continuous", "sold": "binary", "kind": "multiclass", "label": "binary"}
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "city": rng.integers(0, 150, ROWS).astype(str),
+            "price": rng.normal(1e4, 10, ROWS),
+            "sold": rng.integers(0, 2, ROWS),
+            "kind": rng.choice(["x", "y", "z"], ROWS),
+            "label": rng.choice(["no", "yes"], ROWS),
+            "shop": rng.integers(0, 60, ROWS),
+            "day": pd.Timestamp("2024-01-01") + pd.to_timedelta(rng.permutation(ROWS), unit="h"),
+        }
+    )
+    return frame.assign(city=frame["city"].mask(rng.random(ROWS) < 0.03))
+
+
+def encoding(target="price", **params) -> dp.TargetEncoding:
+    is_class = TYPES.get(target) == "multiclass" or target == "label"
+    return dp.TargetEncoding(column="city", target=target, target_type="class" if is_class else "number", **params)
+
+
+def folds_of(folds: KFold, table: pd.DataFrame) -> np.ndarray:
+    whole = pa.Table.from_pandas(table)
+    return folds.plan([folds.census(whole)])[0].assign(whole, None)
+
+
+def written(prep, table, path) -> dict[str, dict[str, np.ndarray]]:
+    dataset = prep.fit_write(table, path, progress=False)
+    return {split: dataset[split].read() for split in dataset}
+
+
+# -- values
+
+
+@pytest.mark.parametrize("smooth", ["auto", 0.0, 7.5])
+@pytest.mark.parametrize("target", TYPES)
+def test_values_are_those_of_scikit_learn_with_the_same_folds(table, tmp_path, target, smooth):
+    prep = dp.Preprocessor({"x": encoding(target, smooth=smooth)})
+    cross_fitted = written(prep, table, tmp_path / "d")["train"]["x"]
+    theirs = TargetEncoder(smooth=smooth, cv=PredefinedSplit(folds_of(KFold(5), table)), target_type=TYPES[target])
+    cities = table[["city"]].fillna("<MISSING>")
+    expected = theirs.fit_transform(cities, table[target])
+    assert cross_fitted.dtype == np.float32
+    np.testing.assert_allclose(cross_fitted.reshape(expected.shape), expected, rtol=2e-7)
+    np.testing.assert_allclose(prep.encode(table)["x"].reshape(expected.shape), theirs.transform(cities), rtol=2e-7)
+
+
+def test_counts_and_frequencies_are_of_all_training_rows(table, tmp_path):
+    prep = dp.Preprocessor({one: dp.TargetEncoding(encoding=one, column="city") for one in ("count", "frequency")})
+    train = written(prep, table, tmp_path / "d")["train"]
+    counts = table["city"].fillna("").map(table["city"].fillna("").value_counts())
+    assert train["count"].tolist() == counts.tolist()
+    np.testing.assert_array_equal(train["frequency"], (counts / ROWS).astype(np.float32))
+    new = prep.encode(pd.DataFrame({"city": ["never", None]}))
+    assert new["count"].tolist() == [0, table["city"].isna().sum()]
+
+
+def test_unknown_values_become_the_mean_and_missing_ones_are_a_value():
+    frame = pd.DataFrame({"city": ["a", "a", "b", None], "y": [1.0, 3.0, 5.0, 9.0]})
+    prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", smooth=0.0, folds=2)}).fit(frame)
+    new = pd.DataFrame({"city": ["a", "b", None, "z", "<MISSING>", "<UNK>"]})
+    assert prep.encode(new)["city"].tolist() == [2.0, 5.0, 9.0, 4.5, 9.0, 4.5]
+    assert prep.learned_["city"].missing == 1
+    assert prep.cell_counts(new).loc["city"].tolist() == [6, 1, 0, 1]
+
+
+def test_rows_without_a_target_count_for_nothing():
+    frame = pd.DataFrame({"city": list("aabbc"), "y": [1.0, None, 2.0, 4.0, None]})
+    prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", smooth=0.0, folds=2)}).fit(frame)
+    mean = np.float32(7 / 3)
+    assert prep.encode(pd.DataFrame({"city": list("abc")}))["city"].tolist() == [1.0, 3.0, mean]
+
+
+# -- folds
+
+
+def test_no_training_row_is_encoded_by_its_own_target(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"city": rng.integers(0, 5_000, 20_000).astype(str), "y": rng.integers(0, 2, 20_000)})
+    prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y")})
+    train = written(prep, frame, tmp_path / "d")["train"]["city"]
+    naive = prep.encode(frame)["city"]
+    found = {}
+    for name, column in (("cross-fitted", train), ("naive", naive)):
+        inputs = ((column - column.mean()) / column.std())[:, None]
+        found[name] = roc_auc_score(
+            frame["y"], LogisticRegression().fit(inputs, frame["y"]).predict_proba(inputs)[:, 1]
+        )
+    assert abs(found["cross-fitted"] - 0.5) < 0.02
+    assert found["naive"] > 0.7
+
+
+def test_rows_of_other_splits_are_encoded_by_all_training_rows(table, tmp_path):
+    prep = dp.Preprocessor({"x": encoding(), "day": "date"}, split=dp.RandomSplit(seed=1))
+    splits = written(prep, table, tmp_path / "d")
+    assigned = prep.assign(table)["split"]
+    new = prep.encode(table)["x"]
+    np.testing.assert_array_equal(splits["test"]["x"], new[assigned == 2])
+    assert (splits["train"]["x"] != new[assigned == 0]).mean() > 0.9
+
+
+@pytest.mark.parametrize("by", [{"fold_group": "shop"}, {"fold_time": "day"}])
+def test_folds_may_follow_groups_or_time(table, tmp_path, by):
+    prep = dp.Preprocessor({"x": encoding(smooth=2.0, folds=4, **by)})
+    folds = folds_of(KFold(4, group=by.get("fold_group"), time=by.get("fold_time")), table)
+    theirs = TargetEncoder(smooth=2.0, cv=PredefinedSplit(folds), target_type="continuous")
+    expected = theirs.fit_transform(table[["city"]].fillna("<MISSING>"), table["price"])[:, 0]
+    np.testing.assert_allclose(written(prep, table, tmp_path / "d")["train"]["x"], expected, rtol=2e-7)
+    new = table.drop(columns=["price", "shop", "day"])
+    assert prep.encode(new)["x"].shape == (ROWS,)
+
+
+def test_fit_transform_cross_fits_training_rows_and_transform_none(table, tmp_path):
+    features = {"x": encoding("kind"), "price": dp.Number(outlier_strategy="drop_row", outlier_threshold=2.0)}
+    prep = dp.Preprocessor(features, targets="price", split=dp.RandomSplit())
+    splits = written(prep, table, tmp_path / "d")
+    kept = prep.assign(table)["split"]
+    for frame in (table, dd.from_pandas(table, npartitions=4)):
+        found = np.asarray(
+            dask.compute(dp.Preprocessor(features, targets="price", split=dp.RandomSplit()).fit_transform(frame))[0]
+        )
+        for code, split in enumerate(["train", "validation", "test"]):
+            np.testing.assert_array_equal(found[kept == code], splits[split]["x"])
+    assert prep.get_feature_names_out().tolist() == ["x_x", "x_y", "x_z"]
+    np.testing.assert_array_equal(prep.transform(table), prep.encode(table)["x"])
+
+
+def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_alike(table, tmp_path):
+    prep = dp.Preprocessor({"x": encoding(fold_group="shop"), "sold": "binary"}, targets="sold", split=dp.RandomSplit())
+    expected = written(prep, table, tmp_path / "d")
+    frame = dd.from_pandas(table, npartitions=5)
+    again = prep.write(frame, tmp_path / "again", progress=False)
+    for split, rows in expected.items():
+        np.testing.assert_array_equal(again[split].read()["x"], rows["x"])
+        batches = [inputs["x"].numpy() for inputs, _ in prep.stream(frame, 100, split=split, shuffle=False)]
+        np.testing.assert_array_equal(np.concatenate(batches), rows["x"])
+
+
+# -- out of core
+
+
+@pytest.mark.parametrize("spill_bytes", [1 << 26, 1 << 10])
+@pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
+def test_partitions_and_spilling_change_no_byte(table, tmp_path, monkeypatch, npartitions, spill_bytes):
+    monkeypatch.setattr(value_sums, "SPILL_BYTES", spill_bytes)
+    monkeypatch.setattr(value_sums, "GROUP_BYTES", 64 * spill_bytes)
+
+    def make():
+        return dp.Preprocessor({"x": encoding(), "k": encoding("kind", fold_time="day")}, split=dp.RandomSplit())
+
+    expected = make().fit(table)
+    prep = make()
+    rows = written(prep, dd.from_pandas(table, npartitions=npartitions), tmp_path / "d")
+    assert prep.to_dict() == expected.to_dict()
+    whole = written(make(), table, tmp_path / "whole")
+    for split, arrays in whole.items():
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(rows[split][name], array)
+
+
+def test_rows_of_csv_files_are_counted_before_they_are_put_in_folds(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    source = dp.read_files(str(tmp_path / "rows.csv"), partition_bytes=20_000)
+    prep = dp.Preprocessor({"x": encoding()})
+    rows = written(prep, source, tmp_path / "d")["train"]["x"]
+    np.testing.assert_array_equal(
+        rows, written(dp.Preprocessor({"x": encoding()}), table, tmp_path / "e")["train"]["x"]
+    )
+    assert dp.Preprocessor({"x": encoding()}).fit(source).to_dict() == prep.to_dict()
+
+
+# -- serving, and what is refused
+
+
+@pytest.mark.parametrize("target", TYPES)
+def test_services_encode_new_rows_alike(table, tmp_path, target):
+    prep = dp.Preprocessor({"x": encoding(target, lowercase=True, null_values=["7"])}).fit(table)
+    prep.save(tmp_path / "prep.json")
+    new = pd.DataFrame({"city": ["3", " 7", None, "never", 12, "<MISSING>"]}, dtype=object)
+    expected = dp.Preprocessor.load(tmp_path / "prep.json").encode(new)["x"]
+    np.testing.assert_array_equal(prep.encode(new)["x"], expected)
+    found = Encoder(prep.to_dict()).encode(new.to_dict("records"))["x"]
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype == np.float32
+
+
+def test_a_target_that_is_no_number_is_refused(table):
+    with pytest.raises(ColumnError, match=r'target "kind" holds .*target_type="class"'):
+        dp.Preprocessor({"x": dp.TargetEncoding(target="kind", column="city")}).fit(table)
+    with pytest.raises(ColumnError, match="more than 256 classes"):
+        dp.Preprocessor({"x": dp.TargetEncoding(target="price", target_type="class", column="city")}).fit(table)
+
+
+def test_what_cannot_cross_fit_is_refused(table):
+    with pytest.raises(ConfigError, match="target is missing"):
+        dp.Preprocessor({"city": "target_encoding"}).fit(table)
+    with pytest.raises(ConfigError, match='use fit_on="train"'):
+        dp.Preprocessor({"x": encoding()}, split=dp.RandomSplit(), fit_on="all").fit(table)
+    with pytest.raises(ConfigError, match="use it in a Preprocessor"):
+        dp.TargetEncoding(target="price").fit(table[["city"]])
+    with pytest.raises(ColumnError, match='column "prize" is not in the data'):
+        dp.Preprocessor({"x": encoding("prize")}).fit(table)
+    with pytest.raises(ConfigError, match="leave out time"):
+        dp.Preprocessor({"x": encoding(fold_group="shop", fold_time="day")}).fit(table)
