@@ -54,7 +54,7 @@ def test_no_other_module_imports_what_is_not_documented():
 @pytest.fixture(scope="module")
 def client() -> Iterator[Client]:
     """One worker with one thread."""
-    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as client:
+    with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
         yield client
 
 

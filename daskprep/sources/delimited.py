@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import io
 import re
@@ -19,7 +18,7 @@ from daskprep.sources.base import FilePiece, check_names
 from daskprep.sources.dialect import DELIMITERS, Dialect
 from daskprep.sources.joining import evenly
 from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
-from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks
+from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark
 
 _HEAD_BYTES = 1 << 18
 _PARSED_BYTES = 1 << 22
@@ -47,7 +46,7 @@ class DelimitedPiece(FilePiece):
         data = self.text.read(self.start, self.stop)
         if dialect.comment:
             data = pa.py_buffer(b"".join(dialect.uncommented([data.to_pybytes()])))
-        data = _without_mark(data)
+        data = without_mark(data)
         wanted = columns or [dialect.names[0]]
         if not data.size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
@@ -137,12 +136,6 @@ class DelimitedPiece(FilePiece):
         starts = record_starts(text, self.dialect.delimiter, self.dialect.quote)
         offset = int(starts[min(row, len(starts) - 1)])
         return self.text.line_at(self.start) + text.count(b"\n", 0, offset)
-
-
-def _without_mark(data: pa.Buffer) -> pa.Buffer:
-    """Put a blank line before a piece that begins with a byte order mark, which Arrow would drop from its cell."""
-    begins = np.frombuffer(data, np.uint8)[: len(codecs.BOM_UTF8)].tobytes()
-    return pa.py_buffer(b"\n" + data.to_pybytes()) if begins == codecs.BOM_UTF8 else data
 
 
 def _harmless_blocks(view: np.ndarray, block_bytes: int) -> int:

@@ -152,3 +152,9 @@ def in_blocks(parse: Callable[[int], T], block_bytes: int, nbytes: int) -> T:
             if "straddl" not in str(error) or block_bytes >= min(nbytes, _LARGEST_BLOCK):
                 raise
             block_bytes = min(16 * block_bytes, _LARGEST_BLOCK)
+
+
+def without_mark(data: pa.Buffer) -> pa.Buffer:
+    """Put a blank line before a piece that begins with a byte order mark, which Arrow would drop from what it reads."""
+    begins = data[: len(_BOM)].to_pybytes()
+    return pa.py_buffer(b"\n" + data.to_pybytes()) if begins == _BOM else data

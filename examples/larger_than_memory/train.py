@@ -67,7 +67,7 @@ def main() -> None:
         folder = Path(name)
         size = write_files(folder / "parquet")
         print(f"{FILES * ROWS:,} rows, {size / 1e6:,.0f} MB in memory; each worker may hold {WORKER_MEMORY}")
-        cluster = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=WORKER_MEMORY, dashboard_address=None)
+        cluster = LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=WORKER_MEMORY, dashboard_address=":0")
         with cluster, Client(cluster) as client:
             start = time.perf_counter()
             source = dp.read_files(folder / "parquet", partition_bytes=8_000_000)

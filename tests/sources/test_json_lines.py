@@ -124,6 +124,15 @@ def test_blank_lines_marks_and_carriage_returns_are_no_rows(tmp_path: Path) -> N
         assert whole(read_files(path, partition_bytes=partition_bytes))["a"].to_pylist() == [1, 2]
 
 
+@pytest.mark.parametrize("line", [b"", b'{"a": 2}'])
+def test_a_mark_within_a_file_is_refused_however_it_is_cut(tmp_path: Path, line: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"a": 1}\n\xef\xbb\xbf' + line)
+    for partition_bytes in (1, 1000):
+        with pytest.raises(RejectedValueError, match="line 2"):
+            whole(read_files(path, partition_bytes=partition_bytes))
+
+
 def test_line_longer_than_arrows_blocks_is_read(write: WriteLines) -> None:
     source = read_files(write({"a": "x" * 3_000_000}, {"a": "y"}))
     assert [len(text) for text in whole(source)["a"].to_pylist()] == [3_000_000, 1]
