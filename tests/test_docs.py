@@ -7,12 +7,14 @@ import doctest
 import importlib
 import inspect
 import io
+import os
 import re
 import runpy
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -66,10 +68,11 @@ def _lines(text: str) -> list[str]:
 
 @pytest.fixture
 def registries() -> Iterator[None]:
-    """Take out of the registries what a page puts into them, which other tests would find."""
+    """Take out of the registries and the environment what a page puts into them, which other tests would find."""
     registries: list[dict[str, Any]] = [FEATURES, TOKENIZERS]
     kept = [dict(registry) for registry in registries]
-    yield
+    with mock.patch.dict(os.environ):
+        yield
     for registry, before in zip(registries, kept, strict=True):
         registry.clear()
         registry.update(before)

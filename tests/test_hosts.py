@@ -1,0 +1,23 @@
+"""On hosts that share nothing but a bucket, everything is as it is on one; see benchmarks/hosts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks.hosts.network import obstacle
+
+
+@pytest.mark.slow
+@pytest.mark.cluster
+def test_hosts_write_lose_two_of_them_cache_train_and_stream():
+    if (why := obstacle()) is not None:
+        pytest.skip(why)
+    command = [sys.executable, "-m", "benchmarks.hosts.run", "--rows", "1600"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr
+    steps = [json.loads(line)["step"] for line in done.stdout.splitlines()]
+    assert steps == ["make", "write", "local", "cache", "train", "train", "stream", "write", "write", "same"]
