@@ -248,7 +248,7 @@ class FoldedDataset(Dataset):
         return int(self.manifest.settings["folds"])
 
     def fold(self, number: int) -> Dataset:
-        """Return the dataset that validates on this fold, encoded by what was learned from the others."""
+        """Return the dataset that validates on this fold, encoded by the fitted state of the others."""
         if not 0 <= number < self.folds:
             raise ConfigError(f"{self.url} has no fold {number!r}: its folds are 0 to {self.folds - 1}")
         name = f"{FOLD}{number}"
