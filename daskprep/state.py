@@ -18,7 +18,7 @@ from daskprep.features import FEATURES, Feature, Learned
 from daskprep.features.golden import check_rows
 from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.serving.large import FILE_KEY, checked_file
-from daskprep.serving.saved import FORMAT, LIMIT_BYTES, digests_of, parse_state, telling, verified
+from daskprep.serving.saved import FORMAT, LIMIT_BYTES, SIZED, check_learned, digests_of, parse_state, telling, verified
 from daskprep.storage import Folder
 from daskprep.storage.urls import ReceivedPath, check_own
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
@@ -120,6 +120,8 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
 
 
 def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
+    if feature.kind in SIZED:
+        check_learned(state)
     learned = feature.learned_type.from_dict(state)
     try:
         with suppress(NameError):  # annotations that only a type checker imports

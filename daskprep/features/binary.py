@@ -27,6 +27,7 @@ _UNKNOWN = 2
 class LearnedBinary(Learned):
     """Which cells mean what. Conventional spellings beside the labels are understood if all labels are conventional."""
 
+    fill_value: bool | None = None
     str2bool: Mapping[str, bool] = field(default_factory=dict)
     bool2str: tuple[str, str] = ("False", "True")
     fallback_true_label: str | None = None  # what counts as True where labels are unconventional

@@ -33,6 +33,8 @@ from daskprep.serving.series import SEPARATORS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Lengths
 
+_LONGEST_WINDOW = 1 << 24  # more is a mistake, or asks for memory on purpose
+
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedTimeseries(Learned):
@@ -163,7 +165,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         length, fill = learned.max_timeseries_length, float(self.padding_value)
         offsets = list_offsets(parsed)
         if (np.diff(offsets) == length).all():
-            out: np.ndarray = numbers.reshape(-1, length).copy()
+            out: np.ndarray = numbers.reshape(len(parsed), length).copy()
         else:
             out = pad_values(offsets, numbers, length, self.padding, fill)
         np.copyto(out, fill, where=np.isnan(out), casting="same_kind")
@@ -187,6 +189,8 @@ class _Windows(Neighbours):
         self._gaps = neighbour_strategy(feature.missing_value_strategy)
         self._ahead = feature.horizon > 0
         self._reach = feature.horizon or feature.window_size - 1  # how far away the farthest number is
+        if self._reach > _LONGEST_WINDOW:
+            raise ConfigError(f"Timeseries: a window has {_LONGEST_WINDOW:,} numbers at most, not {self._reach:,}")
 
     def edge(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowEdge:
         rows = rows_by_group(parsed)

@@ -141,7 +141,7 @@ class Vector(Feature[Lengths, LearnedVector]):
                 f"row {wrong[0]} of this partition holds a vector of {sizes[wrong[0]]} numbers, not {size} "
                 f"as learned; correct it, or fit with vector_size={size} to count it as missing"
             )
-        numbers: np.ndarray = parsed.flatten().to_numpy().reshape(-1, size)
+        numbers: np.ndarray = parsed.flatten().to_numpy().reshape(np.count_nonzero(present), size)
         if len(numbers) == len(parsed):
             return numbers.copy()
         out = np.zeros((len(parsed), size), np.float32)

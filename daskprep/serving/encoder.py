@@ -211,6 +211,9 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
                 f'feature "{name}": a {feature["type"]} has no parameter "{unknown[0]}" in this version of daskprep: '
                 "upgrade it, or restore the file if it was altered"
             )
+        for key in ("column", "group_by"):
+            if not isinstance(value := feature["params"].get(key), str | None):
+                raise TypeError(f"{key} is {str(value)[:80]}")
         module, encoder = _ENCODERS[feature["type"]]
         kind: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
         if kind.takes(feature["params"]):

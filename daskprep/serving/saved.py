@@ -19,13 +19,14 @@ PLAIN_FORMAT = 1  # of `to_dict`, of datasets, and of files before 2: no digests
 FORMAT = 2
 LIMIT_BYTES = 1 << 30
 _SHOWN = 80
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one of a pair; alone it is no character
 _EXACT = 1 << 53
 # A place is no part of what was learned: whoever moves a folder may name it anew.
 _PLACES = frozenset({"base_dir"})
 # Lengths of rows, by which a file of a few bytes could ask for any amount of memory, and the types that have them.
 _LENGTHS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
 _LONGEST = 1 << 31
-_SIZED = frozenset({"set", "bag", "sequence", "text", "vector", "timeseries"})
+SIZED = frozenset({"set", "bag", "sequence", "text", "vector", "timeseries"})
 _LEVELS = ("word", "char")
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
@@ -70,6 +71,9 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
         state = parse_json(data)
     except ValueError as error:
         raise CorruptDatasetError(f"{name} is not valid JSON: {error}") from error
+    if _SURROGATE.search(data):
+        with telling(name):
+            _json(state).encode()
     if not isinstance(state, dict):
         raise CorruptDatasetError(f"{name} holds {type(state).__name__} in place of what a Preprocessor learned")
     return state
@@ -127,6 +131,8 @@ def _verified(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:
     digests, learned = feature.get("digests"), feature.get("learned")
     if not isinstance(digests, Mapping) or not isinstance(learned, Mapping):
         raise CorruptDatasetError(f'feature "{name}" has no digests of what it learned: {_SPOILT}')
+    if "golden" not in feature:
+        raise CorruptDatasetError(f'feature "{name}" has no golden rows: {_SPOILT}')
     with telling(f'feature "{name}"'):
         found = digests_of(learned)
     for key in {**digests, **found}:
@@ -207,7 +213,7 @@ def check_golden(
             raise CorruptDatasetError(f'feature "{name}": its golden rows are not {len(cells):,} in number; {_SPOILT}')
         # Of the shortest row, or a long one beside many cells would ask for any amount of memory.
         longest = max(min(_width(row) for row in one["rows"]) for one in arrays.values())
-        if feature["type"] in _SIZED and any(length > longest for length in _lengths(feature["learned"])):
+        if feature["type"] in SIZED and any(length > longest for length in _lengths(feature["learned"])):
             raise CorruptDatasetError(f'feature "{name}": its rows are longer than those it was saved with; {_SPOILT}')
         try:
             found = encode([None if cell is None else str(cell) for cell in cells])

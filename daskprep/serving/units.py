@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.errors import RejectedValueError
+from daskprep.errors import CorruptDatasetError, RejectedValueError
 from daskprep.serving.base import smallest_uint
 from daskprep.serving.normal import normal_scores, normal_shares
 
@@ -42,7 +42,10 @@ def center_and_scale(normalization: str | None, learned: Learned) -> tuple[float
     center = learned.get(middle)
     if normalization not in _SPREADS or center is None:
         return 0.0, 1.0
-    spread = learned[last] - (learned[first] if first else 0.0)
+    low, high = learned.get(first) if first else 0.0, learned.get(last)
+    if low is None or high is None:
+        raise CorruptDatasetError(f'a number that "{normalization}" needs was not learned: the file was altered')
+    spread = high - low
     if normalization == "robust" and spread == 0.0:
         spread = learned["max"] / 2 - learned["min"] / 2
     # A spread whose inverse is no number, as of 1.7e308 and -1.7e308, is as good as none.

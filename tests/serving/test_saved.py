@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import pandas as pd
 import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import NotFittedError
 
 import daskprep as dp
 from daskprep import serving
@@ -182,6 +184,42 @@ def test_a_file_without_digests_is_refused(states, tmp_path, reader):
 
 
 @pytest.mark.parametrize("reader", READERS)
+def test_a_file_without_golden_rows_is_refused(states, tmp_path, reader):
+    state = copy.deepcopy(states["category"])
+    del state["features"]["category"]["golden"]
+    with pytest.raises(CorruptDatasetError, match='"category" has no golden rows'):
+        READERS[reader](write(tmp_path / "altered.json", state))
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize(
+    ("kind", "part", "key", "value"),
+    [
+        ("timeseries", "learned", "max_timeseries_length", 0),
+        ("sequence", "learned", "max_sequence_length", -2),
+        ("vector", "learned", "vector_size", 0),
+        ("number", "learned", "q3", None),
+        ("binary", "learned", "fill_value", "1e999"),
+        ("binary", "learned", "fill_value", -1),
+        ("category", "learned", "fill_value", "\ud800"),
+        ("text", "learned", "fill_value", {"char": "a"}),
+        ("timeseries", "params", "window_size", 10**12),
+        ("timeseries", "params", "group_by", [1]),
+        ("category", "params", "column", {"a": 1}),
+        ("vector", "params", "column", [-1]),
+        ("number", "learned", "fill_value", 10**400),
+    ],
+)
+def test_a_plain_state_that_was_altered_encodes_or_is_refused(states, tmp_path, reader, kind, part, key, value):
+    state = dp.Preprocessor.from_dict(states[kind]).to_dict()
+    state["features"][kind][part][key] = value
+    file = write(tmp_path / "altered.json", state)
+    for cell in (CELLS[kind][0], None):
+        with suppress(DaskprepError):
+            READERS[reader](file).encode([{kind: cell}])
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_order_of_keys_and_white_space_make_no_difference(states, tmp_path, reader):
     (tmp_path / "a.json").write_text(json.dumps(states["category"], indent=3, sort_keys=True))
     READERS[reader](tmp_path / "a.json")
@@ -284,17 +322,17 @@ def every(value: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 @pytest.mark.parametrize(("kind", "reader"), BOTH)
 @pytest.mark.parametrize("plain", [False, True])
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast:RuntimeWarning")
-def test_an_altered_file_is_read_or_refused_with_a_reason(states, tmp_path, kind, reader, plain):
+def test_an_altered_file_is_read_and_encodes_or_is_refused_with_a_reason(states, tmp_path, kind, reader, plain):
     state = dp.Preprocessor.from_dict(states[kind]).to_dict() if plain else states[kind]
     found: Counter[str] = Counter()
     for seed in range(150):
         file = write(tmp_path / "altered.json", altered(state, random.Random(seed)))
         try:
-            READERS[reader](file)
-        except DaskprepError as error:
-            found[type(error).__name__] += 1
-        else:
+            loaded = READERS[reader](file)
             found["loaded"] += 1
+            loaded.encode([{kind: None if seed % 2 else CELLS[kind][0]}])
+        except (DaskprepError, NotFittedError) as error:  # without what was learned, it is as before the fit
+            found[type(error).__name__] += 1
     assert found["loaded"] > 5
     assert found["CorruptDatasetError"] > 5
 
