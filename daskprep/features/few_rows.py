@@ -17,6 +17,7 @@ import pyarrow as pa
 from daskprep.errors import DaskprepError
 from daskprep.features.checking import kept
 from daskprep.serving.encoder import row_encoder
+from daskprep.serving.saved import telling
 from daskprep.sources import PandasSource, Source
 from daskprep.tokenizers import is_own
 from daskprep.vocabulary import LARGE_VOCABULARY
@@ -67,7 +68,8 @@ def _row_encoder(feature: Feature, learned: Learned, name: str) -> RowEncoder | 
     if any(len(vocabulary) >= LARGE_VOCABULARY for vocabulary in vocabularies):
         return None
     try:
-        return row_encoder(name, {"type": feature.kind, "params": params, "learned": learned.to_dict()})
+        with telling(name):
+            return row_encoder(name, {"type": feature.kind, "params": params, "learned": learned.to_dict()})
     except DaskprepError:
         return None
 

@@ -75,12 +75,20 @@ def _fits(value: Any, annotation: Any) -> bool:
         return isinstance(value, list | tuple) and all(_fits(one, typing.get_args(annotation)[0]) for one in value)
     expected = origin or annotation
     if expected is float:
-        return isinstance(value, numbers.Real) and not isinstance(value, bool)
+        return isinstance(value, numbers.Real) and not isinstance(value, bool) and _is_double(value)
     if expected is int:
         return isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if expected is Callable:
         return callable(value)
     return isinstance(value, expected)
+
+
+def _is_double(value: numbers.Real) -> bool:
+    try:
+        float(value)
+    except OverflowError:  # of a whole number
+        return False
+    return True
 
 
 @functools.cache

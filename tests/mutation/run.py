@@ -45,6 +45,7 @@ TOKEN_COUNTS = "tests/summaries/test_token_counts.py"
 NEAREST_TESTS = {
     "daskprep/permutation.py": ["tests/test_permutation.py"],
     "daskprep/classes.py": ["tests/test_classes.py"],
+    "daskprep/described.py": ["tests/test_split.py", "tests/test_balance.py"],
     "daskprep/split/__init__.py": ["tests/test_split.py"],
     "daskprep/split/base.py": ["tests/test_split.py"],
     "daskprep/split/columns.py": ["tests/test_split.py"],
@@ -58,7 +59,11 @@ NEAREST_TESTS = {
     "daskprep/vocabulary/vocabulary.py": ["tests/test_vocabulary.py"],
     "daskprep/summaries/base.py": [MERGING],
     "daskprep/summaries/distinct_values.py": ["tests/summaries/test_distinct_values.py"],
-    "daskprep/summaries/file_sample.py": ["tests/summaries/test_file_sample.py", MERGING],
+    "daskprep/summaries/file_sample.py": [
+        "tests/summaries/test_file_sample.py",
+        MERGING,
+        "tests/features/test_image.py",
+    ],
     "daskprep/summaries/frame.py": [MERGING],
     "daskprep/summaries/lengths.py": ["tests/summaries/test_lengths.py", MERGING],
     "daskprep/summaries/moments.py": ["tests/summaries/test_moments.py", MERGING],
@@ -78,6 +83,7 @@ NEAREST_TESTS = {
     "daskprep/storage/manifest.py": ["tests/storage/test_manifest.py"],
     "daskprep/writing/versions.py": ["tests/writing/test_versions.py"],
     "daskprep/writing/placement.py": ["tests/writing/test_placement.py"],
+    "daskprep/column_types/identifiers.py": ["tests/column_types/test_rules.py"],
     "daskprep/column_types/rules.py": ["tests/column_types/test_rules.py"],
 }
 
