@@ -23,6 +23,7 @@ from tests.browser import Browser
 
 ROWS = 4_000
 # As notebooks style tables of outputs: one width for all columns, words to the right.
+NOTEBOOK_WIDTH = 860  # pixels, as usual
 NOTEBOOK = """
 body{margin:16px;font:13px/1.4 system-ui,sans-serif;background:#fff;color:#1a1a1a}
 body.dark{background:#111;color:#ddd}
@@ -115,9 +116,9 @@ def screenshots(folder: Path, into: Path) -> None:
             browser.open((folder / "report.html").as_uri(), width, height, dark=dark)
             shoot(browser, into / f"{name}.png")
         for name in views:
-            browser.open((folder / f"{name}.html").as_uri(), 1100)
+            browser.open((folder / f"{name}.html").as_uri(), NOTEBOOK_WIDTH)
             height = int(browser.evaluate("document.documentElement.getBoundingClientRect().height"))
-            browser.open((folder / f"{name}.html").as_uri(), 1100, height + 16)
+            browser.open((folder / f"{name}.html").as_uri(), NOTEBOOK_WIDTH, height + 16)
             shoot(browser, into / f"notebook-{name}.png")
 
 

@@ -45,13 +45,14 @@ class Page(HTMLParser):
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
-        if tag != "br":
+        if tag not in ("br", "wbr"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
+        data = data.replace("\u00a0", " ")  # before a percent sign
         if self.open[-1] == "div":
             self.caption += data + "\n"
         else:
@@ -223,7 +224,7 @@ def test_every_value_is_escaped():
     features = {SCRIPT: Category(column=SCRIPT, fill_value=SCRIPT)}
     text = describe(features, {SCRIPT: learned}, StratifiedSplit(SCRIPT), Oversample(SCRIPT, ratio=0.5)).html()
     page = Page(text)
-    assert page.tags == {"table", "div", "tr", "th", "td", "span", "svg", "rect"}
+    assert page.tags == {"table", "div", "tr", "th", "td", "span", "svg", "rect", "wbr"}
     assert text.count("&lt;script&gt;") == 8
     assert page.rows[1][0].startswith(SCRIPT)
     assert SCRIPT not in text

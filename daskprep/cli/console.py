@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from daskprep.display.words import printable
+from daskprep.display.words import count, printable
 
 if TYPE_CHECKING:
     from daskprep.dataset import Dataset
@@ -44,6 +44,8 @@ def show_written(dataset: Dataset) -> None:
     if dataset.timings is None:
         click.echo("unchanged: this dataset was written before from the same data and configuration")
     show(dataset.description)
+    if left_out := len(dataset.rejects()["row_id"].unique()):
+        click.echo(f"{count(left_out, 'row')} left out; Dataset.rejects() in Python lists them with the reasons")
 
 
 def line_of(message: object) -> str:

@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INTERRUPTED
         except click.UsageError as error:
             path = "daskprep" if error.ctx is None else error.ctx.command_path
-            say("error", f"{error.format_message().rstrip('.')}. See: {path} --help")
+            message = error.format_message().replace("?.", "?").rstrip(".")
+            say("error", f"{message}{'' if message.endswith('?') else '.'} See: {path} --help")
             return MISUSED
         except (DaskprepError, OSError, ImportError) as error:
             say("error", error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 import textwrap
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -17,7 +18,8 @@ Row = tuple[str, ...]
 _MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
 _LEAST_CHARACTERS = 6  # of a column
 _TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
-_LINE_CHARACTERS, _LAST_CHARACTERS = 60, 30  # longer cells of cards wrap, between words alone
+# Longer cells of cards wrap between words, so that all columns are seen at the usual width of a notebook.
+_LINE_CHARACTERS, _LAST_CHARACTERS = 16, 30
 _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
 # A grey that is seen on white and on black; all other colours are those of the page, which notebooks choose.
@@ -28,8 +30,8 @@ _CARD = (
 # Notebooks give all columns one width, which breaks words.
 _TABLE = "table-layout:auto;border-collapse:collapse;color:inherit;margin:8px 0 0"
 _ROW = "background:transparent;border-bottom:1px solid rgba(128,128,128,.3)"
-_BESIDE = "display:flex;gap:8px;align-items:flex-start"
-_CELL = "vertical-align:top;padding:2px 0 2px 12px;overflow-wrap:normal;text-align:"
+_BESIDE = "display:flex;flex-wrap:wrap;gap:0 8px;align-items:flex-start"  # below each other where it is narrow
+_CELL = "vertical-align:top;padding:2px 0 2px 10px;overflow-wrap:normal;text-align:"
 
 
 @dataclass(frozen=True)
@@ -121,12 +123,14 @@ def _are_numbers(cells: Sequence[str]) -> bool:
 def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, chart: str = "") -> Markup:
     span = None if len(cells) >= len(sides) else len(sides)
     drawn = []
-    for place, (cell, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
+    for place, (text, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
         is_last = place == len(cells) - 1
-        limit = _LAST_CHARACTERS if is_last else _LINE_CHARACTERS
-        wraps = "normal;min-width:18em" if len(cell) > limit else "nowrap"
+        limit, least = (_LAST_CHARACTERS, 10) if is_last else (_LINE_CHARACTERS, 7)
+        wraps = f"normal;min-width:{least}em" if len(text) > limit else "nowrap"
+        # Long parameters may wrap behind "=", and no percent sign stands alone.
+        cell = Markup(html.escape(text).replace("=", "=<wbr>").replace(" %", "\u00a0%"))
         if chart and is_last:
-            cell = element("span", chart, element("span", cell), style=_BESIDE)  # noqa: PLW2901
-        style = f"{_CELL if place else _CELL.replace('12px', '0')}{side};white-space:{wraps}"
+            cell = element("span", chart, element("span", cell, style="flex:1 1 10em"), style=_BESIDE)
+        style = f"{_CELL if place else _CELL.replace('10px', '0')}{side};white-space:{wraps}"
         drawn.append(element(tag, cell, colspan=span, scope=scope, style=style))
     return element("tr", *drawn, style=_ROW)

@@ -45,6 +45,12 @@ def test_a_wrong_key_of_a_configuration_is_named_with_the_right_one(run_process,
     ended.check_line("input_features[0].preprocessing.normalisation", 'Did you mean "normalization"?')
 
 
+def test_rows_that_are_left_out_are_counted(call, tmp_path):
+    pd.DataFrame({"x": ["a", "b"] * 20, "sold": ["yes", "no", "?", None] * 10}).to_csv(tmp_path / "a.csv", index=False)
+    written = call("preprocess", "auto", tmp_path / "a.csv", "--target", "sold", "-o", tmp_path / "a.dp")
+    assert "\n20 rows left out; Dataset.rejects() in Python lists them" in written.out
+
+
 def test_a_configuration_needs_no_ending_of_its_name(call, files, tmp_path, config):
     (tmp_path / "config").write_text(config)
     assert call("preprocess", tmp_path / "config", files / "rows.csv", "--skip-save").status == 0

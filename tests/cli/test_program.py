@@ -31,6 +31,12 @@ def test_help_and_completion_import_nothing_heavy(run_process):
     assert run_process(code=code).out.endswith("\nset()\n")
 
 
+def test_a_wrong_command_is_answered_by_the_closest_one(call):
+    call("inferr", "a.csv").check_line("No such command 'inferr'. Did you mean 'infer'? See: daskprep --help")
+    call("inspect", "a.dp", "--htm", "x").check_line("Did you mean '--html'? See: daskprep inspect --help")
+    call("inspect").check_line("Missing argument 'DATASET'. See: daskprep inspect --help")
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
