@@ -131,6 +131,48 @@ def test_encoded_arrays_are_the_same_for_every_partitioning(table, frame):
         assert encoded[name].dtype == array.dtype
 
 
+def numbers() -> pd.DataFrame:
+    """Return more distinct values than quantiles count exactly, of several sizes, and a target."""
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=20_000) * 10.0 ** rng.integers(-6, 6, 20_000)
+    target = np.where(values > 0, 1.5, -0.3) * rng.random(20_000)
+    return pd.DataFrame({"x": pd.Series(values).mask(rng.random(20_000) < 0.1), "y": target})
+
+
+def scaled(**options) -> dp.Preprocessor:
+    scalings = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson")
+    fill = {"missing_value_strategy": "fill_with_median", "missing_indicator": True, "column": "x"}
+    features = {one: dp.Number(normalization=one, **fill) for one in scalings}
+    features["clipped"] = dp.Number(clip_quantiles=(0.05, 0.9), **fill)
+    features["bins"] = dp.Number(encoding="bins", **fill)
+    features["pieces"] = dp.Number(encoding="piecewise_linear", bins=7, **fill)
+    return dp.Preprocessor(features, **options)
+
+
+@pytest.mark.parametrize("frame", FRAMES)
+def test_numbers_are_scaled_and_binned_the_same_for_every_partitioning(frame):
+    table = numbers()
+    prep = scaled(split=dp.RandomSplit(seed=1)).fit(table)
+    others = scaled(split=dp.RandomSplit(seed=1)).fit(FRAMES[frame](table))
+    assert learned_json(others) == learned_json(prep)
+    expected, encoded = prep.encode(table), dask.compute(others.encode(FRAMES[frame](table)))[0]
+    assert {name: array.tobytes() for name, array in encoded.items()} == {
+        name: array.tobytes() for name, array in expected.items()
+    }
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_numbers_are_scaled_the_same_by_every_scheduler(scheduler):
+    with dask.config.set(scheduler=scheduler):
+        found = learned_json(scaled().fit(dd.from_pandas(numbers(), npartitions=5)))
+    assert found == learned_json(scaled().fit(numbers()))
+
+
+@pytest.mark.cluster
+def test_numbers_are_scaled_the_same_on_a_cluster(cluster):
+    assert learned_json(scaled().fit(dd.from_pandas(numbers(), npartitions=5))) == learned_json(scaled().fit(numbers()))
+
+
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize(
     "split",

@@ -81,11 +81,8 @@ class Quantiles(Summary):
     @classmethod
     def of(cls, values: np.ndarray) -> Quantiles:
         """Summarize finite values."""
-        bits = finite_doubles(values).view(np.int64)
-        # Some values tell a shift that all of them need at least: fewer keys are then to be sorted, or none.
-        some = np.sort(_ordered(bits[:: max(1, len(bits) // _SAMPLE)], 0))
-        shift = _finest_shift(some) if len(bits) > MOST_BUCKETS else 0
-        keys, counts = tallied(bits >> shift)
+        bits, shift = _shortened(finite_doubles(values))
+        keys, counts = tallied(bits)
         return cls(*_together(_ordered(keys, shift), counts), shift)._settled()
 
     @property
@@ -110,8 +107,12 @@ class Quantiles(Summary):
 
     def values(self) -> np.ndarray:
         """Return the values in order, each bucket's as its middle; `counts` says how often each was seen."""
-        low, high = self._edges(self.keys)
+        low, high = self.edges()
         return low if self.exact else low / 2 + high / 2
+
+    def edges(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the least and the greatest value of each bucket."""
+        return self._edges(self.keys)
 
     def __add__(self, other: Quantiles) -> Quantiles:
         shift = max(self.shift, other.shift)
@@ -123,7 +124,7 @@ class Quantiles(Summary):
         return Quantiles(self.keys, self.counts * times, self.shift) if times else Quantiles()
 
     def _settled(self) -> Quantiles:
-        further = _finest_shift(self.keys)
+        further = finest_shift(self.keys)
         if not further:
             return self
         return Quantiles(*_together(self.keys >> further, self.counts), self.shift + further)
@@ -145,6 +146,24 @@ class Quantiles(Summary):
         return np.where(below, -far, near), np.where(below, -near, far)
 
 
+def bucketed(doubles: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the bucket of each of finite doubles, with a shift that they need at least."""
+    bits, shift = _shortened(doubles)
+    keys = _ordered(bits, shift)
+    return np.where(keys == -1, 0, keys), shift
+
+
+def _shortened(doubles: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the bits of doubles but for the last ones: some values tell how many of these all need to lose at least.
+
+    Fewer keys are then to be sorted, or none.
+    """
+    bits = doubles.view(np.int64)
+    some = np.sort(_ordered(bits[:: max(1, len(bits) // _SAMPLE)], 0))
+    shift = finest_shift(some) if len(bits) > MOST_BUCKETS else 0
+    return bits >> shift, shift
+
+
 def _ordered(bits: np.ndarray, shift: int) -> np.ndarray:
     """Return what is left of the bits of doubles as integers in the order of the values, -0.0 right below 0.0."""
     keys: np.ndarray = bits ^ ((bits >> 63) & (MAGNITUDE >> shift))
@@ -156,7 +175,7 @@ def _together(keys: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndar
     return merged(np.where(keys == -1, 0, keys), counts)
 
 
-def _finest_shift(keys: np.ndarray) -> int:
+def finest_shift(keys: np.ndarray) -> int:
     """Return the smallest shift that leaves at most 4,096 different ones of ascending keys."""
     if len(keys) <= MOST_BUCKETS:
         return 0
