@@ -146,6 +146,7 @@ def scaled(**options) -> dp.Preprocessor:
     features["clipped"] = dp.Number(clip_quantiles=(0.05, 0.9), **fill)
     features["bins"] = dp.Number(encoding="bins", **fill)
     features["pieces"] = dp.Number(encoding="piecewise_linear", bins=7, **fill)
+    features["tree"] = dp.Number(encoding="bins", bins=7, bin_strategy="target", target="y", **fill)
     return dp.Preprocessor(features, **options)
 
 

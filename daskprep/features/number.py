@@ -13,16 +13,18 @@ from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.features.base import Bounds, Invalid, Tensor
+from daskprep.features.base import Beside, Bounds, Invalid, Tensor
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
 from daskprep.features.number_state import LearnedNumber, NumberSummary
 from daskprep.features.outliers import NumbersAround
 from daskprep.features.parameters import Count, NonNegative
-from daskprep.features.scaling import BinStrategy, learn_edges, learn_power, reference_quantiles, within_range
+from daskprep.features.scaling import learn_edges, learn_power, reference_quantiles, within_range
+from daskprep.features.target_bins import sum_target, tree_edges
 from daskprep.features.written import (
     Tally,
     learn_style,
@@ -43,10 +45,12 @@ from daskprep.serving.units import (
 from daskprep.serving.written import style_of
 from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, TokenCounts
 from daskprep.summaries.rejects import SAMPLE_CHARACTERS, SAMPLES
+from daskprep.summaries.target_sums import TargetSums
 
 Normalization = Literal[
     "zscore", "minmax", "log1p", "iq", "robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox"
 ]
+BinStrategy = Literal["quantile", "uniform", "target"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
 MissingStrategy = OutlierStrategy | Literal["fill_with_median"]
 
@@ -78,8 +82,13 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         the normalized number is stored. None: the normalized number.
     bins : int or sequence of float
         Number of bins at most, or their edges, ascending, in the units of the column.
-    bin_strategy : {"quantile", "uniform"}
-        Whether bins have as many training rows each, or the same width.
+    bin_strategy : {"quantile", "uniform", "target"}
+        Whether bins have as many training rows each, the same width, or are the leaves of a decision tree that predicts
+        `target` from the number, with at least 64 training rows each.
+    target : str or None
+        The column of the target. New rows need not have it.
+    target_type : {"number", "class"}
+        Whether the target is a number or a class.
     outlier_strategy : str or None
         How to replace values that are further than `outlier_threshold` standard deviations from the mean. Mean and
         standard deviation include the outliers of the training rows.
@@ -117,6 +126,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     encoding: Literal["bins", "piecewise_linear"] | None = None
     bins: Count | Sequence[float] = 48
     bin_strategy: BinStrategy = "quantile"
+    target: str | None = None
+    target_type: Literal["number", "class"] = "number"
     outlier_strategy: OutlierStrategy | None = None
     outlier_threshold: NonNegative = 3.0
     missing_value_strategy: MissingStrategy = "fill_with_const"
@@ -136,6 +147,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         edges = (0, 1) if isinstance(self.bins, int) else self.bins
         if len(edges) < 2 or not all(-_LARGEST <= low < high <= _LARGEST for low, high in pairwise(edges)):
             raise ConfigError(f"Number: bins={self.bins!r}: edges must be finite and ascend, and be two or more")
+        if self._follows_target != (self.target is not None) or (self._follows_target and len(edges) != 2):
+            raise ConfigError(
+                'Number: bin_strategy "target" needs target, the name of a column, a number of bins and an encoding; '
+                "others need no target"
+            )
 
     def parse(self, column: pa.Array) -> pa.Array:
         if self.written is None:
@@ -153,6 +169,23 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
         return dataclasses.replace(summary, written=counts)
 
+    @property
+    def _follows_target(self) -> bool:
+        return self.bin_strategy == "target" and self.encoding is not None and isinstance(self.bins, int)
+
+    @property
+    def learning_columns(self) -> list[str]:
+        return [] if self.target is None else [self.target]
+
+    def summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
+        summary = self.summarize(parsed)
+        if self.target is None:
+            return summary
+        numbers, texts = parsed.flatten() if pa.types.is_struct(parsed.type) else (parsed, None)
+        numbers = numbers if texts is None else pc.if_else(texts.is_null(), numbers, pa.scalar(None, pa.float64()))
+        targets = sum_target(numbers, beside.table[self.target], by_class=self.target_type == "class")
+        return dataclasses.replace(summary, targets=targets)
+
     def _summarize(self, numbers: pa.Array) -> NumberSummary:
         present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
@@ -162,7 +195,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counted = present.value_counts()
             counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-        return NumberSummary(moments, Range.of(values), quantiles, counts, int(_has_fraction(values)))
+        targets = TargetSums() if self._follows_target else None
+        fractions = int(_has_fraction(values))
+        return NumberSummary(moments, Range.of(values), quantiles, counts, targets, fractions)
 
     @property
     def _needs_quantiles(self) -> bool:
@@ -211,7 +246,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             power = learn_power(self.normalization, cuts, extent)
             found |= dict(zip(("power", "power_mean", "power_std"), power, strict=True))
         if self.encoding is not None:
-            found["edges"] = self._distinct(learn_edges(self.bins, self.bin_strategy, cuts, extent), found)
+            if summary.targets is not None and isinstance(self.bins, int):
+                edges = tree_edges(summary.targets, self.bins, extent)
+            else:
+                edges = learn_edges(self.bins, self.bin_strategy == "uniform", cuts, extent)
+            found["edges"] = self._distinct(edges, found)
         return LearnedNumber(**found)
 
     def _distinct(self, edges: np.ndarray, learned: Mapping[str, Any]) -> tuple[float, ...]:

@@ -13,11 +13,12 @@ from daskprep.features.base import Learned
 from daskprep.features.written import numbers_stated
 from daskprep.serving.written import style_of
 from daskprep.summaries import Moments, Quantiles, Range, Summary, TokenCounts
+from daskprep.summaries.target_sums import TargetSums
 
 
 @dataclass(frozen=True)
 class NumberSummary(Summary):
-    """Range of plain numbers; moments, quantiles and counts of equal ones where a parameter needs them.
+    """Range of plain numbers; moments, quantiles, counts and sums of a target where a parameter needs them.
 
     `fractions` is above 0 if one of them is not whole. `written` counts the texts that may be other numbers: which
     they are, all of them tell together.
@@ -27,6 +28,7 @@ class NumberSummary(Summary):
     range: Range
     quantiles: Quantiles | None
     counts: TokenCounts | None
+    targets: TargetSums | None = None
     fractions: int = 0
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
 

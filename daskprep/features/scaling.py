@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 import numpy as np
 
@@ -15,8 +14,6 @@ REFERENCES = 1_000  # quantiles that a quantile transform interpolates between, 
 _POWERS = 10.0  # powers are looked for up to this size
 _LOGARITHM = 700.0  # of the largest double, about
 _STEPS = 38  # each leaves 0.618 of the powers that are looked at: the last, less than 1e-6
-
-BinStrategy = Literal["quantile", "uniform", "target"]
 
 
 def within_range(quantiles: Quantiles, extent: Range, fractions: np.ndarray) -> np.ndarray:
@@ -93,13 +90,13 @@ def _highest(function: Callable[[float], float], low: float, high: float) -> flo
 
 
 def learn_edges(
-    bins: int | Sequence[float], strategy: BinStrategy, quantiles: Quantiles | None, extent: Range
+    bins: int | Sequence[float], is_uniform: bool, quantiles: Quantiles | None, extent: Range
 ) -> np.ndarray:
     """Return the edges of bins, ascending and distinct."""
     if not isinstance(bins, int):
         return np.array(bins, np.float64)
     fractions = np.linspace(0.0, 1.0, bins + 1)
-    if strategy == "uniform":
+    if is_uniform:
         return np.unique(extent.min * (1.0 - fractions) + extent.max * fractions)
     assert quantiles is not None
     return np.unique(within_range(quantiles, extent, fractions))

@@ -17,7 +17,7 @@ MOST_CLASSES = 100
 _LEAST_GAIN = 1e-12  # of the squares that a split could save: less is rounding
 
 
-def tally(numbers: pa.Array, target: pa.ChunkedArray, *, by_class: bool) -> TargetSums:
+def sum_target(numbers: pa.Array, target: pa.ChunkedArray, *, by_class: bool) -> TargetSums:
     """Sum up a target by the numbers beside it; rows that lack either are left out."""
     column = one_array(target)
     if not by_class:
@@ -30,8 +30,7 @@ def tally(numbers: pa.Array, target: pa.ChunkedArray, *, by_class: bool) -> Targ
     codes = labels.indices.fill_null(0).to_numpy()[present]
     names = labels.dictionary.to_pylist()
     check_classes(len(names))
-    of_class = {name: (codes == code).astype(np.float64) for code, name in enumerate(names)}
-    return TargetSums.of(numbers.to_numpy(zero_copy_only=False)[present], of_class)
+    return TargetSums.of(numbers.to_numpy(zero_copy_only=False)[present], codes, tuple(names))
 
 
 def check_classes(classes: int) -> None:

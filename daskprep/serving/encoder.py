@@ -46,7 +46,7 @@ _OF_SEQUENCES = _OF_TOKENS | {
 _PARAMETERS: dict[str, set[str]] = {
     "number": {
         "bin_strategy", "bins", "clip_quantiles", "encoding", "normalization", "outlier_strategy", "outlier_threshold",
-        "written",
+        "target", "target_type", "written",
     },
     "category": {
         "columns", "hash_buckets", "lowercase", "min_frequency", "most_common", "null_values", "oov_buckets", "order",

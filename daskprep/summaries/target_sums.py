@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -16,7 +15,8 @@ Label: TypeAlias = int | str
 
 # A target is rounded to 24 bits, which stand at places of 4 bits: 2**26 rows of a partition, and 2**36 in all, add up
 # without rounding. What is 16 places below the largest target is left out.
-_BITS, _PLACE_BITS, _MOST_PLACES = 24, 4, 16
+_BITS, _PLACE_SHIFT, _MOST_PLACES = 24, 2, 16
+_PLACE_BITS = 1 << _PLACE_SHIFT
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,31 +36,40 @@ class TargetSums(Summary):
     shift: int = 0
 
     @classmethod
-    def of(cls, values: np.ndarray, quantities: Mapping[Label, np.ndarray]) -> TargetSums:
-        """Summarize finite values with whole numbers of at most 27 bits beside them, by label."""
+    def of(
+        cls, values: np.ndarray, codes: np.ndarray, labels: tuple[Label, ...], digits: np.ndarray | None = None
+    ) -> TargetSums:
+        """Summarize finite values, with the label of each, and a whole number of at most 27 bits (None: 1)."""
         keys, shift = bucketed(finite_doubles(values))
         if not len(keys):
             return cls()
         low = int(keys.min())
         if int(keys.max()) - low < DENSE_KEYS:
-            places, distinct = keys - low, None
+            distinct, places = None, keys - low
         else:
             distinct, places = np.unique(keys, return_inverse=True)
         rows = np.bincount(places)
         present = np.flatnonzero(rows)
-        sums = np.zeros((len(present), len(quantities)), np.int64)
-        for column, numbers in enumerate(quantities.values()):
-            sums[:, column] = np.bincount(places, numbers)[present]
+        numbers = np.zeros(len(rows), np.int64)
+        numbers[present] = np.arange(len(present))
+        cells = numbers[places] * len(labels) + codes
+        sums = np.bincount(cells, digits, len(present) * len(labels)).astype(np.int64)
         found = present + low if distinct is None else distinct
-        return cls(found, rows[present], sums, tuple(quantities), shift)._settled()
+        return cls(found, rows[present], sums.reshape(-1, len(labels)), labels, shift)._settled()
 
     @classmethod
     def of_numbers(cls, values: np.ndarray, target: np.ndarray) -> TargetSums:
         """Summarize finite values and the finite targets beside them."""
         mantissas, exponents = np.frexp(finite_doubles(target))
-        places, shifts = np.divmod(exponents - _BITS, _PLACE_BITS)
-        digits = np.ldexp(np.rint(np.ldexp(mantissas, _BITS)), shifts)
-        return cls.of(values, {place: np.where(places == place, digits, 0.0) for place in np.unique(places).tolist()})
+        if not len(exponents):
+            return cls()
+        exponents -= _BITS
+        digits = np.ldexp(np.rint(np.ldexp(mantissas, _BITS)), exponents & ((1 << _PLACE_SHIFT) - 1))
+        places = exponents >> _PLACE_SHIFT
+        highest = int(places.max())
+        lowest = max(int(places.min()), highest - _MOST_PLACES + 1)
+        digits[places < lowest] = 0.0
+        return cls.of(values, np.maximum(places, lowest) - lowest, tuple(range(lowest, highest + 1)), digits)
 
     @property
     def buckets(self) -> Quantiles:
@@ -113,8 +122,8 @@ def _together(
 
 
 def _narrowed(labels: set[Label]) -> tuple[Label, ...]:
-    """Return labels in order; of places, those that are not too far below the highest."""
+    """Return labels in order; of places, all from the lowest on, but for those too far below the highest."""
     places = [label for label in labels if isinstance(label, int)]
     if not places:
         return tuple(sorted(labels, key=str))
-    return tuple(sorted(place for place in places if place > max(places) - _MOST_PLACES))
+    return tuple(range(max(min(places), max(places) - _MOST_PLACES + 1), max(places) + 1))

@@ -1,0 +1,134 @@
+"""Bins that follow a target, against the trees of scikit-learn."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.target_bins import LEAF_ROWS, sum_target
+from daskprep.serving import Encoder
+from daskprep.summaries import quantiles
+from daskprep.summaries.target_sums import TargetSums
+
+ROWS = 200_000
+COLUMNS = {
+    "few": lambda rng: rng.integers(0, 3000, ROWS) / 10,  # as many values as are counted exactly
+    "normal": lambda rng: rng.normal(size=ROWS),
+    "lognormal": lambda rng: rng.lognormal(0, 2, ROWS),
+}
+
+
+def table(name: str) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    x = COLUMNS[name](rng)
+    y = np.sin(x) + (x > 1) * 2 + rng.normal(size=ROWS)
+    letters = np.where(rng.random(ROWS) < 0.5 + 0.4 * np.tanh(x - 1), "a", np.where(rng.random(ROWS) < 0.3, "b", "c"))
+    return pd.DataFrame({"x": x, "number": y, "class": letters})
+
+
+def binned(target: str, bins: int = 16, **parameters) -> dp.Preprocessor:
+    number = dp.Number(
+        encoding="bins", bins=bins, bin_strategy="target", target=target, target_type=target, **parameters
+    )
+    return dp.Preprocessor({"x": number})
+
+
+@pytest.mark.parametrize("target", ["number", "class"])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_bins_are_the_leaves_of_a_tree_of_scikit_learn(name, target):
+    frame = table(name)
+    x = frame["x"].to_numpy()
+    prep = binned(target).fit(frame)
+    edges = np.array(prep.learned_["x"].edges)
+    kind = DecisionTreeRegressor if target == "number" else DecisionTreeClassifier
+    theirs = kind(max_leaf_nodes=16, min_samples_leaf=LEAF_ROWS).fit(x[:, None], frame[target])
+    tree = theirs.tree_
+    thresholds = np.unique([x.min(), *tree.threshold[tree.children_left != tree.children_right], x.max()])
+    assert len(edges) == len(thresholds)
+    if name == "few":
+        np.testing.assert_allclose(edges, thresholds, rtol=1e-6)
+        return
+    # Splits of nearly the same gain may be others: what they tell of the target is the same.
+    ids = prep.encode(frame)["x"]
+    targets = pd.get_dummies(frame[target]).to_numpy(float) if target == "class" else frame[["number"]].to_numpy()
+
+    def explained(groups: np.ndarray) -> float:
+        means = pd.DataFrame(targets).groupby(groups).transform("mean").to_numpy()
+        return float(((means - targets.mean(axis=0)) ** 2).sum())
+
+    assert explained(ids) > 0.999 * explained(theirs.apply(x[:, None]))
+
+
+def test_bins_follow_training_rows_alone_and_new_rows_need_no_target():
+    frame = table("normal").iloc[:5_000]
+    split = dp.RandomSplit(seed=1)
+    number = dp.Number(encoding="piecewise_linear", bins=8, bin_strategy="target", target="number")
+    prep = dp.Preprocessor({"x": number}, split=split).fit(frame)
+    training = frame[prep.assign(frame)["split"] == 0]
+    assert dp.Preprocessor({"x": number}).fit(training).learned_["x"].edges == prep.learned_["x"].edges
+    rows = frame[["x"]]
+    encoder = Encoder(json.loads(json.dumps(prep.to_dict())))
+    np.testing.assert_array_equal(encoder.encode(rows.to_dict("records"))["x"], prep.encode(rows)["x"])
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 16, 64])
+def test_bins_are_the_same_for_every_partitioning(partitions, tmp_path):
+    frame = table("lognormal").iloc[:20_000]
+    pieces = dd.from_pandas(frame, npartitions=partitions)
+    for target in ("number", "class"):
+        assert binned(target).fit(pieces).to_dict() == binned(target).fit(frame).to_dict()
+    dataset = binned("number").fit_write(pieces, tmp_path / "data")
+    assert dataset.learned["x"].edges == binned("number").fit(frame).learned_["x"].edges
+    assert dataset["train"].num_embeddings("x") == 16
+
+
+def test_rows_without_a_number_or_a_target_are_left_out():
+    frame = table("few").iloc[:2_000].copy()
+    gaps = pd.concat([frame, pd.DataFrame({"x": [5.0, None], "number": [None, 1e6], "class": [None, "a"]})])
+    for target in ("number", "class"):
+        assert binned(target).fit(gaps).learned_["x"].edges == binned(target).fit(frame).learned_["x"].edges
+
+
+def test_a_target_that_says_nothing_leaves_one_bin():
+    frame = pd.DataFrame({"x": np.arange(1000.0), "number": 0.1})
+    assert binned("number").fit(frame).learned_["x"].edges == (0.0, 999.0)
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.floats(-60_000, 60_000, width=16)), max_size=40), st.integers(1, 5))
+def test_sums_of_targets_are_exact_in_any_order(rows, limit):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantiles, "MOST_BUCKETS", 2 + limit)
+        values, target = np.array(rows, np.float64).reshape(-1, 2).T
+        parts = [TargetSums.of_numbers(values[i::3], target[i::3]) for i in range(3)]
+        whole = TargetSums.of_numbers(values, target)
+        assert parts[0] + parts[1] + parts[2] == whole
+        assert parts[2] + (parts[1] + parts[0]) == whole
+        assert whole * 2 == whole + whole
+    exact = sum((Fraction(one) for one in target.tolist()), Fraction(0))
+    places = [place - max(whole.labels, default=0) for place in whole.labels]
+    found = sum(int(one) * Fraction(16) ** place for one, place in zip(whole.sums.sum(axis=0), places, strict=True))
+    assert found * Fraction(16) ** max(whole.labels, default=0) == exact
+
+
+def test_what_no_bins_can_follow_is_refused():
+    frame = pd.DataFrame({"x": ["1", "2"], "number": ["a", "b"], "class": ["a", "b"]})
+    with pytest.raises(ColumnError, match="no plain numbers with a target beside them"):
+        binned("number").fit(frame)
+    with pytest.raises(ConfigError, match='bin_strategy "target" needs target'):
+        dp.Preprocessor({"x": dp.Number(encoding="bins", bin_strategy="target")}).fit(frame)
+    with pytest.raises(ConfigError, match="others need no target"):
+        dp.Preprocessor({"x": dp.Number(encoding="bins", target="number")}).fit(frame)
+    many = pa.chunked_array([pa.array([str(one) for one in range(101)])])
+    with pytest.raises(ColumnError, match="more than 100 classes"):
+        sum_target(pa.array(np.arange(101.0)), many, by_class=True)
