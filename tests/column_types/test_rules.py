@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import daskprep as dp
+from daskprep.column_types import identifiers
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess
 from daskprep.column_types.rules import guess_feature, guess_target
@@ -661,3 +662,28 @@ def test_targets_are_no_identifiers_whatever_they_are_called():
     assert kind_of_target(range(40)) == "number"
     assert kind_of_target([*range(1_000_025, 1_000_225, 7), 1_000_025]) == "number"
     assert kind_of_target([f"u{i:04}" for i in range(30)]) == "category"
+
+
+def test_almost_unique_begins_at_twenty_rows_and_nine_tenths():
+    for rows, distinct, expected in ((20, 18, True), (20, 17, False), (19, 18, False)):
+        facts = facts_of([f"k{i % distinct}" for i in range(rows)])
+        assert identifiers.text_tells_apart("id", facts) is expected
+        assert identifiers.text_tells_apart("town", facts) is False
+
+
+def test_codes_without_a_name_tell_rows_apart_from_a_hundred_rows_on():
+    for rows, cells, expected in ((100, "k{}", True), (99, "k{}", False), (100, "k{} and so on", False)):
+        facts = facts_of([cells.format(min(i, rows - 5)) for i in range(rows)])
+        assert identifiers.text_tells_apart("town", facts) is expected
+
+
+def test_a_share_of_texts_is_reached_by_exactly_as_many():
+    assert identifiers.mostly(facts_of(["a1", "b1", "c", "d"]), r"\d", 0.5)
+    assert not identifiers.mostly(facts_of(["a1", "b", "c", "d"]), r"\d", 0.5)
+    assert identifiers.mostly(facts_of(["a1"]), r"\d")
+    assert not identifiers.mostly(facts_of(pa.array([], pa.string())), r"\d")
+
+
+@pytest.mark.parametrize(("name", "plain"), [("CustomerID", "customer_id"), ("_Row No._", "row_no"), ("a--b", "a_b")])
+def test_names_are_told_apart_by_words(name, plain):
+    assert identifiers.plain_name(name) == plain
