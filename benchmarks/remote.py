@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import http.client
+import os
 import resource
 import socket
 import subprocess
@@ -33,6 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import daskprep as dp
+from daskprep.storage import Folder
 
 BUCKET = "bucket"
 KEY = "S3RVER"  # the one that s3rver knows; moto takes any
@@ -141,18 +143,16 @@ def plain_read(dataset: dp.Dataset) -> None:
     urls = {name: urlsplit(folder.filesystem.url(f"{folder.path}/{name}")) for name in files}
     pieces = [(urls[name], start) for name, size in files.items() for start in range(0, size, PIECE_BYTES)]
 
-    def get(some: list[tuple[SplitResult, int]]) -> int:
-        connection, found = http.client.HTTPConnection(some[0][0].netloc), 0
-        for url, start in some:
+    def get(piece: tuple[SplitResult, int]) -> int:
+        url, start = piece
+        connection = http.client.HTTPConnection(url.netloc)
+        with contextlib.closing(connection):
             wanted = {"Range": f"bytes={start}-{start + PIECE_BYTES - 1}"}
             connection.request("GET", f"{url.path}?{url.query}", headers=wanted)
-            found += len(connection.getresponse().read())
-        connection.close()
-        return found
+            return len(connection.getresponse().read())
 
     with ThreadPoolExecutor(THREADS) as pool:
-        found = sum(pool.map(get, filter(None, (pieces[start::THREADS] for start in range(THREADS)))))
-    assert found == sum(files.values())
+        assert sum(pool.map(get, pieces)) == sum(files.values())
 
 
 def in_turn(calls: dict[str, Callable[[int], Any]], rounds: int) -> dict[str, Run]:
@@ -183,6 +183,8 @@ def main(arguments: argparse.Namespace) -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         moto = arguments.port or stack.enter_context(moto_server())
         slow = stack.enter_context(slow_store(moto, **rate))
+        url = f"s3://{BUCKET}/remote-{os.getpid()}"
+        stack.callback(Folder.open(url, options_of(moto)).remove_all)
         make_rows(folder / "rows.parquet", arguments.rows)
         print("| run | seconds | CPU seconds | MB/s | first batch, s | |\n|---|---|---|---|---|---|")
 
@@ -192,13 +194,13 @@ def main(arguments: argparse.Namespace) -> None:
             return preprocessor().fit_write(source, path, version="1", shards=shards, storage_options=options)
 
         for kind, shards in (("chunks", False), ("shards", True)):
-            show(f"write, {kind}", timed(lambda: write(f"s3://{BUCKET}/{kind}.dp", shards, slow)))  # noqa: B023
+            show(f"write, {kind}", timed(lambda: write(f"{url}/{kind}.dp", shards, slow)))  # noqa: B023
             write(str(folder / f"{kind}.dp"), shards)
         opened = {
-            kind: dp.open_dataset(f"s3://{BUCKET}/{kind}.dp", storage_options=options_of(slow))
-            for kind in ("chunks", "shards")
+            kind: dp.open_dataset(f"{url}/{kind}.dp", storage_options=options_of(slow)) for kind in ("chunks", "shards")
         }
         local = {kind: dp.open_dataset(folder / f"{kind}.dp") for kind in opened}
+        epoch(local["chunks"], 0)  # imports what it needs
         nbytes = sum(files_of(opened["shards"]).values())
         runs = in_turn(
             {
@@ -225,7 +227,7 @@ def main(arguments: argparse.Namespace) -> None:
             show(name, run, nbytes, f"{runs['epoch, local chunks'].seconds / run.seconds:.2f} of local chunks")
         for kind, what in (("faults", {"faults": arguments.faults}), ("stalls", {"stalls": arguments.stalls})):
             port = stack.enter_context(slow_store(moto, **rate, **what))
-            dataset = dp.open_dataset(f"s3://{BUCKET}/shards.dp", storage_options=options_of(port))
+            dataset = dp.open_dataset(f"{url}/shards.dp", storage_options=options_of(port))
             runs = in_turn(
                 {
                     "epoch": lambda seed: epoch(opened["shards"], seed),

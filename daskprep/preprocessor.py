@@ -350,8 +350,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         seed : int
             Seed of the shuffle; any whole number.
         block_rows : int or None
-            Rows of a block, the unit that is read at a time. None: as many as fit in 16 MB for the widest array, but
-            few enough for 64 blocks in the largest split.
+            Rows of a block, the unit that is read at a time. None: as many as fit in 16 MB for the widest array,
+            or in 4 MB with shards, but few enough for 64 blocks in the largest split.
         compression : {"lz4", "zstd", "none"}
             Compression of arrays and tables.
         shards : bool or None

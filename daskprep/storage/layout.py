@@ -22,6 +22,8 @@ CACHE = "cache"
 
 _ROW_ID_BYTES = 8
 _CHUNK_BYTES = 16_000_000
+# Of chunks in shards: the first batch waits for one of each stream, and a request for as much is worth its latency.
+_SHARD_CHUNK_BYTES = 4_000_000
 _PART_BYTES = 32_000_000
 # Enough blocks to mix rows by, and rows or bytes enough to be worth a file.
 _BLOCKS_WANTED = 64
@@ -76,7 +78,7 @@ class Layout:
         carried_bytes: int = 0,
         sharded: bool = False,
     ) -> Layout:
-        """Return the layout for some outputs; without `block_rows`, chunks hold up to 16 MB.
+        """Return the layout for some outputs; without `block_rows`, chunks hold up to 16 MB, in shards 4 MB.
 
         `carried_bytes` are what a row brings to its part besides what is stored of it: files that are decoded there.
         """
@@ -87,7 +89,8 @@ class Layout:
         if block_rows is None:
             worth_it = min(_ROWS_WANTED, _BYTES_WANTED // widest)
             wanted = max(max(rows.values(), default=0) // _BLOCKS_WANTED, worth_it)
-            most = max(1, min(_CHUNK_BYTES // widest, wanted, _MOST_CHOSEN_ROWS))
+            chunk_bytes = _SHARD_CHUNK_BYTES if sharded else _CHUNK_BYTES
+            most = max(1, min(chunk_bytes // widest, wanted, _MOST_CHOSEN_ROWS))
             # Rounded down to three binary digits.
             unit = 1 << max(most.bit_length() - 3, 0)
             block_rows = most // unit * unit

@@ -29,7 +29,7 @@ _SPAN_BYTES = 250  # in memory
 # At the end of a Parquet file: the length of its footer, and "PAR1".
 _FOOTER_LENGTH_BYTES, _FOOTER_END_BYTES = 4, 8
 # Of a table in a store: what a request brings in little more time than it takes to be answered.
-_REQUEST_BYTES = 1 << 18
+_REQUEST_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)

@@ -145,3 +145,20 @@ def test_files_that_are_decoded_in_parts_make_these_smaller() -> None:
         for size in (0, 100_000)
     )
     assert heavy.part_blocks * 64 * 100_000 <= 32_000_000 < light.part_blocks * 64 * 100_000
+
+
+def test_shards_have_room_for_the_blocks_of_a_part_and_smaller_ones() -> None:
+    outputs = (Output("age", "float32"), Output("vector", "float32", (50,)))
+    sizes = {"train": 1_000_000_000, "test": 10}
+    chunks, shards = (
+        Layout.choose(outputs, sizes, block_rows=None, compression="lz4", sharded=sharded) for sharded in (False, True)
+    )
+    assert 8_000_000 < chunks.block_rows * 200 <= 16_000_000
+    assert 2_000_000 < shards.block_rows * 200 <= 4_000_000
+    assert shards.part_blocks > 1
+    assert list(shards.part_files("test", 0)) == ["test/table/part-00000.parquet", "test/arrays.zarr/vector/c.0.0"]
+    assert shards.part_files("train", 3)["train/arrays.zarr/vector/c.3.0"] == shards.part_range("train", 3)
+    small = Layout.choose(outputs, {"train": 100}, block_rows=30, compression="lz4", sharded=True)
+    assert (small.part_blocks, small.parts("train")) == (4, 1)
+    assert Layout.from_dict(small.to_dict()) == small
+    assert "sharded" not in chunks.to_dict()
