@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from daskprep.errors import ColumnError, RejectedValueError, did_you_mean
 from daskprep.permutation import Integers, Words, bit_lengths, hash_strings, permute
+from daskprep.storage.kept import keepable
 
 Mask = NDArray[np.bool_]
 
@@ -128,6 +129,7 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
     return np.concatenate(codes), classes
 
 
+@keepable
 @dataclass(frozen=True)
 class RowCounts:
     """How many rows a partition has, and how many of them are kept."""
@@ -136,6 +138,7 @@ class RowCounts:
     kept: int
 
 
+@keepable
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
     """How many rows each class has: distinct names (null is the class of missing values), and rows above 0.
@@ -253,6 +256,7 @@ def share_classes(parts: Sequence[ClassCounts], column: str, key: int) -> tuple[
     return ClassCounts(classes, totals), shares
 
 
+@keepable
 @dataclass(frozen=True, eq=False)
 class OrderedCounts:
     """How many rows lie at each integer, or if these are too many, in each bucket of 2**shift integers.

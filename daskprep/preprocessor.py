@@ -47,7 +47,7 @@ from daskprep.split import FixedSplit, RandomSplit, Splitter, split_from_dict
 from daskprep.state import feature_params, read_state, restore, restored_targets, write_state
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
-from daskprep.writing import Options, Recipe, plan_source, write_source
+from daskprep.writing import Options, Recipe, kept_fit, plan_source, write_source
 
 if TYPE_CHECKING:
     from daskprep.streaming.stream import Stream
@@ -173,6 +173,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
         """Fit every feature on the training rows.
 
+        A fit of files with `scratch` that was killed resumes: call it again with the same arguments.
+
         Parameters
         ----------
         frame : pandas or Dask DataFrame, Arrow data, path, glob, URL, list of those, Source, or dict of these by split
@@ -190,8 +192,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         features, _ = self._features_for(frame, goes_by.split, progress=progress)
         split = goes_by.split if self.fit_on == "train" else None
         source = self._sampled(as_source(frame, columns=goes_by._columns(features), scratch=self.scratch))
-        with Progress(progress) as shown:
-            learned, *folds = learn_source(features, source, split=split, scratch=self.scratch, progress=shown)
+        with Progress(progress) as shown, kept_fit(goes_by._recipe(features, None), source, self._scratch) as kept:
+            scratch = self.scratch
+            learned, *folds = learn_source(features, source, split=split, scratch=scratch, kept=kept, progress=shown)
         self._set_learned(features, learned, folds)
         self._warn_of_missing_labels()
         return self

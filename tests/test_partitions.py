@@ -257,7 +257,7 @@ def test_after_an_error_nothing_starts_and_nothing_runs():
         ended.append(i)
 
     with dask.config.set(scheduler="threads", num_workers=2), pytest.raises(ColumnError, match="odd"):
-        partitions.run("work", work, None, range(50))
+        partitions.run("work", work, None, range(16))
     assert len(ended) == 1
 
 
@@ -297,31 +297,99 @@ def test_an_interrupt_starts_no_more_threads(monkeypatch):
 def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
     sizes, told = [], []
 
-    def merge(results):
-        sizes.append(len(results))
-        return list(chain(*results))
+    def merge(values):
+        sizes.append(len(values))
+        return list(chain(*values))
 
-    def finish(key, results):
-        sizes.append(len(results))
-        return [key, *sorted(chain(*results))]
+    def finish(key, values):
+        sizes.append(len(values))
+        return [key, *sorted(chain(*values))]
 
     numbers = range(source.npartitions)
     folded = partitions.fold(
         source,
         "scan",
-        lambda shared, i, table: [i],
+        lambda shared, i, table: (i, {"a": [i], "b": [-i]}),
         ["x"],
         None,
         numbers,
         merge=merge,
         finish=finish,
         keys=["b", "a"],
-        measure=lambda result: result[0],
         advance=told.append,
     )
-    assert list(folded.items()) == [("b", ["b", *numbers]), ("a", ["a", *numbers])]
+    assert list(folded.items()) == [("b", ["b", *sorted(-i for i in numbers)]), ("a", ["a", *numbers])]
     assert sorted(told) == list(numbers)
     assert max(sizes) <= 8
+
+
+@with_both_kinds
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_task_takes_several_partitions(table, tmp_path, threads):
+    table.to_parquet(tmp_path / "part.parquet", row_group_size=1)
+    prep = dp.Preprocessor({"x": "number", "c": "category"}, split=dp.RandomSplit())
+    expected = prep.fit(table).to_dict()
+    graphs = []
+
+    def count(dsk, keys, **options):
+        graphs.append(len(dsk))
+        return dask.get(dsk, keys, **options)
+
+    with dask.config.set(scheduler=count), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partitions.grouping, "worker_threads", lambda: (1, threads))
+        prep.fit(as_source(str(tmp_path / "part.parquet"), partition_bytes=1))
+    assert prep.to_dict() == expected
+    scans = min(ROWS // (ROWS // (8 * threads)), ROWS)
+    # State of the scan and of learning; a scan and its part; what merges them; two features.
+    merges = 0 if threads == 1 else 5
+    assert graphs == [2 + 2 * scans + merges + 2]
+
+
+def test_a_task_holds_one_partition_at_a_time(table):
+    alive, most = weakref.WeakSet(), []
+
+    class Rows:
+        pass
+
+    class Piece:
+        def read(self, columns):
+            rows = Rows()
+            alive.add(rows)
+            most.append(len(alive))
+            return rows
+
+    def small(shared, i, rows):
+        return i, {"key": [i]}
+
+    merging = partitions.grouping.Merging(lambda values: list(chain(*values)))
+    told, merged = partitions.grouping.on_pieces(small, None, range(5), [Piece() for _ in range(5)], ["x"], merging)
+    assert (told, merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
+    assert most == [1] * 5
+
+
+@pytest.mark.parametrize(("count", "threads", "tasks"), [(0, 1, 0), (15, 1, 15), (16, 1, 8), (20_001, 2, 17)])
+def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
+    runs = partitions.grouping.groups(count, threads)
+    assert len(runs) == tasks
+    assert list(chain(*runs)) == list(range(count))
+
+
+@with_both_kinds
+def test_many_columns_are_merged_in_chunks(source):
+    keys = [f"x{i}" for i in range(200)]
+    folded = partitions.fold(
+        source,
+        "scan",
+        lambda shared, i, table: (None, dict.fromkeys(keys, i)),
+        ["x"],
+        None,
+        range(source.npartitions),
+        merge=sum,
+        finish=lambda key, values: sum(values),
+        keys=keys,
+    )
+    assert folded == dict.fromkeys(keys, sum(range(source.npartitions)))
+    assert [len(chunk) for chunk in partitions.grouping.chunks(keys)] == [64, 64, 64, 8]
 
 
 def test_worker_threads_follow_the_configuration():
@@ -389,24 +457,37 @@ def test_a_scheduler_that_was_chosen_goes_before_a_cluster(cluster):
 
 @with_both_kinds
 @pytest.mark.cluster
-def test_a_fold_on_a_cluster_sends_measures_alone(cluster, table):
+def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
     told = []
     source = as_source(dd.from_pandas(table, npartitions=20))
     folded = partitions.fold(
         source,
         "scan",
-        lambda shared, i, part: part["x"].to_pylist(),
+        lambda shared, i, part: (part.num_rows, dict.fromkeys([1000, 2000], part["x"].to_pylist())),
         ["x"],
         None,
         range(20),
-        merge=lambda results: list(chain(*results)),
-        finish=lambda key, results: key + sum(chain(*results)),
+        merge=lambda values: list(chain(*values)),
+        finish=lambda key, values: key + sum(chain(*values)),
         keys=[1000, 2000],
-        measure=len,
         advance=told.append,
     )
     assert folded == {1000: 1000 + sum(range(ROWS)), 2000: 2000 + sum(range(ROWS))}
     assert told == [2] * 20
+
+
+@pytest.mark.cluster
+def test_workers_keep_memory_that_dask_would_give_back(cluster):
+    assert partitions.on_every_worker(partitions.allocation.keep_freed_memory) == [True, True]
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{}, {"MALLOC_TRIM_THRESHOLD_": "1000"}, {"MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}],
+)
+def test_what_users_set_of_the_allocator_stays(environment, monkeypatch):
+    monkeypatch.setattr(partitions.allocation.os, "environ", environment)
+    assert not partitions.allocation.keep_freed_memory.__wrapped__()
 
 
 @pytest.mark.cluster

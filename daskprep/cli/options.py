@@ -18,10 +18,6 @@ from daskprep.errors import ConfigError, did_you_mean
 
 _CONNECT_SECONDS = 10
 _SPLITS = ("train", "validation", "test")
-# Dask's own threshold gives the memory of every array back to the system, from which it must be had anew. Encoding took
-# 4.5 s a worker with that, and 2.6 s with these. What the environment says comes before them.
-_WORKER_ENVIRONMENT = {"MALLOC_TRIM_THRESHOLD_": 1 << 28, "MALLOC_MMAP_THRESHOLD_": 1 << 25}
-
 # Options of `read_files` that are given as they are.
 _READING = (
     "format", "encoding", "delimiter", "skip_rows", "comment", "null_values", "decimal", "thousands",
@@ -163,16 +159,13 @@ def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
     if scheduler is None and workers is None:
         yield
         return
-    import dask
     from distributed import Client, LocalCluster
 
     _hush()
     if scheduler is None:
         # Without an address, distributed 2026.8 takes port 8787, and warns if another cluster has it.
         dashboard = {"dashboard_address": "127.0.0.1:0", "scheduler_kwargs": {"dashboard": False}}
-        keys = {f"distributed.nanny.pre-spawn-environ.{name}": value for name, value in _WORKER_ENVIRONMENT.items()}
-        with dask.config.set(keys):
-            cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **dashboard)
+        cluster = LocalCluster(n_workers=workers, threads_per_worker=1, processes=True, **dashboard)
         with cluster, Client(cluster) as client:
             client.run(_prepare_worker)
             yield

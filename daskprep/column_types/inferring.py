@@ -22,7 +22,6 @@ from daskprep.sources.composed import SPLIT, splits_of
 from daskprep.summaries.column_facts import ColumnFacts
 
 _SHOWN = 5
-_Facts = dict[str, ColumnFacts]
 
 
 @hints_parameters
@@ -101,28 +100,24 @@ def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[s
         merge=_merge,
         finish=_finish,
         keys=list(columns),
-        measure=_rows,
         # Without bars, nothing of a partition has to come here.
         advance=(lambda rows: advance(rows=rows)) if progress.enabled else None,
     )
     return found
 
 
-def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> _Facts:
+def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tuple[int, dict[str, ColumnFacts]]:
     del number
-    return {name: column_facts(table[name]) for name in columns}
+    return table.num_rows, {name: column_facts(table[name]) for name in columns}
 
 
-def _rows(facts: _Facts) -> int:
-    return max(column.rows for column in facts.values())
+def _merge(parts: Sequence[ColumnFacts]) -> ColumnFacts:
+    return functools.reduce(operator.add, parts)
 
 
-def _merge(parts: Sequence[_Facts]) -> _Facts:
-    return {name: _finish(name, parts) for name in parts[0]}
-
-
-def _finish(name: str, parts: Sequence[_Facts]) -> ColumnFacts:
-    return functools.reduce(operator.add, [part[name] for part in parts])
+def _finish(name: str, parts: Sequence[ColumnFacts]) -> ColumnFacts:
+    del name
+    return _merge(parts)
 
 
 def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:

@@ -45,7 +45,8 @@ from daskprep.features.table import (
     summarize_columns,
 )
 from daskprep.split import TRAIN
-from daskprep.summaries import FoldedSummary, FrameSummary
+from daskprep.storage.kept import Kept
+from daskprep.summaries import ColumnSummary, FoldedSummary
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
@@ -84,17 +85,19 @@ def learn_source(
     *,
     split: Splitter | None = None,
     scratch: str | None = None,
+    kept: Kept | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Learned]]:
     """Learn every feature from the training rows of a source, in one pass over its partitions.
 
-    With folds, the first state is of all rows, and those that follow are each without a fold.
+    With folds, the first state is of all rows, and those that follow are each without a fold. What tasks gave that a
+    fit had finished before it was killed is taken from `kept`.
     """
     columns = list(dict.fromkeys([*assigning_columns(split), *learning_columns(features)]))
     features, rows = located(features, source, columns), Rows(source)
     told = tell_folds(rows, features, survey(rows, features, split, progress))
     advance = begin(progress, "learning", source)
-    return learn_rows(rows, features, columns, told, scratch=scratch, advance=advance)
+    return learn_rows(rows, features, columns, told, scratch=scratch, kept=kept, advance=advance)
 
 
 def learn_rows(
@@ -105,15 +108,15 @@ def learn_rows(
     *,
     question: Question | None = None,
     scratch: str | None = None,
-    measure: Callable[[Any], Any] | None = None,
+    kept: Kept | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> list[dict[str, Learned]]:
     """Learn every feature from the summaries of all partitions, of which the split reads `columns`; see `learn_source`.
 
-    `question` gives a summary in place of `summarize_columns`. `advance` is called with what `measure` makes of each:
-    the rows that were learned from, unless told.
+    `question` gives something small and the summaries of the columns, in place of `_summarize`, and `advance` is called
+    with the small thing of each partition: the rows that were learned from.
     """
-    question = question or functools.partial(summarize_columns, dict(features))
+    question = question or functools.partial(_summarize, dict(features))
     parent = None if scratch is None else Path(scratch).resolve()
     if parent is not None:
         parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +129,7 @@ def learn_rows(
             merge=functools.partial(_merge, folder),
             finish=functools.partial(_learn, folder, dict(features)),
             keys=list(features),
-            measure=measure or _rows_learned,
+            kept=kept,
             advance=advance,
         )
     for name, (one, *_) in learned.items():
@@ -134,18 +137,19 @@ def learn_rows(
     return [dict(zip(learned, state, strict=True)) for state in zip(*learned.values(), strict=True)]
 
 
-def _rows_learned(summary: FrameSummary) -> int:
-    return max((column.rows for column in summary.columns.values()), default=0)
+def _summarize(features: Mapping[str, Contract], *partition: Any) -> tuple[int, dict[str, ColumnSummary]]:
+    columns = summarize_columns(features, *partition).columns
+    return max((column.rows for column in columns.values()), default=0), columns
 
 
-def _merge(folder: str, summaries: Sequence[FrameSummary]) -> FrameSummary:
+def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:
     return functools.reduce(operator.add, summaries).bounded(folder)
 
 
 def _learn(
-    folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[FrameSummary]
+    folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[ColumnSummary]
 ) -> list[Learned]:
-    column = functools.reduce(operator.add, [summary.columns[name] for summary in summaries]).bounded(folder)
+    column = _merge(folder, summaries)
     if not column.rows:
         raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
     with naming(name):

@@ -29,6 +29,7 @@ from daskprep.features.table import (
     take_census,
 )
 from daskprep.sources.base import rows_alone
+from daskprep.storage.kept import Kept
 
 if TYPE_CHECKING:
     from daskprep.balance import Balance
@@ -82,6 +83,7 @@ def ask(
     columns: Sequence[str] = (),
     told: Sequence[Surroundings] | None = None,
     *,
+    kept: Kept | None = None,
     advance: Callable[[Any], None] | None = None,
 ) -> list[Any]:
     """Ask every partition, and return the small answers in order; `advance` is called with each as it comes.
@@ -93,7 +95,8 @@ def ask(
     if rows.source.row_counts is not None and not features and not columns:
         pairs = list(zip(told, rows.source.row_counts, strict=True))
         return partitions.run(name, _answer_unread, question, pairs, advance=advance)
-    return partitions.each(rows.source, name, *rows.asked(question, features, columns), told, advance=advance)
+    asked = rows.asked(question, features, columns)
+    return partitions.each(rows.source, name, *asked, told, kept=kept, advance=advance)
 
 
 def _answer_unread(question: Question, partition: tuple[Surroundings, int]) -> Any:

@@ -17,6 +17,7 @@ from daskprep.features.checking import check_alike, checked_outputs, empty_array
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
+from daskprep.storage.kept import keepable
 from daskprep.summaries import ColumnSummary, FoldedSummary, FrameSummary, Rejects, TokenCounts
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Surroundings:
     sample: RandomAssignment | None = None  # says which rows are used, as if these alone were for training; None: all
 
 
+@keepable
 @dataclass(frozen=True)
 class PartitionCensus:
     """What the other partitions must know of one."""

@@ -9,6 +9,7 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from daskprep.errors import ConfigError
+from daskprep.partitions.allocation import keep_freed_memory
 from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
 
@@ -83,6 +84,7 @@ def same(value: Any) -> Any:
 
 def on_frame(function: Callable[..., Any], shared: Any, argument: Any, frame: Any, columns: list[str]) -> Any:
     """Run a function on a partition of a Dask frame."""
+    keep_freed_memory()
     return function(shared, argument, table_from_pandas(frame, columns))
 
 
@@ -103,4 +105,5 @@ def labelled(frame: pd.DataFrame, labels: Sequence[str], results: pd.DataFrame) 
 
 def on_piece(function: Callable[..., Any], shared: Any, argument: Any, piece: Any, columns: list[str]) -> Any:
     """Run a function on a piece of files."""
+    keep_freed_memory()
     return function(shared, argument, piece.read(columns))

@@ -2,15 +2,18 @@
 
 Functions are called as ``function(shared, argument, table)``: `shared` is the same for all partitions and is one node
 of the graph, `argument` belongs to the partition. Neither holds rows; tables exist only inside a task.
+A task takes some consecutive partitions, one after the other, so that there are about 8 tasks for each thread. Only a
+partition of a Dask frame, or of lazy arrays, has a task of its own: together they would be in memory at once.
 Sources in this process's memory (pandas, NumPy) never enter a graph: their partitions are slices that threads work
 on where they are.
 """
 
 from __future__ import annotations
 
-from collections import UserDict
+from collections import ChainMap, UserDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from operator import call, getitem
+from itertools import chain
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
@@ -18,10 +21,12 @@ import numpy as np
 import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
-from daskprep.partitions.dask_internals import DataNode, Task, TaskRef
-from daskprep.partitions.graphs import GraphArgument, Layer, labelled, partition_layer, references, same, unique
+from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef
+from daskprep.partitions.graphs import GraphArgument, Layer, labelled, partition_layer, references, unique
+from daskprep.partitions.grouping import Gather, Merging, chunks, groups, on_pieces, with_each
 from daskprep.partitions.schedulers import Advance, compute, on_threads
 from daskprep.sources import Source
+from daskprep.storage.kept import Kept
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,16 +45,23 @@ def each(
     shared: Any,
     arguments: Arguments,
     *,
+    kept: Kept | None = None,
     advance: Advance | None = None,
 ) -> list[Any]:
     """Run a function over every partition and return its small results in order.
 
+    With `kept`, results of tasks are kept in files, and those that are there already are taken from them.
     `advance` is called in this process with each result as it comes, in any order, by one thread at a time.
     """
     if source.in_memory:
         return _each_in_memory(source, function, columns, shared, arguments, advance)
-    layer, keys = partition_layer(source, name, function, columns, shared, arguments)
-    return compute(layer, keys, watched=keys, advance=advance)
+    layer, keys = _grouped_layer(source, name, function, columns, shared, arguments, list, kept)
+    if source.is_dask:
+        gathered = [(unique(f"gather-{name}"), i) for i in range(len(groups(len(keys))))]
+        for task, group in zip(gathered, groups(len(keys)), strict=True):
+            layer[task] = Task(task, _joined, references([keys[i] for i in group]))
+        keys = gathered
+    return _joined(compute(layer, keys, watched=keys, advance=_each_told(advance)))
 
 
 def run(
@@ -60,15 +72,16 @@ def run(
     *,
     advance: Advance | None = None,
 ) -> list[Any]:
-    """Run ``function(shared, argument)`` for every argument, one task each; results and `advance` are as of `each`."""
+    """Run ``function(shared, argument)`` for every argument; results and `advance` are as of `each`."""
     if not arguments:
         return []
     state, prefix = unique(f"state-{name}"), unique(name)
     layer: Layer = {state: DataNode(state, shared)}
-    keys = [(prefix, i) for i in range(len(arguments))]
-    for key, argument in zip(keys, arguments, strict=True):
-        layer[key] = Task(key, function, TaskRef(state), argument)
-    return compute(layer, keys, watched=keys, advance=advance)
+    for i, group in enumerate(groups(len(arguments))):
+        given = list(arguments[group.start : group.stop])
+        layer[prefix, i] = Task((prefix, i), with_each, function, TaskRef(state), given)
+    keys = list(layer)[1:]
+    return _joined(compute(layer, keys, watched=keys, advance=_each_told(advance)))
 
 
 def chained(
@@ -108,34 +121,32 @@ def fold(
     merge: Callable[[list[Any]], Any],
     finish: Callable[[Any, list[Any]], Any],
     keys: Sequence[Hashable],
-    measure: Callable[[Any], Any] | None = None,
+    kept: Kept | None = None,
     advance: Advance | None = None,
 ) -> dict[Any, Any]:
-    """Run a function over every partition, merge the results in a tree, and finish each key from the last few.
+    """Run a function over every partition, merge what it gives by key in a tree, and finish each key.
 
-    ``merge(results)`` takes up to 8 results and gives one; when at most 8 remain, ``finish(key, results)`` gives the
-    value of each key, in tasks of their own. `advance` is called as for `each`, with ``measure(result)``: on a cluster
-    it travels to this process while the result itself stays where it is.
+    The function gives a pair: something small, and a mapping that has a value for each of `keys`. ``merge(values)``
+    takes up to 8 values of one key and gives one; when at most 8 remain, ``finish(key, values)`` gives the value of the
+    key, in a task of its own. `kept` is as of `each`. `advance` is called with the small things: on a cluster
+    these alone travel to this process.
     """
-    measure = measure or same
+    merging = Merging(merge)
     if source.in_memory:
-        tell = None if advance is None else lambda result: advance(measure(result))
-        parts = _each_in_memory(source, function, columns, shared, arguments, tell)
-        while len(parts) > _TREE_WIDTH:
-            groups = _grouped(parts)
-            parts = on_threads(lambda i: merge(groups[i]), len(groups))  # noqa: B023 it is called here alone
-        return dict(zip(keys, on_threads(lambda i: finish(keys[i], parts), len(keys)), strict=True))
-    layer, partition_keys = partition_layer(source, name, function, columns, shared, arguments)
-    last = _merge_tree(layer, partition_keys, merge)
-    finished = [(unique("learn"), i) for i in range(len(keys))]
-    shared_finish = unique("state-learn")
+        return _fold_in_memory(source, function, columns, shared, arguments, merging, finish, keys, advance)
+    layer, tasks = _grouped_layer(source, name, function, columns, shared, arguments, merging, kept)
+    shared_finish, learn = unique("state-learn"), unique("learn")
+    finished: list[Any] = []
     layer[shared_finish] = DataNode(shared_finish, finish)
-    for task, key in zip(finished, keys, strict=True):
-        layer[task] = Task(task, call, TaskRef(shared_finish), key, references(last))
-    measured = [] if advance is None else [(unique(f"measure-{name}"), i) for i in range(len(partition_keys))]
-    for task, key in zip(measured, partition_keys, strict=False):
-        layer[task] = Task(task, measure, TaskRef(key))
-    results = compute(layer, [*finished, *measured], watched=measured, advance=advance)
+    finished = []
+    for number, chunk in enumerate(chunks(keys), start=1):
+        last = _merge_tree(layer, _picked(layer, "part", tasks, number), merging)
+        for key in chunk:
+            finished.append((learn, len(finished)))
+            finishing = (TaskRef(shared_finish), key, references(last))
+            layer[finished[-1]] = Task(finished[-1], _finished, *finishing)
+    told = [] if advance is None else _picked(layer, "tell", tasks, 0)
+    results = compute(layer, [*finished, *told], watched=told, advance=_each_told(advance))
     return dict(zip(keys, results, strict=False))
 
 
@@ -229,6 +240,87 @@ class _Unread(UserDict[Any, Any]):
         return str(self._name)
 
 
+def _grouped_layer(
+    source: Source,
+    name: str,
+    function: Function,
+    columns: Sequence[str],
+    shared: Any,
+    arguments: Arguments,
+    gather: Gather,
+    kept: Kept | None,
+) -> tuple[Layer, list[Any]]:
+    """Return the graph of a task for some partitions each, or each of a Dask frame, that gathers what they give."""
+    if source.is_dask:
+        return partition_layer(source, name, _gathered, columns, (gather, function, shared), arguments)
+    assert not isinstance(arguments, GraphArgument)
+    prefix, state, pieces = unique(name), unique(f"state-{name}"), source.pieces
+    layer: Layer = {state: DataNode(state, shared)}
+    for i, group in enumerate(groups(source.npartitions, size=None if kept is None else kept.size())):
+        some = slice(group.start, group.stop)
+        given = (list(arguments[some]), list(pieces[some]), list(columns), gather, group, kept)
+        layer[prefix, i] = Task((prefix, i), on_pieces, function, TaskRef(state), *given)
+    return layer, list(layer)[1:]
+
+
+def _gathered(shared: tuple[Gather, Function, Any], argument: Any, table: pa.Table) -> Any:
+    gather, function, inner = shared
+    return gather(iter([function(inner, argument, table)]))
+
+
+def _joined(lists: Sequence[list[Any]]) -> list[Any]:
+    return list(chain.from_iterable(lists))
+
+
+def _each_told(advance: Advance | None) -> Advance | None:
+    if advance is None:
+        return None
+
+    def tell(results: list[Any]) -> None:
+        for result in results:
+            advance(result)
+
+    return tell
+
+
+def _fold_in_memory(
+    source: Source,
+    function: Function,
+    columns: Sequence[str],
+    shared: Any,
+    arguments: Arguments,
+    merging: Merging,
+    finish: Callable[[Any, list[Any]], Any],
+    keys: Sequence[Hashable],
+    advance: Advance | None,
+) -> dict[Any, Any]:
+    assert not isinstance(arguments, GraphArgument)
+    runs, tell = groups(source.npartitions, CPU_COUNT), _each_told(advance)
+
+    def gathered(run: int) -> list[Any]:
+        return merging(function(shared, arguments[i], source.read(i, columns)) for i in runs[run])
+
+    gathered_parts = on_threads(gathered, len(runs), None if tell is None else lambda result: tell(result[0]))
+    parts = [dict(ChainMap(*part[1:])) for part in gathered_parts]
+    while len(parts) > _TREE_WIDTH:
+        some = _cut(parts)
+        parts = on_threads(lambda i: merging.chunk(some[i]), len(some))  # noqa: B023 it is called here alone
+    finished = on_threads(lambda i: _finished(finish, keys[i], parts), len(keys))
+    return dict(zip(keys, finished, strict=True))
+
+
+def _finished(finish: Callable[[Any, list[Any]], Any], key: Any, parts: Sequence[Mapping[Any, Any]]) -> Any:
+    return finish(key, [part[key] for part in parts])
+
+
+def _picked(layer: Layer, name: str, tasks: Sequence[Any], place: int) -> list[Any]:
+    """Add tasks that take one of the things that each task gives, and return their keys."""
+    prefix = unique(name)
+    keys = [(prefix, i) for i in range(len(tasks))]
+    layer.update({key: Task(key, getitem, TaskRef(task), place) for key, task in zip(keys, tasks, strict=True)})
+    return keys
+
+
 def _each_in_memory(
     source: Source,
     function: Function,
@@ -241,17 +333,17 @@ def _each_in_memory(
     return on_threads(lambda i: function(shared, arguments[i], source.read(i, columns)), source.npartitions, advance)
 
 
-def _merge_tree(layer: Layer, keys: Sequence[Any], merge: Callable[[list[Any]], Any]) -> list[Any]:
+def _merge_tree(layer: Layer, keys: Sequence[Any], merging: Merging) -> list[Any]:
     """Add tasks that merge the results of `keys` until at most 8 remain, and return the keys of these."""
     remaining, depth = list(keys), 0
     while len(remaining) > _TREE_WIDTH:
         depth += 1
         level = unique(f"merge-{depth}")
-        groups = _grouped(remaining)
-        remaining = [(level, i) for i in range(len(groups))]
-        layer.update({key: Task(key, merge, references(group)) for key, group in zip(remaining, groups, strict=True)})
+        some = _cut(remaining)
+        remaining = [(level, i) for i in range(len(some))]
+        layer.update({key: Task(key, merging.chunk, references(one)) for key, one in zip(remaining, some, strict=True)})
     return remaining
 
 
-def _grouped(items: Sequence[Any]) -> list[list[Any]]:
+def _cut(items: Sequence[Any]) -> list[list[Any]]:
     return [list(items[i : i + _TREE_WIDTH]) for i in range(0, len(items), _TREE_WIDTH)]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from daskprep.storage.kept import keepable
+
 
 @dataclass(frozen=True)
 class Summary:
@@ -48,6 +50,10 @@ class Summary:
         return type(other) is type(self) and all(same)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        keepable(cls)
 
     def bounded(self, folder: str | None) -> Self:
         """Return an equal summary whose memory is limited, spilling to files in `folder` where needed.

@@ -15,10 +15,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import MediaError
+from daskprep.storage.kept import keepable
 from daskprep.summaries.base import Summary
 from daskprep.summaries.token_hash import token_hashes
 
 
+@keepable
 class SampledFile(NamedTuple):
     """A file of the sample: its path, or "" and what was found in its bytes."""
 

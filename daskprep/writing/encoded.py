@@ -20,10 +20,10 @@ from daskprep.permutation import make_key, permute
 from daskprep.storage.arrays import ROW_ID, Output
 from daskprep.storage.checksum import flat
 from daskprep.storage.files import Folder
+from daskprep.storage.kept import write_checked
 from daskprep.storage.layout import Layout
 from daskprep.writing.carried import HEAPS, Carried, cells_of, concatenated, heaps_of, take
 from daskprep.writing.placement import SPLITS, Placement, Run
-from daskprep.writing.scratch import write_checked
 
 ReadInto = Callable[[int, memoryview], None]
 Outputs = Iterable[tuple[str, Carried]]

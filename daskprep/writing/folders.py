@@ -9,8 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from daskprep import partitions
-from daskprep.errors import ConfigError, StorageFullError
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError, StorageFullError
+from daskprep.sources import Source
 from daskprep.storage import Folder
+from daskprep.storage.kept import Kept
+from daskprep.writing.recipe import Options, Recipe, digest_of_cutting, digest_of_write
 from daskprep.writing.versions import SCRATCH, digest_of
 
 
@@ -60,3 +63,19 @@ def check_folders(*folders: Folder) -> None:
 
 def _sees(folder: Folder, name: str) -> bool:
     return folder.size(name) is not None
+
+
+@contextlib.contextmanager
+def kept_fit(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Kept | None]:
+    """Give where tasks of a fit keep what they found, from which the same fit goes on if this one is killed."""
+    if scratch is None or source.record is None:
+        yield None
+        return
+    fit = {"fit": digest_of_write(recipe, source.record, Options()), "cutting": digest_of_cutting(source)}
+    folder = Folder.open(Path(scratch).resolve()) / f"daskprep-fit-{digest_of(fit)}"
+    try:
+        yield Kept(folder, "scan")
+    except (ColumnError, ConfigError, RejectedValueError):
+        folder.remove_all()  # the same would happen again
+        raise
+    folder.remove_all()

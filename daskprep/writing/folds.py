@@ -20,12 +20,12 @@ from sklearn.base import clone
 from daskprep.features import Learned
 from daskprep.features.table import Surroundings
 from daskprep.split.folds import HeldFold, KFold
+from daskprep.storage.kept import intact, read_checked, write_checked
 from daskprep.storage.layout import FOLD
 from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manifest
 from daskprep.writing.job import Found, Planned, WriteJob, background_threads
 from daskprep.writing.plan import choose_layout
 from daskprep.writing.recipe import digest_of_write
-from daskprep.writing.scratch import intact, read_checked, write_checked
 from daskprep.writing.versions import commit
 
 _CHECKPOINT = "folds.json"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import operator
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from daskprep.sources import Source
 from daskprep.state import state_files
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
+from daskprep.storage.kept import Kept, intact, read_checked, write_checked
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
@@ -43,17 +43,10 @@ from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.passes import Encode, Place, Scan, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, WritePlan, choose_layout
-from daskprep.writing.recipe import Options, Recipe
+from daskprep.writing.recipe import Options, Recipe, digest_of_cutting
 from daskprep.writing.rejects import RejectsWriter, rejects_name
-from daskprep.writing.scratch import (
-    ScannedRows,
-    ScratchSource,
-    intact,
-    parsed_name,
-    read_checked,
-    write_checked,
-)
-from daskprep.writing.versions import commit, digest_of
+from daskprep.writing.scratch import ScannedRows, ScratchSource, parsed_name
+from daskprep.writing.versions import commit
 
 # One waits for the disk while another saves what was learned.
 _SAVING_THREADS = 2
@@ -140,7 +133,7 @@ class WriteJob:
         with background_threads() as background:
             resumed = self._resumed()
             if resumed is None:
-                self.all_scratch.remove_all()
+                self._remove_scratch()
             planned = resumed or self._planned(background)
             self._write(planned, background)
         self.all_scratch.remove_all()
@@ -273,9 +266,7 @@ class WriteJob:
     @functools.cached_property
     def scratch(self) -> Folder:
         """The scratch of this cutting of the source: files of another one are of no use."""
-        sizes = [piece.nbytes for piece in self.source.pieces] if self.source.files else None
-        cutting = {"rows": self.source.row_counts, "partitions": self.source.npartitions, "bytes": sizes}
-        return self.all_scratch / digest_of(cutting)
+        return self.all_scratch / digest_of_cutting(self.source)
 
     def _scanned(self, rows: Sequence[int]) -> ScannedRows:
         folder, names = self.parsed or self.scratch, list(self.recipe.features)
@@ -318,20 +309,20 @@ class WriteJob:
                 advance(rows=found[number].rows)
 
             question: Question = functools.partial(scan_and_summarize, recipe.features, looked_at, recipe.split)
-            states = self._learned(
-                rows,
-                recipe.assigning,
-                told,
-                question=question,
-                measure=operator.attrgetter("number", "census"),
-                advance=note,
-            )
+            kept = self._kept("scan")
+            states = self._learned(rows, recipe.assigning, told, question=question, kept=kept, advance=note)
             census = [found[number] for number in range(source.npartitions)]
         else:
             advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
             question = functools.partial(take_census, looked_at, recipe.split)
             census = ask(
-                rows, "scan", question, recipe.features, recipe.assigning, advance=lambda one: advance(rows=one.rows)
+                rows,
+                "scan",
+                question,
+                recipe.features,
+                recipe.assigning,
+                kept=self._kept("scan"),
+                advance=lambda one: advance(rows=one.rows),
             )
         if not sum(one.rows for one in census):
             raise ColumnError(_NO_ROWS)
@@ -341,7 +332,19 @@ class WriteJob:
         if self.recipe.fit_on == "all":
             told = [dataclasses.replace(one, rows=None) for one in told]
         advance = self.progress.stage("learning", total=len(told), unit="partitions")
-        return self._learned(scanned, self.recipe.assigning, told, advance=advance)
+        return self._learned(scanned, self.recipe.assigning, told, kept=self._kept("learn"), advance=advance)
+
+    def _remove_scratch(self) -> None:
+        """Remove all scratch but what finished tasks of the first passes left, if the source is known to be cut so."""
+        own = f"{digest_of_cutting(self.source)}/"
+        stays = (f"{own}parsed-", f"{own}scan-", f"{own}learn-")
+        if not self.source.files:
+            self.all_scratch.remove_all()
+        self.all_scratch.remove(*(name for name in self.all_scratch.sizes() if not name.startswith(stays)))
+
+    def _kept(self, name: str) -> Kept:
+        """Return the results of a pass of which every task leaves, or has left, parsed rows."""
+        return Kept(self.scratch, name, parsed_name)
 
     def _learned(
         self, rows: Rows, columns: Sequence[str], told: Sequence[Surroundings], **how: Any

@@ -38,11 +38,12 @@ from daskprep.features.table import (
 )
 from daskprep.split import DROPPED, TRAIN, Splitter
 from daskprep.storage.files import Folder
-from daskprep.summaries import FrameSummary
+from daskprep.storage.kept import intact
+from daskprep.summaries import ColumnSummary
 from daskprep.writing.carried import Carried
 from daskprep.writing.encoded import EncodedRows, Outputs, by_split, encoded_name, save_encoded
 from daskprep.writing.rejects import rejects_name, rejects_of
-from daskprep.writing.scratch import ScannedRows, intact, parsed_name, read_table, save_parsed, save_table
+from daskprep.writing.scratch import ScannedRows, parsed_name, read_table, save_parsed, save_table
 
 
 @dataclass(frozen=True)
@@ -59,14 +60,6 @@ class Scan:
         return parsed, source
 
 
-@dataclass(frozen=True)
-class Scanned(FrameSummary):
-    """The summary of one partition, with its census; merged with others it is a plain summary."""
-
-    number: int
-    census: PartitionCensus
-
-
 def scan_and_summarize(
     features: Mapping[str, Contract],
     surveyed: Mapping[str, Contract],
@@ -74,10 +67,10 @@ def scan_and_summarize(
     told: Surroundings,
     parsed: Parsed,
     table: pa.Table,
-) -> Scanned:
+) -> tuple[tuple[int, PartitionCensus], dict[str, ColumnSummary]]:
     """Take the census of a partition and summarize its training rows, where it is known ahead which these are."""
     census = take_census(surveyed, split, told, parsed, table)  # summarizing uses the columns up
-    return Scanned(summarize_columns(features, told, parsed, table).columns, told.number, census)
+    return (told.number, census), summarize_columns(features, told, parsed, table).columns
 
 
 @dataclass(frozen=True)

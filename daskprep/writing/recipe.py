@@ -17,6 +17,7 @@ from daskprep.features.folds import fold_columns, learning_columns
 from daskprep.features.media import MediaFeature
 from daskprep.features.surroundings import assigning_columns
 from daskprep.progress import Progress
+from daskprep.sources import Source
 from daskprep.split import Splitter
 from daskprep.state import state_files
 from daskprep.storage.arrays import Compression
@@ -116,3 +117,9 @@ def digest_of_write(recipe: Recipe, fingerprint: Mapping[str, Any] | None, optio
         "settings": options.settings,
     }
     return digest_of(description)
+
+
+def digest_of_cutting(source: Source) -> str:
+    """Return a digest of how a source is cut into partitions."""
+    sizes = [piece.nbytes for piece in source.pieces] if source.files else None
+    return digest_of({"rows": source.row_counts, "partitions": source.npartitions, "bytes": sizes})

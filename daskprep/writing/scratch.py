@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,13 +13,12 @@ from daskprep.features.base import Contract
 from daskprep.features.surroundings import Read, Rows
 from daskprep.features.table import Parsed, UnreadableCells
 from daskprep.sources.base import Piece, PieceSource, rows_alone
-from daskprep.storage.checksum import crc32c
 from daskprep.storage.files import Appended, Folder
+from daskprep.storage.kept import TRAILER_BYTES, write_checked
 
 # What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
 # the source that the split or the balance reads.
 _PARSED, _UNREADABLE, _SOURCE = "parsed:", "unreadable:", "source:"
-_TRAILER_BYTES = 4
 
 
 def scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
@@ -50,7 +48,7 @@ class ScratchPiece(Piece):
     def read(self, columns: Sequence[str]) -> pa.Table:
         """Return these columns, and with parsed ones the texts of cells that could not be read."""
         data = self.folder.mapped(self.name)
-        content = pa.BufferReader(data.slice(0, data.size - _TRAILER_BYTES))
+        content = pa.BufferReader(data.slice(0, data.size - TRAILER_BYTES))
         schema = pa.ipc.open_file(content).schema
         texts = [_UNREADABLE + column.removeprefix(_PARSED) for column in columns if column.startswith(_PARSED)]
         present = [*columns, *(text for text in texts if text in schema.names)]
@@ -112,36 +110,3 @@ def save_table(folder: Folder, name: str, table: pa.Table, new: Any = pa.ipc.new
 def read_table(folder: Folder, name: str) -> pa.Table:
     """Return a table that was kept as a stream."""
     return pa.ipc.open_stream(pa.BufferReader(folder.mapped(name))).read_all()
-
-
-@contextmanager
-def write_checked(folder: Folder, name: str) -> Iterator[Any]:
-    """Write a file that ends with its checksum: whole or not at all, but not flushed to the disk.
-
-    Gives a function that appends a buffer.
-    """
-    checksum = 0
-    with folder.writer(name, durable=False) as append:
-
-        def write(buffer: Any) -> int:
-            nonlocal checksum
-            checksum = crc32c(buffer, start=checksum)
-            return append(buffer)
-
-        yield write
-        append(checksum.to_bytes(_TRAILER_BYTES, "little"))
-
-
-def read_checked(folder: Folder, name: str) -> bytes:
-    """Return the content of a file that `write_checked` wrote."""
-    return folder.read(name)[:-_TRAILER_BYTES]
-
-
-def intact(folder: Folder, name: str) -> bool:
-    """Tell whether a file that `write_checked` wrote is there and whole, also after a loss of power."""
-    if (size := folder.size(name)) is None or size < _TRAILER_BYTES:
-        return False
-    data = folder.mapped(name)
-    checksum = crc32c(data.slice(0, size - _TRAILER_BYTES))
-    trailer: bytes = data.slice(size - _TRAILER_BYTES).to_pybytes()
-    return checksum.to_bytes(_TRAILER_BYTES, "little") == trailer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 import shutil
 import socket
@@ -15,10 +14,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import yaml
-from distributed import get_client
 
 import daskprep as dp
-from daskprep.cli.options import on_workers
 
 # -- wrong data
 
@@ -352,17 +349,6 @@ def test_workers_write_the_same_bytes(call, files, tmp_path, tree):
     assert ended.status == 0, ended.error
     assert not ended.error
     assert tree(tmp_path / "a.dp") == tree(files / "rows.dp")
-
-
-@pytest.mark.cluster
-@pytest.mark.parametrize(("given", "found"), [({}, str(1 << 28)), ({"MALLOC_TRIM_THRESHOLD_": "1000"}, "1000")])
-def test_workers_keep_memory_unless_the_environment_says_otherwise(given, found, monkeypatch):
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    with on_workers(None, 1):
-        (environment,) = get_client().run(lambda: dict(os.environ)).values()
-    assert environment["MALLOC_TRIM_THRESHOLD_"] == found
-    assert environment["MALLOC_MMAP_THRESHOLD_"] == str(1 << 25)
 
 
 # -- separate splits, and samples

@@ -1,0 +1,193 @@
+"""A fit that was killed goes on from what its tasks had found."""
+
+from __future__ import annotations
+
+import dask
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ColumnError
+from daskprep.sources import as_source
+from daskprep.storage import Folder
+from daskprep.storage.kept import Kept, packed, unpacked
+from daskprep.summaries import TokenCounts
+
+pytestmark = pytest.mark.filterwarnings("ignore:column")
+
+ROWS = 480
+
+
+class Killed(BaseException):
+    """What ends work as a signal does."""
+
+
+@pytest.fixture
+def file(tmp_path):
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame(
+        {
+            "x": pd.Series(rng.lognormal(size=ROWS)).mask(rng.random(ROWS) < 0.2),
+            "c": rng.choice(["a", "b", "c"], ROWS),
+            "text": [" ".join(rng.choice(["alpha", "Beta", "gamma,"], 3)) for _ in range(ROWS)],
+            "day": "2024-02-03",
+            "tags": "one two",
+            "series": "1 2 3",
+            "flag": rng.random(ROWS) < 0.5,
+        }
+    )
+    table.loc[5, "x"] = np.inf
+    path = tmp_path / "rows.parquet"
+    table.to_parquet(path, row_group_size=10)
+    return path
+
+
+def preprocessor(scratch=None, split=None) -> dp.Preprocessor:
+    features = {
+        "x": dp.Number(normalization="iq", missing_value_strategy="fill_with_mode"),
+        "c": "category",
+        "text": "text",
+        "day": "date",
+        "tags": "set",
+        "series": "timeseries",
+        "flag": "binary",
+    }
+    return dp.Preprocessor(features, split=split, scratch=scratch)
+
+
+def source_of(file):
+    return as_source(str(file), partition_bytes=1)
+
+
+@pytest.fixture
+def reads(file, monkeypatch):
+    """Note which partitions are read, and end the work before the one of that number."""
+    kind, found = type(source_of(file).pieces[0]), {"read": [], "until": None}
+    original = kind.read_stored
+
+    def read(piece, columns):
+        if found["until"] is not None and len(found["read"]) >= found["until"]:
+            raise Killed
+        found["read"].append(1)
+        return original(piece, columns)
+
+    monkeypatch.setattr(kind, "read_stored", read)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    with dask.config.set(scheduler="sync"):
+        yield
+
+
+@pytest.mark.parametrize("split", [None, dp.RandomSplit()])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_fit_goes_on_from_finished_tasks(file, reads, tmp_path, split, threads, monkeypatch):
+    expected = preprocessor(split=split).fit(source_of(file)).to_dict()
+    assert len(reads["read"]) == 48
+    scratch = tmp_path / "scratch"
+    reads.update(read=[], until=20)
+    with pytest.raises(Killed):
+        preprocessor(str(scratch), split).fit(source_of(file))
+    # With one thread there are eight tasks of six partitions: three are done. More threads change no task.
+    monkeypatch.setattr(dp.partitions.grouping, "worker_threads", lambda: (1, threads))
+    reads.update(read=[], until=None)
+    assert preprocessor(str(scratch), split).fit(source_of(file)).to_dict() == expected
+    assert len(reads["read"]) == 48 - 18
+    assert not list(scratch.iterdir())
+
+
+def test_another_fit_takes_nothing_of_it(file, reads, tmp_path):
+    reads["until"] = 20
+    with pytest.raises(Killed):
+        preprocessor(str(tmp_path / "scratch")).fit(source_of(file))
+    reads.update(read=[], until=None)
+    preprocessor(str(tmp_path / "scratch"), dp.RandomSplit()).fit(source_of(file))
+    assert len(reads["read"]) == 48
+
+
+def test_what_is_damaged_is_made_again(file, reads, tmp_path):
+    expected = preprocessor().fit(source_of(file)).to_dict()
+    reads.update(read=[], until=20)
+    with pytest.raises(Killed):
+        preprocessor(str(tmp_path / "scratch")).fit(source_of(file))
+    kept = sorted((tmp_path / "scratch").rglob("*.kept"))
+    data = bytearray(kept[0].read_bytes())
+    data[len(data) // 2] ^= 1
+    kept[0].write_bytes(data)
+    reads.update(read=[], until=None)
+    assert preprocessor(str(tmp_path / "scratch")).fit(source_of(file)).to_dict() == expected
+    assert (len(kept), len(reads["read"])) == (3, 48 - 12)
+
+
+@pytest.mark.parametrize("split", [None, dp.StratifiedSplit("c")])
+def test_a_write_goes_on_from_finished_tasks_of_its_first_pass(file, reads, tmp_path, split):
+    preprocessor(split=split).fit_write(source_of(file), tmp_path / "a.dp", progress=False)
+    reads.update(read=[], until=20)
+    with pytest.raises(Killed):
+        preprocessor(split=split).fit_write(source_of(file), tmp_path / "b.dp", progress=False)
+    # A result does not count if the parsed rows of one of its partitions are gone.
+    parsed = max((tmp_path / "b.dp").rglob("parsed-*.arrow"))
+    parsed.unlink()
+    reads.update(read=[], until=None)
+    preprocessor(split=split).fit_write(source_of(file), tmp_path / "b.dp", progress=False)
+    assert len(reads["read"]) == 48 - 12
+    assert (tmp_path / "a.dp/manifest.json").read_bytes() == (tmp_path / "b.dp/manifest.json").read_bytes()
+
+
+def test_an_error_of_the_data_keeps_nothing(file, tmp_path):
+    prep = dp.Preprocessor({"x": dp.Number(), "c": dp.Number(invalid="raise")}, scratch=str(tmp_path / "scratch"))
+    with pytest.raises(dp.errors.RejectedValueError):
+        prep.fit(source_of(file))
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+def test_frames_are_fitted_anew(tmp_path):
+    frame = dd.from_pandas(pd.DataFrame({"x": [1.0, 2.0]}), npartitions=2)
+    dp.Preprocessor({"x": "number"}, scratch=str(tmp_path / "scratch")).fit(frame)
+    assert not list((tmp_path / "scratch").iterdir())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [True, -(2**2000), 0.1, float("inf"), "a\ud800", (1, [2])],
+        {("a", 1): {2: None}},
+        TokenCounts.of(pa.array(["b", "a"]), np.array([2, 1])),
+    ],
+)
+def test_values_come_back_as_they_were(value):
+    data = b"".join(bytes(memoryview(buffer)) for buffer in packed(value))
+    back = unpacked(data)
+    assert type(back) is type(value)
+    if isinstance(value, TokenCounts):
+        assert back.ranked()[0].equals(value.ranked()[0])
+        assert back.ranked()[1].tolist() == value.ranked()[1].tolist()
+    else:
+        assert back == value
+
+
+def test_arrays_come_back_as_they_were():
+    values = [np.arange(6, dtype=np.int16).reshape(2, 3), pa.array(["a", None]), pa.timestamp("us"), np.zeros(0)]
+    array, column, kind, nothing = unpacked(b"".join(bytes(memoryview(buffer)) for buffer in packed(values)))
+    assert (array.dtype, array.tolist()) == (np.int16, [[0, 1, 2], [3, 4, 5]])
+    assert array.flags.writeable
+    assert (column, kind) == (values[1], values[2])
+    assert (nothing.dtype, nothing.shape) == (np.float64, (0,))
+
+
+def test_what_has_no_known_class_is_not_kept_and_no_class_is_looked_for(tmp_path):
+    kept, made = Kept(Folder.open(tmp_path), "scan"), []
+
+    def make():
+        made.append(1)
+        return [ColumnError("a")]
+
+    assert str(kept.result(range(2), make)[0]) == str(kept.result(range(2), make)[0]) == "a"
+    assert len(made) == 2
+    assert not list(tmp_path.iterdir())
