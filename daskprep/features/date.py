@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Bounds, Invalid, Learned, Tensor
 from daskprep.features.date_numbers import (
     DAY,
@@ -25,13 +27,25 @@ from daskprep.features.date_numbers import (
 )
 from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy, fills_all
-from daskprep.serving.dates import EPOCH
+from daskprep.features.missing import Strategy, fills_all, valid_mask
+from daskprep.kernels import list_of
+from daskprep.serving.date_columns import (
+    CIRCLES,
+    PARTS,
+    WEEKEND,
+    as_float32,
+    circle,
+    column_labels,
+    date_columns,
+    is_compact,
+)
+from daskprep.serving.dates import EPOCH, moment_of
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Range
 
-PARTS = ("year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day")
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
+_MOMENTS = (-719_162, 0), (2_932_896, 86_399)  # of the same years, as days and seconds
+_circles: dict[tuple[str, Any], Tensor] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +66,25 @@ class Date(Feature[Range, LearnedDate]):
     nanoseconds (from 17). Text of digits alone may also be a year or a date ("2021", "20210305", "20210305093059").
     Only the years 1 to 9999 can be read.
 
+    With `parts`, `cyclic` or `since`, models read these as float32 instead of the nine numbers. The date is then stored
+    as days and seconds in 8 bytes, 16 if `since` is a column, and the rest is computed on the device of the batch.
+
     Parameters
     ----------
     datetime_format : str or None
         Format of text in the codes of `datetime.strptime`, such as "%d/%m/%Y". ISO 8601 is still read, and no other
         form is guessed. Numbers are then read as text: "%Y%m%d" reads 20210305.
+    parts : list of str or None
+        Parts as they are: any of the nine, such as "year" and "day_of_year", and "weekend", which is 1 on Saturday and
+        Sunday. None: all nine, or none with `cyclic` or `since`.
+    cyclic : list of str or None
+        Parts as sine and cosine of their place on a circle, so that December is next to January: any of the nine but
+        "year".
+    since : str or None
+        Date in ISO 8601, or name of a column of dates, from which the time to this date is counted. It is 0 where that
+        column is missing.
+    since_unit : {"seconds", "minutes", "hours", "days", "weeks", "years"}
+        Unit of the time since; a year has 365.2425 days.
     missing_value_strategy : str
         Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
         "drop_row".
@@ -83,6 +111,12 @@ class Date(Feature[Range, LearnedDate]):
           dtype=int32)
     >>> date.get_feature_names_out()[-1]
     'seen_second_of_day'
+    >>> date = Date(parts=["weekend"], cyclic=["month"], since="2022-01-01").fit(frame)
+    >>> date.get_feature_names_out()
+    array(['seen_weekend', 'seen_month_sin', 'seen_month_cos', 'seen_since'],
+          dtype=object)
+    >>> date.transform(frame)[0].round(3)
+    array([  1.   ,   0.5  ,  -0.866, 175.397], dtype=float32)
     """
 
     kind = "date"
@@ -91,6 +125,10 @@ class Date(Feature[Range, LearnedDate]):
     _odd_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     datetime_format: str | None = None
+    parts: list[str] | None = None
+    cyclic: list[str] | None = None
+    since: str | None = None
+    since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = "days"
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | None = EPOCH
     invalid: Invalid = "missing"
@@ -106,13 +144,42 @@ class Date(Feature[Range, LearnedDate]):
                 raise ConfigError(
                     f"Date: datetime_format {self.datetime_format!r} is not a format of datetime.strptime: {error}"
                 ) from error
+        for name, known in (("parts", (*PARTS, WEEKEND)), ("cyclic", CIRCLES)):
+            for part in getattr(self, name) or ():
+                if part not in known:
+                    hint = did_you_mean(part, known)
+                    raise ConfigError(f"Date: {name} has no {part!r}.{hint} It may have: {', '.join(known)}")
+        if is_compact(vars(self)) and not column_labels(vars(self)):
+            raise ConfigError("Date: parts and cyclic are empty, which leaves nothing to read: name some, or give None")
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
 
-    def parse(self, column: pa.Array) -> pa.Array:
+    @property
+    def _since_column(self) -> str | None:
+        return None if self.since is None or moment_of(self.since) else self.since
+
+    def reads(self, name: str) -> list[str]:
+        return super().reads(name) if self._since_column is None else [*super().reads(name), self._since_column]
+
+    def parse(self, column: pa.Array, since: pa.Array | None = None) -> pa.Array:
+        """Turn cells into timestamps, or into lists of these and those of the column that time is counted from."""
+        dates = self._moments(column)
+        if self._since_column is None:
+            return dates
+        start = dates if since is None else self._moments(since)
+        if self.invalid == "raise" and since is not None and (odd := valid_mask(since) & ~valid_mask(start)).any():
+            raise RejectedValueError(
+                f'{since.filter(pa.array(odd))[0].as_py()!r} of column "{self._since_column}" cannot be read as a '
+                'date; correct the data, or use invalid="missing"'
+            )
+        pairs = np.stack([as_micros(dates), as_micros(pc.coalesce(start, dates))], axis=1)
+        present = valid_mask(dates)
+        return list_of(np.append(0, np.cumsum(present)) * 2, pa.array(pairs[present].ravel()), ~present)
+
+    def _moments(self, column: pa.Array) -> pa.Array:
         kind = column.type
         if pa.types.is_dictionary(kind):
-            return self.parse(column.dictionary).take(column.indices)
+            return self._moments(column.dictionary).take(column.indices)
         if pa.types.is_timestamp(kind):
             return from_timestamps(column)
         if pa.types.is_date(kind):
@@ -129,7 +196,7 @@ class Date(Feature[Range, LearnedDate]):
         return super().parse_fill(value or EPOCH)
 
     def summarize(self, parsed: pa.Array) -> Range:
-        return Range.of(as_micros(parsed.drop_null()) // SECOND)
+        return Range.of(_micros(parsed.drop_null())[0] // SECOND)
 
     def learn(self, summary: Range) -> LearnedDate:
         if summary.empty:
@@ -137,7 +204,7 @@ class Date(Feature[Range, LearnedDate]):
         return LearnedDate(first=_written(summary.min), last=_written(summary.max))
 
     def cells(self, parsed: pa.Array) -> pa.Array:
-        return parsed.cast(pa.string())
+        return as_timestamps(_micros(parsed)[0], ~valid_mask(parsed)).cast(pa.string())
 
     def advice(self, learned: LearnedDate) -> str | None:
         if self.datetime_format is not None:
@@ -153,25 +220,69 @@ class Date(Feature[Range, LearnedDate]):
         return None
 
     def encode(self, parsed: pa.Array, learned: LearnedDate) -> np.ndarray:
-        micros = as_micros(parsed)
+        micros, *since = _micros(parsed)
+        if is_compact(vars(self)):
+            moments = [part for one in (micros, *since) for part in np.divmod(one // SECOND, DAY)]
+            return np.stack(moments, axis=1).astype(np.int32)
         out = np.empty((len(micros), len(PARTS)), np.int32)
         for block in blocks_of(len(micros)):
             take_apart(micros[block], out[block])
         return out
 
     def expand(self, batch: Tensor, learned: LearnedDate) -> Tensor:
-        return batch.long()
+        batch = batch.long()
+        if not is_compact(vars(self)):
+            return batch
+        columns = list(self._columns(batch, lambda numbers: numbers.float(), _places))
+        out = batch[:0].float().new_empty((len(batch), len(columns)))
+        for place, column in enumerate(columns):
+            out[:, place] = column
+        return out
+
+    def _columns(self, encoded: Any, floats: Callable[[Any], Any], places: Callable[[str, Any], Any]) -> Iterator[Any]:
+        reference = None if self.since is None or self._since_column else moment_of(self.since)
+        return date_columns(encoded, vars(self), reference, floats, places)
 
     def limits(self, learned: LearnedDate) -> Mapping[str, Bounds]:
-        return {"": _LIMITS}
+        if not is_compact(vars(self)):
+            return {"": _LIMITS}
+        lowest, highest = (bound * (1 + (self._since_column is not None)) for bound in _MOMENTS)
+        return {"": (lowest, highest)}
 
     def decode(self, encoded: np.ndarray, learned: LearnedDate) -> pa.Array:
         parts = np.asarray(encoded, np.int64)
+        if is_compact(vars(self)):
+            return as_timestamps((parts[:, 0] * DAY + parts[:, 1]) * SECOND)
         days = count_days(parts[:, 0], parts[:, 1], parts[:, 2])
         return as_timestamps((days * DAY + parts[:, 8]) * SECOND)
 
     def tabulated_names(self, name: str, learned: LearnedDate) -> list[str]:
-        return [f"{name}_{part}" for part in PARTS]
+        labels = column_labels(vars(self)) if is_compact(vars(self)) else PARTS
+        return [f"{name}_{label}" for label in labels]
+
+    def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedDate) -> np.ndarray:
+        if not is_compact(vars(self)):
+            return encoded[""]
+        rows = encoded[""].astype(np.int64)
+        columns = self._columns(rows, as_float32, lambda part, numbers: circle(part)[numbers])
+        return np.stack(list(columns), axis=1)
+
+
+def _micros(parsed: pa.Array) -> list[np.ndarray]:
+    """Return the dates as microseconds, 0 of missing ones, and those that time is counted from, if there are any."""
+    if not pa.types.is_list(parsed.type):
+        return [as_micros(parsed)]
+    pairs = np.zeros((len(parsed), 2), np.int64)
+    pairs[valid_mask(parsed)] = parsed.flatten().to_numpy().reshape(-1, 2)
+    return [pairs[:, 0], pairs[:, 1]]
+
+
+def _places(part: str, numbers: Tensor) -> Tensor:
+    """Return rows of a circle, which is brought to the device of the numbers once."""
+    key = part, numbers.device
+    if key not in _circles:
+        _circles[key] = numbers[:0].float().new_tensor(circle(part))
+    return _circles[key][numbers]
 
 
 def _written(second: float) -> str:

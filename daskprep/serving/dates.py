@@ -8,14 +8,15 @@ import functools
 import re
 from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from daskprep.errors import ColumnError, MissingPackageError
-from daskprep.serving.base import Arrays, RowEncoder
+from daskprep.errors import ColumnError, MissingPackageError, RejectedValueError
+from daskprep.serving.base import Arrays, RowEncoder, Rows
 from daskprep.serving.cells import is_missing, number_of, text_of
+from daskprep.serving.date_columns import as_float32, circle, date_columns, is_compact
 
 EPOCH = "1970-01-01 00:00:00"
 MOST_CHARACTERS = 40  # of a date in a common form
@@ -51,6 +52,7 @@ _DIRECTIVES = {
 _PLAIN = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ](?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2})?")
 _INTEGER, _COMPACT = re.compile(INTEGER), re.compile(COMPACT)
 _START = dt.datetime(1970, 1, 1)
+_ISO_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _INTEGERS = (int, np.integer)
 _NUMBERS = (*_INTEGERS, float, Decimal, np.floating)
 _NO_DATES = (dt.time, *DURATIONS, *BOOLEANS)
@@ -171,13 +173,52 @@ def refuse(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
         raise ColumnError(f"{cell!r} is of type {type(cell).__name__}, which is no {noun}")
 
 
+class _Pair(NamedTuple):
+    """The cells of a date, and of the date that time is counted from."""
+
+    date: Any
+    since: Any
+
+
+def moment_of(text: str) -> tuple[int, int] | None:
+    """Return days and seconds of the date that a text in ISO 8601 states, None if it is something else."""
+    moment = moment_in(text, "%Y-%m-%d") if _ISO_DATE.match(text) else None
+    return None if moment is None else _days_and_seconds(moment)
+
+
+def _days_and_seconds(moment: dt.datetime) -> tuple[int, int]:
+    clock = moment.hour * 3600 + moment.minute * 60 + moment.second
+    return moment.toordinal() - _START.toordinal(), clock
+
+
 class DateRows(RowEncoder):
     """Rows of `Date`."""
 
     def prepare(self) -> None:
         self.datetime_format = self.params["datetime_format"]
+        self.compact = is_compact(self.params)
+        since = self.params.get("since")
+        self.reference = None if since is None else moment_of(since)
+        if since is not None and self.reference is None:
+            self.columns = (self.column, since)
 
-    def read(self, cell: Any) -> dt.datetime | None:
+    def cells(self, rows: Rows) -> list[Any]:
+        if len(self.columns) == 1:
+            return super().cells(rows)
+        return [_Pair(*(row[column] for column in self.columns)) for row in rows]
+
+    def read(self, cell: Any) -> Any:
+        if not isinstance(cell, _Pair):
+            return self._moment(cell)
+        date, since = self._moment(cell.date), self._moment(cell.since)
+        if since is None and self.params.get("invalid") == "raise" and not is_missing(cell.since):
+            raise RejectedValueError(f'{cell.since!r} of column "{self.columns[1]}" cannot be read as a date')
+        return None if date is None else (date, since or date)
+
+    def _is_missing(self, cell: Any) -> bool:
+        return super()._is_missing(cell.date if isinstance(cell, _Pair) else cell)
+
+    def _moment(self, cell: Any) -> dt.datetime | None:
         if not isinstance(cell, str):
             if is_missing(cell):
                 return None
@@ -191,10 +232,22 @@ class DateRows(RowEncoder):
         text = text_of(cell)
         return None if text is None else moment_in(text, self.datetime_format)
 
-    def read_fill(self, fill: Any) -> dt.datetime | None:
-        return self.read(fill or EPOCH)
+    def read_fill(self, fill: Any) -> Any:
+        fill = fill or EPOCH
+        return self.read(fill if len(self.columns) == 1 else _Pair(fill, fill))
 
-    def arrays(self, values: Sequence[dt.datetime]) -> Arrays:
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        if not self.compact:
+            return super().expand(encoded)
+        rows = encoded.astype(np.int64)
+        columns = date_columns(rows, self.params, self.reference, as_float32, lambda part, at: circle(part)[at])
+        return np.stack(list(columns), axis=1)
+
+    def arrays(self, values: Sequence[Any]) -> Arrays:
+        if self.compact:
+            pairs = [value if len(self.columns) > 1 else (value,) for value in values]
+            numbers = [[number for moment in pair for number in _days_and_seconds(moment)] for pair in pairs]
+            return {"": np.array(numbers, np.int32).reshape(-1, 2 * len(self.columns))}
         return {"": np.array([_take_apart(moment) for moment in values], np.int32).reshape(-1, 9)}
 
 

@@ -57,7 +57,7 @@ _PARAMETERS: dict[str, set[str]] = {
     "bag": _OF_TOKENS | {"max_size"},
     "sequence": _OF_SEQUENCES,
     "text": _OF_SEQUENCES | {"char_max_sequence_length", "char_most_common", "compute_idf", "level"},
-    "date": {"datetime_format"},
+    "date": {"cyclic", "datetime_format", "parts", "since", "since_unit"},
     "h3": set(),
     "target_encoding": {
         "encoding", "fold_group", "fold_time", "folds", "lowercase", "null_values", "smooth", "target", "target_type",

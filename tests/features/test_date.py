@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 import zoneinfo
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -14,9 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.errors import ColumnError, ConfigError
+import daskprep as dp
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
+from daskprep.serving import Encoder, load
+from daskprep.serving.date_columns import CIRCLES, PARTS
 
 LEARNED = LearnedDate()
 GOLDEN = {
@@ -393,3 +397,130 @@ def test_summer_times_do_not_end_with_the_tables_of_the_system():
     column = pa.array(moments, pa.timestamp("us", "Europe/Rome"))
     encoded = Date().encode(Date().parse(column), LEARNED)
     assert encoded[:, 5].tolist() == [12] * 5
+
+
+# -- columns for networks and linear models
+
+PAIRS = pd.DataFrame(
+    {
+        "x": [
+            "2022-06-25 09:30:59",
+            "2012-02-26T13:51:50.417-07:00",
+            "2021",
+            None,
+            "0001-01-01",
+            "9999-12-31 23:59:59",
+        ],
+        "start": ["2022-06-24", None, "?", "2020-01-01", "9999-12-31 23:59:59", "0001-01-01"],
+    }
+)
+CHOICES = [
+    {"parts": ["year", "weekend", "second_of_day"], "cyclic": ["month", "day", "hour"], "since": "start"},
+    {"since": "2020-01-01 12:00", "since_unit": "years"},
+    {"cyclic": ["weekday", "day_of_year", "minute", "second", "second_of_day"], "missing_value_strategy": "ffill"},
+    {"parts": [*PARTS, "weekend"]},
+    {"since": "start", "since_unit": "seconds", "missing_value_strategy": "fill_with_mode"},
+    {"since": "start", "since_unit": "hours", "missing_value_strategy": "bfill"},
+]
+
+
+def prepared(frame=PAIRS, **parameters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return dp.Preprocessor({"x": Date(**parameters)}).fit(frame)
+
+
+@given(st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), min_size=1, max_size=20))
+def test_parts_and_circles_are_those_of_the_calendar(moments):
+    frame = pd.DataFrame({"x": pd.Series([moment.isoformat() for moment in moments])})
+    numbers = prepared(frame, parts=[*PARTS, "weekend"]).transform(frame)
+    expected = [[*fields(moment), moment.weekday() > 4] for moment in moments]
+    assert numbers.dtype == np.float32
+    assert numbers.tolist() == expected
+    circles = prepared(frame, cyclic=list(CIRCLES)).transform(frame)
+    for place, part in enumerate(CIRCLES):
+        first, period = CIRCLES[part]
+        angle = 2 * np.pi * (numbers[:, PARTS.index(part)].astype(float) - first) / period
+        np.testing.assert_allclose(circles[:, 2 * place], np.sin(angle), atol=1e-7)
+        np.testing.assert_allclose(circles[:, 2 * place + 1], np.cos(angle), atol=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("unit", "seconds"),
+    [("seconds", 1), ("minutes", 60), ("hours", 3600), ("days", 86400), ("weeks", 604800), ("years", 31556952)],
+)
+def test_time_is_counted_since_a_date_or_a_column(unit, seconds):
+    frame = pd.DataFrame({"x": ["2024-03-01 06:00", "2019-12-31"], "start": ["2024-02-28", "2020-01-01 00:00:01"]})
+    passed = [((2 * 24 + 6) * 3600) / seconds, -86401 / seconds]
+    counted = prepared(frame, since="start", since_unit=unit).transform(frame)[:, 0]
+    np.testing.assert_allclose(counted, passed, rtol=1e-6, atol=1e-7)
+    fixed = prepared(frame, since="2019-12-31 12:00:00", since_unit=unit).transform(frame)[:, 0]
+    np.testing.assert_allclose(fixed, [(1521 * 86400 + 64800) / seconds, -43200 / seconds], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("parameters", CHOICES)
+def test_services_and_batches_compute_the_same_columns(parameters, tmp_path):
+    prep = prepared(**parameters)
+    encoded = prep.encode(PAIRS)["x"]
+    assert encoded.dtype == np.int32
+    assert encoded.shape[1] == (4 if parameters.get("since") == "start" else 2)
+    rows = PAIRS.astype(object).where(PAIRS.notna(), None).to_dict("records")
+    prep.save(tmp_path / "prep.json")
+    encoder = load(tmp_path / "prep.json")
+    assert dp.Preprocessor.load(tmp_path / "prep.json").to_dict() == prep.to_dict()
+    np.testing.assert_array_equal(encoder.encode(rows)["x"], encoded)
+    [batch] = prep.write(PAIRS, tmp_path / "x.dp")["train"].loader(batch_size=6, shuffle=False)
+    table = prep.transform(PAIRS)
+    assert len(prep.get_feature_names_out()) == table.shape[1]
+    assert batch["x"].numpy().tobytes() == encoder.encode(rows, expand=True)["x"].tobytes() == table.tobytes()
+    lazy = dask.compute(prep.encode(dd.from_pandas(PAIRS, npartitions=3)))[0]
+    np.testing.assert_array_equal(lazy["x"], encoded)
+    assert prepared(dd.from_pandas(PAIRS, npartitions=3), **parameters).to_dict() == prep.to_dict()
+
+
+def test_columns_are_named_and_dates_decoded():
+    prep = prepared(**CHOICES[0])
+    assert prep.get_feature_names_out().tolist() == [
+        *["x_year", "x_weekend", "x_second_of_day", "x_month_sin", "x_month_cos", "x_day_sin", "x_day_cos"],
+        *["x_hour_sin", "x_hour_cos", "x_since"],
+    ]
+    assert prep.feature_names_in_.tolist() == ["x", "start"]
+    decoded = prep.decode(prep.encode(PAIRS))["x"].astype(str).tolist()
+    assert decoded[:4] == ["2022-06-25 09:30:59", "2012-02-26 13:51:50", "2021-01-01 00:00:00", "1970-01-01 00:00:00"]
+    limits = prep.features_["x"].limits(prep.learned_["x"])
+    assert limits == {"": ((-719162, 0, -719162, 0), (2932896, 86399, 2932896, 86399))}
+    encoded = prep.encode(PAIRS)["x"]
+    assert encoded.min(axis=0)[0] == -719162
+    assert encoded.max(axis=0)[0] == 2932896
+    assert Date(cyclic=["hour"]).limits(LEARNED) == {"": ((-719162, 0), (2932896, 86399))}
+
+
+def test_time_since_a_missing_date_is_0_and_an_unreadable_one_may_be_an_error():
+    assert prepared(since="start").transform(PAIRS)[1:4, 0].tolist() == [0, 0, 0]
+    with pytest.raises(RejectedValueError, match=r"column \"x\": '\?' of column \"start\" cannot be read as a date"):
+        prepared(since="start", invalid="raise")
+    prep = prepared(PAIRS[:2], since="start", invalid="raise")
+    rows = [{"x": "2021", "start": "?"}, {"x": None, "start": None}, {"x": "2021", "start": None}]
+    with pytest.raises(RejectedValueError, match="'\\?' of column"):
+        Encoder(prep.to_dict()).encode(rows[:1])
+    assert Encoder(prep.to_dict()).encode(rows[1:])["x"].tolist() == [[0, 0, 0, 0], [18628, 0, 18628, 0]]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"parts": ["hours"]}, r"parts has no 'hours'. Did you mean \"hour\""),
+        ({"cyclic": ["year"]}, "cyclic has no 'year'"),
+        ({"cyclic": ["weekend"]}, "cyclic has no 'weekend'"),
+        ({"parts": [], "cyclic": []}, "leaves nothing to read"),
+        ({"since_unit": "months"}, "since_unit must be one of"),
+    ],
+)
+def test_impossible_columns_are_refused(parameters, message):
+    with pytest.raises(ConfigError, match=message):
+        validate(Date(**parameters))
+
+
+def test_parameters_of_before_are_not_saved():
+    params = prepared(datetime_format="%Y").to_dict()["features"]["x"]["params"]
+    assert not {"parts", "cyclic", "since", "since_unit"} & params.keys()

@@ -1,0 +1,93 @@
+"""What a model reads of dates: parts of the calendar, places on circles, and the time since another date.
+
+Dates are whole numbers of days since 1970 and seconds of the day. What is computed of them here is the same for NumPy
+and for torch, whose operators are called alike; sines come from tables, so that they are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+PARTS = ("year", "month", "day", "weekday", "day_of_year", "hour", "minute", "second", "second_of_day")
+WEEKEND = "weekend"
+# Of each part that returns: its first value, and after how many it does.
+CIRCLES = {
+    "month": (1, 12), "day": (1, 31), "weekday": (0, 7), "day_of_year": (1, 366), "hour": (0, 24), "minute": (0, 60),
+    "second": (0, 60), "second_of_day": (0, 86_400),
+}  # fmt: skip
+UNITS = {"seconds": 1, "minutes": 60, "hours": 3_600, "days": 86_400, "weeks": 604_800, "years": 31_556_952}
+DAY = 86_400
+
+
+@functools.cache
+def circle(part: str) -> np.ndarray:
+    """Return sine and cosine of every place that a part has on its circle."""
+    size = CIRCLES[part][1]
+    angles = 2 * np.pi * np.arange(size) / size
+    return np.stack([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
+
+
+def as_float32(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers in single precision."""
+    return numbers.astype(np.float32)
+
+
+def is_compact(params: Mapping[str, Any]) -> bool:
+    """Tell whether days and seconds are stored, and what a model reads is computed of them."""
+    return any(params.get(name) is not None for name in ("parts", "cyclic", "since"))
+
+
+def column_labels(params: Mapping[str, Any]) -> list[str]:
+    """Return what the columns are called, behind the name of the feature."""
+    circles = [f"{part}_{place}" for part in params.get("cyclic") or () for place in ("sin", "cos")]
+    return [*(params.get("parts") or ()), *circles, *["since"] * (params.get("since") is not None)]
+
+
+def date_columns(
+    encoded: Any,
+    params: Mapping[str, Any],
+    reference: tuple[int, int] | None,
+    floats: Callable[[Any], Any],
+    places: Callable[[str, Any], Any],
+) -> Iterator[Any]:
+    """Give the columns of rows of days and seconds, and of those of the reference where it is another column.
+
+    ``floats(numbers)`` turns whole numbers into float32, ``places(part, numbers)`` into the rows of its `circle`.
+    """
+    days, seconds = encoded[:, 0], encoded[:, 1]
+    values = dict(zip((*PARTS, WEEKEND), _calendar(days, seconds), strict=True))
+    for part in params.get("parts") or ():
+        yield floats(values[part])
+    for part in params.get("cyclic") or ():
+        found = places(part, values[part] - CIRCLES[part][0])
+        yield found[:, 0]
+        yield found[:, 1]
+    if params.get("since") is not None:
+        since_days, since_seconds = (encoded[:, 2], encoded[:, 3]) if reference is None else reference
+        unit = UNITS[params.get("since_unit", "days")]
+        passed = (days - since_days) * DAY + (seconds - since_seconds)
+        whole = passed // unit
+        yield floats(whole) + floats(passed - whole * unit) / unit
+
+
+def _calendar(days: Any, seconds: Any) -> Sequence[Any]:
+    """Return the parts, and whether it is a weekend. Years begin in March: a leap day is the last day of its year."""
+    shifted = days + 719_468
+    era = shifted // 146_097  # 400 years
+    day_of_era = shifted - era * 146_097
+    year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    since_march = day_of_era - (365 * year + year // 4 - year // 100)
+    month = (5 * since_march + 2) // 153
+    day = since_march - (153 * month + 2) // 5 + 1
+    early = month // 10  # January and February, which end the year that began in March
+    month = month + 3 - 12 * early
+    year = year + era * 400 + early
+    leap = ((year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))) * 1
+    day_of_year = since_march + 60 + leap - early * (365 + leap)
+    weekday = (days + 3) % 7
+    hour, minute = seconds // 3_600, seconds // 60 % 60
+    return year, month, day, weekday, day_of_year, hour, minute, seconds % 60, seconds, weekday // 5
