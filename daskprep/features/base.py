@@ -58,13 +58,22 @@ class Beside:
     folds: np.ndarray | None = None
     weights: np.ndarray | None = None
 
-    def among(self, rows: pa.BooleanArray | None) -> Beside:
+    def among(self, rows: pa.BooleanArray) -> Beside:
         """Return what is known of some of the rows."""
-        if rows is None:
-            return self
-        mask = rows.to_numpy(zero_copy_only=False)
-        folds, weights = (None if one is None else one[mask] for one in (self.folds, self.weights))
-        return Beside(self.table.filter(rows) if self.table.num_columns else self.table, folds, weights)
+        # A table without columns would lose its rows, or not be filtered.
+        table = self.table.filter(rows) if self.table.num_columns else self.table
+        return self._with(table, rows.to_numpy(zero_copy_only=False))
+
+    def taken(self, order: pa.Array) -> Beside:
+        """Return what is known of the rows in another order."""
+        return self._with(self.table.take(order) if self.table.num_columns else self.table, order.to_numpy())
+
+    def __getitem__(self, rows: slice) -> Beside:
+        return self._with(self.table[rows], rows)
+
+    def _with(self, table: pa.Table, rows: np.ndarray | slice) -> Beside:
+        folds, weights = (None if one is None else one[rows] for one in (self.folds, self.weights))
+        return Beside(table, folds, weights)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from daskprep.features.checking import check_alike, checked_outputs, empty_array
 from daskprep.features.missing import Neighbours, drops_missing, valid_mask
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
+from daskprep.split import TRAIN
 from daskprep.storage.kept import keepable
 from daskprep.summaries import ColumnSummary, FoldedSummary, FrameSummary, Rejects, TokenCounts
 
@@ -64,8 +66,8 @@ class UnreadableCells:
         nested = pa.types.is_nested(cells.type)
         return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
 
-    def among(self, keep: pa.BooleanArray) -> UnreadableCells:
-        kept = keep.to_numpy(zero_copy_only=False)[self.rows]
+    def among(self, keep: np.ndarray) -> UnreadableCells:
+        kept = keep[self.rows]
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 
 
@@ -180,59 +182,98 @@ def summarize_columns(
     """Summarize the rows that are learned from; `parsed` is used up, the split reads its columns from `table`."""
     keep = kept_rows(features, parsed.columns)
     splits = None if around.rows is None else around.rows.assign(table, keep)
-    masks = [keep if splits is None else splits == fold for fold in range(around.folds or 1)]
-    chosen = [None if mask is None or mask.all() else pa.array(mask) for mask in masks]
-    nothing = pa.array(np.zeros(parsed.rows, bool))
+    pieces: Pieces = _Folds.of(splits, around.folds) if splits is not None and around.folds else _Whole.of(keep, splits)
     columns: dict[str, Any] = {}
     for name, feature in features.items():
         column, unreadable = parsed.columns.pop(name), parsed.unreadable.get(name)
         completed = column
         if (neighbours := around_while_learning(feature)) is not None:
             completed = neighbours.complete(column, around.carries.get(name))
-        # Rows that a feature drops belong to no split, so all of them count.
-        every = drops_missing(feature)
-        if around.folds:
-            counted = [nothing if every else rows for rows in chosen]
-            pairs = [*zip(chosen, counted, strict=True), (nothing, None if every else nothing)]
-        else:
-            pairs = [(chosen[0], None if every else chosen[0])]
         folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
         beside = Beside(table.select(feature.learning_columns), folds)
-        rejects = [_rejects(feature, name, unreadable, looked_at, around.number) for _, looked_at in pairs]
+        # Rows that a feature drops belong to no split, so all of them count.
+        cut = list(pieces.cut(column, completed, beside, unreadable, every=drops_missing(feature)))
+        rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in cut]
         with naming(name):
-            pieces = zip(pairs, rejects, strict=True)
-            parts = [_summarize(feature, completed, column, beside, *rows, bad) for rows, bad in pieces]
+            parts = [_summarize(feature, piece, bad) for piece, bad in zip(cut, rejects, strict=True)]
         columns[name] = FoldedSummary(tuple(parts)) if around.folds else parts[0]
     return FrameSummary(columns)
 
 
-def _summarize(
-    feature: Contract,
-    completed: pa.Array,
-    column: pa.Array,
-    beside: Beside,
-    rows: pa.BooleanArray | None,
-    looked_at: pa.BooleanArray | None,
-    rejects: Rejects,
-) -> ColumnSummary:
-    """Summarize some rows of a completed column; of the column before, count what is missing in those `looked_at`."""
-    before = column if looked_at is None else column.filter(looked_at)
-    parsed = before
-    if completed is not column or rows is not looked_at:
-        parsed = completed if rows is None else completed.filter(rows)
+class _Piece(NamedTuple):
+    """Rows to summarize of a completed column, and those of the column before whose missing cells count."""
+
+    parsed: pa.Array
+    beside: Beside
+    before: pa.Array
+    unreadable: UnreadableCells | None
+
+
+@dataclass(frozen=True)
+class _Whole:
+    """The rows for training, None: all."""
+
+    rows: pa.BooleanArray | None
+
+    @classmethod
+    def of(cls, keep: np.ndarray | None, splits: np.ndarray | None) -> _Whole:
+        mask = keep if splits is None else splits == TRAIN
+        return cls(None if mask is None or mask.all() else pa.array(mask))
+
+    def cut(
+        self, column: pa.Array, completed: pa.Array, beside: Beside, unreadable: UnreadableCells | None, *, every: bool
+    ) -> Iterator[_Piece]:
+        rows = self.rows
+        if rows is None:
+            yield _Piece(completed, beside, column, unreadable)
+            return
+        parsed = completed.filter(rows)
+        before = column if every else parsed if completed is column else column.filter(rows)
+        if unreadable is not None and not every:
+            unreadable = unreadable.among(rows.to_numpy(zero_copy_only=False))
+        yield _Piece(parsed, beside.among(rows), before, unreadable)
+
+
+@dataclass(frozen=True)
+class _Folds:
+    """The rows in the order of their folds, where each fold begins, and the fold of each row."""
+
+    order: pa.Array
+    starts: Sequence[int]
+    splits: np.ndarray
+
+    @classmethod
+    def of(cls, splits: np.ndarray, folds: int) -> _Folds:
+        order = np.argsort(splits, kind="stable")
+        return cls(pa.array(order), np.searchsorted(splits[order], np.arange(folds + 1)).tolist(), splits)
+
+    def cut(
+        self, column: pa.Array, completed: pa.Array, beside: Beside, unreadable: UnreadableCells | None, *, every: bool
+    ) -> Iterator[_Piece]:
+        ordered = completed.take(self.order)
+        before = ordered if completed is column else column.take(self.order)
+        beside = beside.taken(self.order)
+        for fold, (start, end) in enumerate(itertools.pairwise(self.starts)):
+            own = None if unreadable is None or every else unreadable.among(self.splits == fold)
+            rows = slice(start, end)
+            yield _Piece(ordered[rows], beside[rows], before[:0] if every else before[rows], own)
+        yield _Piece(ordered[:0], beside[:0], before if every else before[:0], unreadable if every else None)
+
+
+Pieces = _Whole | _Folds
+
+
+def _summarize(feature: Contract, piece: _Piece, rejects: Rejects) -> ColumnSummary:
+    parsed, before = piece.parsed, piece.before
     cells = None
     if feature.missing_value_strategy == "fill_with_mode" and (plain := feature.cells(parsed.drop_null())) is not None:
         counted = plain.value_counts()
         cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-    values = feature.summarize_rows(parsed, beside.among(rows))
+    values = feature.summarize_rows(parsed, piece.beside)
     return ColumnSummary(len(parsed), before.null_count, rejects, values, cells, len(before))
 
 
-def _rejects(
-    feature: Contract, name: str, unreadable: UnreadableCells | None, keep: pa.BooleanArray | None, partition: int
-) -> Rejects:
-    if unreadable is not None and keep is not None:
-        unreadable = unreadable.among(keep)
+def _rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, partition: int) -> Rejects:
     if unreadable is None or not len(unreadable.rows):
         return Rejects()
     if feature.invalid == "raise":
@@ -274,11 +315,11 @@ def completed_columns(
                 column = neighbours.complete(known, around.carries.get(name), learned[name])
                 check_arrow(feature, "around", column, len(readable))
         if feature.invalid == "raise":
-            _rejects(feature, name, parsed.unreadable.get(name), None, around.number)
+            _rejects(feature, name, parsed.unreadable.get(name), around.number)
             odd = np.flatnonzero(valid_mask(readable) & ~valid_mask(known))
             if len(odd):
                 cells = readable if table is None else table[feature.reads(name)[0]]
-                _rejects(feature, name, UnreadableCells.of(cells, odd), None, around.number)
+                _rejects(feature, name, UnreadableCells.of(cells, odd), around.number)
         columns[name] = column
     return columns
 
