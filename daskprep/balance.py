@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from daskprep.classes import ClassCounts, ClassShare, Mask, class_names, count_classes, share_classes, show_classes
 from daskprep.described import Described, from_described
@@ -151,6 +152,12 @@ class Balance(Described, ABC):
             f'Column "{self.column}": counts name the class {_show(name)}, which no training row has.{hint} '
             f"The classes are {shown}."
         )
+
+
+def balanced_weights(counts: Integers) -> NDArray[np.float32]:
+    """Return a weight for each class by which all that have rows count alike: rows / (classes * rows of the class)."""
+    weights = counts.sum() / (np.count_nonzero(counts) * np.maximum(counts, 1))
+    return np.where(counts > 0, weights, 0.0).astype(np.float32)
 
 
 def _pairs(counts: Targets) -> list[tuple[Any, int]]:

@@ -29,7 +29,7 @@ _LIMIT_VALUES = 1_000_000  # aliases written out
 
 _TOP = ("input_features", "output_features", "defaults", "preprocessing")
 _SAMPLE = ("sample_ratio", "sample_size", "sample_seed")
-_GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE, "fit_on")
+_GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", *_SAMPLE, "fit_on", "weight")
 
 # What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
 _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"number": {"normalization": None}}
@@ -49,7 +49,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     -------
     dict
         "features" by name, inputs first; "split"; "balance"; "targets", the names of the output features, if there are
-        any; and "sample", "sample_seed" and "fit_on", if the configuration says them.
+        any; and "weight", "sample", "sample_seed" and "fit_on", if the configuration says them.
         Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
     """
     loaded = load_config(config)
@@ -78,6 +78,8 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     }
     if outputs:
         arguments["targets"] = list(outputs)
+    if (weight := preprocessing.values.get("weight")) is not None:
+        arguments["weight"] = weight
     fit_on = preprocessing.values.get("fit_on")
     if fit_on not in (None, "train", "all"):
         raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
@@ -95,6 +97,7 @@ def write_config(
     targets: Collection[str] = (),
     sample: float | None = None,
     sample_seed: int = 42,
+    weight: str | None = None,
 ) -> dict[str, Any]:
     """Return the configuration that `read_config` reads back; targets are its output features.
 
@@ -109,6 +112,8 @@ def write_config(
         preprocessing["sample_seed"] = sample_seed
     if fit_on != "train":
         preprocessing["fit_on"] = fit_on
+    if weight is not None:
+        preprocessing["weight"] = weight
     inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]
     outputs = [_write_feature(name, features[name], _output_defaults(features[name].kind)) for name in targets]
     return {

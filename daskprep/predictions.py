@@ -197,8 +197,12 @@ class Predicting:
 
     @property
     def _inputs(self) -> dict[str, Feature]:
-        """The features that are no targets."""
-        return {name: feature for name, feature in self.features_.items() if name not in self.targets_}
+        """The features that are no targets and no weights."""
+        return {
+            name: feature
+            for name, feature in self.features_.items()
+            if name not in self.targets_ and feature.kind != "weight"
+        }
 
     @property
     def _target_names(self) -> list[str]:

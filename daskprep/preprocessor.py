@@ -10,17 +10,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.assignment import Assignment, check_uses, plain, sampled
-from daskprep.balance import balance_from_dict
+from daskprep.balance import balance_from_dict, balanced_weights
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.description import describe
 from daskprep.errors import ConfigError, MissingColumnError, did_you_mean, hints_parameters
-from daskprep.features import Feature, Learned
+from daskprep.features import Feature, Learned, Weight
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.few_rows import encode_few
 from daskprep.features.fitting import (
@@ -68,6 +69,9 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     targets : str, iterable of str or None
         Names of the features that a model predicts. New rows need not have their columns, `transform` leaves them out,
         and loaders and streams yield them apart from the inputs.
+    weight : str or None
+        Column of the weights of rows, of at least 0. They count in means, deviations and target encodings, not in
+        vocabularies, quantiles or ranges. They are written and loaded, but are no input: new rows need none.
     split : RandomSplit, StratifiedSplit, GroupSplit, FixedSplit, DatetimeSplit, HashSplit, KFold or None
         How to split rows into training, validation and test, or into folds. None: all rows are for training.
     balance : Oversample, Undersample or None
@@ -111,6 +115,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         features: Mapping[str, Any] | Literal["auto"],
         *,
         targets: str | Iterable[str] | None = None,
+        weight: str | None = None,
         split: Any = None,
         balance: Any = None,
         sample: float | None = None,
@@ -120,6 +125,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     ) -> None:
         self.features = features
         self.targets = targets
+        self.weight = weight
         self.split = split
         self.balance = balance
         self.sample = sample
@@ -304,6 +310,22 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """Turn encoded arrays back into human-readable values; arrays that are not given are left out."""
         check_is_fitted(self)
         return decode_arrays(self.features_, self.learned_, arrays)
+
+    def class_weights(self, name: str) -> NDArray[np.float32]:
+        """Return a weight for each class of a `Category` by its id, as `Dataset.class_weights` does.
+
+        Labels of a `Binary` are not counted in a fit, only in a dataset.
+        """
+        check_is_fitted(self)
+        learned: Any = self.learned_.get(name)
+        if learned is None or self.features_[name].kind != "category" or learned.buckets:
+            raise ConfigError(
+                f'Preprocessor: the classes of "{name}" are not counted in a fit: name a Category without buckets, or '
+                "call class_weights of a dataset"
+            )
+        counts = learned.vocabulary.frequencies.copy()
+        counts[0] = learned.rows - counts[1:].sum()
+        return balanced_weights(counts)
 
     def assign(self, frame: Any) -> dict[str, Any]:
         """Return the split of each row (0 train, 1 validation, 2 test, 255 left out) and how often it is written.
@@ -539,7 +561,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         try:
             return self.features_, read(source_columns(self.features_, others))
         except MissingColumnError:
-            if not self.targets_:
+            if len(self._inputs) == len(self.features_):
                 raise
             return self._inputs, read(source_columns(self._inputs, others))
 
@@ -574,12 +596,26 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         if not self._guesses:
             return self._checked_features(), frame
         leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
+        if self.weight is not None:
+            leave[self.weight] = "is the weight of each row"
         source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
         with Progress(progress) as shown:
             self.inferred_: InferredFeatures = infer_source(
                 self._sampled(source), self._target_names, leave, progress=shown
             )
-        return made_features(self.inferred_, self._target_names), source if isinstance(source, StreamSource) else frame
+        features = made_features(self._with_weight(self.inferred_), self._target_names)
+        return features, source if isinstance(source, StreamSource) else frame
+
+    def _with_weight(self, features: Mapping[str, Any]) -> dict[str, Any]:
+        """Return features with that of the weights, under the name of their column."""
+        if self.weight is None:
+            return dict(features)
+        if not isinstance(self.weight, str) or self.weight in features:
+            raise ConfigError(
+                f"Preprocessor: weight={self.weight!r} must name a column, and no feature may have its name: give a "
+                'feature that reads it another one, as in {"pounds": Number(column="weight")}'
+            )
+        return {**features, self.weight: Weight()}
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""
@@ -597,7 +633,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
                 f'Preprocessor: features must be a dict of at least one feature, or "auto", not {self.features!r}'
             )
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        features = made_features(self.features, self._target_names)
+        features = made_features(self._with_weight(self.features), self._target_names)
         crossed = [name for name, feature in features.items() if feature.cross_fit is not None]
         if crossed and self.fit_on == "all" and self.split is not None:
             raise ConfigError(
@@ -644,6 +680,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             "format": PLAIN_FORMAT,
             "features": described,
             **({"targets": list(targets)} if targets else {}),
+            **({} if self.weight is None else {"weight": self.weight}),
             "split": None if self.split is None else self.split.to_dict(),
             "balance": None if self.balance is None else self.balance.to_dict(),
             **({} if self.sample is None else {"sample": plain(self.sample), "sample_seed": plain(self.sample_seed)}),
@@ -655,9 +692,11 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote."""
         features, learned = restore(state)
         with telling("the split, the balance or a feature"):
+            weight = state.get("weight")
             prep = cls(
-                features,
+                {name: feature for name, feature in features.items() if name != weight},
                 targets=restored_targets(state, features) or None,
+                weight=weight,
                 split=split_from_dict(state["split"]),
                 balance=balance_from_dict(state["balance"]),
                 **{key: state[key] for key in ("sample", "sample_seed") if key in state},
@@ -683,10 +722,10 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
 
     def to_config(self) -> dict[str, Any]:
         """Return the Ludwig-style configuration that `from_config` reads."""
-        features = self._checked_features()
+        features = {name: one for name, one in self._checked_features().items() if name != self.weight}
         targets = self._targets_among(features)
         sample, seed = plain(self.sample), plain(self.sample_seed)
-        return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed)
+        return write_config(features, self.split, self.balance, self.fit_on, targets, sample, seed, self.weight)
 
     def _repr_html_(self) -> str:
         unknown = self._guesses and not hasattr(self, "features_")

@@ -151,6 +151,7 @@ def schema() -> Json:
             {
                 "format": {"const": FORMAT},
                 "targets": {"type": "array", "items": {"type": "string"}, "uniqueItems": True, "minItems": 1},
+                "weight": {"type": "string"},
                 "split": chosen(SPLITS),
                 "balance": chosen(balances),
                 "sample": {"type": "number", "exclusiveMinimum": 0},
@@ -158,7 +159,7 @@ def schema() -> Json:
                 "fit_on": {"enum": ["train", "all"]},
                 "features": {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/feature"}},
             },
-            ["targets", "sample", "sample_seed"],
+            ["targets", "weight", "sample", "sample_seed"],
         ),
         "$defs": {
             "feature": feature_schema(),

@@ -6,7 +6,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import daskprep as dp
-from daskprep.features import FEATURES
+from daskprep.features import FEATURES, Weight
 from daskprep.features.media import MediaFeature
 
 # Random numbers make odd columns for some types, and these say so.
@@ -16,8 +16,8 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 # Media are left out: the checks fit numbers and short words, which are no media and no paths of any.
-# A target encoding needs the column of its target, which a transformer is not given.
-TRANSFORMERS = [one for one in FEATURES.values() if not issubclass(one, (MediaFeature, dp.TargetEncoding))]
+# A target encoding needs the column of its target, which a transformer is not given; weights are of a Preprocessor.
+TRANSFORMERS = [one for one in FEATURES.values() if not issubclass(one, (MediaFeature, dp.TargetEncoding, Weight))]
 
 
 @parametrize_with_checks([feature() for feature in TRANSFORMERS] + [dp.TargetEncoding(encoding="count")])

@@ -66,6 +66,7 @@ quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print no progre
 target_option = click.option(
     "--target", "targets", multiple=True, metavar="COLUMN", help="Column that a model predicts. Repeatable."
 )
+weight_option = click.option("--weight", metavar="COLUMN", help="Column of the weights of rows.")
 data_argument = click.argument("data", nargs=-1, required=True, type=click.Path())
 dataset_argument = click.argument("dataset", metavar="DATASET", type=click.Path())
 

@@ -23,6 +23,7 @@ from daskprep.cli.options import (
     split_options,
     storage_options,
     target_option,
+    weight_option,
     worker_options,
 )
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--sample-size", type=int, metavar="ROWS", help="Use at most so many random rows.")
 @bytes_option("--memory", help='Memory limit of all processes together, such as "2GB".')
 @target_option
+@weight_option
 @file_options
 @worker_options
 @click.option("--skip-save", is_flag=True, help="Fit, print the fitted state, and write nothing.")
@@ -59,6 +61,7 @@ def preprocess(
     sample_size: int | None,
     memory: int | None,
     targets: Sequence[str],
+    weight: str | None,
     scheduler: str | None,
     workers: int | None,
     skip_save: bool,
@@ -95,6 +98,7 @@ def preprocess(
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("give -o DATASET, since DATA is not a single file; or --skip-save or --dry-run")
     from daskprep.description import describe
+    from daskprep.features.folds import learning_columns
     from daskprep.features.surroundings import assigning_columns
     from daskprep.features.table import source_columns
     from daskprep.writing import plan_source
@@ -103,10 +107,14 @@ def preprocess(
         progress = False if quiet else None
         options = {**reading, "storage_options": storage_options}
         prep = _preprocessor(config, rows, targets, options, progress)
+        if weight is not None:
+            features = {name: one for name, one in _features(prep).items() if name != weight or config != "auto"}
+            prep.set_params(features=features, weight=weight)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
         split = dp.FixedSplit() if isinstance(rows, dict) else prep.split
-        columns = source_columns(_features(prep), assigning_columns(split, prep.balance))
+        others = [*assigning_columns(split, prep.balance), *learning_columns(_features(prep))]
+        columns = source_columns(_features(prep), others if prep.weight is None else [*others, prep.weight])
         source = plan_source(rows, columns, memory, options)
         if output is not None and not (is_said or skip_save or how["overwrite"]):
             _check_beside(output, data[0], source, storage_options)

@@ -8,6 +8,10 @@ from contextlib import nullcontext, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from daskprep.balance import balanced_weights
 from daskprep.dataset.caching import cache_media
 from daskprep.dataset.checking import Damage, find_damage, raise_damage
 from daskprep.dataset.describing import describe_dataset, describe_rows
@@ -16,6 +20,7 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.display.tables import Description
 from daskprep.display.words import count, printable, size
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
+from daskprep.features.base import noun_of
 from daskprep.progress import Progress
 from daskprep.state import METADATA
 from daskprep.storage import Folder, Manifest, read_manifest
@@ -27,6 +32,7 @@ if TYPE_CHECKING:
 
     from daskprep.report import Report
 
+_COUNTED_ROWS = 1 << 20
 # What the folder of a version holds before there is a manifest.
 _MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
 
@@ -128,6 +134,22 @@ class Dataset(StoredDataset):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
+
+    def class_weights(self, output: str) -> NDArray[np.float32]:
+        """Return a weight for each class of a `Category` or `Binary` by its id, against class imbalance.
+
+        A class weighs rows / (classes * rows of the class) of the training rows, as "balanced" in scikit-learn, and 0
+        if it has none. They are for ``CrossEntropyLoss(weight=)``. Of a `Binary`, the second over the first is the
+        ``pos_weight`` of ``BCEWithLogitsLoss``.
+        """
+        feature, learned = self._learned(output)
+        if feature.holds != "classes":
+            raise ConfigError(f'"{output}" is {noun_of(feature)}, which has no classes: name a Category or a Binary')
+        counts = np.zeros(getattr(learned, "num_embeddings", 2), np.int64)
+        train = self["train"]
+        for start in range(0, len(train), _COUNTED_ROWS):
+            counts += np.bincount(train.read(output, start, start + _COUNTED_ROWS)[output], minlength=len(counts))
+        return balanced_weights(counts)
 
     def cache_media(
         self,

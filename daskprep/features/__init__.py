@@ -17,6 +17,7 @@ from daskprep.features.target_encoding import TargetEncoding
 from daskprep.features.text import Text
 from daskprep.features.timeseries import Timeseries
 from daskprep.features.vector import Vector
+from daskprep.features.weight import Weight
 
 __all__ = [
     "FEATURES",
@@ -36,9 +37,11 @@ __all__ = [
     "Text",
     "Timeseries",
     "Vector",
+    "Weight",
 ]
 
 _TYPES: tuple[type[Feature], ...] = (
     Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio,
+    Weight,
 )  # fmt: skip
 FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Beside, Bounds, Invalid, Tensor
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
@@ -43,7 +43,7 @@ from daskprep.serving.units import (
     pieces,
 )
 from daskprep.serving.written import style_of
-from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, TokenCounts
+from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, TokenCounts, WeightedMoments
 from daskprep.summaries.rejects import SAMPLE_CHARACTERS, SAMPLES
 from daskprep.summaries.target_sums import TargetSums
 
@@ -178,13 +178,26 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return [] if self.target is None else [self.target]
 
     def summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
-        summary = self.summarize(parsed)
+        summary = self._weighted_summary(parsed, beside)
         if self.target is None:
             return summary
         numbers, texts = parsed.flatten() if pa.types.is_struct(parsed.type) else (parsed, None)
         numbers = numbers if texts is None else pc.if_else(texts.is_null(), numbers, pa.scalar(None, pa.float64()))
         targets = sum_target(numbers, beside.table[self.target], by_class=self.target_type == "class")
         return dataclasses.replace(summary, targets=targets)
+
+    def _weighted_summary(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
+        summary = self.summarize(parsed)
+        if beside.weights is None or summary.moments is None:
+            return summary
+        if summary.written.total:
+            raise ColumnError(
+                f"holds {summary.written.top()!r}, and with weights no notation is learned from the data: give an "
+                'example, as in Number(written="$1,234.5"), or correct the data'
+            )
+        numbers = parsed.field(0) if pa.types.is_struct(parsed.type) else parsed
+        values = numbers.to_numpy(zero_copy_only=False)
+        return dataclasses.replace(summary, moments=WeightedMoments.of_weighted(values, beside.weights))
 
     def _summarize(self, numbers: pa.Array) -> NumberSummary:
         present = numbers.drop_null()

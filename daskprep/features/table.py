@@ -184,13 +184,14 @@ def summarize_columns(
     splits = None if around.rows is None else around.rows.assign(table, keep)
     pieces: Pieces = _Folds.of(splits, around.folds) if splits is not None and around.folds else _Whole.of(keep, splits)
     columns: dict[str, Any] = {}
+    weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
     for name, feature in features.items():
         column, unreadable = parsed.columns.pop(name), parsed.unreadable.get(name)
         completed = column
         if (neighbours := around_while_learning(feature)) is not None:
             completed = neighbours.complete(column, around.carries.get(name))
         folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
-        beside = Beside(table.select(feature.learning_columns), folds)
+        beside = Beside(table.select(feature.learning_columns), folds, weights)
         # Rows that a feature drops belong to no split, so all of them count.
         cut = list(pieces.cut(column, completed, beside, unreadable, every=drops_missing(feature)))
         rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in cut]

@@ -43,6 +43,11 @@ def target_outputs(targets: Iterable[str], features: Mapping[str, Feature], colu
     return [output for output in outputs if output in columns]
 
 
+def weight_output(features: Mapping[str, Feature], columns: Collection[str]) -> str | None:
+    """Return the output of the weights, if it is among the columns."""
+    return next((name for name, one in features.items() if one.kind == "weight" and name in columns), None)
+
+
 def is_one(targets: str | Iterable[str] | None, outputs: Sequence[str]) -> bool:
     """Tell whether the target comes as a tensor: it was named by itself, or is the only one of a Preprocessor."""
     return isinstance(targets, str) or (targets is None and len(outputs) == 1)
@@ -71,12 +76,14 @@ class Form:
     targets: tuple[str, ...]
     one_target: bool
     transform: Callable[[Any], Any] | None
+    weight: str | None = None  # what comes third, beside targets
 
     def __call__(self, batch: Batch) -> Any:
         given: Any = batch
         if self.targets:
             chosen = {name: batch.pop(name) for name in self.targets}
-            given = (batch, chosen[self.targets[0]] if self.one_target else chosen)
+            weights = () if self.weight is None else (batch.pop(self.weight),)
+            given = (batch, chosen[self.targets[0]] if self.one_target else chosen, *weights)
         return given if self.transform is None else self.transform(given)
 
 

@@ -20,7 +20,7 @@ from daskprep.display.words import count, printable
 from daskprep.errors import ConfigError, CorruptDatasetError, hints_parameters
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs
+from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs, weight_output
 from daskprep.loader.cached import CachedBlocks, Caching, prefetch_of
 from daskprep.loader.copied import CopiedBlocks
 from daskprep.loader.device import Mover
@@ -77,7 +77,8 @@ class Loader(BatchIterator):
         Outputs that batches hold. None: all.
     targets : str, iterable of str or None
         Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
-        None: the dataset's `targets` that are among `columns`. ``()``: no targets.
+        None: the dataset's `targets` that are among `columns`. ``()``: no targets. If the dataset has weights, batches
+        are ``(inputs, target, weights)``; without targets, weights are in the batch under the name of their column.
     expand : bool
         Whether to expand compact rows to what a model reads (ids int64, sets multi-hot, labels bool). False: as on
         disk.
@@ -205,7 +206,8 @@ class Loader(BatchIterator):
         else:
             wanted = chosen_names(targets or (), split.columns, split.shape)
         self.names += [target for target in wanted if target not in self.names]
-        self._form = Form(tuple(wanted), is_one(targets, wanted), transform)
+        weight = weight_output(split.dataset.features, self.names)
+        self._form = Form(tuple(wanted), is_one(targets, wanted), transform, weight)
         self._caching = Caching.of(cache, cache_dir, cache_limit)
         self._caching.prepare(split, [split.output(name) for name in self.names])
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}

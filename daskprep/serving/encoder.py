@@ -84,6 +84,8 @@ class Encoder:
         state = verified(state)
         features = {}
         for name, feature in state["features"].items():
+            if feature["type"] == "weight":  # of no use to rows that are predicted
+                continue
             with telling(f'feature "{name}"'):
                 if feature["type"] in _ENCODERS:
                     check_learned(feature["learned"])

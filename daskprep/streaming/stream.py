@@ -17,7 +17,7 @@ from daskprep.display.words import count
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_parameters
 from daskprep.features.fitting import beside
 from daskprep.loader.augment import check_augment
-from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs
+from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs, weight_output
 from daskprep.loader.device import Mover
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
@@ -71,7 +71,8 @@ class Stream(BatchIterator):
         Outputs that batches hold. None: all.
     targets : str, iterable of str or None
         Outputs that are separated: batches are then ``(inputs, target)``, or ``(inputs, dict of targets)`` for several.
-        None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets.
+        None: the Preprocessor's `targets` that are among `columns`. ``()``: no targets. Weights come third, as for a
+        loader.
     expand : bool
         Whether to expand compact rows to what a model reads. False: as a dataset would hold them.
     row_ids : bool
@@ -158,7 +159,8 @@ class Stream(BatchIterator):
         else:
             wanted = names_of(recipe, targets)
         self._contents = contents = Contents(recipe, source, split, chosen, wanted, decode_on, row_ids)
-        form = Form(contents.targets, is_one(targets, wanted), transform)
+        weight = weight_output(recipe.features, contents.names)
+        form = Form(contents.targets, is_one(targets, wanted), transform, weight)
         shapes = {output.name: (output.dtype, output.shape) for output in contents.outputs}
         expand_with = expansions(recipe.features, contents.learned, shapes if expand else ())
         self._finish = Finish(

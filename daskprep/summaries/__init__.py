@@ -11,6 +11,7 @@ from daskprep.summaries.moments import Moments
 from daskprep.summaries.quantiles import Quantiles, Range
 from daskprep.summaries.rejects import Rejects
 from daskprep.summaries.token_counts import TokenCounts
+from daskprep.summaries.weighted import WeightedMoments
 
 __all__ = [
     "ColumnSummary",
@@ -26,4 +27,5 @@ __all__ = [
     "SampledFile",
     "Summary",
     "TokenCounts",
+    "WeightedMoments",
 ]

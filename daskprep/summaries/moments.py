@@ -68,7 +68,7 @@ class Moments(Summary):
         if self.count <= ddof:
             return math.nan
         numerator = self.count * self.squares - self.total * self.total
-        return _root(numerator, self.count * (self.count - ddof) << SQUARE_BITS)
+        return root(numerator, self.count * (self.count - ddof) << SQUARE_BITS)
 
 
 def _block_sums(block: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
@@ -133,7 +133,8 @@ def _shifted(value: int, bits: int) -> int:
     return value << bits if bits >= 0 else value >> -bits
 
 
-def _root(numerator: int, denominator: int) -> float:
+def root(numerator: int, denominator: int) -> float:
+    """Return the double closest to the square root of a fraction."""
     # At least 64 bits of root, with the last one sticky, round the same way as all of them would.
     doubled = max(0, (128 - numerator.bit_length() + denominator.bit_length() + 1) // 2)
     scaled, remainder = divmod(numerator << 2 * doubled, denominator)

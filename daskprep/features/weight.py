@@ -1,0 +1,71 @@
+"""Weights of rows: how much each counts in statistics and losses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.features.base import Learned
+from daskprep.features.cells import as_numbers
+from daskprep.features.feature import Feature, with_parameters
+from daskprep.summaries import Moments
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnedWeight(Learned):
+    """The sum of the weights of training rows."""
+
+    total: float
+
+
+@with_parameters
+class Weight(Feature[Moments, LearnedWeight]):
+    """The weight of each row, a number of at least 0: the feature that ``Preprocessor(weight=)`` makes.
+
+    Weights are kept apart from the inputs. A weight that is missing, negative or no number raises `RejectedValueError`.
+
+    Parameters
+    ----------
+    column : str or None
+        Column to read, if its name differs from that of the feature.
+    """
+
+    kind = "weight"
+    holds = "numbers"
+    # Each row has a weight, so that none is ever filled.
+    missing_value_strategy = "fill_with_const"
+    fill_value = 1.0
+    invalid = "raise"
+
+    column: str | None = None
+
+    def parse(self, column: pa.Array) -> pa.Array:
+        numbers = as_numbers(column)
+        odd = ~(numbers.to_numpy(zero_copy_only=False) >= 0)
+        if odd.any():
+            raise RejectedValueError(
+                f"{column[int(np.argmax(odd))].as_py()!r} is no weight: each row needs a number of at least 0; correct "
+                "the data"
+            )
+        return numbers
+
+    def cells(self, parsed: pa.Array) -> None:
+        return None
+
+    def summarize(self, parsed: pa.Array) -> Moments:
+        return Moments.of(parsed.to_numpy(zero_copy_only=False))
+
+    def learn(self, summary: Moments) -> LearnedWeight:
+        if summary.count and not summary.total:
+            raise ColumnError("gives all training rows the weight 0: give at least one a weight above 0")
+        return LearnedWeight(total=summary.mean() * summary.count if summary.count else 0.0)
+
+    def encode(self, parsed: pa.Array, learned: LearnedWeight) -> np.ndarray:
+        weights: np.ndarray = parsed.to_numpy(zero_copy_only=False).astype(np.float32)
+        return weights
+
+    def decode(self, encoded: np.ndarray, learned: LearnedWeight) -> pa.Array:
+        return pa.array(encoded)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.utils.class_weight import compute_class_weight
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+
+FRAME = pd.DataFrame(
+    {
+        "kind": ["a"] * 60 + ["b"] * 25 + ["c"] * 10 + ["d"] * 4 + [None],
+        "sold": ["no"] * 90 + ["yes"] * 10,
+        "price": np.arange(100.0),
+    }
+)
+
+
+def theirs(column: str) -> np.ndarray:
+    cells = FRAME[column].fillna("<UNK>")
+    return compute_class_weight("balanced", classes=np.array(cells.unique(), object), y=cells)
+
+
+@pytest.fixture
+def fitted(tmp_path):
+    prep = dp.Preprocessor({"kind": "category", "sold": "binary", "price": "number"}, targets=["kind", "sold"])
+    with pytest.warns(UserWarning, match="labels are missing"):
+        return prep, prep.fit_write(FRAME, tmp_path / "d", progress=False)
+
+
+def test_weights_are_those_of_scikit_learn(fitted):
+    prep, dataset = fitted
+    *kinds, unknown = theirs("kind").astype(np.float32)
+    assert dataset.class_weights("kind").tolist() == [unknown, *kinds]
+    assert prep.class_weights("kind").tolist() == [unknown, *kinds]
+    sold = dataset.class_weights("sold")
+    assert sold.tolist() == theirs("sold").astype(np.float32).tolist()
+    assert sold[1] / sold[0] == pytest.approx(9.0)  # pos_weight
+
+
+def test_losses_take_them(fitted):
+    _, dataset = fitted
+    weights = torch.from_numpy(dataset.class_weights("kind"))
+    ids = dataset["train"].read("kind")["kind"].astype(np.int64)
+    loss = torch.nn.CrossEntropyLoss(weight=weights, reduction="none")(torch.zeros(100, 5), torch.from_numpy(ids))
+    by_class = np.bincount(ids, loss.numpy(), 5)
+    np.testing.assert_allclose(by_class, by_class[0], rtol=1e-5)
+
+
+def test_classes_without_rows_weigh_nothing():
+    prep = dp.Preprocessor({"kind": dp.Category(order=["a", "b", "z"])}).fit(FRAME[["kind"]][:80])
+    assert prep.class_weights("kind").tolist() == [0.0, np.float32(80 / 120), 2.0, 0.0]
+
+
+def test_rare_values_count_as_unknown():
+    prep = dp.Preprocessor({"kind": dp.Category(most_common=1)}).fit(FRAME)
+    assert prep.class_weights("kind").tolist() == pytest.approx([100 / 80, 100 / 120])
+
+
+def test_what_has_no_classes_is_refused(fitted):
+    prep, dataset = fitted
+    with pytest.raises(ConfigError, match='"price" is a number'):
+        dataset.class_weights("price")
+    for name in ("sold", "price", "other"):
+        with pytest.raises(ConfigError, match="class_weights of a dataset"):
+            prep.class_weights(name)

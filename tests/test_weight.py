@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from sklearn.preprocessing import StandardScaler
+
+import daskprep as dp
+from daskprep.cli import program
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
+from daskprep.serving import Encoder
+
+ROWS = 300
+
+
+@pytest.fixture(scope="module")
+def table() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "price": rng.lognormal(3, 1, ROWS),
+            "city": rng.choice(list("abcdef"), ROWS),
+            "sold": rng.choice(["yes", "no"], ROWS),
+            "people": rng.integers(0, 6, ROWS),
+        }
+    )
+
+
+def make(**options) -> dp.Preprocessor:
+    features = {
+        "price": "number",
+        "city": "category",
+        "city_price": dp.TargetEncoding(column="city", target="price", folds=2),
+        "sold": "binary",
+    }
+    return dp.Preprocessor(features, **{"targets": "sold", "weight": "people", **options})
+
+
+def repeated(table: pd.DataFrame) -> pd.DataFrame:
+    return table.loc[table.index.repeat(table["people"])]
+
+
+# -- statistics
+
+
+def test_means_and_deviations_are_those_of_scikit_learn_with_weights(table):
+    learned = make().fit(table).learned_["price"]
+    theirs = StandardScaler().fit(table[["price"]], sample_weight=table["people"])
+    n = (table["people"] > 0).sum()
+    assert learned.mean == pytest.approx(theirs.mean_[0], rel=1e-12)
+    assert learned.std == pytest.approx(np.sqrt(theirs.var_[0] * n / (n - 1)), rel=1e-12)
+    scaled = make().fit(table.assign(people=table["people"] * 0.001)).learned_["price"]
+    assert (scaled.mean, scaled.std) == pytest.approx((learned.mean, learned.std), rel=1e-12)
+
+
+@pytest.mark.parametrize("fill", [{"fill_value": -5.0}, {"missing_value_strategy": "fill_with_mean"}])
+def test_filled_values_have_the_weights_of_their_rows(table, fill):
+    gaps = table.assign(price=table["price"].mask(np.arange(ROWS) % 7 == 0))
+    prep = dp.Preprocessor({"price": dp.Number(**fill)}, weight="people").fit(gaps)
+    plain = dp.Preprocessor({"price": dp.Number(**fill)}).fit(repeated(gaps))
+    assert prep.learned_["price"].mean == pytest.approx(plain.learned_["price"].mean, rel=1e-12)
+    assert prep.learned_["price"].std == pytest.approx(plain.learned_["price"].std, rel=1e-2)
+
+
+@pytest.mark.parametrize("smooth", ["auto", 3.0])
+@pytest.mark.parametrize("target", ["price", "sold"])
+def test_target_encodings_are_those_of_rows_that_are_repeated(table, target, smooth):
+    kind = "class" if target == "sold" else "number"
+    feature = dp.TargetEncoding(target=target, target_type=kind, smooth=smooth)
+    weighted = dp.Preprocessor({"city": feature}, weight="people").fit(table)
+    plain = dp.Preprocessor({"city": feature}).fit(repeated(table))
+    np.testing.assert_allclose(weighted.encode(table)["city"], plain.encode(table)["city"], rtol=1e-6)
+
+
+def test_vocabularies_and_ranges_know_no_weights(table):
+    weighted, plain = make().fit(table), make(weight=None).fit(table)
+    assert weighted.learned_["city"] == plain.learned_["city"]
+    assert weighted.learned_["price"].max == plain.learned_["price"].max
+
+
+def test_weights_of_one_change_nothing(table):
+    ones = make().fit(table.assign(people=1.0)).learned_
+    plain = make(weight=None).fit(table).learned_
+    assert (ones["price"].mean, ones["price"].std) == (plain["price"].mean, plain["price"].std)
+    assert ones["city_price"] == plain["city_price"]
+
+
+@pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
+def test_weighted_states_are_the_same_for_every_partitioning(table, tmp_path, npartitions):
+    rows = table.assign(people=table["people"] / 7)
+    prep = make(split=dp.RandomSplit())
+    dataset = prep.fit_write(dd.from_pandas(rows, npartitions=npartitions), tmp_path / "d", progress=False)
+    whole = make(split=dp.RandomSplit())
+    expected = whole.fit_write(rows, tmp_path / "e", progress=False)
+    assert prep.to_dict() == whole.to_dict()
+    for split in expected:
+        for name, array in expected[split].read().items():
+            np.testing.assert_array_equal(dataset[split].read()[name], array)
+
+
+# -- batches
+
+
+def test_batches_give_weights_third(table, tmp_path):
+    prep = make()
+    dataset = prep.fit_write(table, tmp_path / "d", progress=False)
+    for batches in (dataset["train"].loader(100, shuffle=False), prep.stream(table, 100, shuffle=False)):
+        inputs, sold, weights = next(iter(batches))
+        assert list(inputs) == ["price", "city", "city_price"]
+        assert weights.tolist() == table["people"][:100].tolist()
+        assert sold.tolist() == (table["sold"][:100] == "yes").tolist()
+    [batch] = dataset["train"].loader(ROWS, targets=(), shuffle=False)
+    assert batch["people"].tolist() == table["people"].tolist()
+    inputs, _ = next(iter(dataset["train"].loader(100, columns=["price", "sold"])))
+    assert list(inputs) == ["price"]
+
+
+def test_new_rows_need_no_weights(table, tmp_path):
+    prep = make().fit(table)
+    new = table[["price", "city"]]
+    assert list(prep.encode(new)) == ["price", "city", "city_price"]
+    assert prep.transform(table).shape == (ROWS, 3)
+    assert list(prep.feature_names_in_) == ["price", "city"]
+    rows = Encoder(prep.to_dict()).encode(new.to_dict("records"))
+    assert list(rows) == ["price", "city", "city_price"]
+    assert list(prep.encode(table)) == ["price", "city", "city_price", "sold", "people"]
+    assert prep.write(new, tmp_path / "new", progress=False)["train"].read(["price"])["price"].shape == (ROWS,)
+
+
+# -- kept, and refused
+
+
+def test_json_configurations_and_datasets_know_the_weights(table, tmp_path):
+    prep = make()
+    dataset = prep.fit_write(table, tmp_path / "d", progress=False)
+    for again in (dp.Preprocessor.from_dict(prep.to_dict()), dp.Preprocessor.from_dataset(dataset)):
+        assert again.weight == "people"
+        assert again.to_dict() == prep.to_dict()
+    config = prep.to_config()
+    assert config["preprocessing"]["weight"] == "people"
+    assert dp.Preprocessor.from_config(config).fit(table).to_dict() == prep.to_dict()
+    prep.save(tmp_path / "prep.json")
+    assert dp.Preprocessor.load(tmp_path / "prep.json").to_dict() == prep.to_dict()
+    auto = dp.Preprocessor("auto", weight="people").fit(table)
+    assert list(auto.features_) == ["price", "city", "sold", "people"]
+    assert auto.features_["people"].kind == "weight"
+
+
+def test_the_command_line_takes_weights(table, tmp_path):
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    arguments = ["preprocess", "auto", str(tmp_path / "rows.csv"), "-o", str(tmp_path / "d"), "--target", "sold"]
+    result = CliRunner().invoke(program, [*arguments, "--weight", "people", "-q"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    dataset = dp.open_dataset(tmp_path / "d")
+    assert dataset.features["people"].kind == "weight"
+    assert len(next(iter(dataset["train"].loader(10)))) == 3
+
+
+@pytest.mark.parametrize("odd", [-1.0, None, np.inf])
+def test_what_is_no_weight_is_refused(table, odd):
+    rows = table.assign(people=table["people"].astype(object))
+    rows.loc[7, "people"] = odd
+    with pytest.raises(RejectedValueError, match='column "people": .* is no weight'):
+        make().fit(rows)
+
+
+def test_what_weights_cannot_be_is_refused(table):
+    with pytest.raises(ConfigError, match="no feature may have its name"):
+        make(weight="price").fit(table)
+    with pytest.raises(ColumnError, match="weight 0"):
+        make().fit(table.assign(people=0))
+    with pytest.raises(ColumnError, match=r"Number\(written="):
+        make().fit(table.assign(price="$" + table["price"].round(2).astype(str)))
