@@ -21,7 +21,7 @@ MOST_PLACES = 8
 
 # What may stay in memory when there is a folder to spill to, and what is added up at a time.
 SPILL_BYTES = 64 << 20
-GROUP_BYTES = 128 << 20
+GROUP_BYTES = 64 << 20
 _VALUE_BYTES = 32  # of a text, about
 
 Labels = tuple[tuple[str, int], ...]
@@ -100,7 +100,7 @@ class ValueSums(Summary):
         for name, numbers in quantities.items():
             for place, rows, digits in _digits(numbers):
                 added = np.bincount(cells[rows], digits, distinct * count).astype(np.int64).reshape(distinct, count)
-                columns[name, place] = columns.get((name, place), 0) + added  # of rows with digits elsewhere too
+                columns[name, place] = _narrow(columns.get((name, place), 0) + added)  # digits of others lie there too
         labels = _narrowed(columns)
         if not distinct or not labels:
             return cls()
@@ -177,8 +177,13 @@ def _narrowed(labels: Collection[tuple[str, int]]) -> Labels:
 
 
 def _small(values: pa.Array, labels: Labels, digits: np.ndarray) -> Sums:
+    return Sums(values, labels, _narrow(digits))
+
+
+def _narrow(digits: np.ndarray) -> np.ndarray:
+    """Return whole numbers in the smallest type that holds them."""
     least = min(int(digits.min(initial=0)), -1 - int(digits.max(initial=0)))
-    return Sums(values, labels, digits.astype(np.min_scalar_type(least)))
+    return digits.astype(np.min_scalar_type(least))
 
 
 def _added_bytes(chunks: tuple[Sums, ...]) -> int:
