@@ -362,7 +362,8 @@ def test_a_task_holds_one_partition_at_a_time(table):
         return i, {"key": [i]}
 
     merging = partitions.grouping.Merging(lambda values: list(chain(*values)))
-    told, merged = partitions.grouping.on_pieces(small, None, range(5), [Piece() for _ in range(5)], ["x"], merging)
+    pieces = [Piece() for _ in range(5)]
+    told, merged = partitions.grouping.on_pieces(small, None, range(5), pieces, ["x"], merging, range(5), None)
     assert (told, merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
     assert most == [1] * 5
 
