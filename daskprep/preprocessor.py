@@ -260,7 +260,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         This matters to a `TargetEncoding` alone: `transform` encodes all rows as new ones.
         """
         self.fit(X, **fit_params)
-        if not any(feature.cross_fit for feature in self._inputs.values()):
+        if not any(feature._cross_fit for feature in self._inputs.values()):
             return self.transform(X)
         if self.sample is not None:
             raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
@@ -634,7 +634,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             )
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
         features = made_features(self._with_weight(self.features), self._target_names)
-        crossed = [name for name, feature in features.items() if feature.cross_fit is not None]
+        crossed = [name for name, feature in features.items() if feature._cross_fit is not None]
         if crossed and self.fit_on == "all" and self.split is not None:
             raise ConfigError(
                 f'feature "{crossed[0]}" would encode validation rows by their own targets: use fit_on="train"'

@@ -187,10 +187,6 @@ class Contract(Generic[SummaryT, LearnedT]):
     def summarize(self, parsed: pa.Array) -> SummaryT:
         """Summarize the present cells of a parsed column."""
 
-    def summarize_rows(self, parsed: pa.Array, beside: Beside) -> SummaryT:
-        """Summarize a parsed column by what is known of its rows besides, if that matters to a type."""
-        return self.summarize(parsed)
-
     @abstractmethod
     def learn(self, summary: SummaryT) -> LearnedT:
         """Learn from the summary of all training rows."""
@@ -230,27 +226,9 @@ class Contract(Generic[SummaryT, LearnedT]):
         return None
 
     @property
-    def learning_columns(self) -> list[str]:
-        """The columns of the source that are learned from besides those of `reads`; new rows need not have them."""
-        return []
-
-    @property
-    def cross_fit(self) -> KFold | None:
-        """The folds by which training rows are encoded from the others; None if all rows are encoded alike."""
-        return None
-
-    def put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
-        """Return a parsed column for `encode` that says the fold of each training row, from 1 on, and 0 of others."""
-        return parsed
-
-    @property
     def drops(self) -> Callable[[pa.Array, LearnedT], np.ndarray | None] | None:
         """What tells, of a parsed column and what was learned, which rows are left out though their cell is there."""
         return None
-
-    def cell_of(self, value: Any) -> object:
-        """Return what a parsed cell, given as a Python value, was, for who reads about it."""
-        return value
 
     @property
     def around(self) -> Neighbours | None:
@@ -266,6 +244,30 @@ class Contract(Generic[SummaryT, LearnedT]):
     def _sample_cells(self, learned: LearnedT) -> list[str | None]:
         """Return some cells, by which who reads a saved file sees whether it encodes alike; none opens a file."""
         return [None, *learned._sample_texts()[:5], *self._odd_cells]
+
+    # -- what only built-in types say: what they learn besides, from a target and by folds, and what a cell was
+
+    def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> SummaryT:
+        """Summarize a parsed column by what is known of its rows besides, if that matters to a type."""
+        return self.summarize(parsed)
+
+    @property
+    def _learning_columns(self) -> list[str]:
+        """The columns of the source that are learned from besides those of `reads`; new rows need not have them."""
+        return []
+
+    @property
+    def _cross_fit(self) -> KFold | None:
+        """The folds by which training rows are encoded from the others; None if all rows are encoded alike."""
+        return None
+
+    def _put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+        """Return a parsed column for `encode` that says the fold of each training row, from 1 on, and 0 of others."""
+        return parsed
+
+    def _cell_of(self, value: Any) -> object:
+        """Return what a parsed cell, given as a Python value, was, for who reads about it."""
+        return value
 
     # -- what fills gaps
 

@@ -43,7 +43,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit each column of a frame (pandas or Dask) or 2-D array."""
         validate(self._feature())
-        if learned_from := self._feature().learning_columns:
+        if learned_from := self._feature()._learning_columns:
             raise ConfigError(
                 f'{type(self).__name__} learns from the column "{learned_from[0]}" too: use it in a Preprocessor, '
                 "since a transformer is not given this column"

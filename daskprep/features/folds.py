@@ -26,7 +26,7 @@ def fold_columns(features: Mapping[str, Contract]) -> list[str]:
 
 def learning_columns(features: Mapping[str, Contract]) -> list[str]:
     """Return the columns that features learn from besides their own, each once."""
-    return list(dict.fromkeys(column for feature in features.values() for column in feature.learning_columns))
+    return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
 
 
 def tell_folds(rows: Rows, features: Mapping[str, Contract], told: Sequence[Surroundings]) -> list[Surroundings]:
@@ -61,11 +61,11 @@ def put_in_folds(
     for name, assignment in told.cross_fit.items():
         if name in columns:
             folds = np.where(training, assignment.assign(table, None).astype(np.int16) + 1, 0)
-            columns[name] = features[name].put_in_folds(columns[name], folds)
+            columns[name] = features[name]._put_in_folds(columns[name], folds)
 
 
 def _folds_of(features: Mapping[str, Contract]) -> dict[str, KFold]:
-    return {name: folds for name, feature in features.items() if (folds := feature.cross_fit) is not None}
+    return {name: folds for name, feature in features.items() if (folds := feature._cross_fit) is not None}
 
 
 def _planned(rows: Rows, folds: KFold) -> Sequence[Any]:

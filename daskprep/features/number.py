@@ -174,10 +174,10 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return self.bin_strategy == "target" and self.encoding is not None and isinstance(self.bins, int)
 
     @property
-    def learning_columns(self) -> list[str]:
+    def _learning_columns(self) -> list[str]:
         return [] if self.target is None else [self.target]
 
-    def summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
+    def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
         summary = self._weighted_summary(parsed, beside)
         if self.target is None:
             return summary
@@ -372,7 +372,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def drops(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
         return self._outlying if self.outlier_strategy == "drop_row" else None
 
-    def cell_of(self, value: Any) -> object:
+    def _cell_of(self, value: Any) -> object:
         return (value["text"] or value["number"]) if isinstance(value, dict) else value
 
     def _outlying(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:

@@ -53,7 +53,7 @@ def check_parameters(owner: object) -> None:
             if remedy := getattr(type(owner), "refused", {}).get((name, str(value))):
                 raise ConfigError(f'{type(owner).__name__}: {name}="{value}" is not supported: {remedy}')
             raise ConfigError(
-                f"{type(owner).__name__}: {name} must be {_describe(annotation)}, not {value!r}."
+                f"{type(owner).__name__}: {name} must be {_describe(annotation)}, not {value!r:.80}."
                 + _suggestion(value, annotation)
             )
 
@@ -154,6 +154,8 @@ def _describe(annotation: Any) -> str:
 
 
 def _suggestion(value: Any, annotation: Any) -> str:
+    if isinstance(value, numbers.Integral) and not _is_double(value):
+        return " A 64-bit float cannot hold it."
     choices = [
         choice
         for part in (annotation, *typing.get_args(annotation))

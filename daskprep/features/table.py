@@ -191,7 +191,7 @@ def summarize_columns(
         if (neighbours := around_while_learning(feature)) is not None:
             completed = neighbours.complete(column, around.carries.get(name))
         folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
-        beside = Beside(table.select(feature.learning_columns), folds, weights)
+        beside = Beside(table.select(feature._learning_columns), folds, weights)
         # Rows that a feature drops belong to no split, so all of them count.
         cut = list(pieces.cut(column, completed, beside, unreadable, every=drops_missing(feature)))
         rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in cut]
@@ -270,7 +270,7 @@ def _summarize(feature: Contract, piece: _Piece, rejects: Rejects) -> ColumnSumm
     if feature.missing_value_strategy == "fill_with_mode" and (plain := feature.cells(parsed.drop_null())) is not None:
         counted = plain.value_counts()
         cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-    values = feature.summarize_rows(parsed, piece.beside)
+    values = feature._summarize_rows(parsed, piece.beside)
     return ColumnSummary(len(parsed), before.null_count, rejects, values, cells, len(before))
 
 

@@ -139,18 +139,18 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
             raise ConfigError(
                 'TargetEncoding: target is missing: name the column, as in TargetEncoding(target="price")'
             )
-        if self.cross_fit is not None:
-            self.cross_fit.validate()
+        if self._cross_fit is not None:
+            self._cross_fit.validate()
 
     @property
-    def cross_fit(self) -> KFold | None:
+    def _cross_fit(self) -> KFold | None:
         if self.encoding != "target":
             return None
         return KFold(self.folds, group=self.fold_group, time=self.fold_time)
 
     @property
-    def learning_columns(self) -> list[str]:
-        return [] if self.cross_fit is None or self.target is None else [self.target, *self.cross_fit.columns]
+    def _learning_columns(self) -> list[str]:
+        return [] if self._cross_fit is None or self.target is None else [self.target, *self._cross_fit.columns]
 
     def parse(self, column: pa.Array) -> pa.Array:
         return as_dictionary(column, lowercase=self.lowercase)
@@ -158,7 +158,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def cells(self, parsed: pa.Array) -> None:
         return None
 
-    def put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
+    def _put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
         return pa.StructArray.from_arrays([self._filled(parsed), pa.array(folds)], ["value", "fold"])
 
     def _filled(self, parsed: pa.DictionaryArray) -> pa.DictionaryArray:
@@ -172,7 +172,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def summarize(self, parsed: pa.Array) -> ValueSums:
         return ValueSums()  # missing cells were counted with the others
 
-    def summarize_rows(self, parsed: pa.Array, beside: Beside) -> ValueSums:
+    def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> ValueSums:
         values = self._filled(parsed)
         rows = {"rows": np.ones(len(values))}
         if self.encoding != "target":

@@ -296,7 +296,7 @@ class WriteJob:
         rows = Rows(source, Scan(recipe.assigning, self.scratch))
         looked_at = surveyed(recipe.features, recipe.split)
         told = told_ahead(source, recipe.features, recipe.split if recipe.fit_on == "train" else None)
-        if any(one.cross_fit is not None for one in recipe.features.values()):
+        if any(one._cross_fit is not None for one in recipe.features.values()):
             by_numbers = source.row_counts is not None and not fold_columns(recipe.features)
             told = tell_folds(rows, recipe.features, told) if told is not None and by_numbers else None
         if not states and told is not None:

@@ -51,7 +51,7 @@ def rejects_of(
         reasons[odd] = [
             feature.why_dropped(value)
             if isinstance(feature, MediaFeature)
-            else f"{_shown(feature.cell_of(value))} is left out by what was learned"
+            else f"{_shown(feature._cell_of(value))} is left out by what was learned"
             for value in values
         ]
         found.append((rows, np.full(len(rows), place), name, reasons))
