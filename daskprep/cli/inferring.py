@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 @click.command(short_help="Guess column types, as a configuration.")
 @data_argument
 @target_option
+@click.option(
+    "--style",
+    type=click.Choice(["network", "linear", "trees"]),
+    help="Kind of model: propose encodings that suit it.",
+)
 @file_options
 @worker_options
 @storage_options
@@ -37,6 +42,7 @@ def infer(
     data: Sequence[str],
     *,
     targets: Sequence[str],
+    style: Literal["network", "linear", "trees"] | None,
     scheduler: str | None,
     workers: int | None,
     reading: Mapping[str, Any],
@@ -48,23 +54,28 @@ def infer(
     A comment above each column gives the reason. Check the file, correct wrong guesses, and pass it to preprocess.
 
     \b
-    daskprep infer listings.csv --target sold > listings.yaml
+    daskprep infer listings.csv --target sold --style network > listings.yaml
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     """
     with on_workers(scheduler, workers):
         check_files(one_or_list(data))
         options = {**reading, "storage_options": storage_options}
-        found = inferred_features(one_or_list(data), options, targets, progress=False if quiet else None)
+        found = inferred_features(one_or_list(data), options, targets, style, progress=False if quiet else None)
     click.echo(_as_yaml(found, targets), nl=False)
 
 
 def inferred_features(
-    data: Any, options: Mapping[str, Any], targets: Sequence[str], *, progress: bool | None
+    data: Any,
+    options: Mapping[str, Any],
+    targets: Sequence[str],
+    style: Literal["network", "linear", "trees"] | None = None,
+    *,
+    progress: bool | None,
 ) -> InferredFeatures:
     """Return what was guessed of each column; `options` are those of `read_files`."""
     from daskprep.sources import as_source
 
-    return dp.infer_features(as_source(data, **options), targets=targets, progress=progress)
+    return dp.infer_features(as_source(data, **options), targets=targets, style=style, progress=progress)
 
 
 def _as_yaml(found: InferredFeatures, targets: Sequence[str]) -> str:

@@ -15,7 +15,8 @@ from daskprep.column_types.guess import Guess, skip
 from daskprep.column_types.inferred import InferredFeatures
 from daskprep.column_types.media_sizes import with_size
 from daskprep.column_types.rules import guess_feature, guess_target
-from daskprep.errors import ColumnError, hints_parameters
+from daskprep.column_types.styles import STYLES, Style, labels_of, styled
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.sources.composed import SPLIT, splits_of
@@ -26,7 +27,11 @@ _SHOWN = 5
 
 @hints_parameters
 def infer_features(
-    frame: Any, *, targets: str | Iterable[str] | None = None, progress: bool | None = None
+    frame: Any,
+    *,
+    targets: str | Iterable[str] | None = None,
+    style: Style | None = None,
+    progress: bool | None = None,
 ) -> InferredFeatures:
     """Guess a feature for every column from all rows.
 
@@ -36,6 +41,9 @@ def infer_features(
         The data, as for `Preprocessor.fit`. It is read once, partition by partition.
     targets : str or iterable of str, optional
         Columns that a model predicts. Rows without their value are dropped, and their numbers are not normalized.
+    style : {"network", "linear", "trees"} or None
+        Model that the features are for: proposes normalizations, encodings and missing indicators that suit it. None:
+        the defaults of the types.
     progress : bool or None
         Whether to show a progress bar. None: on terminals and in notebooks.
 
@@ -56,13 +64,20 @@ def infer_features(
     shop    skipped  constant: 'Oslo' in every row
     """
     wanted = [targets] if isinstance(targets, str) else list(targets or ())
+    if style is not None and style not in STYLES:
+        raise ConfigError(f"style={style!r}: it is one of {', '.join(STYLES)}, or None.{did_you_mean(style, STYLES)}")
     with Progress(progress) as shown:
         leave = {SPLIT: "says the split of each row"} if splits_of(frame) else None
-        return infer_source(as_source(frame), wanted, leave, progress=shown)
+        return infer_source(as_source(frame), wanted, leave, style, progress=shown)
 
 
 def infer_source(
-    source: Source, targets: Sequence[str] = (), leave: Mapping[str, str] | None = None, *, progress: Progress
+    source: Source,
+    targets: Sequence[str] = (),
+    leave: Mapping[str, str] | None = None,
+    style: Style | None = None,
+    *,
+    progress: Progress,
 ) -> InferredFeatures:
     """Guess a feature for every column of a source but those to leave, which are skipped for the reasons given."""
     source.require(targets)
@@ -73,6 +88,10 @@ def infer_source(
     guesses = {name: with_size(guess_feature(name, facts[name]), facts[name], source.folders) for name in columns}
     for name in targets:
         guesses[name] = _as_target(name, guess_target(name, facts[name]) if name in facts else skip(skipped[name]))
+    if style is not None:
+        labels = labels_of({name: (guesses[name], facts[name]) for name in targets})
+        inputs = [name for name in guesses if name not in targets]
+        guesses |= {name: styled(guesses[name], facts[name], style, labels) for name in inputs}
     features = {name: one.feature for name, one in guesses.items() if one.feature is not None}
     reasons = {name: guesses[name].reason for name in features}
     skipped |= {name: one.reason for name, one in guesses.items() if one.feature is None}

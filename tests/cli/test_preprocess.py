@@ -399,3 +399,11 @@ def test_rows_that_are_given_twice_or_never_are_a_misuse(call, files, more, mess
     ended = call("preprocess", files / "rows.yaml", *more, "--skip-save")
     assert ended.status == 2
     ended.check_line(message)
+
+
+def test_a_style_proposes_encodings_in_the_configuration(call, files):
+    told = call("infer", files / "rows.csv", "--style", "trees").out
+    plain = call("infer", files / "rows.csv").out
+    assert "for trees: " in told
+    assert "for trees: " not in plain
+    assert yaml.safe_load(told)["input_features"] != yaml.safe_load(plain)["input_features"]

@@ -1,0 +1,128 @@
+"""What a kind of model reads best: how inferred features encode their values for it, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from daskprep.column_types.guess import Guess
+from daskprep.display.words import share
+from daskprep.features import Binary, Category, Number, TargetEncoding
+from daskprep.features.number import Normalization
+from daskprep.features.target_encoding import MOST_CLASSES
+from daskprep.features.written import read_alike
+from daskprep.summaries.column_facts import ColumnFacts
+
+Style = Literal["network", "linear", "trees"]
+STYLES: dict[Style, str] = {"network": "networks", "linear": "linear models", "trees": "trees"}
+
+_MANY_VALUES = 100  # of a number, from which on a bin is narrower than what a network tells apart by itself
+_FEW_LABELS = 50  # a column for each, or a split of a tree between them
+_SKEWED = 0.4  # numbers that lie evenly or normally have 0, those of an exponential distribution 0.56
+_FAR = 3.0  # times the range of nine tenths, from the median; a million normal numbers reach 1.5
+_FREQUENT = 0.01  # of all cells
+_HIDING = ("fill_with_mean", "fill_with_median", "fill_with_mode", "ffill", "bfill")
+
+
+class Labels(NamedTuple):
+    """A target by whose means categories can be encoded, and how it is read."""
+
+    column: str
+    target_type: Literal["number", "class"]
+
+
+def labels_of(targets: Mapping[str, tuple[Guess, ColumnFacts]]) -> Labels | None:
+    """Return the first target that has a mean: numbers that need no reading, or classes."""
+    for name, (guess, facts) in targets.items():
+        if isinstance(guess.feature, Number) and facts.numbers == facts.typed and not facts.marked:
+            return Labels(name, "number")
+        if isinstance(guess.feature, Binary | Category) and facts.distinct.count <= MOST_CLASSES and not facts.marked:
+            return Labels(name, "class")
+    return None
+
+
+def styled(guess: Guess, facts: ColumnFacts, style: Style, labels: Labels | None) -> Guess:
+    """Return the guess with the encoding that a style asks for, where it asks for any."""
+    feature, notes = guess.feature, [guess.reason]
+    if type(feature) is Number:
+        notes.append(f"for {STYLES[style]}: {_encode_number(feature, facts, style)}")
+    elif type(feature) is Category:
+        feature, why = _for_category(feature, facts, style, labels)
+        notes.append(f"for {STYLES[style]}: {why}")
+    if feature is not None and style != "trees" and feature.missing_value_strategy in _HIDING:
+        feature.missing_indicator = True
+        notes.append("an indicator marks missing values")
+    return Guess(feature, "; ".join(notes))
+
+
+def _encode_number(feature: Number, facts: ColumnFacts, style: Style) -> str:
+    if style == "trees":
+        feature.normalization = None
+        return "unscaled, since only the order of numbers matters"
+    shape = _shape(facts)
+    feature.normalization = shape.network if style == "network" else shape.linear
+    if shape is not _EVEN and feature.missing_value_strategy == "fill_with_mean":
+        feature.missing_value_strategy = "fill_with_median"
+    if style == "linear" or facts.distinct.count < _MANY_VALUES:
+        return shape.what
+    feature.encoding = "piecewise_linear"
+    return f"{shape.what}, piecewise linear, since values are many"
+
+
+class _Shape(NamedTuple):
+    network: Normalization
+    linear: Normalization
+    what: str
+
+
+_EVEN = _Shape("zscore", "zscore", "z-scores, since the tails are short")
+_ONE_VALUE = _Shape("zscore", "zscore", "z-scores, since half of the rows or more have one value")
+_COUNTS = _Shape("log1p", "log1p", "logarithms, since half of the rows or more have one value")
+_LOPSIDED = _Shape("quantile_normal", "yeo_johnson", "normalized to a normal shape, since it is skewed")
+_TAILED = _Shape("robust", "robust", "scaled by quartiles and smoothly clipped, since tails are long")
+
+
+def _shape(facts: ColumnFacts) -> _Shape:
+    """Tell how numbers lie, from the values that are kept of the distinct ones: the same for any partitioning."""
+    texts, total = facts.distinct.texts, facts.distinct.total
+    counts = facts.distinct.counts[: len(texts)]
+    numbers = read_alike(texts, counts)[1].to_numpy(zero_copy_only=False)
+    order = np.argsort(numbers, kind="stable")[: int(np.isfinite(numbers).sum())]
+    if not len(order):
+        return _EVEN
+    # Each stands for all that are as rare as it is; a frequent one stands for itself, or is among those not kept.
+    alike = np.where(counts > _FREQUENT * total, 1.0, facts.distinct.count / len(texts))
+    if 2 * max(counts.max(), total - float((counts * alike).sum())) >= total:
+        return _ONE_VALUE if min(numbers[order[0]], facts.range.min) < 0 else _COUNTS
+    numbers, below = numbers[order], np.cumsum((counts * alike)[order])
+    low, middle, high = (float(numbers[np.searchsorted(below, at * below[-1])]) for at in (0.05, 0.5, 0.95))
+    if abs((high - middle) - (middle - low)) > _SKEWED * (high - low):
+        return _LOPSIDED
+    longest = max(max(numbers[-1], facts.range.max) - middle, middle - min(numbers[0], facts.range.min))
+    return _TAILED if longest > _FAR * (high - low) else _EVEN
+
+
+def _for_category(
+    feature: Category, facts: ColumnFacts, style: Style, labels: Labels | None
+) -> tuple[Category | TargetEncoding, str]:
+    values = facts.distinct.count
+    if style == "network":
+        return feature, "ids for an embedding"
+    if style == "linear" and values <= _FEW_LABELS:
+        feature.transform_to = "one_hot"
+        return feature, "a column for each value"
+    if values <= _FEW_LABELS or feature.order is not None:
+        feature.transform_to = "ordinal"
+        return feature, "positions in order"
+    marks = feature.null_values
+    if labels is not None:
+        found = TargetEncoding(target=labels.column, target_type=labels.target_type, null_values=marks)
+        return found, f'the mean of "{labels.column}" for each value, since values are many'
+    if style == "trees":
+        found = TargetEncoding(encoding="count", null_values=marks)
+        return found, "how often each value occurs, since values are many; name targets for their means"
+    feature.transform_to, feature.most_common = "one_hot", _FEW_LABELS
+    kept = share(int(np.sort(facts.distinct.counts)[-_FEW_LABELS:].sum()), facts.typed)
+    return feature, f"columns for the {_FEW_LABELS} most frequent values, {kept} of cells; name targets for means"

@@ -1,0 +1,179 @@
+"""What each style proposes for a column, and why."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import daskprep as dp
+from daskprep.errors import ConfigError
+
+ROWS = 3_000
+
+
+@pytest.fixture(scope="module")
+def frame() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    income = rng.lognormal(10, 1, ROWS)
+    income[::10] = np.nan
+    tailed = rng.standard_t(1.5, ROWS)
+    visits = np.where(rng.random(ROWS) < 0.7, 0, rng.integers(1, 9_000, ROWS))
+    return pd.DataFrame(
+        {
+            "income": income,
+            "height": rng.normal(170, 10, ROWS),
+            "drift": tailed,
+            "visits": visits,
+            "change": np.where(visits, tailed, 0.0),
+            "grade": rng.integers(0, 30, ROWS) * 2,
+            "written": [f"${10 ** (i % 61 / 20) * 1_000:,.2f}" for i in range(ROWS)],
+            "port": rng.choice(["S", "C", "Q", None], ROWS),
+            "shop": [f"shop {i * 7 % 60}" if i % 9 else "?" for i in range(ROWS)],
+            "lift": rng.choice(["yes", "no", None], ROWS),
+            "sold": rng.choice(["yes", "no"], ROWS),
+        }
+    )
+
+
+def inferred(frame: pd.DataFrame, style: str | None, targets: str | None = "sold"):
+    return dp.infer_features(frame, targets=targets, style=style, progress=False)
+
+
+def parameters(feature: dp.Number) -> dict[str, object]:
+    plain = type(feature)().get_params()
+    return {name: value for name, value in feature.get_params().items() if plain[name] != value}
+
+
+PLE = {"encoding": "piecewise_linear"}
+MEDIAN = {"missing_value_strategy": "fill_with_median", "missing_indicator": True}
+MODE = {"missing_value_strategy": "fill_with_mode", "missing_indicator": True}
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        (
+            "network",
+            {
+                "income": {"normalization": "quantile_normal", **PLE, **MEDIAN},
+                "height": PLE,
+                "drift": {"normalization": "robust", **PLE},
+                "visits": {"normalization": "log1p", **PLE},
+                "change": PLE,
+                "grade": {},
+                "written": {"normalization": "quantile_normal"},
+                "port": {},
+                "shop": {"null_values": ["?"]},
+                "lift": MODE,
+            },
+        ),
+        (
+            "linear",
+            {
+                "income": {"normalization": "yeo_johnson", **MEDIAN},
+                "height": {},
+                "drift": {"normalization": "robust"},
+                "visits": {"normalization": "log1p"},
+                "change": {},
+                "grade": {},
+                "written": {"normalization": "yeo_johnson"},
+                "port": {"transform_to": "one_hot"},
+                "shop": {"target": "sold", "target_type": "class", "null_values": ["?"]},
+                "lift": MODE,
+            },
+        ),
+        (
+            "trees",
+            {
+                "income": {"normalization": None, "missing_value_strategy": "fill_with_mean"},
+                **{
+                    name: {"normalization": None}
+                    for name in ["height", "drift", "visits", "change", "grade", "written"]
+                },
+                "port": {"transform_to": "ordinal"},
+                "shop": {"target": "sold", "target_type": "class", "null_values": ["?"]},
+                "lift": {"missing_value_strategy": "fill_with_mode"},
+            },
+        ),
+    ],
+)
+def test_a_style_proposes_what_its_models_read_best(frame, style, expected):
+    found = inferred(frame, style)
+    told = {name: parameters(feature) for name, feature in found.items() if name != "sold"}
+    for one in told.values():
+        one.pop("fallback_true_label", None)
+    assert told == expected
+
+
+def test_without_a_style_nothing_of_it_is_proposed_and_targets_stay_as_they_are(frame):
+    plain, styled = inferred(frame, None), inferred(frame, "network")
+    assert not any("; for networks" in reason for reason in plain.reasons.values())
+    assert all(feature.get_params().get("encoding") is None for feature in plain.values())
+    assert repr(styled["sold"]) == repr(plain["sold"])
+
+
+def test_the_reason_says_what_an_encoding_is_for(frame):
+    found = inferred(frame, "network").reasons
+    assert found["income"].endswith(
+        "for networks: normalized to a normal shape, since it is skewed, piecewise linear, since values are many; an "
+        "indicator marks missing values"
+    )
+    assert (
+        found["visits"].split("; ")[1].startswith("for networks: logarithms, since half of the rows or more have one")
+    )
+
+
+def test_without_a_target_many_categories_are_counted_or_cut(frame):
+    trees, linear = (inferred(frame, style, targets=None) for style in ("trees", "linear"))
+    assert trees["shop"].encoding == "count"
+    assert (linear["shop"].transform_to, linear["shop"].most_common) == ("one_hot", 50)
+    assert "name targets" in trees.reasons["shop"]
+    assert "50 most frequent values, 87.6 %" in linear.reasons["shop"]
+
+
+def test_numbers_to_predict_are_the_target_of_categories_unless_they_are_written_otherwise(frame):
+    assert inferred(frame, "linear", targets="height")["shop"].target_type == "number"
+    assert inferred(frame, "linear", targets="written")["shop"].kind == "category"
+
+
+def test_a_style_is_the_same_for_any_partitioning(frame, tmp_path):
+    frame.to_parquet(tmp_path / "rows.parquet", row_group_size=100)
+    source = dp.read_files(tmp_path / "rows.parquet", partition_bytes=3_000)
+    assert source.npartitions > 5
+    for style in ("network", "linear", "trees"):
+        assert repr(dict(inferred(source, style))) == repr(dict(inferred(frame, style)))
+
+
+@pytest.mark.parametrize("style", ["network", "linear", "trees"])
+def test_what_a_style_proposes_fits_and_is_a_configuration(frame, style, tmp_path):
+    prep = dp.Preprocessor(inferred(frame, style), targets="sold", split=dp.RandomSplit())
+    again = dp.Preprocessor.from_config(prep.to_config())
+    assert again.fit(frame).encode(frame).keys() == prep.fit(frame).encode(frame).keys()
+
+
+def test_numbers_of_which_no_kept_one_can_be_read_are_scaled_as_usual():
+    odd = ["".join(letters) for letters in itertools.islice(itertools.permutations("pqrstuvw"), 2_900)]
+    column = pd.Series(["0.5", "1.5", "3.5"] * 30_000 + odd)
+    feature = dp.infer_features(pd.DataFrame({"x": column}), style="network", progress=False)["x"]
+    assert feature.normalization == "zscore"
+
+
+def test_an_unknown_style_is_refused(frame):
+    with pytest.raises(ConfigError, match='Did you mean "network"'):
+        dp.infer_features(frame, style="networks")
+
+
+@pytest.mark.parametrize("value", range(12))
+def test_a_frequent_value_counts_whether_or_not_it_is_among_those_kept(value):
+    rng = np.random.default_rng(value)
+    numbers = rng.uniform(1, 1e6, 60_000)
+
+    def normalization(share: float) -> str:
+        column = np.where(rng.random(len(numbers)) < share, float(value), numbers)
+        found = dp.infer_features(pd.DataFrame({"x": column}), style="linear", progress=False)
+        return found["x"].normalization
+
+    assert [normalization(0.7), normalization(0.1)] == ["log1p", "zscore"]
