@@ -410,31 +410,41 @@ def pad(
     fill: int = 0,
     start: int | None = None,
     stop: int | None = None,
+    keeps_end: bool = False,
 ) -> Array:
     """Look codes up in `table` and lay the rows out in a matrix (rows, length) of its dtype.
 
-    Of a row that is too long the head is kept, on whichever side the padding is. The ids `start` and `stop`,
-    if given, go before and after the tokens of each row; a row that is cut still ends with `stop`.
+    Of a row that is too long the head is kept, or the tail, on whichever side the padding is. The ids `start` and
+    `stop`, if given, go before and after the tokens of each row; a row that is cut still has both.
     """
     out = np.full((len(offsets) - 1, length), fill, table.dtype)
     for begin in range(0, len(out), BLOCK_ROWS):
         edges = offsets[begin : begin + BLOCK_ROWS + 1]
         ids = table.take(codes[edges[0] : edges[-1]], mode="clip")
-        _lay(out[begin : begin + BLOCK_ROWS], edges, ids, side=side, start=start, stop=stop)
+        _lay(out[begin : begin + BLOCK_ROWS], edges, ids, side=side, start=start, stop=stop, keeps_end=keeps_end)
     return out
 
 
-def pad_values(offsets: Array, values: Array, length: int, side: Side = "right", fill: float = 0.0) -> Array:
-    """Lay rows of values out in a matrix (rows, length); of a row that is too long the head is kept."""
+def pad_values(
+    offsets: Array, values: Array, length: int, side: Side = "right", fill: float = 0.0, *, keeps_end: bool = False
+) -> Array:
+    """Lay rows of values out in a matrix (rows, length); of a row that is too long the head is kept, or the tail."""
     out = np.full((len(offsets) - 1, length), fill, values.dtype)
     for begin in range(0, len(out), BLOCK_ROWS):
         edges = offsets[begin : begin + BLOCK_ROWS + 1]
-        _lay(out[begin : begin + BLOCK_ROWS], edges, values[edges[0] : edges[-1]], side=side)
+        _lay(out[begin : begin + BLOCK_ROWS], edges, values[edges[0] : edges[-1]], side=side, keeps_end=keeps_end)
     return out
 
 
 def _lay(
-    out: Array, edges: Array, values: Array, *, side: Side, start: int | None = None, stop: int | None = None
+    out: Array,
+    edges: Array,
+    values: Array,
+    *,
+    side: Side,
+    start: int | None = None,
+    stop: int | None = None,
+    keeps_end: bool,
 ) -> None:
     """Write rows of values into a matrix that holds the padding already."""
     length, sizes = out.shape[1], np.diff(edges)
@@ -452,7 +462,7 @@ def _lay(
     inside = place < end[:, None]
     if side == "left" or before:
         inside &= place >= first[:, None]
-    out[inside] = _heads(edges, sizes, kept, values)
+    out[inside] = _cut(edges, sizes, kept, values, keeps_end=keeps_end)
     row = np.arange(len(out))
     if start is not None:
         out[row, np.maximum(first, 1) - 1] = start
@@ -460,16 +470,16 @@ def _lay(
         out[row, np.minimum(end, length - 1)] = stop
 
 
-def _heads(edges: Array, sizes: Array, kept: Array, values: Array) -> Array:
-    """Return the first `kept` of the `sizes` values of each row."""
+def _cut(edges: Array, sizes: Array, kept: Array, values: Array, *, keeps_end: bool) -> Array:
+    """Return the first `kept` of the `sizes` values of each row, or the last."""
     cut = np.flatnonzero(sizes > kept)
     if not len(cut):
         return values
     dropped = sizes[cut] - kept[cut]
-    begin = edges[cut] - edges[0] + kept[cut] - offsets_of(dropped)[:-1]
-    head = np.ones(len(values), bool)
-    head[np.repeat(begin, dropped) + np.arange(dropped.sum())] = False
-    return values[head]
+    begin = edges[cut] - edges[0] - offsets_of(dropped)[:-1] + (0 if keeps_end else kept[cut])
+    stays = np.ones(len(values), bool)
+    stays[np.repeat(begin, dropped) + np.arange(dropped.sum())] = False
+    return values[stays]
 
 
 def parse_float_lists(column: pa.Array, separator: str | None = None) -> pa.ListArray:

@@ -35,6 +35,7 @@ _NAMING = frozenset({"base_dir", "lazy_cache_dir", "pretrained_model_name_or_pat
 LATER: dict[str, Any] = {
     "transform_to": "ids", "resampling": "polyphase", "missing_indicator": False, "oov_buckets": 0, "bins": 48,
     "bin_strategy": "quantile", "target_type": "number", "since_unit": "days",
+    "truncation": "keep_start",
 }  # fmt: skip
 LATER |= dict.fromkeys(
     (

@@ -225,7 +225,10 @@ def test_drop_blank_rows(rows):
 SIDES = st.sampled_from(["right", "left"])
 
 
-def padded(row, length, side, fill, start, stop):
+def padded(row, length, side, fill, start, stop, keeps_end=False):
+    room = max(length - (start is not None) - (stop is not None), 0)
+    if keeps_end:
+        row = row[max(len(row) - room, 0) :]
     ids = [start] * (start is not None) + row
     if stop is not None:
         ids = [*ids[: max(length - 1, 0)], stop]
@@ -241,17 +244,18 @@ def padded(row, length, side, fill, start, stop):
     st.none() | st.just(98),
     st.none() | st.just(99),
     st.sampled_from([2, 1024]),
+    st.booleans(),
 )
 @settings(max_examples=300)
-def test_pad(rows, length, side, start, stop, block):
+def test_pad(rows, length, side, start, stop, block, keeps_end):
     table = np.array([10, 11, 12, 13, 14, 15], np.uint8)
     offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
     codes = np.array([code for row in rows for code in row], np.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "BLOCK_ROWS", block)
-        out = kernels.pad(offsets, codes, table, length, side=side, fill=7, start=start, stop=stop)
+        out = kernels.pad(offsets, codes, table, length, side=side, fill=7, start=start, stop=stop, keeps_end=keeps_end)
     ids = [[table[code] for code in row] for row in rows]
-    assert out.tolist() == [padded(row, length, side, 7, start, stop) for row in ids]
+    assert out.tolist() == [padded(row, length, side, 7, start, stop, keeps_end) for row in ids]
     assert out.shape == (len(rows), length)
     assert out.dtype == np.uint8
 
@@ -272,12 +276,13 @@ def test_pad_rows_that_do_not_begin_at_zero():
     st.lists(st.lists(st.floats(width=32), max_size=5), max_size=6),
     st.integers(0, 4),
     SIDES,
+    st.booleans(),
 )
-def test_pad_values(rows, length, side):
+def test_pad_values(rows, length, side, keeps_end):
     offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
     values = np.array([value for row in rows for value in row], np.float32)
-    out = kernels.pad_values(offsets, values, length, side, 0.5)
-    expected = [padded(row, length, side, 0.5, None, None) for row in rows]
+    out = kernels.pad_values(offsets, values, length, side, 0.5, keeps_end=keeps_end)
+    expected = [padded(row, length, side, 0.5, None, None, keeps_end) for row in rows]
     assert np.array_equal(out, np.array(expected, np.float32).reshape(len(rows), length), equal_nan=True)
 
 

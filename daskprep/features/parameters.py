@@ -26,6 +26,7 @@ class AtLeast:
 
 Count = Annotated[int, AtLeast(1)]
 NonNegative = Annotated[float, AtLeast(0)]
+Truncation = Literal["keep_start", "keep_end"]
 
 
 @functools.cache

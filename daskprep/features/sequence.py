@@ -18,7 +18,7 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import Bounds, Encoded, Invalid, Limits, Tensor
 from daskprep.features.feature import with_parameters
 from daskprep.features.missing import Strategy
-from daskprep.features.parameters import Count
+from daskprep.features.parameters import Count, Truncation
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
 from daskprep.storage.urls import check_own
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -38,7 +38,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     """Map tokens to ids; rows are padded or truncated to one length.
 
     Without start and stop symbols, ``<PAD>`` is 0 and ``<UNK>`` is 1. With them, ``<PAD>`` is 0, ``<START>`` 1,
-    ``<STOP>`` 2 and ``<UNK>`` 3. Truncation keeps the start of a row, followed by ``<STOP>``.
+    ``<STOP>`` 2 and ``<UNK>`` 3. Truncation keeps these symbols.
 
     Parameters
     ----------
@@ -55,6 +55,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         Size of the vocabulary, and how often a token must occur; other tokens become ``<UNK>``.
     padding : {"right", "left"}
         Side of the padding.
+    truncation : {"keep_start", "keep_end"}
+        Which tokens stay of a row that is too long: the first or the last.
     padding_symbol, unknown_symbol : str
         Names of these symbols.
     add_start_stop : bool
@@ -99,6 +101,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     most_common: Count | None = 20_000
     min_frequency: Count | None = None
     padding: Literal["right", "left"] = "right"
+    truncation: Truncation = "keep_start"
     padding_symbol: str = "<PAD>"
     unknown_symbol: str = "<UNK>"
     add_start_stop: bool = False
@@ -190,6 +193,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
             fill=specials.padding_id or 0,
             start=specials.start_id,
             stop=specials.stop_id,
+            keeps_end=self.truncation == "keep_end",
         )
 
     def expand(self, batch: Tensor, learned: LearnedSequence) -> Tensor:

@@ -68,7 +68,7 @@ class Text(Sequence):
     compute_idf : bool
         Whether to learn ``log(vocab_size / (1 + rows that hold the token))`` for each token.
     tokenizer, vocab_file, sequence_length, max_sequence_length, most_common, min_frequency, padding, \
-    padding_symbol, unknown_symbol, add_start_stop, special_symbols, lowercase, ngram_size, pattern, \
+    truncation, padding_symbol, unknown_symbol, add_start_stop, special_symbols, lowercase, ngram_size, pattern, \
     pretrained_model_name_or_path, missing_value_strategy, fill_value, missing_indicator, invalid, column
         As for `Sequence`; vocabulary sizes and lengths are those of words.
 

@@ -15,7 +15,7 @@ from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Neighbours, Strategy, fills_all, neighbour_strategy
-from daskprep.features.parameters import AtLeast, Count
+from daskprep.features.parameters import AtLeast, Count, Truncation
 from daskprep.features.vector import number_lists, rows_as_lists
 from daskprep.features.windows import (
     GroupedRows,
@@ -57,11 +57,13 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     tokenizer : {"space", "comma", "underscore"}
         Separator of the numbers in text; "space" also reads lists in brackets.
     timeseries_length_limit : int
-        Maximum length of a series; truncation keeps the start.
+        Maximum length of a series.
     padding_value : float
         Padding of short series, and the value for "nan" and for rows outside the frame.
     padding : {"right", "left"}
         Side of the padding.
+    truncation : {"keep_start", "keep_end"}
+        Which numbers stay of a series that is too long: the first or the last.
     window_size : int
         Length of a window that ends in its own row; 0 for none.
     horizon : int
@@ -104,6 +106,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     timeseries_length_limit: Count = 256
     padding_value: float = 0.0
     padding: Literal["right", "left"] = "right"
+    truncation: Truncation = "keep_start"
     window_size: Annotated[int, AtLeast(0)] = 0
     horizon: Annotated[int, AtLeast(0)] = 0
     group_by: str | None = None
@@ -167,7 +170,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         if (np.diff(offsets) == length).all():
             out: np.ndarray = numbers.reshape(len(parsed), length).copy()
         else:
-            out = pad_values(offsets, numbers, length, self.padding, fill)
+            keeps_end = self.truncation == "keep_end"
+            out = pad_values(offsets, numbers, length, self.padding, fill, keeps_end=keeps_end)
         np.copyto(out, fill, where=np.isnan(out), casting="same_kind")
         return out
 

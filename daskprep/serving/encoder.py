@@ -41,7 +41,7 @@ _OF_TOKENS = {
 }  # fmt: skip
 _OF_SEQUENCES = _OF_TOKENS | {
     "add_start_stop", "max_sequence_length", "padding", "padding_symbol", "sequence_length", "special_symbols",
-    "unknown_symbol", "vocab_file",
+    "truncation", "unknown_symbol", "vocab_file",
 }  # fmt: skip
 _PARAMETERS: dict[str, set[str]] = {
     "number": {
@@ -63,7 +63,8 @@ _PARAMETERS: dict[str, set[str]] = {
         "encoding", "fold_group", "fold_time", "folds", "lowercase", "null_values", "smooth", "target", "target_type",
     },
     "timeseries": {
-        "group_by", "horizon", "padding", "padding_value", "timeseries_length_limit", "tokenizer", "window_size",
+        "group_by", "horizon", "padding", "padding_value", "timeseries_length_limit", "tokenizer", "truncation",
+        "window_size",
     },
     "vector": {"vector_size"},
 }  # fmt: skip

@@ -164,6 +164,7 @@ class TimeseriesRows(RowEncoder):
         self.length = self.learned["max_timeseries_length"]
         self.padding = float(params["padding_value"])
         self.left = params["padding"] == "left"
+        self.keeps_end = params.get("truncation") == "keep_end"
         self.ahead = params["horizon"] > 0
         self.looks_around = self.ahead or params["window_size"] > 0
         if params["group_by"] is not None:
@@ -213,7 +214,8 @@ class TimeseriesRows(RowEncoder):
         length, padding = self.length, self.padding
         rows = []
         for numbers in values:
-            row = [padding if number != number else number for number in numbers[:length]]  # noqa: PLR0124 as NaN does
+            kept = numbers[-length:] if self.keeps_end else numbers[:length]
+            row = [padding if number != number else number for number in kept]  # noqa: PLR0124 as NaN does
             rest = [padding] * (length - len(row))
             rows.append(rest + row if self.left else row + rest)
         return {"": np.array(rows, np.float32).reshape(-1, length)}

@@ -123,9 +123,11 @@ class SequenceRows(TokenRows):
         self.length = self.learned["max_sequence_length"]
         self.room = max(self.length - len(self.start) - len(self.stop), 0)
         self.is_left = self.params["padding"] == "left"
+        self.keeps_end = self.params.get("truncation") == "keep_end"
 
     def row_of(self, tokens: list[str]) -> Any:
-        return [*self.start, *self.ids_of(tokens[: self.room]), *self.stop][-self.length :]
+        first = max(len(tokens) - self.room, 0) if self.keeps_end else 0
+        return [*self.start, *self.ids_of(tokens[first : first + self.room]), *self.stop][-self.length :]
 
     def arrays(self, values: Sequence[Any]) -> Arrays:
         shape = len(values), self.length

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError
+from daskprep.serving import Encoder
 
 
 def column(*cells) -> pd.DataFrame:
@@ -55,6 +57,21 @@ def test_lengths_follow_the_reference(sequence_length, max_sequence_length, expe
 def test_padding_on_the_left_keeps_the_head():
     sequence = dp.Sequence(padding="left", max_sequence_length=2).fit(column("a b c", "a"))
     assert encoded(sequence, "a b c", "a") == [[2, 3], [0, 2]]
+
+
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_truncation_keeps_the_end_with_start_and_stop(padding):
+    rows = column("a b c d e", "a", None)
+    given = {"truncation": "keep_end", "padding": padding, "max_sequence_length": 4, "column": "x"}
+    plain, marked = dp.Sequence(**given), dp.Sequence(**given, add_start_stop=True)
+    prep = dp.Preprocessor({"plain": plain, "marked": marked, "text": dp.Text(**given, level="both")}).fit(rows)
+    told = {name: column.tolist() for name, column in prep.decode(prep.encode(rows.head(2))).items()}
+    assert told == {"plain": ["b c d e", "a"], "marked": ["d e", "a"], "text": ["b c d e", "a"]}
+    last = prep.learned_["marked"].vocabulary.ids(pa.array(["d", "e"]))
+    assert prep.encode(rows)["marked"][0].tolist() == [1, *last, 2]
+    saved = Encoder(prep.to_dict()).encode([{"x": cell} for cell in rows["x"].tolist()])
+    for name, array in prep.encode(rows).items():
+        assert np.array_equal(saved[name], array)
 
 
 def test_own_symbols_have_the_ids_of_their_order():

@@ -55,6 +55,8 @@ def test_nan_becomes_the_padding_value(as_frame):
         ({"padding": "left"}, [[0, 1, 2], [3, 4, 5]]),
         ({"timeseries_length_limit": 2}, [[1, 2], [3, 4]]),
         ({"timeseries_length_limit": 2, "padding": "left"}, [[1, 2], [3, 4]]),
+        ({"timeseries_length_limit": 2, "truncation": "keep_end"}, [[1, 2], [4, 5]]),
+        ({"timeseries_length_limit": 1, "truncation": "keep_end", "padding": "left"}, [[2], [5]]),
         ({"timeseries_length_limit": 9}, [[1, 2, 0], [3, 4, 5]]),
     ],
 )

@@ -160,6 +160,7 @@ LENGTHS: dict[str, Any] = {
     "sequence_length": [None, 3, 8],
     "max_sequence_length": [None, 3, 256],
     "padding": ["left", "right"],
+    "truncation": ["keep_start", "keep_end"],
     "unknown_symbol": ["<UNK>", "a", "?"],
     "padding_symbol": ["<PAD>", "_"],
     "add_start_stop": st.booleans(),

@@ -186,6 +186,7 @@ FILLS = ["0", "", "1 2", "[3, 4]", 1.5, -7, "0.1"]
 PADDED = {
     "padding_value": st.floats(-9, 9, width=16) | st.sampled_from([float("nan"), float("-inf"), 0.1]),
     "padding": st.sampled_from(["right", "left"]),
+    "truncation": st.sampled_from(["keep_start", "keep_end"]),
 }
 TYPES = {
     "vector": Type(
