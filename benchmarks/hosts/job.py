@@ -89,7 +89,7 @@ def write(scheduler: str, target: str) -> dict[str, Any]:
 
 def local() -> dict[str, Any]:
     """Write on threads into the folder of this host, and compare with what the workers wrote."""
-    preprocessor().fit_write(source(), "local.dp", block_rows=256, progress=False)
+    preprocessor().fit_write(source(), "local.dp", block_rows=256, shards=True, progress=False)
     return same(DATASET, str(Path("local.dp").resolve()))
 
 
