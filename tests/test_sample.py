@@ -43,6 +43,17 @@ def test_a_sample_is_exact_and_holds_smaller_ones(sample: float, rows: int) -> N
     assert np.array_equal(np.concatenate([one.is_train(len(one.ranks)) for one in parts]), whole)
 
 
+def test_a_share_is_a_decimal_and_the_choice_is_golden() -> None:
+    assert taken(10, 0.35, 5).tolist() == [1, 2, 4, 6]
+    assert set(taken(10, 3, 5)) < set(taken(10, 0.35, 5))
+
+
+def test_a_sample_of_some_rows_is_never_none() -> None:
+    with pytest.raises(ColumnError, match=r"sample=0\.05 of 10 rows is none: give a larger share"):
+        sample_rows([4, 6, 0], 0.05, 1)
+    assert [taken(0, sample).tolist() for sample in (0.5, 3)] == [[], []]
+
+
 def test_another_seed_takes_other_rows() -> None:
     assert taken(ROWS, 20, 1).tolist() != taken(ROWS, 20, 2).tolist()
 

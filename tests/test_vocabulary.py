@@ -298,6 +298,17 @@ STORED = [
 def test_json_brings_back_the_same(known: Vocabulary) -> None:
     text = json.dumps({**known.to_dict(), "other": 1})
     assert Vocabulary.from_dict(json.loads(text)) == known
+    text = json.dumps({**known.to_lists(), "other": 1})
+    assert Vocabulary.from_dict(json.loads(text)) == known
+
+
+def test_lists_say_each_token_once_and_how_many_have_a_frequency() -> None:
+    known = Vocabulary.learn(counted("c c c a a b b d"), PLAIN)
+    assert known.to_lists() == {
+        "idx2str": ["<PAD>", "<UNK>", "c", "a", "b", "d"],
+        "frequencies": {"values": [0, 3, 2, 1], "tokens": [2, 1, 2, 1]},
+        "special_symbols": {"padding": "<PAD>", "unknown": "<UNK>"},
+    }
 
 
 @pytest.mark.parametrize("known", STORED)
@@ -383,6 +394,28 @@ def test_a_small_parquet_of_very_long_texts_is_refused(use_dictionary: bool, tmp
 def test_damaged_json_is_noticed(change: dict[str, Any]) -> None:
     with pytest.raises(CorruptDatasetError, match="not a vocabulary as daskprep writes it"):
         Vocabulary.from_dict({**learned("a"), **change})
+
+
+@pytest.mark.parametrize(
+    "frequencies",
+    [
+        {"values": [0, 1], "tokens": [2, 2]},
+        {"values": [0, 1], "tokens": [1, 1]},
+        {"values": [0, 1, 2], "tokens": [4, -1, 0]},
+        {"values": [0], "tokens": [2, 1]},
+        {"values": [0, 1]},
+        {"values": ["x", 1], "tokens": [2, 1]},
+    ],
+)
+def test_damaged_lists_are_noticed(frequencies: dict[str, list[Any]]) -> None:
+    lists = Vocabulary.learn(counted("a"), PLAIN).to_lists()
+    with pytest.raises(CorruptDatasetError, match="not a vocabulary as daskprep writes it"):
+        Vocabulary.from_dict({**lists, "frequencies": frequencies})
+
+
+def test_tokens_with_an_id_of_their_own_are_held() -> None:
+    known = Vocabulary.learn(counted("a a b"), PLAIN, most_common=1)
+    assert known.holds(pa.array(["<PAD>", "a", "b", None])).tolist() == [True, True, False, False]
 
 
 def test_vocabularies_differ_in_tokens_frequencies_or_symbols() -> None:

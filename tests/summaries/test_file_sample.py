@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 import operator
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
+from daskprep.errors import MediaError
 from daskprep.summaries import FileSample, Rejects
+from daskprep.summaries.file_sample import PixelSums, mean_image
 
 PATHS = pa.array(["a.png", None, "b.png", None])
 DATA = pa.array([None, b"xy", None, None], pa.large_binary())
@@ -32,3 +36,52 @@ def test_the_larger_limit_holds() -> None:
 def test_another_summary_cannot_be_added() -> None:
     with pytest.raises(TypeError):
         operator.add(FileSample(), Rejects())
+
+
+def test_equal_files_are_sampled_once_and_repeated_rows_counted() -> None:
+    data = pa.array([b"xy", b"z", b"xy", None], pa.large_binary())
+    sample = FileSample.of(pa.array([None, None, None, "a"]), data, 2, lambda content: content.to_pybytes())
+    whole = FileSample.of(pa.array([None, None, None, "a"]), data, 9, lambda content: content.to_pybytes())
+    assert sample.files == whole.files[:2] == tuple(sorted(whole.files)[:2])
+    assert sorted((file.path, file.facts) for file in whole.files) == [("", b"xy"), ("", b"z"), ("a", None)]
+    thrice, never = whole * 3, whole * 0
+    assert (thrice.limit, thrice.cells, thrice.bytes, thrice.files, thrice.pixels) == (9, 12, 18, whole.files, None)
+    assert (never.limit, never.cells, never.bytes, never.files) == (9, 0, 0, ())
+
+
+IMAGES = np.random.default_rng(0).integers(0, 256, (5, 3, 4, 2), np.uint8)
+NO_FILES = pa.nulls(1, pa.string()), pa.nulls(1, pa.large_binary())
+
+
+@pytest.mark.parametrize("by_pixel", [False, True])
+def test_pixels_have_the_mean_and_deviation_of_numpy(by_pixel: bool) -> None:
+    sums = PixelSums.of(IMAGES[:2], by_pixel=by_pixel) + PixelSums.of(IMAGES[2:], by_pixel=by_pixel)
+    assert sums == PixelSums.of(IMAGES, by_pixel=by_pixel)
+    found, expected = sums.statistics(8), IMAGES / 255
+    np.testing.assert_allclose(found["mean"], expected.mean(axis=(0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(found["deviation"], expected.std(axis=(0, 2, 3)), rtol=1e-12)
+    if not by_pixel:
+        assert found["mean_image"] is None
+        return
+    image = mean_image(found["mean_image"])
+    assert (image.shape, image.dtype) == ((3, 4, 2), np.float32)
+    np.testing.assert_array_equal(image, expected.mean(axis=0).astype(np.float32))
+
+
+def test_sums_of_pixels_are_exact_where_bytes_would_overflow() -> None:
+    sums = PixelSums.of(np.full((300, 1, 16, 16), 255, np.uint8), by_pixel=False)
+    assert (sums.images, sums.sums.tolist(), sums.squares.tolist()) == (300, [19_584_000], [4_993_920_000])
+    assert sums.statistics(256) == {"mean": [1.0], "deviation": [0.0], "mean_image": None}
+
+
+def test_statistics_of_no_image_are_an_error() -> None:
+    with pytest.raises(MediaError, match="no image to learn pixel_statistics from"):
+        PixelSums.of(IMAGES[:0], by_pixel=True).statistics(8)
+
+
+def test_pixels_are_summed_where_both_sides_have_them() -> None:
+    pixels = PixelSums.of(IMAGES, by_pixel=False)
+    plain = FileSample.of(*NO_FILES, 1, len)
+    with_pixels = dataclasses.replace(plain, pixels=pixels)
+    assert (with_pixels + with_pixels).pixels == pixels + pixels == (with_pixels * 2).pixels
+    assert (with_pixels + plain).pixels is (plain + with_pixels).pixels is None
