@@ -149,11 +149,11 @@ def _merge(folder: str, summaries: Sequence[ColumnSummary]) -> ColumnSummary:
 def _learn(
     folder: str, features: Mapping[str, Contract], name: str, summaries: Sequence[ColumnSummary]
 ) -> list[Learned]:
-    column = _merge(folder, summaries)
+    column = functools.reduce(operator.add, summaries)
     if not column.rows:
         raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
     with naming(name):
-        states = column.merged() if isinstance(column, FoldedSummary) else [column]
+        states = column.without_each(folder) if isinstance(column, FoldedSummary) else [column]
         return [features[name].learn_column(state.bounded(folder)) for state in states]
 
 

@@ -37,7 +37,7 @@ class Summary:
         if type(other) is not type(self):
             return NotImplemented
         names = [field.name for field in fields(self)]
-        return type(self)(**{name: _merged(getattr(self, name), getattr(other, name)) for name in names})
+        return type(self)(**{name: merged(getattr(self, name), getattr(other, name)) for name in names})
 
     def __mul__(self, times: int) -> Self:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -78,7 +78,8 @@ else:
     SummaryT = TypeVar("SummaryT")  # which knows defaults from Python 3.13 on
 
 
-def _merged(left: Any, right: Any) -> Any:
+def merged(left: Any, right: Any) -> Any:
+    """Add up two fields of summaries."""
     return None if left is None or right is None else left + right
 
 

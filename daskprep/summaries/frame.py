@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Any, Generic
 
-from daskprep.summaries.base import Summary, SummaryT
+from daskprep.summaries.base import Summary, SummaryT, merged
 from daskprep.summaries.rejects import Rejects
-from daskprep.summaries.token_counts import TokenCounts
+from daskprep.summaries.token_counts import TokenCounts, counts_without_each, few_in_memory
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,24 @@ class FoldedSummary(Summary):
     def bounded(self, folder: str | None) -> FoldedSummary:
         return FoldedSummary(tuple(part.bounded(folder) for part in self.parts))
 
-    def merged(self) -> Iterator[ColumnSummary]:
+    def without_each(self, folder: str | None) -> Iterator[ColumnSummary]:
         """Give the summary of all folds, then those without each of them."""
-        after = list(accumulate(reversed(self.parts), operator.add))[::-1]
-        yield after[0]
-        yield after[1]
-        for before, rest in zip(accumulate(self.parts), after[2:], strict=False):
-            yield before + rest
+        return _without_each(self.parts, folder)
+
+
+def _without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+    """Give the sum of all parts, then the sums without each of them but the last."""
+    names = [field.name for field in fields(parts[0])] if isinstance(parts[0], Summary) else []
+    if names and type(parts[0]).__add__ is Summary.__add__:
+        sums = (_without_each([getattr(part, name) for part in parts], folder) for name in names)
+        yield from (type(parts[0])(**dict(zip(names, values, strict=True))) for values in zip(*sums, strict=True))
+    elif isinstance(parts[0], TokenCounts) and few_in_memory(parts):
+        yield from counts_without_each(parts)
+    else:
+        parts = [part.bounded(folder) if isinstance(part, Summary) else part for part in parts]
+        after = list(accumulate(reversed(parts), merged))[::-1]
+        yield from after[:2]
+        yield from map(merged, accumulate(parts[:-2], merged), after[2:])
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -172,23 +173,48 @@ def _owned(tokens: pa.Array) -> pa.Array:
     return pa.concat_arrays([tokens, tokens.slice(0, 0)])
 
 
-def _added_up(chunks: tuple[Entries, ...]) -> Entries:
-    tokens = pa.chunked_array([tokens for tokens, _ in chunks])
-    counts = np.concatenate([counts for _, counts in chunks])
-    if not len(tokens):
+def few_in_memory(parts: Sequence[TokenCounts]) -> bool:
+    """Return whether all tokens of several counts may be put together in memory."""
+    return sum(part.entries for part in parts) <= COMPACT_ENTRIES and not any(part.spilled for part in parts)
+
+
+def counts_without_each(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
+    """Give the sum of all parts, then the sums without each of them but the last, from tokens that are hashed once."""
+    chunks = [chunk for part in parts for chunk in part.chunks]
+    kind = parts[0].token_type
+    tokens, places = _coded(chunks) if chunks else (pa.array([], kind), np.zeros(0, np.int32))
+    counts = np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in chunks)])
+    total = _summed(places, counts, len(tokens))
+    ends = list(accumulate((part.entries for part in parts), initial=0))
+    for start, end in [(0, 0), *pairwise(ends[:-1])]:
+        rest = total - _summed(places[start:end], counts[start:end], len(tokens))
+        found = TokenCounts.of(tokens, rest)
+        yield replace(found, settled=found.entries)
+
+
+def _added_up(chunks: Sequence[Entries]) -> Entries:
+    if not any(len(counts) for _, counts in chunks):
         return chunks[0]
-    encoded = tokens.dictionary_encode().chunks
-    places = np.concatenate([chunk.indices.to_numpy() for chunk in encoded])
+    tokens, places = _coded(chunks)
+    return tokens, _summed(places, np.concatenate([counts for _, counts in chunks]), len(tokens))
+
+
+def _coded(chunks: Sequence[Entries]) -> tuple[pa.Array, np.ndarray]:
+    """Return the distinct tokens of chunks, and the place of each entry among them."""
+    encoded = pa.chunked_array([tokens for tokens, _ in chunks]).dictionary_encode().chunks
+    return encoded[-1].dictionary, np.concatenate([chunk.indices.to_numpy() for chunk in encoded])
+
+
+def _summed(places: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:
     # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
-    return encoded[-1].dictionary, np.bincount(places, weights=counts).astype(np.int64)
+    return np.bincount(places, weights=counts, minlength=tokens).astype(np.int64)
 
 
 def _looked_up(tokens: pa.Array, entries: tuple[Entries, ...]) -> np.ndarray:
     places = pc.index_in(pa.chunked_array([tokens for tokens, _ in entries]), value_set=tokens)
     known = places.is_valid().to_numpy()
     counts = np.concatenate([counts for _, counts in entries])[known]
-    # Sums of integers are exact in float64 below 2**53, far above any count of tokens.
-    return np.bincount(places.drop_null().to_numpy(), weights=counts, minlength=len(tokens)).astype(np.int64)
+    return _summed(places.drop_null().to_numpy(), counts, len(tokens))
 
 
 def _joined(entries: list[Entries]) -> Entries:
