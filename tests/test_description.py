@@ -14,7 +14,7 @@ import pytest
 from daskprep.balance import Oversample
 from daskprep.cli.program import main
 from daskprep.description import describe, facts
-from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence
+from daskprep.features import FEATURES, Binary, Category, Learned, Number, Sequence, TargetEncoding
 from daskprep.features.base import rows_seen
 from daskprep.features.binary import LearnedBinary
 from daskprep.features.category import LearnedCategory
@@ -189,6 +189,12 @@ def test_facts_of_words_and_characters_are_told_apart():
     shared = ["vocabulary of 2: 'a' 2", "length 9", "99 % are within 7"]
     assert facts(level) == shared
     assert facts(LearnedText(word=level, char=level)) == [f"{name}: {', '.join(shared)}" for name in ("word", "char")]
+
+
+def test_tables_of_a_target_encoding_are_no_facts():
+    frame = pd.DataFrame({"city": ["Rome", "Oslo", "Rome", "Oslo", "Rome"], "price": range(5)})
+    prep = Preprocessor({"city": TargetEncoding(target="price")}).fit(frame)
+    assert Page(prep._repr_html_()).rows[1][-1] == "vocabulary of 3: 'Rome' 3, 'Oslo' 2"
 
 
 def test_a_type_of_ones_own_is_described_by_its_fields():

@@ -77,10 +77,14 @@ def plan_stream(
     if not (whole := sum(plan.placement.source_rows)):
         raise ColumnError("the data has no rows: there is nothing to stream")
     if left_out := sum(one.left_out for one in counted):
-        names = listed([f'"{name}"' for name in plan.dropping], _MOST_NAMED)
+        reasons = [f"they are {split.leaves_out}"] if split is not None and split.leaves_out else []
+        if names := listed([f'"{name}"' for name in plan.dropping], _MOST_NAMED):
+            reasons.append(
+                f"they have no usable cell for one of {names}, which drop rows; to keep them, give these another "
+                "missing_value_strategy, outlier_strategy or on_error"
+            )
         warnings.warn(
-            f"{left_out:,} of {count(whole, 'row')} are left out, since they have no usable cell for one of {names}, "
-            "which drop rows; to keep them, give these another missing_value_strategy, outlier_strategy or on_error",
+            f"{left_out:,} of {count(whole, 'row')} are left out, since {', or '.join(reasons)}",
             UserWarning,
             stacklevel=5,
         )

@@ -263,6 +263,17 @@ def test_skip_save_prints_what_was_learned_and_writes_nothing(call, files, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+def test_columns_that_only_learning_reads_are_read(call, tmp_path):
+    frame = pd.DataFrame({"city": list("abcab") * 8, "price": range(40), "user": range(40)})
+    frame.to_csv(tmp_path / "a.csv", index=False)
+    feature = dp.TargetEncoding(target="price", fold_group="user")
+    prep = dp.Preprocessor({"city": feature})
+    (tmp_path / "a.json").write_text(json.dumps(prep.to_config()))
+    assert call("preprocess", tmp_path / "a.json", tmp_path / "a.csv", "-o", tmp_path / "a.dp").status == 0
+    assert dp.open_dataset(tmp_path / "a.dp").learned["city"] == prep.fit(frame).learned_["city"]
+    assert call("inspect", tmp_path / "a.dp").status == 0
+
+
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
 def test_a_dry_run_tells_rows_bytes_and_memory(call, files, tmp_path, kind, rows):
     data = files / "rows.csv"
