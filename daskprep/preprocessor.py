@@ -475,7 +475,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             lambda columns: self._sampled(
                 as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch)
             ),
-            [*assigning_columns(goes_by.split, self.balance), *fold_columns(self._inputs)],
+            lambda features: [*assigning_columns(goes_by.split, self.balance), *fold_columns(features)],
         )
         return Stream(goes_by._recipe(features, self.learned_), source, batch_size, **options)
 
@@ -509,8 +509,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             return self._sampled(plan_source(frame, columns, memory, options))
 
         if features is None:
-            others = [*assigning_columns(goes_by.split, self.balance), *fold_columns(self._inputs)]
-            chosen, source = self._new_rows(read, others)
+            assigning = assigning_columns(goes_by.split, self.balance)
+            chosen, source = self._new_rows(read, lambda features: [*assigning, *fold_columns(features)])
             recipe = goes_by._recipe(chosen, self.learned_)
         else:
             source = read(goes_by._columns(features))
@@ -555,15 +555,17 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return Recipe(features, self.split, self.balance, self.fit_on, own, describe, self._targets_among(features))
 
     def _new_rows(
-        self, read: Callable[[list[str]], Source], others: Iterable[str] = ()
+        self,
+        read: Callable[[list[str]], Source],
+        others: Callable[[Mapping[str, Feature]], Iterable[str]] = lambda features: (),
     ) -> tuple[Mapping[str, Feature], Source]:
         """Return features and what ``read(columns)`` gives: the inputs alone where a column of a target is missing."""
         try:
-            return self.features_, read(source_columns(self.features_, others))
+            return self.features_, read(source_columns(self.features_, others(self.features_)))
         except MissingColumnError:
             if len(self._inputs) == len(self.features_):
                 raise
-            return self._inputs, read(source_columns(self._inputs, others))
+            return self._inputs, read(source_columns(self._inputs, others(self._inputs)))
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the columns that `transform` returns."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from daskprep.features import Feature, Learned
-from daskprep.features.date_numbers import count_days
+from daskprep.features.date_numbers import DAY, SECOND
 from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary
 from daskprep.vocabulary import Vocabulary
@@ -132,9 +133,11 @@ def measure_tokens(column: Column, rows: np.ndarray) -> Tokens:
 
 def measure_dates(column: Column, rows: np.ndarray) -> Dates:
     """Count the parts of dates."""
-    year, month, day = (rows[:, part].astype(np.int64) for part in range(3))
-    days = Quantiles.of(count_days(year, month, day))
-    return Dates(days, np.bincount(rows[:, 3], minlength=7), np.bincount(rows[:, 5], minlength=24))
+    moments = column.feature.decode(rows, column.learned).cast(pa.int64()).to_numpy()
+    days, seconds = np.divmod(moments // SECOND, DAY)
+    return Dates(
+        Quantiles.of(days), np.bincount((days + 3) % 7, minlength=7), np.bincount(seconds // 3_600, minlength=24)
+    )
 
 
 def measure_places(column: Column, rows: np.ndarray) -> Places:

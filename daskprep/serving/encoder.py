@@ -85,9 +85,9 @@ class Encoder:
         state = verified(state)
         features = {}
         for name, feature in state["features"].items():
-            if feature["type"] == "weight":  # of no use to rows that are predicted
-                continue
             with telling(f'feature "{name}"'):
+                if feature["type"] == "weight":  # of no use to rows that are predicted
+                    continue
                 if feature["type"] in _ENCODERS:
                     check_learned(feature["learned"])
                 features[name] = row_encoder(name, feature) or WholeRows(name, feature)

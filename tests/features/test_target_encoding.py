@@ -196,6 +196,14 @@ def test_rows_of_csv_files_are_counted_before_they_are_put_in_folds(table, tmp_p
 # -- serving, and what is refused
 
 
+@pytest.mark.filterwarnings("ignore:target")
+def test_a_target_that_cross_fits_by_group_is_written_and_streamed(table, tmp_path):
+    by_shop = encoding(fold_group="shop")
+    prep = dp.Preprocessor({"city": "category", "y": by_shop}, targets="y").fit(table)
+    assert len(prep.write(table, tmp_path / "a.dp")["train"]) == ROWS
+    assert sum(len(y) for _, y in prep.stream(table, 64)) == ROWS
+
+
 @pytest.mark.parametrize("target", TYPES)
 def test_services_encode_new_rows_alike(table, tmp_path, target):
     prep = dp.Preprocessor({"x": encoding(target, lowercase=True, null_values=["7"])}).fit(table)

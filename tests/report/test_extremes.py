@@ -15,6 +15,7 @@ import daskprep as dp
 from daskprep.cli import main
 from daskprep.report.axes import by_number
 from daskprep.report.drawing import draw
+from daskprep.report.gathering import columns_of, gather
 from daskprep.report.kinds import _show_other
 from daskprep.report.measures import Spread, measure_other
 from daskprep.summaries import Quantiles
@@ -170,3 +171,13 @@ def test_all_doubles_have_their_place_in_a_band(values):
     rows = np.stack([found, found[::-1]], axis=1)
     for chart in _show_other(None, {"train": measure_other(None, rows)}):
         assert np.isfinite(coordinates(draw(chart))).all()
+
+
+def test_dates_of_chosen_parts_are_counted_like_those_of_all(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"day": pd.date_range("1969-12-30 22:00", periods=50, freq="7h")})
+    whole, parts = dp.Date(column="day"), dp.Date(column="day", parts=["weekend"], since="day")
+    dataset = dp.Preprocessor({"whole": whole, "parts": parts}).fit_write(frame, tmp_path / "a.dp")
+    show(dataset, tmp_path / "report.html")
+    found = gather([dataset["train"]], columns_of(dataset))
+    for one, other in zip(*(vars(found[name]["train"]).values() for name in ("whole", "parts")), strict=True):
+        np.testing.assert_equal(getattr(one, "counts", one), getattr(other, "counts", other))

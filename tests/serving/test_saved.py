@@ -184,6 +184,14 @@ def test_a_file_without_digests_is_refused(states, tmp_path, reader):
 
 
 @pytest.mark.parametrize("reader", READERS)
+def test_a_feature_without_its_type_is_refused(states, tmp_path, reader):
+    state = dp.Preprocessor.from_dict(states["category"]).to_dict()
+    del state["features"]["category"]["type"]
+    with pytest.raises(DaskprepError, match='feature "category"'):
+        READERS[reader](write(tmp_path / "altered.json", state))
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_a_file_without_golden_rows_is_refused(states, tmp_path, reader):
     state = copy.deepcopy(states["category"])
     del state["features"]["category"]["golden"]
