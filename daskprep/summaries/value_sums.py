@@ -110,9 +110,7 @@ class ValueSums(Summary):
         return ValueSums(self.chunks + other.chunks, self.spilled + other.spilled)
 
     def __mul__(self, times: int) -> ValueSums:
-        if self.chunks or self.spilled:
-            raise NotImplementedError("sums by value are of rows, each of which has a target of its own")
-        return self
+        return ValueSums(self.chunks * times, self.spilled * times)
 
     def bounded(self, folder: str | None) -> ValueSums:
         """Return equal sums with at most 64 MB in memory and the others in `folder`."""

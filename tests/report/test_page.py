@@ -16,7 +16,7 @@ from daskprep.errors import ConfigError
 from daskprep.media.pixels import encode_png
 from daskprep.report.style import STYLE
 
-VOID = {"meta", "link", "img"}
+VOID = {"meta", "link", "img", "wbr"}
 
 
 class Page(HTMLParser):

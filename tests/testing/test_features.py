@@ -17,9 +17,15 @@ from daskprep.summaries import Range, Summary
 from daskprep.testing import check_feature
 
 
-@pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind != "weight"])  # which refuses odd cells
+# Weights refuse odd cells.
+@pytest.mark.parametrize("kind", [kind for kind in FEATURES if kind not in ("weight", "target_encoding")])
 def test_a_built_in_type_passes(kind):
-    check_feature(FEATURES[kind](**({"encoding": "count"} if kind == "target_encoding" else {})))
+    check_feature(FEATURES[kind]())
+
+
+def test_an_encoding_by_the_target_passes_all_but_that_it_is_the_value():
+    with pytest.raises(ContractError, match='fails the check "decode"'):
+        check_feature(dp.TargetEncoding(encoding="count"))
 
 
 @pytest.mark.parametrize(
