@@ -236,7 +236,10 @@ def _row_bytes(
         if columns is None or name in columns:
             stored[name] = stored.get(name, 0.0) + size.memory / rows
             codes += [size.name] * size.has_codes
-    texts = _spelled(file, footer.rows.index(rows), codes) if codes else {}
+    try:
+        texts = _spelled(file, footer.rows.index(rows), codes) if codes else {}
+    except KeyError as error:  # of a name in a damaged footer
+        raise ConfigError(f"{file.name}: cannot be read as Parquet: its schema has no column {error}") from error
     whole = {name: max(width, texts.get(name, 0.0)) for name, width in stored.items()}
     return sum(stored[name] if name in coded else whole[name] for name in whole), sum(whole.values())
 

@@ -40,6 +40,11 @@ def test_types_that_no_column_has_are_named(tmp_path: Path, kind: str, seed: int
     assert outcomes(kind, seed, seed + 1, tmp_path) == [f"{seed} named"]
 
 
+def test_a_footer_with_a_column_that_its_schema_lacks_is_named(tmp_path: Path) -> None:
+    lines = outcomes("parquet", 162, 163, tmp_path)
+    assert lines == ["162 named"]
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", KINDS)
