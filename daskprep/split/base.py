@@ -35,7 +35,7 @@ from numpy.typing import NDArray
 from daskprep.classes import Mask, RowCounts, largest_remainder
 from daskprep.described import Described
 from daskprep.errors import ColumnError
-from daskprep.permutation import Integers
+from daskprep.permutation import Integers, make_key
 
 Assigned = NDArray[np.uint8]
 Shares = Sequence[float]
@@ -99,6 +99,10 @@ class Splitter(Described, ABC):
     @abstractmethod
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
         """Return the assignment of each partition; `censuses` are in partition order."""
+
+    @property
+    def _key(self) -> int:
+        return make_key(self.seed, self.type)
 
     def _shares(self) -> tuple[float, float, float]:
         try:

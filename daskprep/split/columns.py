@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.classes import Mask, RowCounts, encode_classes, rejected_rows, show_classes, whole_weights
-from daskprep.permutation import hash_strings, make_key
+from daskprep.permutation import hash_strings
 from daskprep.split.base import (
     DEFAULT_SHARES,
     DROPPED,
@@ -119,7 +119,7 @@ class HashSplit(Splitter):
         self.validate()
         train, validation, total = np.cumsum(whole_weights(self._shares())).tolist()
         ends = round(Fraction(train << 53, total)), round(Fraction(validation << 53, total))
-        return [HashAssignment(self.column, ends, make_key(self.seed, "hash"))] * len(censuses)
+        return [HashAssignment(self.column, ends, self._key)] * len(censuses)
 
 
 @dataclass(frozen=True)

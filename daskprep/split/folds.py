@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from daskprep.classes import ClassShare, Mask, RowCounts, count_classes, share_classes
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.permutation import Integers, make_key
+from daskprep.permutation import Integers
 from daskprep.split.base import DROPPED, TRAIN, VALIDATION, Assigned, PartitionAssignment, ReadAgain, Splitter, spread
 from daskprep.split.groups import GroupAssignment, GroupUnits, count_groups
 from daskprep.split.random import RandomAssignment
@@ -122,10 +122,6 @@ class KFold(Splitter):
         if self.time is not None:
             return cut_times(DatetimeSplit(self.time), censuses, self._ends_of_folds, read_again)
         return self._plan_rows(censuses)
-
-    @property
-    def _key(self) -> int:
-        return make_key(self.seed, self.type)
 
     def _plan_rows(self, censuses: Sequence[RowCounts]) -> list[RowFolds]:
         first = np.cumsum([0, *(census.kept for census in censuses)]).tolist()

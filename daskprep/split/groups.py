@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from daskprep.classes import Mask, OrderedCounts, data_changed, encode_classes
 from daskprep.errors import ColumnError
-from daskprep.permutation import Integers, hash_strings, make_key
+from daskprep.permutation import Integers, hash_strings
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, Assigned, ReadAgain, Shares, Splitter
 
 # The counts of all units, by class, are one array in the client: 128 MB at most.
@@ -97,10 +97,6 @@ class GroupSplit(Splitter):
                 "left to train on. Give more groups, or a larger share to train."
             )
         return [GroupAssignment(self.column, self._key, found.shift, found.units, places)] * len(censuses)
-
-    @property
-    def _key(self) -> int:
-        return make_key(self.seed, self.type)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,7 @@ class RandomSplit(Splitter):
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[RandomAssignment]:
         self.validate()
         first = np.cumsum([0, *(census.kept for census in censuses)]).tolist()
-        ends, key = self._ends(first[-1]), make_key(self.seed, "random")
+        ends, key = self._ends(first[-1]), self._key
         return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
 
 
@@ -149,7 +149,7 @@ class StratifiedSplit(Splitter):
 
     def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
         self.validate()
-        totals, shares = share_classes(censuses, self.column, make_key(self.seed, "stratify"))
+        totals, shares = share_classes(censuses, self.column, self._key)
         small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
         if small.size:
             self._report_small(totals, small[np.argsort(totals.counts[small], kind="stable")])
