@@ -114,6 +114,7 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
     try:
         feature = FEATURES[state["type"]](**state["params"])
         check_parameters(feature)
+        feature.check()
     except ConfigError as error:
         raise CorruptDatasetError(f'feature "{name}": {error}; restore the file, or fit again') from error
     except TypeError as error:

@@ -20,7 +20,7 @@ from daskprep.features.parameters import AtLeast, Count
 from daskprep.features.tokens import LearnedTokens
 from daskprep.permutation import hash_strings
 from daskprep.serving.base import smallest_uint
-from daskprep.serving.hashing import BUCKET_KEY, MISSING_PART, SEPARATOR, bucket_names
+from daskprep.serving.hashing import BUCKET_KEY, MISSING_PART, MOST_BUCKETS, SEPARATOR, bucket_names
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
 from daskprep.summaries.token_order import byte_order
@@ -60,9 +60,13 @@ class LearnedCategory(LearnedTokens):
         ids[beyond] = len(self.vocabulary) + hashes % np.uint64(self.buckets)
         return ids
 
-    def values(self) -> pa.Array:
-        """Return what each id stands for."""
-        return pa.concat_arrays([self.vocabulary.tokens, pa.array(bucket_names(self.buckets), pa.string())])
+    def values(self, ids: np.ndarray) -> pa.Array:
+        """Return what ids stand for."""
+        distinct, places = np.unique(ids, return_inverse=True)
+        known = int(np.searchsorted(distinct, len(self.vocabulary)))
+        tokens = self.vocabulary.tokens.take(pa.array(distinct[:known]))
+        buckets = pa.array(bucket_names(distinct[known:] - len(self.vocabulary)), pa.string())
+        return pa.concat_arrays([tokens, buckets]).take(pa.array(places))
 
 
 @with_parameters
@@ -155,6 +159,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
                 f"Category: hash_buckets={self.hash_buckets} hashes without a vocabulary, so that order, min_frequency "
                 "and oov_buckets have no meaning: leave them out, or use oov_buckets alone"
             )
+        if (buckets := max(self.hash_buckets or 0, self.oov_buckets)) > MOST_BUCKETS:
+            raise ConfigError(f"Category: {buckets:,} buckets are too many: give {MOST_BUCKETS:,} at most")
         if self.transform_to == "ordinal" and (self.hash_buckets or self.oov_buckets):
             raise ConfigError('Category: buckets have no order, so transform_to="ordinal" is not for hashed values')
         if self.columns is not None and (len(set(self.columns)) < 2 or self.column is not None):
@@ -220,7 +226,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def decode(self, encoded: np.ndarray, learned: LearnedCategory) -> pa.Array:
         if not learned.buckets:
             return learned.vocabulary.decode(np.asarray(encoded))
-        return learned.values().take(pa.array(np.asarray(encoded).ravel()))
+        return learned.values(np.asarray(encoded, np.int64).ravel())
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedCategory) -> np.ndarray:
         ids = encoded[""]
@@ -238,7 +244,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def tabulated_names(self, name: str, learned: LearnedCategory) -> list[str]:
         if self.transform_to != "one_hot":
             return [name]
-        values = learned.values().take(pa.array(_in_order(self, learned)["ids"]))
+        values = learned.values(_in_order(self, learned)["ids"])
         return [f"{name}_{value}" for value in values.to_pylist()]
 
 

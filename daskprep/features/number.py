@@ -55,6 +55,7 @@ OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode",
 MissingStrategy = OutlierStrategy | Literal["fill_with_median"]
 
 _LARGEST = float(np.finfo(np.float64).max)
+_MOST_BINS = 65_536
 # These follow from quantiles, and need no mean and deviation of all numbers.
 _BY_QUANTILES = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
 
@@ -144,7 +145,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         clip = (0.0, 1.0) if self.clip_quantiles is None else tuple(self.clip_quantiles)
         if len(clip) != 2 or not 0.0 <= clip[0] < clip[1] <= 1.0:
             raise ConfigError(f"Number: clip_quantiles={self.clip_quantiles!r}: give two shares, such as (0.01, 0.99)")
-        edges = (0, 1) if isinstance(self.bins, int) else self.bins
+        edges = self.bins if isinstance(self.bins, Sequence) else (0, 1)
+        if not isinstance(self.bins, Sequence) and self.bins > _MOST_BINS:
+            raise ConfigError(f"Number: bins={self.bins!r} are too many: give {_MOST_BINS:,} at most")
         if len(edges) < 2 or not all(-_LARGEST <= low < high <= _LARGEST for low, high in pairwise(edges)):
             raise ConfigError(f"Number: bins={self.bins!r}: edges must be finite and ascend, and be two or more")
         if self._follows_target != (self.target is not None) or (self._follows_target and len(edges) != 2):

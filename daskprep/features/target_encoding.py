@@ -58,6 +58,8 @@ class LearnedTargetEncoding(LearnedTokens):
             kept = np.frombuffer(base64.b64decode(kept, validate=True), "<f4").astype(np.float32)
         learned = super().from_dict({**data, "classes": classes, "encodings": kept})
         columns = len(classes) if len(classes) > 2 else 1
+        if not len(kept):
+            raise ValueError("encodings are empty")
         return dataclasses.replace(learned, encodings=kept.reshape(-1, len(learned.vocabulary), columns))
 
     def __eq__(self, other: object) -> bool:

@@ -105,7 +105,7 @@ class BinaryRows(RowEncoder):
 
 def class_labels(learned: Mapping[str, Any]) -> list[str]:
     """Return what each id of a category stands for."""
-    return [*learned["idx2str"], *bucket_names(learned.get("buckets", 0))]
+    return [*learned["idx2str"], *bucket_names(range(learned.get("buckets", 0)))]
 
 
 def follow_convention(labels: Iterable[str]) -> bool:

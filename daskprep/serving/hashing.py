@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 BUCKET_KEY = 0
+MOST_BUCKETS = 1 << 24  # an embedding has a row for each
 SEPARATOR = "|"  # of the parts of a cross
 MISSING_PART = "\\-"  # which no part that is there becomes, since its backslashes are doubled
 
@@ -23,9 +24,9 @@ def bucket_of(text: str, buckets: int) -> int:
     return _mixed((total & _WORD ^ BUCKET_KEY) + len(data) * _ODD & _WORD) % buckets
 
 
-def bucket_names(buckets: int) -> list[str]:
+def bucket_names(numbers: Iterable[int]) -> list[str]:
     """Return what stands for the values of each bucket."""
-    return [f"<BUCKET {number}>" for number in range(buckets)]
+    return [f"<BUCKET {number}>" for number in numbers]
 
 
 def joined_parts(parts: Sequence[str | None]) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ColumnError, CorruptDatasetError, DaskprepError, FormatVersionError, RejectedValueError
+from daskprep.serving.hashing import MOST_BUCKETS
 from daskprep.serving.json_text import parse_json
 
 PLAIN_FORMAT = 1  # of `to_dict`, of datasets, and of files before 2: no digests
@@ -25,14 +26,14 @@ _EXACT = 1 << 53
 _PLACES = frozenset({"base_dir"})
 # Lengths of rows, by which a file of a few bytes could ask for any amount of memory, and the types that have them.
 _LENGTHS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
-_LONGEST = 1 << 31
-SIZED = frozenset({"set", "bag", "sequence", "text", "vector", "timeseries"})
+_MOST = {**dict.fromkeys(_LENGTHS, (1 << 31) - 1), "buckets": MOST_BUCKETS}
+SIZED = frozenset({"category", "set", "bag", "sequence", "text", "vector", "timeseries"})
 _LEVELS = ("word", "char")
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
     **dict.fromkeys(("power", "power_mean", "power_std"), (float, int, type(None))),
     **dict.fromkeys(("quantiles", "edges"), (list,)),
-    **dict.fromkeys(_LENGTHS, (int,)),
+    **dict.fromkeys(_MOST, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     **dict.fromkeys(("idx2str", "classes"), (list,)),
     "encodings": (str,),
@@ -104,7 +105,7 @@ def check_learned(learned: Mapping[str, Any]) -> None:
         fits = key not in _TYPES or type(value) in _TYPES[key]
         if fits and key in _WITHIN:
             fits = set(map(type, value if isinstance(value, list) else value.values())) <= {_WITHIN[key]}
-        if not fits or (key in _LENGTHS and not 0 <= value < _LONGEST):
+        if not fits or (key in _MOST and not 0 <= value <= _MOST[key]):
             raise TypeError(f"{key} is {str(value)[:_SHOWN]}")
         if key in _LEVELS:
             check_learned(value)

@@ -340,6 +340,20 @@ def test_values_outside_the_vocabulary_share_the_buckets_behind_it():
     assert category.learned_["x"].num_embeddings == 7
 
 
+def test_buckets_are_named_by_those_that_occur():
+    category = dp.Category(hash_buckets=2**24).fit(column("x"))
+    rows = category.transform(column("Rome", "Oslo", None, "Rome"))
+    rome, oslo, *others = dp.Preprocessor({"x": category}).fit(column("x")).decode({"x": rows.ravel()})["x"]
+    assert (rome, oslo) == (f"<BUCKET {rows[0, 0] - 1}>", f"<BUCKET {rows[1, 0] - 1}>")
+    assert others == ["<UNK>", rome]
+
+
+@pytest.mark.parametrize("name", ["hash_buckets", "oov_buckets"])
+def test_too_many_buckets_are_refused(name):
+    with pytest.raises(ConfigError, match="16,777,217 buckets are too many: give 16,777,216 at most"):
+        dp.Category(**{name: 2**24 + 1}).fit(column("x"))
+
+
 def test_buckets_fill_evenly():
     ids = dp.Category(hash_buckets=64).fit_transform(pd.DataFrame({"x": np.arange(64_000)})).ravel()
     counts = np.bincount(ids, minlength=65)

@@ -179,6 +179,11 @@ def test_odd_columns_become_finite_numbers(normalization, values):
     json.dumps(prep.to_dict(), allow_nan=False)
 
 
+def test_too_many_bins_are_refused():
+    with pytest.raises(ConfigError, match="bins=1000000000000 are too many: give 65,536 at most"):
+        fit([1.0, 2.0], encoding="bins", bins=10**12)
+
+
 def test_numbers_are_clipped_at_quantiles():
     values = np.arange(101.0)
     prep = fit(values, clip_quantiles=(0.05, 0.9), normalization="minmax")

@@ -216,6 +216,9 @@ def test_a_file_without_golden_rows_is_refused(states, tmp_path, reader):
         ("category", "params", "column", {"a": 1}),
         ("vector", "params", "column", [-1]),
         ("number", "learned", "fill_value", 10**400),
+        ("category", "learned", "buckets", 10**12),
+        ("date", "params", "parts", ["AAAA"]),
+        ("number", "params", "bins", 10**12),
     ],
 )
 def test_a_plain_state_that_was_altered_encodes_or_is_refused(states, tmp_path, reader, kind, part, key, value):
