@@ -135,6 +135,16 @@ class Words(PieceTokenizer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Subwords(Words):
+    """Words and punctuation marks, of which a feature learns the parts, by byte pairs or as WordPiece has them."""
+
+    algorithm: Literal["bpe", "wordpiece"]
+
+    def __post_init__(self) -> None:
+        import_package("tokenizers")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Spaced(PieceTokenizer):
     """What stands between white space: ``text.split()``."""
 
@@ -232,7 +242,7 @@ def _replace(coded: Coded, index: Array, tokens: Sequence[Sequence[str]]) -> Cod
     codes = np.empty(len(is_kept), np.int32)
     codes[is_kept] = np.arange(kept.sum())
     codes[~is_kept] = code_of.take(flat.indices.to_numpy())
-    return _expand(coded, kernels.offsets_of(lengths), codes, values)
+    return expand(coded, kernels.offsets_of(lengths), codes, values)
 
 
 def _join(old: pa.StringArray, new: pa.StringArray) -> tuple[pa.StringArray, Array]:
@@ -248,7 +258,7 @@ def _join(old: pa.StringArray, new: pa.StringArray) -> tuple[pa.StringArray, Arr
     return pa.concat_arrays([old, new.filter(pa.array(fresh))]), code
 
 
-def _expand(coded: Coded, offsets: Array, codes: Array, values: pa.StringArray) -> Coded:
+def expand(coded: Coded, offsets: Array, codes: Array, values: pa.StringArray) -> Coded:
     """Put `codes[offsets[k]:offsets[k + 1]]` in the place of code k; these are positions in `values`."""
     lengths = np.diff(offsets)
     if (lengths == 1).all():
@@ -391,7 +401,7 @@ class Spacy(RowTokenizer):
     remove_stopwords: bool = False
 
     def __post_init__(self) -> None:
-        _import("spacy")
+        import_package("spacy")
 
     def cut(self, texts: list[str]) -> Iterable[list[str]]:
         nlp = _english(self.lemmatize)
@@ -406,7 +416,7 @@ class Spacy(RowTokenizer):
 
 @lru_cache
 def _english(lemmatize: bool) -> Any:
-    spacy = _import("spacy")
+    spacy = import_package("spacy")
     if not lemmatize:
         return spacy.blank("en")
     try:
@@ -416,7 +426,8 @@ def _english(lemmatize: bool) -> Any:
         raise MissingPackageError(f"Lemmas need spaCy's English model. {hint}") from error
 
 
-def _import(package: str) -> Any:
+def import_package(package: str) -> Any:
+    """Return a package that is not always installed, or raise MissingPackageError that says how to install it."""
     try:
         return importlib.import_module(package)
     except ModuleNotFoundError as error:
@@ -444,7 +455,7 @@ class Pretrained(Tokenizer):
         check_own(self.path, "The tokenizer")
         if Path(self.path).suffix in {".json", ".model"} and not Path(self.path).is_file():
             raise ConfigError(f"There is no file {self.path} to load a tokenizer from")
-        _import(self.package)
+        import_package(self.package)
 
     @property
     def model(self) -> Model:
@@ -464,7 +475,7 @@ class Pretrained(Tokenizer):
         offsets = kernels.offsets_of(np.fromiter(map(len, ids), np.int32, len(ids)))
         used, codes = np.unique(np.fromiter(chain.from_iterable(ids), np.int32), return_inverse=True)
         values = pa.array([model.vocabulary[number] for number in used.tolist()], pa.string())
-        return _expand(rows, offsets, codes.astype(np.int32), values)
+        return expand(rows, offsets, codes.astype(np.int32), values)
 
 
 @lru_cache(maxsize=8)
@@ -475,14 +486,14 @@ def _load(package: str, path: str, stamp: object) -> Model:
 
 
 def _sentence_piece(path: str) -> Model:
-    model = _import("sentencepiece").SentencePieceProcessor(model_file=path)
+    model = import_package("sentencepiece").SentencePieceProcessor(model_file=path)
     vocabulary = [model.id_to_piece(number) for number in range(model.get_piece_size())]
     pad_id, unk_id = (None if number < 0 else number for number in (model.pad_id(), model.unk_id()))
     return Model(model.encode, vocabulary, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest())
 
 
 def _hugging_face(path: str) -> Model:
-    backend = _import("tokenizers").Tokenizer.from_file(path)
+    backend = import_package("tokenizers").Tokenizer.from_file(path)
     config = json.loads(backend.to_str())
     padding, model = config["padding"] or {}, config["model"]
     pads = (token["id"] for token in config["added_tokens"] if token["content"] in PAD_TOKENS)
@@ -492,7 +503,7 @@ def _hugging_face(path: str) -> Model:
 
 
 def _from_transformers(name: str) -> Model:
-    loaded = _import("transformers").AutoTokenizer.from_pretrained(name)
+    loaded = import_package("transformers").AutoTokenizer.from_pretrained(name)
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
         raise ConfigError(f"The tokenizer {name} has no fast version, which would be a tokenizer.json")
@@ -527,6 +538,8 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
     "regex": Regex,
     "json": Json,
     "custom": Custom,
+    "bpe": partial(Subwords, algorithm="bpe"),
+    "wordpiece": partial(Subwords, algorithm="wordpiece"),
     "hf_tokenizer": partial(Pretrained, package="tokenizers"),
     "sentencepiece": partial(Pretrained, package="sentencepiece"),
     "english_tokenize": Spacy,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from daskprep.features.fitting import located
 from daskprep.features.missing import valid_mask
+from daskprep.features.sequence import Sequence
 from daskprep.features.surroundings import Rows, ask
 from daskprep.features.table import Parsed, Surroundings, naming
 from daskprep.features.tokens import token_lists
@@ -57,16 +58,19 @@ def _unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> int:
     for output in feature.outputs:
         vocabulary = getattr(learned.of_output(output), "vocabulary", None)
         if isinstance(vocabulary, Vocabulary) and getattr(feature, "hash_buckets", None) is None:
-            odd |= _rows_beyond(vocabulary, parsed.field(output[1:]) if output else parsed)
+            holds = vocabulary.holds
+            if isinstance(feature, Sequence):
+                holds = functools.partial(feature.knows, learned=learned.of_output(output), output=output)
+            odd |= _rows_beyond(holds, parsed.field(output[1:]) if output else parsed)
     return int(np.count_nonzero(odd & valid_mask(parsed)))
 
 
-def _rows_beyond(vocabulary: Vocabulary, parsed: pa.Array) -> np.ndarray:
+def _rows_beyond(holds: Callable[[pa.Array], np.ndarray], parsed: pa.Array) -> np.ndarray:
     if pa.types.is_dictionary(parsed.type):
-        known = np.append(vocabulary.holds(parsed.dictionary), True)
+        known = np.append(holds(parsed.dictionary), True)
         beyond: np.ndarray = ~known[parsed.indices.fill_null(len(parsed.dictionary)).to_numpy()]
         return beyond
     lists = token_lists(parsed)
-    before = np.concatenate([[0], np.cumsum(~vocabulary.holds(lists.dictionary)[lists.codes])])
+    before = np.concatenate([[0], np.cumsum(~holds(lists.dictionary)[lists.codes])])
     some: np.ndarray = before[lists.offsets[1:]] > before[lists.offsets[:-1]]
     return some

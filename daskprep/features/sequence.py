@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,11 +17,16 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ConfigError
 from daskprep.features.base import Bounds, Encoded, Invalid, Limits, Tensor
+from daskprep.features.checking import kept
 from daskprep.features.feature import with_parameters
-from daskprep.features.missing import Strategy
+from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import Count, Truncation
-from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
+from daskprep.features.subwords import Merges, cut_words, learn_subwords, read_merges, subword_model
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenLists, TokenSummary, token_lists
+from daskprep.serving.cutting import CONTINUED, WORD_START
 from daskprep.storage.urls import check_own
+from daskprep.summaries import Lengths
+from daskprep.tokenizers import Subwords, expand
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 
@@ -31,6 +37,20 @@ class LearnedSequence(LearnedTokens):
     max_sequence_length: int  # of every encoded row
     max_sequence_length_99ptile: int  # that 99 % of training rows need, at most `max_sequence_length`
     str2idf: Mapping[str, float] | None = None  # log(vocab_size / (1 + rows that hold the token)), if asked for
+    merges: Merges = ()  # pairs of tokens that "bpe" puts together, in this order
+
+    later = ("merges",)
+
+    def to_state(self) -> dict[str, Any]:
+        state = super().to_state()
+        state["merges"] = [list(pair) for pair in self.merges]
+        return state if self.merges else {name: value for name, value in state.items() if name != "merges"}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        learned = super().from_dict(data)
+        merges = read_merges(learned.merges, learned.vocabulary) if learned.merges else ()
+        return dataclasses.replace(learned, merges=merges)
 
 
 @with_parameters
@@ -43,7 +63,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     Parameters
     ----------
     tokenizer : str or callable
-        Name of a tokenizer, or a function from text to a list of tokens. Lists are taken as tokens.
+        Name of a tokenizer, or a function from text to a list of tokens. Lists are taken as tokens. "bpe" and
+        "wordpiece" cut words into parts, of which fit trains a vocabulary of `most_common`.
     vocab_file : str or None
         Text file with one token per line in the order of their ids, used as the vocabulary instead of counting.
     sequence_length : int or None
@@ -92,6 +113,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     """
 
     kind = "sequence"
+    learns_parts = True
     holds = "tokens"
 
     tokenizer: str | Callable[..., Any] = "space"
@@ -120,6 +142,12 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         check_own(self.vocab_file, "The vocab_file")
         if self.vocab_file is not None and not Path(self.vocab_file).is_file():
             raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
+        others = self.vocab_file is not None or self.most_common is None or self.counts_documents()
+        if others and isinstance(self.make_tokenizer(), Subwords):
+            raise ConfigError(
+                f'{type(self).__name__}: tokenizer="{self.tokenizer}" trains a vocabulary of most_common parts of '
+                "words: set most_common, without vocab_file and compute_idf"
+            )
         if self.tokenizer == "hf_tokenizer" and not Path(self.pretrained_model_name_or_path or "").exists():
             return  # It brings its symbols, and is fetched when it is needed.
         specials = self.special_symbols_in_use()
@@ -146,10 +174,23 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         )
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
-        return TokenSummary.of(parsed, documents=self.counts_documents())
+        summary = TokenSummary.of(parsed, documents=self.counts_documents())
+        if not isinstance(self.make_tokenizer(), Subwords):
+            return summary
+        # How many parts there will be is not known yet: at most one of each character, and one of where a word starts.
+        lists = token_lists(parsed)
+        whole = pc.is_in(lists.dictionary, value_set=pa.array(self.special_symbols_in_use().symbols))
+        most = pc.if_else(whole, 1, pc.add(pc.utf8_length(lists.dictionary).cast(pa.int64()), 1)).to_numpy()
+        sizes = np.diff(np.append(0, np.cumsum(most[lists.codes]))[lists.offsets])
+        return dataclasses.replace(summary, lengths=Lengths.of(sizes[valid_mask(parsed)]))
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
-        vocabulary = self._vocabulary(summary)
+        merges: Merges = ()
+        if isinstance(kind := self.make_tokenizer(), Subwords):
+            specials, most, least = self.special_symbols_in_use(), self.most_common or 0, self.min_frequency or 2
+            vocabulary, merges = learn_subwords(summary.counts, specials, kind, most, least)
+        else:
+            vocabulary = self._vocabulary(summary)
         around = sum(one is not None for one in (vocabulary.specials.start_id, vocabulary.specials.stop_id))
         longest = summary.lengths.max + around
         limit = self.max_sequence_length or longest
@@ -160,6 +201,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
             max_sequence_length=length,
             max_sequence_length_99ptile=min(typical, length),
             str2idf=_idf(vocabulary, summary),
+            merges=merges,
         )
 
     def counts_documents(self) -> bool:
@@ -184,10 +226,17 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence) -> Encoded:
         lists, specials = token_lists(parsed), learned.vocabulary.specials
+        ids = np.arange(len(learned.vocabulary), dtype=learned.vocabulary.dtype)
+        if isinstance(kind := self.make_tokenizer(), Subwords):
+            parts = cut_words(kind, _model(self, learned), specials, lists.dictionary)
+            words = kernels.Coded(lists.offsets, lists.codes, lists.dictionary)
+            lists = TokenLists(*expand(words, *parts, lists.dictionary))
+        else:
+            ids = learned.vocabulary.ids(lists.dictionary)
         return kernels.pad(
             lists.offsets,
             lists.codes,
-            learned.vocabulary.ids(lists.dictionary),
+            ids,
             learned.max_sequence_length,
             side=self.padding,
             fill=specials.padding_id or 0,
@@ -195,6 +244,17 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
             stop=specials.stop_id,
             keeps_end=self.truncation == "keep_end",
         )
+
+    def knows(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
+        """Return which of the distinct words of a column are known, or all of their parts."""
+        if not isinstance(kind := self.make_tokenizer(), Subwords):
+            held: np.ndarray = learned.vocabulary.holds(words)
+            return held
+        specials = learned.vocabulary.specials
+        offsets, ids = cut_words(kind, _model(self, learned), specials, words)
+        word_of = np.repeat(np.arange(len(words)), np.diff(offsets))
+        known: np.ndarray = np.bincount(word_of, ids == specials.unknown_id, len(words)) == 0
+        return known
 
     def expand(self, batch: Tensor, learned: LearnedSequence) -> Tensor:
         return batch.long()
@@ -208,11 +268,16 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         inside = ~np.isin(ids, silent)
         offsets = np.concatenate(([0], np.cumsum(inside.sum(axis=1)))).astype(np.int32)
         tokens = learned.vocabulary.decode(ids[inside])
-        return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), tokens), self.joint)
+        joint = "" if self.tokenizer in ("characters", "bpe") else " "
+        text = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), tokens), joint)
+        if self.tokenizer == "bpe":
+            return pc.replace_substring_regex(pc.replace_substring(text, WORD_START, " "), "^ ", "")
+        return pc.replace_substring(text, f" {CONTINUED}", "") if self.tokenizer == "wordpiece" else text
 
-    @property
-    def joint(self) -> str:
-        return "" if self.tokenizer == "characters" else " "
+
+@kept
+def _model(feature: Any, learned: LearnedSequence) -> Any:
+    return subword_model(feature.make_tokenizer(), learned.vocabulary, learned.merges)
 
 
 def _read_tokens(path: str) -> list[str]:

@@ -158,8 +158,8 @@ class Text(Sequence):
     def summarize(self, parsed: pa.Array) -> TokenSummary | LevelSummaries:  # type: ignore[override]
         if self.level != "both":
             return super().summarize(parsed)
-        present = parsed.drop_null()
-        return LevelSummaries(*(TokenSummary.of(one, documents=self.compute_idf) for one in present.flatten()))
+        levels = zip(self._levels.values(), parsed.drop_null().flatten(), strict=True)
+        return LevelSummaries(*(level.summarize(one) for level, one in levels))
 
     def learn(self, summary: TokenSummary | LevelSummaries) -> LearnedSequence | LearnedText:  # type: ignore[override]
         levels = self._levels
@@ -175,6 +175,9 @@ class Text(Sequence):
             f"_{level}": np.asarray(one.encode(fields[level], getattr(learned, level)))
             for level, one in self._levels.items()
         }
+
+    def knows(self, words: pa.Array, learned: Any, output: str = "") -> np.ndarray:
+        return super().knows(words, learned) if not output else self._levels[output[1:]].knows(words, learned)
 
     def limits(self, learned: LearnedSequence | LearnedText) -> Mapping[str, Bounds]:
         if isinstance(learned, LearnedSequence):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep import kernels
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT
 from daskprep.features.cells import lowered
 from daskprep.features.feature import Feature
@@ -19,7 +19,7 @@ from daskprep.features.missing import valid_mask
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
-from daskprep.tokenizers import Tokenizer, get_tokenizer
+from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 UNKNOWN = "<UNK>"  # as a fill value: the unknown symbol, however it is spelled
@@ -190,6 +190,7 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
     """A feature whose parsed cells are lists of tokens."""
 
     reads_any_text_as: ClassVar[str] = "token"
+    learns_parts: ClassVar[bool] = False  # of words, for tokenizers that need it
     tokenizer: str | Callable[..., Any]
     lowercase: bool
     ngram_size: int
@@ -207,7 +208,10 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
         )
 
     def check(self) -> None:
-        self.make_tokenizer()
+        if isinstance(self.make_tokenizer(), Subwords) and not self.learns_parts:
+            raise ConfigError(
+                f'{type(self).__name__}: tokenizer="{self.tokenizer}" is for Sequence and Text: use "space_punct"'
+            )
 
     def fingerprint(self) -> str:
         return self.make_tokenizer().digest()

@@ -67,6 +67,17 @@ def _on_lower(cut: Cut) -> Callable[[Mapping[str, Any]], Cut]:
     return lambda params: (lambda text: cut(text.lower())) if params["lowercase"] else cut
 
 
+WORD_START, CONTINUED = "\u2581", "##"  # what the first part of a word begins with, or all others
+
+
+def text_of_tokens(tokens: Sequence[str], tokenizer: object) -> str:
+    """Return the text of tokens."""
+    text = ("" if tokenizer in ("characters", "bpe") else " ").join(tokens)
+    if tokenizer == "wordpiece":
+        return text.replace(" " + CONTINUED, "")
+    return text.replace(WORD_START, " ").removeprefix(" ") if tokenizer == "bpe" else text
+
+
 CUTS: dict[str, Callable[[Mapping[str, Any]], Cut]] = {
     "space": _on_lower(str.split),
     "space_punct": _on_lower(words),

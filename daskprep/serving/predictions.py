@@ -13,6 +13,7 @@ import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
 from daskprep.serving.classes import class_labels
+from daskprep.serving.cutting import text_of_tokens
 from daskprep.serving.units import bin_middles, original_units
 
 Column: TypeAlias = np.ndarray | list[Any]
@@ -301,7 +302,7 @@ class TextOfTokens(Outcome):
         self.padding, self.stop = ids.get("padding"), ids.get("stop")
         self.silent = [ids[role] for role in ("padding", "start", "stop") if role in ids]
         characters = self.params["tokenizer"] == "characters" or self.params.get("level") == "char"
-        self.joint = "" if characters else " "
+        self.tokenizer = "characters" if characters else self.params["tokenizer"]
 
     def expected(self, given: np.ndarray) -> str | None:
         if self.is_both:
@@ -326,7 +327,8 @@ class TextOfTokens(Outcome):
         counted = np.cumsum(stops, axis=1) - stops == 0  # up to the first stop, and that too
         inside = counted & ~np.isin(ids, self.silent)
         words = _cut(self.tokens[ids[inside]], np.cumsum(inside.sum(axis=1)))
-        columns: dict[str, Column] = {"_predictions": np.array([self.joint.join(row) for row in words], object)}
+        texts = [text_of_tokens(row, self.tokenizer) for row in words]
+        columns: dict[str, Column] = {"_predictions": np.array(texts, object)}
         if scores is not None:
             columns["_probability"] = np.where(counted, scores, 1.0).prod(axis=1)
             if how.probabilities:

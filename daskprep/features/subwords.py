@@ -1,0 +1,128 @@
+"""Parts of words: a vocabulary of them, trained on the words of all training rows, and words cut by it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from daskprep import kernels
+from daskprep.errors import CorruptDatasetError
+from daskprep.serving.cutting import CONTINUED, WORD_START
+from daskprep.summaries import TokenCounts
+from daskprep.tokenizers import BATCH_TEXTS, Subwords, import_package
+from daskprep.vocabulary import SpecialSymbols, Vocabulary
+
+Merges = tuple[tuple[int, int], ...]
+
+# The trainer takes no counts, only words: each as often as it occurs, or in proportion. Rarer words are left out.
+_WORDS_FED = 1 << 23
+_DISTINCT_WORDS = 500_000
+_CHARACTERS = 1_000  # the most frequent ones; all others are unknown
+_BETWEEN = "\x1f"
+
+
+def learn_subwords(
+    counts: TokenCounts, specials: SpecialSymbols, kind: Subwords, most_common: int, min_frequency: int
+) -> tuple[Vocabulary, Merges]:
+    """Train on words as often as they occur; return the parts by id, and which pairs are merged, in order.
+
+    Both follow from the counts alone. The library numbers the parts of WordPiece in an order that differs from process
+    to process, and trains unigram models on words in such an order. Its byte pairs do not depend on it, so that the
+    parts of WordPiece are made of these.
+    """
+    words, weights = counts.ranked(_DISTINCT_WORDS)
+    ordinary = pc.invert(pc.is_in(words, value_set=pa.array(specials.symbols)))
+    words, weights = words.filter(ordinary), weights[ordinary.to_numpy(zero_copy_only=False)]
+    alphabet, rare = _characters(words, weights, most_common)
+    tokens, pairs = _trained(_repeated(words, weights, rare), specials, most_common, min_frequency)
+    merges: Merges = ()
+    if kind.algorithm == "wordpiece":
+        parts = [one[1:] if one[0] == WORD_START else CONTINUED + one for one in tokens[len(specials) :]]
+        tokens = list(dict.fromkeys([*specials.symbols, *alphabet, *filter(None, parts)]))
+        tokens = tokens[: len(specials) + most_common]
+    else:
+        ids = {token: number for number, token in enumerate(tokens)}
+        merges = tuple((ids[left], ids[right]) for left, right in pairs)
+    listed = pa.array(tokens, pa.string())
+    frequencies = np.zeros(len(tokens), np.int64)
+    model = subword_model(kind, Vocabulary(listed, frequencies, specials), merges)
+    for words, weights in chain.from_iterable(counts.parts()):
+        offsets, cut = cut_words(kind, model, specials, words)
+        frequencies += np.bincount(cut, np.repeat(weights, np.diff(offsets)), len(tokens)).astype(np.int64)
+    return Vocabulary(listed, frequencies, specials), merges
+
+
+def _characters(words: pa.StringArray, weights: np.ndarray, most_common: int) -> tuple[list[str], dict[int, str]]:
+    """Return the characters that parts are made of, and by what all others are replaced before training."""
+    coded = kernels.code_characters(words)
+    sums = np.bincount(coded.codes, np.repeat(weights, np.diff(coded.rows)), len(coded.values)).astype(np.int64)
+    found, _ = TokenCounts.of(coded.values, sums).ranked()
+    kept = min(_CHARACTERS, (most_common + 1) // 2)
+    return found[:kept].to_pylist(), {ord(one): _BETWEEN for one in found[kept:].to_pylist()}
+
+
+def _repeated(words: pa.StringArray, weights: np.ndarray, rare: dict[int, str]) -> Iterator[str]:
+    times = np.rint(weights * min(1.0, _WORDS_FED / max(int(weights.sum()), 1))).astype(np.int64)
+    for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
+        text = WORD_START + word.translate(rare)
+        for begin in range(0, count, BATCH_TEXTS):
+            yield _BETWEEN.join([text] * min(BATCH_TEXTS, count - begin))
+
+
+def _trained(
+    texts: Iterator[str], specials: SpecialSymbols, most_common: int, min_frequency: int
+) -> tuple[list[str], list[tuple[str, str]]]:
+    library = import_package("tokenizers")
+    tokenizer = library.Tokenizer(library.models.BPE())
+    tokenizer.pre_tokenizer = library.pre_tokenizers.CharDelimiterSplit(_BETWEEN)
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=len(specials) + most_common,
+        min_frequency=min_frequency,
+        special_tokens=list(specials.symbols),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    model = json.loads(tokenizer.to_str())["model"]
+    return sorted(model["vocab"], key=model["vocab"].__getitem__), [(left, right) for left, right in model["merges"]]
+
+
+def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges) -> Any:
+    """Return the library's tokenizer of parts by id."""
+    library, tokens = import_package("tokenizers"), vocabulary.tokens.to_pylist()
+    ids, unknown = {token: number for number, token in enumerate(tokens)}, vocabulary.specials.symbol("unknown")
+    if kind.algorithm == "wordpiece":
+        return library.Tokenizer(library.models.WordPiece(ids, unk_token=unknown))
+    pairs = [(tokens[left], tokens[right]) for left, right in merges]
+    return library.Tokenizer(library.models.BPE(ids, pairs, unk_token=unknown, fuse_unk=True))
+
+
+def read_merges(given: Any, vocabulary: Vocabulary) -> Merges:
+    """Return merges from JSON, or raise CorruptDatasetError unless each is a pair of tokens that make a third."""
+    try:
+        pairs = np.array(given, np.int64).reshape(len(given), 2)
+        left, right = (vocabulary.tokens.take(pa.array(side)) for side in pairs.T)
+        good = bool((pairs >= 0).all()) and vocabulary.holds(pc.binary_join_element_wise(left, right, "")).all()
+    except (TypeError, ValueError, OverflowError, pa.ArrowException):
+        good = False
+    if not good:
+        raise CorruptDatasetError("merges are not those of the vocabulary: restore the file, or fit again")
+    return tuple((left, right) for left, right in pairs.tolist())
+
+
+def cut_words(kind: Subwords, model: Any, specials: SpecialSymbols, words: pa.StringArray) -> tuple[np.ndarray, Any]:
+    """Return where the parts of each of some distinct words start, and the ids of all parts."""
+    start = WORD_START if kind.algorithm == "bpe" else ""
+    known = dict(zip(specials.symbols, specials.ids, strict=True))
+    ids: list[list[int]] = []
+    for begin in range(0, len(words), BATCH_TEXTS):
+        texts = words[begin : begin + BATCH_TEXTS].to_pylist()
+        found = model.encode_batch_fast([start + text for text in texts], add_special_tokens=False)
+        ids += [[known[text]] if text in known else one.ids for text, one in zip(texts, found, strict=True)]
+    offsets = kernels.offsets_of(np.fromiter(map(len, ids), np.int32, len(ids)))
+    return offsets, np.fromiter(chain.from_iterable(ids), np.int32, int(offsets[-1]))
