@@ -33,7 +33,7 @@ YAML = re.compile(r"^```yaml\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n((?:\$ daskprep (?:.*\\\n)*.*\n)+)```$", re.MULTILINE)
 REFERENCE_NAME = re.compile(r"^   ([A-Za-z]\w*)$", re.MULTILINE)
 PARAMETERS = re.compile(r"^Parameters\n-{10}\n(.*?)(?=^\S[^\n]*\n-{3,}$|\Z)", re.MULTILINE | re.DOTALL)
-OPENED = {"Dataset"}  # by `open_dataset`, never by its own name
+OPENED = {"Dataset", "FoldedDataset"}  # by `open_dataset`, never by its own name
 
 
 def runnable(text: str) -> str:

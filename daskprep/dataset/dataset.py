@@ -287,6 +287,7 @@ class FoldedDataset(Dataset):
         raise ConfigError(f"{self.url} has {self.folds} folds: ask one of them for {split!r}, as dataset.fold(0)[...]")
 
     def cache_media(self, client: Any = None, **options: Any) -> None:
+        """Decode and cache the images and audio of every fold, with the options of `Dataset.cache_media`."""
         for one in self:
             one.cache_media(client, **options)
 

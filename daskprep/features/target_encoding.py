@@ -104,6 +104,8 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         Whether missing values are a category of their own, named `fill_value`, or drop the row.
     fill_value : str
         Value that missing values count as.
+    missing_indicator : bool
+        Whether a second output, "_missing", marks missing values.
     invalid : {"missing", "raise"}
         Whether a value that cannot be read counts as missing or raises `RejectedValueError`.
     column : str or None

@@ -83,7 +83,7 @@ class ValueSums(Summary):
     >>> sums = ValueSums.of(values, np.array([0, 0, 1], np.uint8), 2, {"y": np.array([0.1, 2.0, 0.2])})
     >>> [part] = (sums + sums).parts()
     >>> part.values.to_pylist(), part.of("y", 0).tolist()
-    (['a', 'b'], [[0.6000000000000001, 0.4, 0.2], [4.0, 4.0, 0.0]])
+    (['a', 'b'], [[0.6000000000000001, 0.4, 0.2], [4.0, 0.0, 4.0]])
     """
 
     chunks: tuple[Sums, ...] = ()
