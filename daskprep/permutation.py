@@ -151,35 +151,22 @@ def _walk(index: NDArray[np.integer], domain: _Domain) -> Integers:
     if index.dtype.kind not in "iu":
         raise TypeError(f"Row numbers must be integers, not {index.dtype}.")
     # As an unsigned word, a negative number is larger than any size.
-    foreign = np.flatnonzero(index.astype(np.uint64) >= domain.size)
-    if foreign.size:
-        size = domain.rows(foreign).size[0]
-        raise IndexError(f"{index[foreign[0]]} is outside the {size} members of the permutation.")
+    outside = np.flatnonzero(index.astype(np.uint64) >= domain.size)
+    if outside.size:
+        size = domain.rows(outside).size[0]
+        raise IndexError(f"{index[outside[0]]} is outside the {size} members of the permutation.")
     # Sums and products modulo a power of two depend on no higher bits: short words give the same, and faster.
     values = index.astype(np.min_scalar_type(int(domain.size.max(initial=0))))
     domain = domain.as_words(values.dtype)
-    table = _table(domain, values.size)
-    outside: slice | Integers = slice(None)
-    while (moved := values[outside]).size:
+    _in_blocks(values, domain)
+    outside = np.flatnonzero(values >= domain.size)
+    while outside.size:
         there = domain.rows(outside)
-        if table is None:
-            _in_blocks(moved, there)
-        else:
-            moved = table[moved]
+        moved = values[outside]
+        _in_blocks(moved, there)
         values[outside] = moved
-        left = np.flatnonzero(moved >= there.size)
-        outside = left if isinstance(outside, slice) else outside[left]
+        outside = outside[moved >= there.size]
     return values.astype(np.int64)
-
-
-def _table(domain: _Domain, numbers: int) -> _AnyWords | None:
-    """Return where one round takes each number of [0, 2**b), if that is soon made: who walks on is looked up there."""
-    members = int(domain.mask.max(initial=0)) + 1
-    if domain.key.size > 1 or members == int(domain.size.max(initial=0)) or members > 2 * numbers:
-        return None
-    table = np.arange(members).astype(domain.mask.dtype)
-    _in_blocks(table, domain)
-    return table
 
 
 def _in_blocks(values: _AnyWords, domain: _Domain) -> None:
