@@ -158,6 +158,12 @@ def test_the_command_line_takes_weights(table, tmp_path):
     assert len(next(iter(dataset["train"].loader(10)))) == 3
 
 
+def test_texts_that_thousands_may_be_have_the_weights_of_their_rows(table):
+    gaps = table.assign(price=(table["price"].clip(1, 900).round() + 0.125).mask(table.index % 7 == 0))
+    texts = gaps.assign(price=gaps["price"].map("{:.3f}".format, na_action="ignore"))
+    assert make().fit(texts).learned_["price"] == make().fit(gaps).learned_["price"]
+
+
 @pytest.mark.parametrize("odd", [-1.0, None, np.inf])
 def test_what_is_no_weight_is_refused(table, odd):
     rows = table.assign(people=table["people"].astype(object))

@@ -94,7 +94,7 @@ def as_numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(kind):
         return as_numbers(column.dictionary).take(column.indices)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return _finite(_parse_numbers(as_text(column)))
+        return numbers_and_texts(as_text(column))[0]
     if pa.types.is_integer(kind):
         return column.cast(pa.float64(), safe=False)
     if pa.types.is_decimal(kind):
@@ -104,6 +104,17 @@ def as_numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint8()).cast(pa.float64())
     raise ColumnError(f"holds values of type {kind}, which are not numbers")
+
+
+def numbers_and_texts(texts: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return the numbers that texts are to `as_numbers`, and the texts without white space around."""
+    with contextlib.suppress(pa.ArrowInvalid):
+        # Some cells first: Arrow 26.0.1 makes an error of each that it cannot cast, which takes longer than to read it.
+        texts[:: max(len(texts) // _PROBES, 1)].cast(pa.float64())
+        return _finite(texts.cast(pa.float64())), texts  # it casts none with white space
+    texts = pc.utf8_trim_whitespace(texts)
+    readable = pc.match_substring_regex(texts, _NUMBER)
+    return _finite(pc.if_else(readable, texts, pa.scalar(None, pa.string())).cast(pa.float64())), texts
 
 
 def _from_decimals(column: pa.Array) -> pa.Array:
@@ -125,13 +136,3 @@ def _finite(column: pa.Array) -> pa.Array:
     if not finite.false_count:
         return column
     return pc.if_else(finite, column, pa.scalar(None, pa.float64()))
-
-
-def _parse_numbers(text: pa.Array) -> pa.Array:
-    with contextlib.suppress(pa.ArrowInvalid):
-        # Some cells first: Arrow 26.0.1 makes an error of each that it cannot cast, which takes longer than to read it.
-        text[:: max(len(text) // _PROBES, 1)].cast(pa.float64())
-        return text.cast(pa.float64())
-    text = pc.utf8_trim_whitespace(text)
-    readable = pc.match_substring_regex(text, _NUMBER)
-    return pc.if_else(readable, text, pa.scalar(None, pa.string())).cast(pa.float64())

@@ -27,11 +27,13 @@ from daskprep.features.scaling import learn_edges, learn_power, reference_quanti
 from daskprep.features.target_bins import sum_target, tree_edges
 from daskprep.features.written import (
     Tally,
+    as_thousands,
     learn_style,
     numbers_in_style,
     numbers_or_texts,
     numbers_stated,
     tally,
+    thousands_have_points,
 )
 from daskprep.serving.units import (
     bin_ids,
@@ -56,6 +58,7 @@ MissingStrategy = OutlierStrategy | Literal["fill_with_median"]
 
 _LARGEST = float(np.finfo(np.float64).max)
 _MOST_BINS = 65_536
+_ALONE = Beside(pa.table({}))
 # These follow from quantiles, and need no mean and deviation of all numbers.
 _BY_QUANTILES = ("robust", "quantile_normal", "quantile_uniform", "yeo_johnson", "box_cox")
 
@@ -162,15 +165,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return numbers_in_style(column, style_of(self.written))
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
-        if not pa.types.is_struct(parsed.type):
-            return self._summarize(parsed)
-        numbers, texts = parsed.flatten()
-        sure = numbers.filter(texts.is_null()).drop_null()
-        if _has_fraction(sure.to_numpy()):  # there is no decimal comma, and "1.234" is sure
-            sure, texts = numbers, texts.filter(numbers.is_null())
-        summary, counted = self._summarize(sure), texts.drop_null().value_counts()
-        counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
-        return dataclasses.replace(summary, written=counts)
+        return self._summarize_rows(parsed, _ALONE)
 
     @property
     def _follows_target(self) -> bool:
@@ -181,37 +176,44 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return [] if self.target is None else [self.target]
 
     def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
-        summary = self._weighted_summary(parsed, beside)
-        if self.target is None:
-            return summary
-        numbers, texts = parsed.flatten() if pa.types.is_struct(parsed.type) else (parsed, None)
-        numbers = numbers if texts is None else pc.if_else(texts.is_null(), numbers, pa.scalar(None, pa.float64()))
-        targets = sum_target(numbers, beside.table[self.target], by_class=self.target_type == "class")
-        return dataclasses.replace(summary, targets=targets)
-
-    def _weighted_summary(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
-        summary = self.summarize(parsed)
-        if beside.weights is None or summary.moments is None:
-            return summary
-        if summary.written.total:
+        numbers, unsure, texts = parsed, parsed.slice(0, 0), pa.nulls(0, pa.string())
+        of_numbers, of_unsure = beside, beside[:0]
+        if pa.types.is_struct(parsed.type):
+            numbers, doubtful, texts = parsed.flatten()
+            doubtful = doubtful.fill_null(False)
+            sure, unsure = numbers.filter(pc.invert(doubtful)), numbers.filter(doubtful)
+            if _has_fraction(sure.drop_null().to_numpy()):  # there is no decimal comma, and "1.234" is sure
+                unsure = unsure[:0]
+            else:
+                numbers, of_numbers, of_unsure = sure, beside.among(pc.invert(doubtful)), beside.among(doubtful)
+        counted, values = texts.drop_null().value_counts(), unsure.to_numpy()
+        written = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+        if beside.weights is not None and self._needs_moments and written.total:
             raise ColumnError(
-                f"holds {summary.written.top()!r}, and with weights no notation is learned from the data: give an "
+                f"holds {written.top()!r}, and with weights no notation is learned from the data: give an "
                 'example, as in Number(written="$1,234.5"), or correct the data'
             )
-        numbers = parsed.field(0) if pa.types.is_struct(parsed.type) else parsed
-        values = numbers.to_numpy(zero_copy_only=False)
-        return dataclasses.replace(summary, moments=WeightedMoments.of_weighted(values, beside.weights))
+        decimals = dataclasses.replace(
+            self._summarize(unsure, of_unsure), fractions=int(np.count_nonzero(values != np.floor(values)))
+        )
+        thousands = self._summarize(as_thousands(unsure), of_unsure)
+        summary = self._summarize(numbers, of_numbers)
+        return dataclasses.replace(summary, written=written, decimals=decimals, thousands=thousands)
 
-    def _summarize(self, numbers: pa.Array) -> NumberSummary:
+    def _summarize(self, numbers: pa.Array, beside: Beside = _ALONE) -> NumberSummary:
         present = numbers.drop_null()
         values = present.to_numpy(zero_copy_only=False)
         moments = Moments.of(values) if self._needs_moments else None
+        if moments is not None and beside.weights is not None:
+            moments = WeightedMoments.of_weighted(numbers.to_numpy(zero_copy_only=False), beside.weights)
         quantiles = Quantiles.of(values) if self._needs_quantiles or moments is None else None
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counted = present.value_counts()
             counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
         targets = TargetSums() if self._follows_target else None
+        if self.target in beside.table.column_names and len(present):
+            targets = sum_target(numbers, beside.table[self.target], by_class=self.target_type == "class")
         fractions = int(_has_fraction(values))
         return NumberSummary(moments, Range.of(values), quantiles, counts, targets, fractions)
 
@@ -288,15 +290,18 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     def _read(self, summary: ColumnSummary[NumberSummary]) -> tuple[ColumnSummary[NumberSummary], str | None]:
         """Return the summary with the numbers that texts were found to be, and how these are written."""
-        values = summary.values
-        if not values.written.total:
+        values, decimals, thousands = summary.values, summary.values.decimals, summary.values.thousands
+        assert decimals is not None
+        assert thousands is not None
+        if not values.written.total and not decimals.count:
             return summary, self.written
         plain = values.count if values.range.min or values.range.max else 0
-        told = Tally(Counter(), plain, values.fractions, 0)
+        told = Tally(Counter(), plain + decimals.count, values.fractions, decimals.fractions)
         for chunk in itertools.chain.from_iterable(values.written.parts()):
             told = Tally(*map(operator.add, told, tally(*chunk)))
         found = learn_style(told)
         style = None if found is None else style_of(found.example)
+        values = values + (decimals if style is None or not thousands_have_points(style) else thousands)
         odd, samples = 0, list[str]()
         for texts, counts in itertools.chain.from_iterable(values.written.parts()):
             numbers = numbers_stated(texts, style)
@@ -376,7 +381,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return self._outlying if self.outlier_strategy == "drop_row" else None
 
     def _cell_of(self, value: Any) -> object:
-        return (value["text"] or value["number"]) if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            return value
+        return f"{value['number']:.3f}" if value["doubtful"] else value["text"] or value["number"]
 
     def _outlying(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
         return self.outliers(parsed.to_numpy(zero_copy_only=False), learned)

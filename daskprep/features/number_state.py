@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.features.base import Learned
-from daskprep.features.written import numbers_stated
+from daskprep.features.written import as_thousands, thousands_have_points, written_numbers
 from daskprep.serving.written import style_of
 from daskprep.summaries import Moments, Quantiles, Range, Summary, TokenCounts
 from daskprep.summaries.target_sums import TargetSums
@@ -21,7 +21,8 @@ class NumberSummary(Summary):
     """Range of plain numbers; moments, quantiles, counts and sums of a target where a parameter needs them.
 
     `fractions` is above 0 if one of them is not whole. `written` counts the texts that may be other numbers: which
-    they are, all of them tell together.
+    they are, all of them tell together. So they do of texts such as "1.234", which `decimals` and `thousands` summarize
+    as either; there, `fractions` counts those that are not whole as decimals.
     """
 
     moments: Moments | None
@@ -31,6 +32,8 @@ class NumberSummary(Summary):
     targets: TargetSums | None = None
     fractions: int = 0
     written: TokenCounts = field(default_factory=lambda: TokenCounts(pa.string()))
+    decimals: NumberSummary | None = None
+    thousands: NumberSummary | None = None
 
     @property
     def count(self) -> int:
@@ -93,8 +96,10 @@ class LearnedNumber(Learned):
     def recognize(self, parsed: pa.Array) -> pa.Array:
         if not pa.types.is_struct(parsed.type):
             return parsed
-        numbers, texts = parsed.flatten()
+        numbers, doubtful, texts = parsed.flatten()
         if self.written is None:
             return numbers
-        cells = texts.dictionary_encode()
-        return pc.coalesce(numbers_stated(cells.dictionary, style_of(self.written)).take(cells.indices), numbers)
+        style, cells = style_of(self.written), texts.dictionary_encode()
+        if thousands_have_points(style):
+            numbers = pc.if_else(doubtful, as_thousands(numbers), numbers)
+        return pc.coalesce(numbers, written_numbers(cells.dictionary, style).take(cells.indices))

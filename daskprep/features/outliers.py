@@ -39,10 +39,10 @@ class NumbersAround(Neighbours):
 
     def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
         carry = carry or (None, None)
-        if any(isinstance(one, dict) for one in carry):  # texts beside numbers, as `as_cells` has them
-            parsed = as_cells(parsed)
+        if any(isinstance(one, dict) for one in carry):  # numbers that may be others, as `as_cells` has them
+            parsed = parsed if pa.types.is_struct(parsed.type) else as_cells(parsed)
         if pa.types.is_struct(parsed.type):
-            carry = [{"number": one} if isinstance(one, float) else one for one in carry]
+            carry = [{"number": one, "doubtful": False} if isinstance(one, float) else one for one in carry]
         carried = dict(zip(("ffill", "bfill"), carry, strict=True))
         smooth = self._smooth(parsed, learned)
         filled = parsed

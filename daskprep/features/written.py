@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.features.cells import as_dictionary, as_numbers, numbers_and_texts
+from daskprep.kernels import BLOCK_PIECES, null_mask, string_views
 from daskprep.serving import written as rules
 from daskprep.serving.written import Style, number_written, style_of
 from daskprep.sources.cell_text import as_text
@@ -24,7 +25,7 @@ _EITHER = (True, False), (False, True)  # read with a decimal point alone, and w
 _SPANS = style_of("1:30")  # of all forms
 _FORMS = bytes.maketrans(b"0123456789\0", b"22222222220")
 _NO_TEXT, _NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
-CELLS = pa.struct([("number", pa.float64()), ("text", pa.string())])
+_CELLS = pa.struct([("number", pa.float64()), ("doubtful", pa.bool_()), ("text", pa.string())])
 
 
 Amounts = list[tuple[dict[str, str], int]]
@@ -38,37 +39,52 @@ class Found(NamedTuple):
 
 
 def numbers_or_texts(column: pa.Array) -> pa.Array:
-    """Return cells as doubles; if the style of the column decides what some are, beside the texts of these."""
-    numbers = as_numbers(column)
+    """Return cells as doubles; if the style of the column decides what some are, as `as_cells` has them."""
+    if pa.types.is_dictionary(column.type):
+        return numbers_or_texts(column.dictionary).take(column.indices)
     if not _is_text(column.type):
+        return as_numbers(column)
+    numbers, texts = numbers_and_texts(as_text(column))
+    doubtful, odd = in_doubt(texts, numbers), pa.nulls(0, pa.string())
+    if numbers.null_count > texts.null_count:
+        cells = as_dictionary(pc.if_else(numbers.is_null(), texts, _NO_TEXT))
+        odd = pc.if_else(_may_be_read(cells.dictionary), cells.dictionary, _NO_TEXT).take(cells.indices)
+    if odd.null_count == len(odd) and not doubtful.any():
         return numbers
-    column = pc.utf8_trim_whitespace(as_text(column))
-    unsure = in_doubt(column)
-    if numbers.null_count > column.null_count:
-        odd = as_dictionary(pc.if_else(numbers.is_null(), column, _NO_TEXT))
-        unsure = pc.or_(unsure, pc.fill_null(_may_be_read(odd.dictionary).take(odd.indices), fill_value=False))
-    if not unsure.true_count:
-        return numbers
-    return _beside(numbers, pc.if_else(unsure, column, _NO_TEXT))
+    return as_cells(numbers, doubtful, odd if len(odd) else None)
 
 
-def as_cells(parsed: pa.Array) -> pa.StructArray:
-    """Return doubles as they are where texts are beside them."""
-    return parsed if pa.types.is_struct(parsed.type) else _beside(parsed, pa.nulls(len(parsed), pa.string()))
+def as_cells(numbers: pa.Array, doubtful: np.ndarray | None = None, texts: pa.Array | None = None) -> pa.StructArray:
+    """Return doubles beside marks of those that thousands may be, and texts that are numbers in some style."""
+    marks = pa.array(np.zeros(len(numbers), bool) if doubtful is None else doubtful)
+    texts = pa.nulls(len(numbers), pa.string()) if texts is None else texts
+    missing = pc.and_(numbers.is_null(), texts.is_null()) if numbers.null_count else None
+    return pa.StructArray.from_arrays([numbers, marks, texts], fields=list(_CELLS), mask=missing)
 
 
-def _beside(numbers: pa.Array, texts: pa.Array) -> pa.StructArray:
-    missing = pc.and_(numbers.is_null(), texts.is_null())
-    return pa.StructArray.from_arrays([numbers, texts], fields=list(CELLS), mask=missing)
+def in_doubt(texts: pa.Array, numbers: pa.Array) -> np.ndarray:
+    """Tell which texts are such as "1.234", thousands beside a decimal comma, of what `numbers_and_texts` returns."""
+    offsets, data = string_views(texts)
+    found = np.zeros(len(texts), bool)
+    for begin in range(0, len(texts) if len(data) else 0, BLOCK_PIECES):
+        edges = offsets[begin : begin + BLOCK_PIECES + 1]
+        start, point = edges[:-1], edges[1:] - 4
+        rows = np.flatnonzero((data.take(point, mode="clip") == ord(".")) & (point > start))
+        start, point = start[rows], point[rows]
+        start = start + (data[start] < ord("0"))  # behind the sign
+        no_exponent = (data[point + 1] | data[point + 2]) < ord("A")
+        found[begin + rows] = (data[start] >= ord("1")) & (point - start <= 3) & no_exponent
+    return found & ~null_mask(numbers) if numbers.null_count else found
 
 
-def in_doubt(texts: pa.Array) -> pa.BooleanArray:
-    """Tell which texts without spaces around are such as "1.234", which beside a decimal comma are thousands."""
-    # Most have no point there, which takes less to see.
-    maybe = pc.fill_null(pc.equal(pc.binary_slice(texts.cast(pa.binary()), -4, -3), b"."), fill_value=False)
-    if not maybe.true_count:
-        return maybe
-    return pc.replace_with_mask(maybe, maybe, pc.match_substring_regex(texts.filter(maybe), f"^(?:{rules.DOUBTFUL})$"))
+def as_thousands(numbers: pa.Array) -> pa.Array:
+    """Return 1234 for 1.234, exactly."""
+    return pc.floor(pc.add(pc.multiply(numbers, 1000.0), 0.5))
+
+
+def thousands_have_points(style: Style) -> bool:
+    """Tell whether "1.234" is 1234 in a style."""
+    return (style.decimal, style.thousands) == (",", ".")
 
 
 def numbers_in_style(column: pa.Array, style: Style) -> pa.Array:
@@ -86,7 +102,8 @@ def numbers_stated(texts: pa.Array, style: Style | None) -> pa.Array:
         return as_numbers(texts)
     numbers = written_numbers(texts, style)
     if style.decimal == ",":
-        return pc.coalesce(pc.if_else(in_doubt(texts), numbers, _NO_NUMBER), as_numbers(texts), numbers)
+        plain = as_numbers(texts)
+        return pc.coalesce(pc.if_else(pa.array(in_doubt(texts, plain)), numbers, _NO_NUMBER), plain, numbers)
     # With a decimal point, what is a plain number too is the same one.
     return numbers if numbers.null_count == texts.null_count else pc.coalesce(as_numbers(texts), numbers)
 
@@ -191,8 +208,9 @@ class Tally(NamedTuple):
 
 def tally(texts: pa.Array, counts: np.ndarray) -> Tally:
     """Look at texts that occur so often."""
-    numbers = as_numbers(texts).to_numpy(zero_copy_only=False)
-    odd, parts, unsure = np.isnan(numbers), numbers % 1 > 0, np.array(in_doubt(texts), bool)
+    plain_numbers = as_numbers(texts)
+    numbers, unsure = plain_numbers.to_numpy(zero_copy_only=False), in_doubt(texts, plain_numbers)
+    odd, parts = np.isnan(numbers), numbers % 1 > 0
     plain = int(counts[~odd].sum()) if numbers[~odd].any() else 0
     points, doubtful = (int(counts[parts & one].sum()) for one in (~unsure, unsure))
     return Tally(forms_of(texts.filter(pa.array(odd)), counts[odd]), plain, points, doubtful)

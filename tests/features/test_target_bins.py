@@ -93,6 +93,18 @@ def test_bins_are_the_same_for_every_partitioning(partitions, tmp_path):
     assert dataset["train"].num_embeddings("x") == 16
 
 
+def test_texts_that_thousands_may_be_have_the_targets_of_what_they_are():
+    frame = table("few").iloc[:2_000]
+    frame = frame.assign(x=np.floor(frame["x"]) + 1.125)
+    texts = frame.assign(x=frame["x"].map("{:.3f}".format))
+    comma = pd.concat([texts, pd.DataFrame({"x": ["1.234,5"] * 200, "number": None, "class": None})])
+    for target in ("number", "class"):
+        edges = binned(target).fit(frame).learned_["x"].edges
+        assert binned(target).fit(texts).learned_["x"].edges == edges
+        thousands = binned(target).fit(dd.from_pandas(comma, npartitions=3)).learned_["x"]
+        assert (thousands.written, thousands.edges) == ("1.234,5", tuple(1000 * edge for edge in edges))
+
+
 def test_rows_without_a_number_or_a_target_are_left_out():
     frame = table("few").iloc[:2_000].copy()
     gaps = pd.concat([frame, pd.DataFrame({"x": [5.0, None], "number": [None, 1e6], "class": [None, "a"]})])

@@ -18,9 +18,11 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
-from daskprep.features.written import written_numbers
+from daskprep.features.cells import numbers_and_texts
+from daskprep.features.written import as_thousands, in_doubt, written_numbers
 from daskprep.serving import Encoder
-from daskprep.serving.written import number_written, style_of
+from daskprep.serving.cells import NUMBER
+from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
 from daskprep.sources import TableSource
 from tests.columns import encode_columns
 
@@ -139,6 +141,31 @@ def test_a_point_before_three_digits_is_of_thousands_beside_a_decimal_comma(tmp_
     assert encode(dp.Preprocessor.load(str(tmp_path / "prep.json")), "1.234") == [1234]
     assert encode(fit("1 234,50 EUR", "7,5 EUR"), "1.125") == [1.125]  # spaces part the thousands there
     assert encode(fit("1,234.50 EUR", "7.5 EUR"), "1.125") == [1.125]
+
+
+PLAIN = st.from_regex(NUMBER, fullmatch=True) | st.from_regex("[+-]?0?[0-9]{0,4}[.][0-9e]{3}", fullmatch=True)
+SPACED = st.builds(
+    "{}{}{}".format, st.sampled_from(["", "", " ", "\t", "\u00a0"]), PLAIN, st.sampled_from(["", "", "\n"])
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(PLAIN | SPACED | st.none() | st.sampled_from(["", "n/a", "a.234", "é.123"]), max_size=20))
+def test_a_few_bytes_tell_which_numbers_are_in_doubt(cells):
+    cells = [None if cell is None else "".join(c for c in cell if c.isascii() or c in "\u00a0é") for cell in cells]
+    numbers, texts = numbers_and_texts(pa.array(["x.234", *cells, "1.234"], pa.string())[1:-1])
+    assert in_doubt(texts, numbers).tolist() == [
+        cell is not None and match(DOUBTFUL, cell.strip()) is not None for cell in cells
+    ]
+
+
+def test_all_numbers_in_doubt_are_read_as_thousands_exactly():
+    thousands = np.arange(1_000, 1_000_000)
+    texts = pa.array([f"{one // 1000}.{one % 1000:03}" for one in thousands.tolist()])
+    numbers, _ = numbers_and_texts(texts)
+    assert in_doubt(texts, numbers).all()
+    assert as_thousands(numbers).to_numpy().tolist() == thousands.tolist()
+    assert as_thousands(pa.array(-numbers.to_numpy())).to_numpy().tolist() == (-thousands).tolist()
 
 
 def test_plain_columns_are_saved_as_before_and_read_nothing_else():
