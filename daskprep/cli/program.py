@@ -23,6 +23,7 @@ from daskprep.errors import DaskprepError
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130
 
 _COMPLETE = "_DASKPREP_COMPLETE"
+_MEANT = {"report": "inspect --html", "write": "preprocess", "encode": "preprocess"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -72,6 +73,11 @@ class _Program(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(self.commands)
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args[0] in _MEANT:
+            raise click.UsageError(f"No such command {args[0]!r}. Did you mean {_MEANT[args[0]]!r}?", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
