@@ -65,7 +65,7 @@ def test_ids_are_those_of_the_library_for_whole_words(kind):
         tokens = list(ids)
         pairs = [(tokens[left], tokens[right]) for left, right in learned.merges]
         model, mark = models.BPE(ids, pairs, unk_token="<UNK>", fuse_unk=True), "\u2581"
-    text = "slowest newest ztide lower 東京 \u2581low"
+    text = "slowest newest ztide lower 東東 \u2581low"
     words = [*text.split()[:5], "\u2581", "low"]
     expected = [part for word in words for part in Tokenizer(model).encode(mark + word).ids]
     encoded = prep.encode(pd.DataFrame({"x": [text]}))["x"][0].tolist()
