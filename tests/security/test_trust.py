@@ -121,6 +121,8 @@ def test_a_tokenizer_that_a_dataset_names_is_not_opened(tmp_path: Path) -> None:
         dp.Preprocessor.from_dataset(received).fit(frame)
     trusted = dp.open_dataset(tmp_path / "a.dp", trusted=True)
     assert dp.Preprocessor.from_dataset(trusted).fit(frame).to_dict() == prep.to_dict()
+    words.unlink()  # what was learned holds its words
+    assert list(dp.open_dataset(tmp_path / "a.dp", trusted=True)["train"].head()["review"]) == list(frame["review"])
 
 
 @pytest.mark.parametrize("tokenizer", ["hf_tokenizer", "sentencepiece"])

@@ -244,7 +244,7 @@ def test_a_folder_that_one_worker_does_not_see_is_refused(cluster, file, tmp_pat
 
 
 def test_s3_is_written_and_read_by_workers(cluster, s3, table, file, tmp_path, request):
-    expected = write_on_threads(file, tmp_path / "threads.dp")
+    expected = write_on_threads(file, tmp_path / "threads.dp", shards=True)
     url, options = f"{s3.url}/{tmp_path.name}", s3.storage_options
     Folder.open(url, options).write("listings.parquet", Path(file).read_bytes())
     request.getfixturevalue("reads_nothing")
@@ -256,7 +256,7 @@ def test_s3_is_written_and_read_by_workers(cluster, s3, table, file, tmp_path, r
 
 
 def test_s3_goes_on_where_a_cluster_stopped(cluster, s3, file, tmp_path):
-    expected = write_on_threads(file, tmp_path / "threads.dp")
+    expected = write_on_threads(file, tmp_path / "threads.dp", shards=True)
     url, options = f"{s3.url}/{tmp_path.name}/a.dp", s3.storage_options
 
     def fail(original: Any) -> Any:
