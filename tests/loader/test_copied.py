@@ -143,7 +143,9 @@ def test_the_limit_is_kept_and_what_fits_stays(dataset: Dataset, requests: Reque
     requests.take()
     check_same(epoch(dataset, tmp_path / "half", cache_limit=limit), epoch(dataset, tmp_path / "all"))
     assert requests.take() <= 2 * (len(copies(tmp_path / "all")) - len(kept))
-    assert copies(tmp_path / "half") == kept
+    # Smaller blocks may still find room.
+    assert set(kept) <= set(copies(tmp_path / "half"))
+    assert held(tmp_path / "half") <= limit
 
 
 def test_the_dataset_unused_for_longest_makes_room(dataset: Dataset, tmp_path: Path) -> None:
