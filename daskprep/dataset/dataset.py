@@ -271,9 +271,9 @@ class FoldedDataset(Dataset):
 
     def fold(self, number: int) -> Dataset:
         """Return the dataset that validates on this fold, encoded by the fitted state of the others."""
-        if not 0 <= number < self.folds:
+        if number not in range(self.folds):
             raise ConfigError(f"{self.url} has no fold {number!r}: its folds are 0 to {self.folds - 1}")
-        name = f"{FOLD}{number}"
+        name = f"{FOLD}{int(number)}"
         self.files.read(f"{name}/{MANIFEST}")  # an error, if it is not that of this dataset
         return open_one(self.root / self.version / name, self.base_dir, trusted=self.trusted)
 

@@ -266,6 +266,7 @@ def test_folds_are_opened_alone(source, table, tmp_path):
         (lambda: opened["train"], r"has 3 folds: ask one of them for 'train', as dataset\.fold\(0\)"),
         (lambda: opened.fold(3), "has no fold 3: its folds are 0 to 2"),
         (lambda: opened.fold(-1), "has no fold -1"),
+        (lambda: opened.fold("a"), "has no fold 'a'"),
         (opened.report, r"dataset\.fold\(0\)\.report\(\)"),
         (lambda: opened.plot("price"), r"dataset\.fold\(0\)\.plot\('price'\)"),
         (lambda: dp.open_dataset([tmp_path / "a.dp"] * 2), "has folds: open it alone"),
