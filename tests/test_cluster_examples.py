@@ -126,6 +126,9 @@ def ssh_host(tmp_path: Path) -> Iterator[dict[str, Any]]:
         )
         await process.redirect(stdout=shell.stdout, stderr=shell.stderr)
         try:
+            # What the command said goes out first: after `exit` it would close the whole connection.
+            await process.stdout.drain()
+            await process.stderr.drain()
             process.exit(await shell.wait())
         finally:
             if shell.returncode is None:
