@@ -244,3 +244,92 @@ def test_learned_json_is_the_same_after_a_worker_was_killed(cluster, table, expe
     frame = dd.from_map(read, range(8), meta=table.iloc[:0])
     assert learned_json(preprocessor().fit(frame)) == expected["all"]
     assert Path(flag).exists()
+
+
+def people(rows: int = 800) -> pd.DataFrame:
+    """Return rows for every encoding of numbers and categories, with weights, groups and times."""
+    rng = np.random.default_rng(11)
+    age, job = rng.normal(40, 12, rows).round(3), rng.choice(["smith", "cook", "clerk", "pilot", "nurse"], rows)
+    words = rng.choice(WORDS, (rows, 6))
+    return pd.DataFrame(
+        {
+            "age": pd.Series(age).mask(rng.random(rows) < 0.1),
+            "income": rng.lognormal(8, 1, rows),
+            "job": pd.Series(job).mask(rng.random(rows) < 0.1),
+            "home": rng.integers(0, 120, rows),
+            "born": pd.Timestamp("1980-05-01") + pd.to_timedelta(rng.integers(0, 10**8, rows), unit="s"),
+            "seen": pd.Timestamp("2020-05-01") + pd.to_timedelta(rng.integers(0, 10**7, rows), unit="s"),
+            "note": [" ".join(row) for row in words],
+            "household": rng.integers(0, 90, rows),
+            "weight": rng.integers(1, 9, rows) / 4,
+            "sold": rng.choice(["yes", "no", "no"], rows),
+        }
+    )
+
+
+def all_encodings(split: dp.Split) -> dp.Preprocessor:
+    filled = {"column": "age", "missing_value_strategy": "fill_with_median", "missing_indicator": True}
+    folds = {} if isinstance(split, dp.KFold) else {"folds": 3}
+    scalings = ("zscore", "robust", "quantile_normal", "quantile_uniform", "yeo_johnson")
+    return dp.Preprocessor(
+        {
+            **{one: dp.Number(normalization=one, **filled) for one in scalings},
+            "clipped": dp.Number(clip_quantiles=(0.05, 0.95), **filled),
+            "box_cox": dp.Number(column="income", normalization="box_cox"),
+            "bins": dp.Number(encoding="bins", bins=9, **filled),
+            "given": dp.Number(encoding="bins", bins=[20, 40, 60], **filled),
+            "pieces": dp.Number(encoding="piecewise_linear", bins=7, **filled),
+            "tree": dp.Number(encoding="piecewise_linear", bins=7, bin_strategy="target", target="income", **filled),
+            "job": dp.Category(missing_indicator=True),
+            "hashed": dp.Category(column="home", hash_buckets=16),
+            "crossed": dp.Category(columns=["job", "home"], oov_buckets=3),
+            "job_income": dp.TargetEncoding(column="job", target="income", **folds),
+            "home_sold": dp.TargetEncoding(column="home", target="sold", target_type="class", **folds),
+            "home_count": dp.TargetEncoding(column="home", encoding="count"),
+            "born": dp.Date(parts=["weekend"], cyclic=["month"], since="seen"),
+            "note": dp.Text(tokenizer="bpe", most_common=60, truncation="keep_end", max_sequence_length=5),
+            "sold": "binary",
+        },
+        weight="weight",
+        split=split,
+        targets=["sold"],
+    )
+
+
+SPLITS = {
+    "rows": dp.RandomSplit(seed=2),
+    "groups": dp.GroupSplit("household"),
+    "folds": dp.KFold(3, stratify="sold", group="household"),
+}
+
+
+def written_bytes(prep: dp.Preprocessor, frame: dd.DataFrame | pd.DataFrame, folder: Path) -> dict[str, str]:
+    """Return the manifest, which has a checksum of every file, of the dataset or of each fold."""
+    prep.fit_write(frame, str(folder), progress=False)
+    return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("manifest.json"))}
+
+
+@pytest.fixture(scope="module", params=SPLITS)
+def all_at_once(request, tmp_path_factory) -> tuple[dp.Split, dict[str, str]]:
+    split = SPLITS[request.param]
+    return split, written_bytes(all_encodings(split), people(), tmp_path_factory.mktemp("at_once") / "d")
+
+
+@pytest.mark.parametrize("npartitions", [1, 3, 16, 64])
+def test_all_encodings_at_once_have_the_same_bytes_for_every_partitioning(all_at_once, npartitions, tmp_path):
+    split, expected = all_at_once
+    frame = dd.from_pandas(people(), npartitions=npartitions)
+    assert written_bytes(all_encodings(split), frame, tmp_path / "d") == expected
+
+
+def test_all_encodings_at_once_have_the_same_bytes_in_one_thread(all_at_once, tmp_path):
+    split, expected = all_at_once
+    with dask.config.set(scheduler="sync"):
+        frame = dd.from_pandas(people(), npartitions=4)
+        assert written_bytes(all_encodings(split), frame, tmp_path / "d") == expected
+
+
+@pytest.mark.cluster
+def test_all_encodings_at_once_have_the_same_bytes_in_worker_processes(cluster, all_at_once, tmp_path):
+    split, expected = all_at_once
+    assert written_bytes(all_encodings(split), dd.from_pandas(people(), npartitions=7), tmp_path / "d") == expected
