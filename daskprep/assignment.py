@@ -188,7 +188,7 @@ def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: 
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected a whole number")
     if fit_on == "all" and split is not None and split.folds:
-        raise ConfigError('Preprocessor: what KFold learns without a fold takes fit_on="train"; or give KFold(fold=0)')
+        raise ConfigError('Preprocessor: KFold without a fold needs fit_on="train": use that, or KFold(fold=0)')
     for name, given, kind in (("split", split, Splitter), ("balance", balance, Balance)):
         if not isinstance(given, kind | None):
             raise ConfigError(f"Preprocessor: {name} must be a {kind.__name__} or None, not {given!r}")

@@ -71,7 +71,7 @@ class Balance(Described, ABC):
         super().validate()
         if (self.ratio is None) == (self.counts is None):
             given = "neither" if self.ratio is None else "both"
-            raise ConfigError(f"{type(self).__name__} needs either ratio or counts, not {given}: say ratio=0.5.")
+            raise ConfigError(f"{type(self).__name__} needs either ratio or counts, not {given}: set ratio=0.5.")
         is_number = isinstance(self.ratio, numbers.Real) and not isinstance(self.ratio, bool)
         if self.ratio is not None and not (is_number and 0 < self.ratio <= 1):
             raise self._error("ratio", "above 0 and at most 1", "It is the smallest class over the largest.")

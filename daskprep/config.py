@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import math
 import os
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
@@ -14,7 +13,7 @@ import numpy as np
 import yaml
 
 from daskprep.balance import Balance, Oversample, Undersample, balance_from_dict
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, Feature
 from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
@@ -67,7 +66,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     if twice := inputs.keys() & outputs.keys():
         raise ConfigError(f'"{min(twice)}" is an input and an output feature: give each feature its own name')
     if not inputs and not outputs:
-        raise ConfigError("there are not features: list them under input_features and output_features")
+        raise ConfigError("the configuration has no features: list them under input_features and output_features")
     preprocessing = whole.section("preprocessing")
     preprocessing.check_keys(_GLOBAL)
     arguments: dict[str, Any] = {
@@ -85,7 +84,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
     if notes:
         told = " ".join(f"({number}) {note}." for number, note in enumerate(notes, 1))
-        warnings.warn(f"This configuration is read, but: {told}", UserWarning, stacklevel=3)
+        warn(f"Parts of this configuration are ignored or read differently: {told}", stacklevel=3)
     return arguments if fit_on is None else {**arguments, "fit_on": fit_on}
 
 
@@ -188,7 +187,7 @@ def _load_file(path: str) -> Any:
     except OSError as error:
         raise ConfigError(f"{name} cannot be read: {error.strerror or type(error).__name__}") from error
     if len(data) > _LIMIT_BYTES:
-        raise ConfigError(f"{name} has more than {_LIMIT_BYTES:,} bytes, which no configuration has")
+        raise ConfigError(f"{name} has more than {_LIMIT_BYTES:,} bytes, too many for a configuration")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -313,7 +312,7 @@ def _write_feature(name: str, feature: Feature, own: Mapping[str, Any] | None = 
     """Return the entry of a feature: what is not as in `own`, or else as it is by default."""
     if FEATURES.get(feature.kind) is not type(feature):
         raise ConfigError(
-            f'feature "{name}": a configuration has no word for {type(feature).__name__}: '
+            f'feature "{name}": configurations do not know the type {type(feature).__name__}: '
             "add it to daskprep.features.FEATURES"
         )
     ludwig = _LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
@@ -21,6 +22,11 @@ class DaskprepError(Exception):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*(_shortened(one) if isinstance(one, str) else one for one in args), **kwargs)
+
+
+def warn(message: str, *, stacklevel: int) -> None:
+    """Issue a UserWarning of at most 2,000 characters, at a level counted from the caller as `warnings.warn` does."""
+    warnings.warn(_shortened(message), UserWarning, stacklevel=stacklevel + 1)
 
 
 def _shortened(message: str) -> str:

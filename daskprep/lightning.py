@@ -15,7 +15,7 @@ try:
     from lightning.pytorch import LightningDataModule, Trainer
     from lightning.pytorch.trainer.states import TrainerFn
 except ImportError as error:
-    raise ImportError('daskprep.lightning needs a package: pip install "daskprep[lightning]"') from error
+    raise ImportError('daskprep.lightning needs Lightning: pip install "daskprep[lightning]"') from error
 
 
 class _Train:
@@ -43,8 +43,8 @@ class _Train:
         # Called when a run goes on within an epoch. Lightning looks for the state of a DataModule by its class.
         if not self.module._was_told:
             raise ConfigError(
-                f"the checkpoint has no state of a DataModule of the class {type(self.module).__qualname__}, so that "
-                "the run would begin its epoch again: use the class that it was saved with"
+                f"the checkpoint has no state of {type(self.module).__qualname__}, so training would restart the "
+                "epoch: use the DataModule class that the checkpoint was saved with"
             )
 
 

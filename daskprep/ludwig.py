@@ -35,9 +35,9 @@ IGNORED_PARAMETERS = (
 )
 # What is told of parameters that data would differ by.
 DROPPED_PARAMETERS = {
-    "fallback_label": "an unseen category is <UNK>",
-    "prompt": "write the text that it makes into a column, and read that",
-    "vocab": "ids go by frequency",
+    "fallback_label": "unseen categories become <UNK>",
+    "prompt": "store the finished prompts in a column and use that column",
+    "vocab": "ids are ordered by frequency",
 }
 _FORMER_PARAMETERS = {
     "sequence_length_limit": "max_sequence_length", "word_sequence_length_limit": "max_sequence_length",
@@ -171,8 +171,8 @@ def _modules(config: Section) -> Iterator[str]:
                 _below(entry, module)[flat] = entry.pop(flat)
     if moved:
         yield (
-            f"beside name and type stands what is for encoders and decoders, so these are ignored: {', '.join(moved)}; "
-            "parameters of a feature go under preprocessing"
+            f"keys next to name and type belong to encoders and decoders, so these are ignored: {', '.join(moved)}; "
+            "put parameters of a feature under preprocessing"
         )
 
 
@@ -186,8 +186,8 @@ def _encoders(config: Section) -> Iterator[str]:
         model = given.get(_MODEL) or encoder.get(_MODEL) or ENCODERS_OF_TEXT.get(name)
         if entry["type"] == "image" and name not in _ENCODERS_OF_ANY_SIZE and given.get("height") is None:
             yield (
-                f'the encoder {name} of "{entry.get("name")}" does not change how images are read: give height, width, '
-                "num_channels and standardize_image that suit it"
+                f'the encoder {name} of "{entry.get("name")}" does not determine the size of images: set height, '
+                "width, num_channels and standardize_image to match it"
             )
         elif name == "tf_idf":
             params["compute_idf"] = True
@@ -209,7 +209,7 @@ def _language_model(config: Section) -> None:
 def _unread(config: Section) -> Iterator[str]:
     """Leave out parameters that have no effect here, and tell of those that had one in Ludwig, or in no type."""
     if not _is_unset(config.pop("prompt", None)):
-        yield f"prompt is not applied: {DROPPED_PARAMETERS['prompt']}"
+        yield f"prompt is ignored: {DROPPED_PARAMETERS['prompt']}"
     for whose, kind, params in _parameters(config):
         owner: type | None = FEATURES.get(kind)
         names = params if owner is None else annotations_of(owner)
@@ -217,7 +217,7 @@ def _unread(config: Section) -> Iterator[str]:
         for key in [one for one in params if one not in names and (one in known or not _is_slip(one, names))]:
             value, told = params.pop(key), DROPPED_PARAMETERS.get(key)
             if key not in IGNORED_PARAMETERS and not (told and _is_unset(value)):
-                yield f"{key} of {whose} is not applied: {told or f'type {kind} has no such parameter'}"
+                yield f"{key} of {whose} is ignored: {told or f'type {kind} has no such parameter'}"
 
 
 def _models(config: Section) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ import pyarrow as pa
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, warn
 from daskprep.features.base import rows_seen
 from daskprep.features.fitting import located, neighbourhood
 from daskprep.features.missing import fills_all
@@ -219,11 +218,10 @@ class Predicting:
         for name in self.targets_:
             learned, feature = self.learned_[name], self.features_[name]
             if learned.missing and fills_all(feature):
-                warnings.warn(
+                warn(
                     f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
                     f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
                     'missing_value_strategy="drop_row"',
-                    UserWarning,
                     stacklevel=3,
                 )
 

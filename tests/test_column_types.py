@@ -355,7 +355,7 @@ def test_what_spells_a_missing_value_in_a_category_is_missing():
     work = several(*["Private", "Local", "State"] * 30, " ?", "?", None)
     inferred = dp.infer_features(pd.DataFrame({"work": work, "age": several("31", "42", "?", "53")}))
     reason = inferred.reasons["work"]
-    assert reason.endswith("3.2 % missing; what spells a missing value, such as '?', is missing")
+    assert reason.endswith("3.2 % missing; markers of missing values, such as '?', count as missing")
     assert "3 distinct values" in reason
     fitted = dp.Preprocessor({"work": inferred["work"]}).fit(pd.DataFrame({"work": work}))
     assert set(fitted.learned_["work"].vocabulary.tokens.to_pylist()) == {"<UNK>", "Private", "Local", "State"}
@@ -393,7 +393,7 @@ def test_what_spells_a_missing_value_changes_no_type(mark):
 def test_what_spells_a_missing_value_is_said_and_learned_to_be_missing(name):
     frame = pd.DataFrame({name: [*KINDS[name][:180], *["?"] * 20]})
     inferred = dp.infer_features(frame)
-    assert inferred.reasons[name].endswith("10.0 % missing; what spells a missing value, such as '?', is missing")
+    assert inferred.reasons[name].endswith("10.0 % missing; markers of missing values, such as '?', count as missing")
     inferred[name].set_params(missing_value_strategy="ffill")
     told = contextlib.nullcontext() if name == "sold" else pytest.warns(UserWarning, match="20 cells cannot be read")
     with told:
@@ -419,7 +419,7 @@ def test_one_value_beside_what_is_missing(values, kind):
 def test_columns_without_a_value_are_skipped():
     frame = pd.DataFrame({"marks": several("?", "N/A"), "lists": several([], []), "x": np.linspace(0, 1, ROWS)})
     inferred = dp.infer_features(frame)
-    assert inferred.skipped["marks"].startswith("no values: what is in the 400 rows only spells missing ones")
+    assert inferred.skipped["marks"].startswith("no values: all 400 rows only have markers of missing values")
     assert inferred.skipped["lists"].startswith("empty lists in all of 400 rows")
 
 

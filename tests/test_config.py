@@ -239,7 +239,7 @@ def test_settings_may_be_there_unset():
 
 def told_of(config):
     """Return what is read of a configuration, and what its one warning tells."""
-    with pytest.warns(UserWarning, match="This configuration is read, but: ") as caught:
+    with pytest.warns(UserWarning, match="Parts of this configuration are ignored or read differently: ") as caught:
         arguments = read_config(config)
     [warning] = caught
     return arguments, re.split(r" ?\(\d\) ", str(warning.message))[1:]
@@ -265,15 +265,15 @@ def test_one_note_lists_what_stands_beside_name_and_type():
 )
 def test_a_parameter_that_is_not_applied_is_named(kind, key, value):
     arguments, [note] = told_of(config_of(kind, {key: value}))
-    assert note.startswith(f'{key} of "x" is not applied: ')
+    assert note.startswith(f'{key} of "x" is ignored: ')
     assert params_of(arguments["features"]["x"]) == params_of(feature_of(kind))
     _, [of_all] = told_of(config_of(kind) | {"defaults": {kind: {"preprocessing": {key: value}}}})
-    assert of_all.startswith(f"{key} of defaults.{kind} is not applied: ")
+    assert of_all.startswith(f"{key} of defaults.{kind} is ignored: ")
 
 
 def test_a_prompt_at_the_top_is_not_applied():
     _, [note] = told_of(config_of("text") | {"prompt": {"task": "Sum it up"}})
-    assert note.startswith("prompt is not applied: write the text")
+    assert note.startswith("prompt is ignored: store the finished")
 
 
 # -- the words of older releases
@@ -391,7 +391,7 @@ def test_a_language_model_brings_its_tokenizer_and_pads_left():
 
 def test_an_encoder_of_images_that_has_a_size_is_told_of():
     arguments, [note] = told_of(config_of("image", {"height": None}, encoder="resnet"))
-    assert note.startswith('the encoder resnet of "x" does not change how images are read: give height')
+    assert note.startswith('the encoder resnet of "x" does not determine the size of images: set height')
     assert params_of(arguments["features"]["x"]) == params_of(Image())
     assert feature_of("image", {"height": 8, "width": 8}, encoder={"type": "vit"}).height == 8
 
@@ -451,7 +451,7 @@ def test_an_unknown_key_is_named_by_its_path(config, place, remedy):
         ({"input_features": [{"name": "x"}]}, 'input_features[0].type (feature "x"): there is no type None'),
         (config_of("set") | {"defaults": []}, "defaults: must be a mapping"),
         (config_of("set") | {"preprocessing": {"split": "random"}}, "preprocessing.split: must be a mapping"),
-        ({"model_type": "ecd"}, "there are not features"),
+        ({"model_type": "ecd"}, "the configuration has no features"),
     ],
 )
 def test_a_section_of_the_wrong_shape_is_named(config, place):
@@ -610,7 +610,7 @@ def test_a_type_that_is_not_registered_cannot_be_written():
     class Odd(Number):
         kind = "odd"
 
-    with pytest.raises(ConfigError, match=r'feature "x": a configuration has no word for Odd'):
+    with pytest.raises(ConfigError, match=r'feature "x": configurations do not know the type Odd'):
         write_config({"x": Odd()})
 
 

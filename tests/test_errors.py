@@ -108,6 +108,22 @@ def test_messages_are_short_for_long_names_and_many_columns(prep):
         assert len(str(caught.value)) <= MOST_CHARACTERS
 
 
+def test_warnings_are_short_for_a_table_of_3000_odd_columns(tmp_path):
+    names = [f"column {number} {'y' * 100}" for number in range(3_000)]
+    config = {"input_features": [{"name": name, "type": "number", "odd": 1} for name in names]}
+    path = tmp_path / "rows.csv"
+    path.write_text("\n".join(",".join(f"{row}{'7' * 20}{place}" for place in range(3_000)) for row in (1, 2)))
+    frame = pd.DataFrame({name: ["1.0", "odd" * 1_000, "2.0"] for name in names[:3]} | {names[3]: [None, None, "x"]})
+    features = dict.fromkeys(names[:3], "number") | {names[3]: dp.Category(missing_value_strategy="drop_row")}
+    with pytest.warns(UserWarning, match="") as caught:
+        dp.Preprocessor.from_config(config)
+        dp.read_files(path)
+        list(dp.Preprocessor(features, split=None).fit(frame).stream(frame, 1))
+    said = [str(one.message) for one in caught]
+    assert len(said) >= 6
+    assert MOST_CHARACTERS - 1 <= max(map(len, said)) <= MOST_CHARACTERS
+
+
 def test_a_long_message_keeps_its_start_and_its_end():
     message = str(ConfigError("what is wrong: " + "x" * 10_000 + "; what to do"))
     assert message.startswith("what is wrong: xx")

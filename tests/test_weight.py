@@ -168,7 +168,7 @@ def test_texts_that_thousands_may_be_have_the_weights_of_their_rows(table):
 def test_what_is_no_weight_is_refused(table, odd):
     rows = table.assign(people=table["people"].astype(object))
     rows.loc[7, "people"] = odd
-    with pytest.raises(RejectedValueError, match='column "people": .* is no weight'):
+    with pytest.raises(RejectedValueError, match='column "people": .* is not a weight'):
         make().fit(rows)
 
 

@@ -79,5 +79,5 @@ def _guess_numbers(name: str, facts: ColumnFacts) -> Guess | None:
     low, high = _SECONDS
     for scale, unit in zip(_SCALES, ("seconds", "milliseconds", "microseconds", "nanoseconds"), strict=True):
         if named and low * scale <= facts.range.min and facts.range.max <= high * scale:
-            return Guess(Date(), f"{unit} since 1970, by the name and the size: {counted(facts)}")
+            return Guess(Date(), f"{unit} since 1970, judging by name and range: {counted(facts)}")
     return None

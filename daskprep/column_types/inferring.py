@@ -65,7 +65,9 @@ def infer_features(
     """
     wanted = [targets] if isinstance(targets, str) else list(targets or ())
     if style is not None and style not in STYLES:
-        raise ConfigError(f"style={style!r}: it is one of {', '.join(STYLES)}, or None.{did_you_mean(style, STYLES)}")
+        raise ConfigError(
+            f"style must be one of {', '.join(STYLES)} or None, not {style!r}.{did_you_mean(style, STYLES)}"
+        )
     with Progress(progress) as shown:
         leave = {SPLIT: "says the split of each row"} if splits_of(frame) else None
         return infer_source(as_source(frame), wanted, leave, style, progress=shown)
@@ -98,8 +100,8 @@ def infer_source(
     if not features:
         listed = "; ".join(f'"{name}": {why}' for name, why in list(skipped.items())[:_SHOWN])
         raise ColumnError(
-            f"no column is of use ({len(skipped)} of {len(source.columns)} are skipped{': ' * bool(listed)}{listed}): "
-            "name the features yourself, as in Preprocessor({'price': 'number'}), or give more rows"
+            f"no usable column ({len(skipped)} skipped{': ' * bool(listed)}{listed}): "
+            "name the features yourself, as in Preprocessor({'price': 'number'}), or pass more rows"
         )
     ordered = [name for name in source.columns if name in skipped]
     return InferredFeatures(features, reasons, {name: skipped[name] for name in ordered})
@@ -152,7 +154,7 @@ def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
 def _as_target(name: str, guess: Guess) -> Guess:
     if guess.feature is None:
         raise ColumnError(
-            f'column "{name}" cannot be a target: {guess.reason}; give its feature yourself, or leave it out'
+            f'column "{name}" cannot be a target: {guess.reason}; name its feature yourself, or remove it from targets'
         )
     given: dict[str, Any] = {"missing_value_strategy": "drop_row"}
     if "normalization" in guess.feature.get_params(deep=False):  # type: ignore[no-untyped-call]

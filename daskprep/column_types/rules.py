@@ -55,7 +55,7 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
     if not facts.present:
         return skip(f"no values: all {facts.rows:,} rows are missing")
     if not facts.typed:
-        return skip(f"no values: what is in the {facts.rows:,} rows only spells missing ones")
+        return skip(f"no values: all {facts.rows:,} rows only have markers of missing values")
     name = plain_name(name)
     guesses = (guess for rule in _RULES if (guess := rule(name, facts)) is not None)
     guess = _with_marks(_filled(next(guesses, None) or _guess_text(name, facts), facts), facts)
@@ -105,9 +105,9 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
         stays = _marking_words(facts) if kind else []
         guess.feature.null_values = [text for text in texts if text not in stays] or None
     gone = [text for text in texts if text not in stays]
-    said = [f"{shown(one)}, stays a {kind} of its own" for one in stays[:1]]
-    said += [f"{shown(one)}, is missing" for one in gone[:1]]
-    return guess._replace(reason="; what spells a missing value, such as ".join([guess.reason, *said]))
+    said = [f"{shown(one)}, count as a {kind} of their own" for one in stays[:1]]
+    said += [f"{shown(one)}, count as missing" for one in gone[:1]]
+    return guess._replace(reason="; markers of missing values, such as ".join([guess.reason, *said]))
 
 
 def _marking_words(facts: ColumnFacts) -> list[str]:
@@ -122,8 +122,8 @@ def _with_stand_ins(guess: Guess, facts: ColumnFacts) -> Guess:
     cells = share(sum(facts.nines[number] for number in odd), facts.rows)
     listed = " and ".join(f"{number:.0f}" for number in odd)
     what = "numbers" if isinstance(guess.feature, Number) else "a class of their own"
-    note = f"{listed} in {cells} of rows, far from the others, may stand for missing ones, but count as {what}"
-    return guess._replace(reason=f"{guess.reason}; {note}: if so, name them in null_values of read_files")
+    note = f"{listed} in {cells} of rows, far from all others, may mark missing values, but count as {what}"
+    return guess._replace(reason=f"{guess.reason}; {note}: if so, list them in null_values of read_files")
 
 
 def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
@@ -284,7 +284,7 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
         if number_rows(name, facts):
             return skip(f"{unique(facts)}: an identifier ({what}, {rows(facts)})")
         if names_things(name) or _CODE.search(name):
-            return Guess(Category(), f"whole numbers that the name says are codes: {counted(facts)}")
+            return Guess(Category(), f"whole numbers named like codes: {counted(facts)}")
         if _are_codes(facts):
             return Guess(Category(), f"codes from {low} to {high}, none of them rare: {counted(facts)}")
     text = f", as text, {share(odd, facts.typed)} unreadable" if odd else ", as text" if facts.text.cells else ""

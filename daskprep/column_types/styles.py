@@ -68,7 +68,7 @@ def _encode_number(feature: Number, facts: ColumnFacts, style: Style) -> str:
     if style == "linear" or facts.distinct.count < _MANY_VALUES:
         return shape.what
     feature.encoding = "piecewise_linear"
-    return f"{shape.what}, piecewise linear, since values are many"
+    return f"{shape.what}, piecewise linear, since it has many values"
 
 
 class _Shape(NamedTuple):
@@ -119,10 +119,13 @@ def _for_category(
     marks = feature.null_values
     if labels is not None:
         found = TargetEncoding(target=labels.column, target_type=labels.target_type, null_values=marks)
-        return found, f'the mean of "{labels.column}" for each value, since values are many'
+        return found, f'the mean of "{labels.column}" for each value, since it has many'
     if style == "trees":
         found = TargetEncoding(encoding="count", null_values=marks)
-        return found, "how often each value occurs, since values are many; name targets for their means"
+        return found, "how often each value occurs, since it has many; name targets to encode by their means"
     feature.transform_to, feature.most_common = "one_hot", _FEW_LABELS
     kept = share(int(np.sort(facts.distinct.counts)[-_FEW_LABELS:].sum()), facts.typed)
-    return feature, f"columns for the {_FEW_LABELS} most frequent values, {kept} of cells; name targets for means"
+    return (
+        feature,
+        f"columns for the {_FEW_LABELS} most frequent values, {kept} of cells; name targets to encode by their means",
+    )

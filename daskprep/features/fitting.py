@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import operator
 import tempfile
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.display.words import listed
-from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features.base import MediaContract, all_outputs, noun_of
 from daskprep.features.checking import all_empty_arrays, decode_column
 from daskprep.features.folds import fold_columns, learning_columns, put_in_folds, tell_folds
@@ -159,14 +158,13 @@ def _learn(
 
 def _warn(name: str, feature: Contract, learned: Learned) -> None:
     if advice := feature.advice(learned):
-        warnings.warn(f'column "{name}" {advice}', UserWarning, stacklevel=2)
+        warn(f'column "{name}" {advice}', stacklevel=2)
     if learned.invalid:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
         count = "1 cell" if learned.invalid == 1 else f"{learned.invalid} cells"
-        warnings.warn(
+        warn(
             f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
             '; correct the data, or use invalid="raise" to stop at the first',
-            UserWarning,
             stacklevel=2,
         )
 

@@ -107,7 +107,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     def check(self) -> None:
         name = type(self).__name__
         if self.missing_value_strategy == "fill_with_mode":
-            raise ConfigError(f'{name}: no medium is the most frequent: use "bfill", "ffill" or "drop_row"')
+            raise ConfigError(f'{name}: "fill_with_mode" is not supported: use "bfill", "ffill" or "drop_row"')
         if self.pack and self.mode == "eager":
             raise ConfigError(f'{name}: pack=True is for lazy modes, and mode="eager" stores what is decoded')
         for place in ("base_dir", "lazy_cache_dir"):
@@ -270,8 +270,8 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
         if failures and self.on_error == "raise":
             row, cell, reason = failures[0]
             raise MediaError(
-                f"row {row} of this partition, {cell}: {reason} ({len(failures)} such cells in this partition); mend "
-                'the file, or use on_error="fill" or "drop"'
+                f"row {row} of this partition, {cell}: {reason} ({len(failures)} such cells in this partition); "
+                'correct the file, or use on_error="fill" or "drop"'
             )
         return out, [failure.row for failure in failures]
 

@@ -124,7 +124,9 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         if self.group_by is not None and not self.windows:
             raise ConfigError(f'Timeseries: group_by="{self.group_by}" needs a window_size or a horizon')
         if self.windows and self.missing_value_strategy == "fill_with_mode":
-            raise ConfigError('Timeseries: windows know no "fill_with_mode": use "fill_with_const", "ffill" or "bfill"')
+            raise ConfigError(
+                'Timeseries: windows do not support "fill_with_mode": use "fill_with_const", "ffill" or "bfill"'
+            )
         if self.fill_value is not None:
             self.parse_fill(self.fill_value)
 

@@ -47,8 +47,8 @@ class Weight(Feature[Moments, LearnedWeight]):
         odd = ~(numbers.to_numpy(zero_copy_only=False) >= 0)
         if odd.any():
             raise RejectedValueError(
-                f"{column[int(np.argmax(odd))].as_py()!r} is no weight: each row needs a number of at least 0; correct "
-                "the data"
+                f"{column[int(np.argmax(odd))].as_py()!r} is not a weight: each row needs a number of at least 0; "
+                "correct the data"
             )
         return numbers
 

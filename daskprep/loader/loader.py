@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
@@ -17,7 +16,7 @@ from torch.utils.data import get_worker_info
 from daskprep.dataset import Split
 from daskprep.display.tables import settings_card
 from daskprep.display.words import count, printable
-from daskprep.errors import ConfigError, CorruptDatasetError, hints_parameters
+from daskprep.errors import ConfigError, CorruptDatasetError, hints_parameters, warn
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs, weight_output
@@ -184,11 +183,10 @@ class Loader(BatchIterator):
         self.streams = (streams or default_streams(self._read_rows)) if self.shuffle else 1
         usual = min(self._read_rows, LEAST_STREAMS), MOST_STREAMS
         if streams is None and self.shuffle and not usual[0] <= self.streams <= usual[1]:
-            warnings.warn(
+            warn(
                 f"batch_size={batch_size} has no divisor from {LEAST_STREAMS} to {MOST_STREAMS}, so that a batch mixes "
                 f"rows of {self.streams} streams, each of which keeps a block in memory; give "
                 f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it and silence this",
-                UserWarning,
                 stacklevel=4,
             )
         self.drop_last = drop_last

@@ -185,7 +185,7 @@ def check_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule
         if state[name] != value:
             raise ConfigError(
                 f"the state was taken with {name}={state[name]!r}, and this loader packs with {value!r}, which makes "
-                f"other rows: go on with {name}={state[name]!r}, or start the epoch again with set_epoch"
+                f"other rows: continue with {name}={state[name]!r}, or start the epoch again with set_epoch"
             )
 
 

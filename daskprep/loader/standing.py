@@ -68,8 +68,8 @@ def check_left(rows: int, world: int, epoch: int) -> None:
     """Raise ConfigError if too few rows are left of an epoch."""
     if 0 < rows < world:
         raise ConfigError(
-            f"{rows} rows are left of epoch {epoch}, too few for {world} ranks: some would have none; go on "
-            f"with world_size={rows} or less, or with set_epoch({epoch + 1})"
+            f"{rows} rows are left of epoch {epoch}, too few for {world} ranks: some would have none; "
+            f"continue with world_size={rows} or less, or with set_epoch({epoch + 1})"
         )
 
 

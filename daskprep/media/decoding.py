@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import MediaError
+from daskprep.errors import MediaError, warn
 from daskprep.media.audio import AudioRecipe, decode_audio
 from daskprep.media.images import ImageRecipe, decode_image, prepare, shrink
 from daskprep.media.pixels import to_classes
@@ -190,10 +189,9 @@ class ImageDecoder(MediaDecoder):
             out[failure.row] = self._fill(self.broken)
         if unseen:
             # Without the number of pixels, so that Python shows it once.
-            warnings.warn(
+            warn(
                 f"masks have pixels of other colours than the {len(self.colours or ())} of their classes, which become "
                 "class 0; a larger infer_image_sample_size finds more colours",
-                UserWarning,
                 stacklevel=2,
             )
         return failures

@@ -39,7 +39,7 @@ class Report:
         """Write the page to a file, whole or not at all; a file that is there already is replaced."""
         folder, slash, name = os.fspath(path).rpartition("/")
         if not name:
-            raise ConfigError(f"{os.fspath(path)!r} is not a file name: give one such as report.html")
+            raise ConfigError(f"{os.fspath(path)!r} is not a file name: add one, such as report.html")
         Folder.open(folder or slash or ".").write(name, self.html.encode())
 
     def __repr__(self) -> str:

@@ -45,7 +45,7 @@ def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figur
     if not columns:
         known = dict.fromkeys(one for column in every for one in (column.name, column.output.name))
         raise ConfigError(
-            f'there is no feature "{name}" in {dataset.url}.{did_you_mean(name, known)} '
+            f'{dataset.url} has no feature "{name}".{did_you_mean(name, known)} '
             f"Features are: {', '.join(dataset.features)}"
         )
     splits = list(dataset.splits.values()) if split is None else [dataset[split]]

@@ -91,7 +91,9 @@ def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:
     magic = bytes(handle.read(len(_FILE_MAGIC)))
     handle.seek(0)
     if magic.startswith(_FEATHER_1_MAGIC):
-        raise ConfigError(f"{file.name}: is of Feather version 1, which Arrow gives up; write it again with to_feather")
+        raise ConfigError(
+            f"{file.name}: is of Feather version 1, which Arrow no longer reads; write it again with to_feather"
+        )
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     return (pa.ipc.open_file if magic == _FILE_MAGIC else pa.ipc.open_stream)(handle, options=options)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -11,7 +10,7 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
+from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters, warn
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import JoinedPiece, Piece, PieceSource, require_columns
 from daskprep.sources.columnar import Schemas
@@ -53,7 +52,7 @@ class FileSource(PieceSource):
         folders = {name: TEXT_CODES for file in files for name, _ in file.folders}
         types = schemas.types | folders
         if not types:
-            raise ConfigError(f"{files[0].name}: no column is in it; check that it holds rows")
+            raise ConfigError(f"{files[0].name}: it has no columns; check that it holds rows")
         self.format = format
         self.files = tuple(files)
         self.settings = dict(settings)
@@ -211,7 +210,7 @@ def _is_whole(piece: Any) -> bool:
 def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> tuple[Schemas, list[DelimitedPiece]]:
     planned = for_each_file(lambda text: plan_delimited(text, dialect, share), texts)
     if dialect.header is not None and (problem := row_for_names(texts[0], planned[0][0].dialect)):
-        warnings.warn(
+        warn(
             f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
             "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names",
             stacklevel=4,

@@ -53,7 +53,7 @@ def cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tup
     if rest != b"]":
         what = f"after its end comes {rest[1:9]!r}" if rest else "it is never closed"
         raise RejectedValueError(
-            f"{text.file.name}, line {text.line_at(position)}: no JSON array: {what}; correct the file, or write "
+            f"{text.file.name}, line {text.line_at(position)}: not a JSON array: {what}; correct the file, or write "
             "one object a line"
         )
     return list(zip([start, *(cut + 1 for cut in cuts)], [*cuts, position], strict=True))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -24,7 +23,7 @@ from daskprep.classes import (
     show_classes,
     whole_weights,
 )
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, warn
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.split.base import DEFAULT_SHARES, TRAIN, VALIDATION, Assigned, ReadAgain, Shares, Splitter, cut, spread
 
@@ -166,7 +165,7 @@ class StratifiedSplit(Splitter):
         )
         if self.on_small == "error":
             raise ColumnError(f'{message} Merge rare classes, or give on_small="train" to train on them.')
-        warnings.warn(f"{message} All rows of these classes are for training.", UserWarning, stacklevel=3)
+        warn(f"{message} All rows of these classes are used for training.", stacklevel=3)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ import shutil
 import stat
 import threading
 import uuid
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from daskprep.errors import CorruptDatasetError, StorageFullError
+from daskprep.errors import CorruptDatasetError, StorageFullError, warn
 
 NO_FILE = -1
 """Stands for the bytes of what has the name of a file and is a link, a pipe or a device, none of which is read."""
@@ -379,9 +378,7 @@ def _tell_of_waiting(descriptor: int, folder: Path) -> None:
         for lock in map(str.split, _LOCKS.read_text().splitlines()):
             if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}"):
                 holder = f"process {lock[4]}"
-    warnings.warn(
-        f"{folder} is held by {holder}, which writes there: waiting until it is done; Ctrl-C stops", stacklevel=2
-    )
+    warn(f"{folder} is held by {holder}, which writes there: waiting until it is done; Ctrl-C stops", stacklevel=2)
 
 
 def _let_go(descriptor: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from daskprep import partitions
 from daskprep.assignment import Assignment
 from daskprep.balance import Balance
 from daskprep.display.words import count, listed
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.features import Feature
 from daskprep.features.folds import fold_columns, tell_folds
 from daskprep.features.surroundings import Rows
@@ -80,12 +79,11 @@ def plan_stream(
         reasons = [f"they are {split.leaves_out}"] if split is not None and split.leaves_out else []
         if names := listed([f'"{name}"' for name in plan.dropping], _MOST_NAMED):
             reasons.append(
-                f"they have no usable cell for one of {names}, which drop rows; to keep them, give these another "
-                "missing_value_strategy, outlier_strategy or on_error"
+                f"a cell of {names} is missing or unusable, and these features drop such rows; to keep them, set "
+                "another missing_value_strategy, outlier_strategy or on_error"
             )
-        warnings.warn(
-            f"{left_out:,} of {count(whole, 'row')} are left out, since {', or '.join(reasons)}",
-            UserWarning,
+        warn(
+            f"{left_out:,} of {count(whole, 'row')} are left out, because {', or '.join(reasons)}",
             stacklevel=5,
         )
     return plan

@@ -106,7 +106,7 @@ class Batches:
     def __len__(self) -> int:
         """Return the number of batches of an epoch; a TypeError if it is not known."""
         if self._groups:
-            raise TypeError("how many batches group processors make of others is not known before they are made")
+            raise TypeError("the number of batches is not known in advance, because group processors may change it")
         length = len(self.source)  # type: ignore[arg-type]
         return length if self._limit is None else min(length, self._limit)
 
@@ -184,12 +184,12 @@ class Batches:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where a state was taken."""
         if not isinstance(state, Mapping) or "source" not in state:
-            raise ConfigError(f"this is not a state of the batches of a manager: {str(state)[:200]}")
+            raise ConfigError(f"not a state of a Manager's batches: {str(state)[:200]}")
         states = state.get("groups", [])
         if len(states) != len(self._kept):
             raise ConfigError(
-                f"the state is of {len(states)} group processors that have a state, and here are {len(self._kept)}: "
-                "give those that it was taken with, on one rank, or start the epoch again"
+                f"the state was saved with {len(states)} stateful group processors, but there are {len(self._kept)}: "
+                "use the same group_processors on one rank, or restart the epoch"
             )
         self.source.load_state_dict(state["source"])
         given = state.get("given", 0) if self._limit is not None else 0

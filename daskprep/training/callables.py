@@ -15,7 +15,7 @@ def check_callables(option: str, given: Any, allowed: Iterable[str]) -> None:
         if isinstance(one, str):
             _check_name(option, one, tuple(allowed))
         elif not callable(one):
-            raise ConfigError(f"{option}={one!r}: expected something that can be called, or its dotted name")
+            raise ConfigError(f"{option}={one!r}: expected a callable or its dotted name")
 
 
 def resolve(option: str, given: Any, allowed: Iterable[str]) -> Callable[..., Any]:
@@ -28,9 +28,9 @@ def resolve(option: str, given: Any, allowed: Iterable[str]) -> Callable[..., An
     try:
         found = getattr(importlib.import_module(module), attribute)
     except (ModuleNotFoundError, AttributeError) as error:
-        raise ConfigError(f'{option}: there is no "{given}": {error}') from error
+        raise ConfigError(f'{option}: cannot import "{given}": {error}') from error
     if not callable(found):
-        raise ConfigError(f'{option}: "{given}" is {found!r}, which cannot be called')
+        raise ConfigError(f'{option}: "{given}" is {found!r}, which is not callable')
     return found
 
 
@@ -38,9 +38,7 @@ def _check_name(option: str, name: str, allowed: tuple[str, ...]) -> None:
     if not all(part.isidentifier() for part in name.split(".")) or "." not in name:
         raise ConfigError(f'{option}: "{name}" is not the dotted name of a function, such as "mypackage.steps.lower"')
     if not any(name.startswith(one) if one.endswith(".") else name == one for one in allowed):
-        kept = f"those that begin with or are {', '.join(map(repr, allowed))}" if allowed else "none"
-        root = name.partition(".")[0]
         raise ConfigError(
-            f'{option}: "{name}" is not among the names that may be imported ({kept}): give the function itself, or '
-            f'allow it, as in DataModule(..., allowed=["{root}."])'
+            f'{option}: "{name}" may not be imported (allowed: {", ".join(map(repr, allowed)) or "none"}): pass the '
+            f'function itself, or allow it, as in DataModule(..., allowed=["{name.partition(".")[0]}."])'
         )

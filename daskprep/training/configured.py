@@ -61,7 +61,7 @@ def _made(option: str, given: Any, allowed: Iterable[str]) -> Any:
     try:
         inspect.signature(function).bind_partial(**arguments)
     except TypeError as error:
-        raise ConfigError(f'{option}: "{given["function"]}" cannot be called so: {error}') from error
+        raise ConfigError(f'{option}: "{given["function"]}" does not accept these arguments: {error}') from error
     except ValueError:
         pass  # what is written in C tells no parameters
     return functools.partial(function, **arguments)
@@ -71,7 +71,7 @@ def _key(data: Mapping[Any, Any]) -> str:
     try:
         return json.dumps(data, sort_keys=True, default=str)
     except TypeError as error:
-        raise ConfigError(f"data: {dict(data)!r}: a key is no text; put quotes around it") from error
+        raise ConfigError(f"data: {dict(data)!r}: keys must be strings; put them in quotes") from error
 
 
 def _data(
@@ -84,15 +84,15 @@ def _data(
     known = (kind, *_OPTIONS[kind]) if kind else tuple(_OPTIONS)
     for name in given:
         if not kind or name not in known:
-            raise ConfigError(f'data: there is no "{name}" here.{did_you_mean(name, known)} Give {", ".join(known)}')
+            raise ConfigError(f'data: unknown key "{name}".{did_you_mean(name, known)} Keys are: {", ".join(known)}')
     if not kind:
-        raise ConfigError(f"data: nothing is in it. Give {', '.join(known)}")
+        raise ConfigError(f"data is empty: give one of {', '.join(known)}")
     if kind == "huggingface" and not isinstance(given[kind], str):
         raise ConfigError(f"data: huggingface: {given[kind]!r}: expected the name or the folder of a dataset")
     if kind == "dataset":
         return functools.partial(open_dataset, given[kind])
     if folder is None or "preprocessor" not in given:
-        raise ConfigError(f'data: {kind} needs a "preprocessor", and the DataModule a folder to write its dataset to')
+        raise ConfigError(f'data: {kind} needs a "preprocessor", and from_config needs folder= to write the dataset to')
     path = Path(folder) / hashlib.sha256(key.encode()).hexdigest()[:16]
     return functools.partial(_written, dict(given), path)
 
@@ -104,7 +104,9 @@ def _written(given: Mapping[str, Any], path: Path) -> Dataset:
         try:
             import datasets  # noqa: PLC0415
         except ImportError as error:
-            raise MissingPackageError("data of Hugging Face needs a package: pip install datasets") from error
+            raise MissingPackageError(
+                "reading Hugging Face data needs the package datasets: pip install datasets"
+            ) from error
         asked = {name: given[name] for name in _HUGGING_FACE if name in given}
         rows = datasets.load_dataset(given["huggingface"], cache_dir=str(path.parent / "huggingface"), **asked)
         version = getattr(rows, "_fingerprint", None)

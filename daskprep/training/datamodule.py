@@ -80,8 +80,8 @@ class DataModule:
             with _naming(place, name):
                 if place == "train" and manager.stages not in (None, ("fit",)):
                     raise ConfigError(
-                        f'stages={manager.stages!r}: "train" is for "fit" alone; give "val" a Manager of its rows to '
-                        "evaluate on"
+                        f'stages={manager.stages!r}: a Manager of "train" runs in stage "fit" only; to evaluate on its '
+                        'rows, add another to "val"'
                     )
                 manager.check(place, self.allowed)
                 self._check_shared(place, manager)
@@ -116,7 +116,7 @@ class DataModule:
         """
         given = load_config(config)
         if not isinstance(given, Mapping):
-            raise ConfigError(f"a configuration is a mapping of managers by role and name, not {given!r}")
+            raise ConfigError(f"the configuration must be a mapping of managers by role and name, not {given!r}")
         managers = {place: named for place, named in given.items() if place != "overfit_batches"}
         names = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         overfit = given.get("overfit_batches")
@@ -126,8 +126,8 @@ class DataModule:
         trained = next(iter(self.managers["train"].values())).data
         if place != "train" and isinstance(trained, BatchSource) and manager.data is trained:
             raise ConfigError(
-                f"{trained!r} is what trains, too, and would be gone on from where evaluation left it: give a function "
-                "that makes one"
+                f"{trained!r} is also used for training, which evaluation would interrupt: pass a function that "
+                "creates a separate one"
             )
 
     def __repr__(self) -> str:
@@ -151,10 +151,7 @@ class DataModule:
             if place == "train" or stage not in (manager.stages or STAGES_OF[place]):
                 continue
             if name in found:
-                raise ConfigError(
-                    f'two managers with the name "{name}" are opened for stage "{stage}": give one another name, or '
-                    "other stages"
-                )
+                raise ConfigError(f'stage "{stage}" has two managers named "{name}": rename one, or change its stages')
             found[name] = manager
         return found
 
@@ -270,8 +267,8 @@ class DataModule:
         name = next(iter(self.managers["train"]))
         if name not in train:
             raise ConfigError(
-                f"the state is of a DataModule that trains with {', '.join(train) or 'nothing'}, and this one has "
-                f'"{name}": give the manager that name'
+                f'the state has no training manager "{name}", only {", ".join(train) or "none"}: name the manager as '
+                "in the run that saved the state"
             )
         if "train" in self._opened:
             self._train.load_state_dict(train[name])
@@ -290,7 +287,7 @@ class _Without:
             return (self(batch[0]), *batch[1:])
         for name in self.names:
             if name not in batch:
-                raise ConfigError(f'columns_to_remove: batches hold no "{name}".{did_you_mean(name, batch)}')
+                raise ConfigError(f'columns_to_remove: batches have no output "{name}".{did_you_mean(name, batch)}')
         return {name: value for name, value in batch.items() if name not in self.names}
 
 
@@ -305,9 +302,7 @@ def _managers(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Man
                 f'"{spelled}": {named!r}: expected managers by name, as in {{"{spelled}": {{"lm": ...}}}}'
             )
         if found[place]:
-            raise ConfigError(
-                f'"{spelled}" is "{place}", which is given already: put all its managers into one of them'
-            )
+            raise ConfigError(f'"{spelled}" means "{place}", which is already given: merge their managers')
         for name, one in named.items():
             with _naming(place, name):
                 found[place][name] = Manager.of(one)
@@ -322,5 +317,5 @@ def _naming(place: str, name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.add_note(f'of manager "{name}" of "{place}"')
+        error.add_note(f'in manager "{name}" of "{place}"')
         raise

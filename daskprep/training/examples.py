@@ -22,7 +22,10 @@ class Examples:
         check_count("batch_size", batch_size, 1)
         self.rank, self.world_size = ranks[0] or 0, ranks[1] or 1
         if batch_size % self.world_size:
-            raise ConfigError(f"batch_size={batch_size} is for all ranks together: {self.world_size} cannot share it")
+            raise ConfigError(
+                f"batch_size={batch_size} counts the examples of all ranks, and {self.world_size} ranks do not divide "
+                f"it; give batch_size={-(-batch_size // self.world_size) * self.world_size}"
+            )
         self._data, self._size = data, batch_size
 
     def __len__(self) -> int:
@@ -63,7 +66,7 @@ class EachExample:
 def check_examples(data: object, where: str = "data=") -> None:
     """Raise ConfigError for what gives no examples, or gives them only once."""
     if isinstance(data, Iterator):
-        raise ConfigError(f"{where}{data!r} gives its examples once: give a list of them, or what can be iterated over")
+        raise ConfigError(f"{where}{data!r} is an iterator, which yields its examples only once: pass a list")
     is_sized = hasattr(data, "__getitem__") and hasattr(data, "__len__")  # as a dataset of torch
     if isinstance(data, Mapping | bytes) or not (isinstance(data, Iterable) or is_sized):
         raise ConfigError(

@@ -106,7 +106,7 @@ class Manager:
             return cls(given)
         known = [name for name in inspect.signature(cls).parameters if name != "options"]
         if "data" not in given:
-            raise ConfigError(f'{dict(given)!r} says no "data"; the parameters of a Manager are {", ".join(known)}')
+            raise ConfigError(f'{dict(given)!r} lacks "data"; parameters of a Manager are: {", ".join(known)}')
         return cls(**given)
 
     def __repr__(self) -> str:
@@ -117,9 +117,9 @@ class Manager:
     def check(self, role: str, allowed: Collection[str]) -> None:
         """Refuse what makes no sense for a role, before anything is opened or imported."""
         if role != "train" and self.options.get("shuffle"):
-            raise ConfigError("shuffle=True is for training alone: leave it out")
+            raise ConfigError("shuffle=True is for training only: remove it")
         if role != "predict" and not _is_rows(self.data):
-            raise ConfigError(f"data={self.data!r:.200}: an iterable is for predict alone: write its rows as a dataset")
+            raise ConfigError(f'data={self.data!r:.200}: only "predict" accepts an iterable: write a dataset instead')
         _, groups = self._packing()
         check_callables("example_processors", self.example_processors, allowed)
         check_callables("processors", self.processors, allowed)
@@ -135,11 +135,11 @@ class Manager:
         """Return what packs documents, and the other group processors."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(one, Packing) for one in rest):
-            raise ConfigError("group_processors: Packing works on documents, before all others: put it first, once")
+            raise ConfigError("group_processors: Packing works on documents: give it once, before all others")
         if not first or not isinstance(first[0], Packing):
             return None, self.group_processors
         if self.options.get("pack") is not None:
-            raise ConfigError("pack and a Packing among group_processors were both given: leave one out")
+            raise ConfigError("pack and a Packing in group_processors exclude each other: remove one")
         return first[0], rest
 
     def open(
@@ -149,7 +149,7 @@ class Manager:
         found = prepared.result(self.data, ranks)
         if not _is_rows(found):
             given = {"split": self.split, "columns_to_remove": self.columns_to_remove or None, **self.options}
-            self._refuse(given, "is for rows of a dataset", found)
+            self._refuse(given, "is for datasets only", found)
             return Examples(found, 1024 if self.batch_size is None else self.batch_size, ranks), ()
         if isinstance(found, BatchSource):
             self._check_stream(found, role, ranks[1])
@@ -159,7 +159,9 @@ class Manager:
     def _split(self, role: str, found: Any) -> Split:
         if isinstance(found, Split):
             if self.split not in (None, found.name):
-                raise ConfigError(f'split="{self.split}", and data is the split "{found.name}": leave split out')
+                raise ConfigError(
+                    f'split="{self.split}" contradicts data, which is the split "{found.name}": remove split'
+                )
             return found
         dataset = found if isinstance(found, Dataset) else open_dataset(found)
         name = self.split or _SPLIT.get(role)
@@ -189,7 +191,7 @@ class Manager:
 
     def _columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:
         if self.options.get("columns") is not None:
-            raise ConfigError("columns and columns_to_remove were both given: leave one out")
+            raise ConfigError("columns and columns_to_remove exclude each other: remove one")
         targets = _tuple(self.options.get("targets") or ())  # those of the dataset may be removed
         for name in removed:
             if name not in split.columns:
@@ -198,9 +200,7 @@ class Manager:
                     f"{did_you_mean(name, split.columns)}"
                 )
             if name in targets:
-                raise ConfigError(
-                    f'columns_to_remove: "{name}" is one of targets, which are given: leave it out of one'
-                )
+                raise ConfigError(f'columns_to_remove: "{name}" is also in targets: remove it from one of them')
         return [name for name in split.columns if name not in removed]
 
     def _refuse(self, given: Mapping[str, Any], reason: str, data: Any) -> None:
@@ -211,14 +211,14 @@ class Manager:
 
     def _check_stream(self, stream: BatchSource, role: str, world_size: int | None) -> None:
         given = {"batch_size": self.batch_size, "split": self.split, **self.options}
-        self._refuse(given, "is said where the stream is made, not to its Manager", stream)
+        self._refuse(given, "must be set when the stream is created, not on its Manager", stream)
         if role != "train" and getattr(stream, "shuffle", False):
-            raise ConfigError(f"{stream!r} is shuffled, which is for training alone: make it with shuffle=False")
+            raise ConfigError(f"{stream!r} is shuffled, which is for training only: create it with shuffle=False")
         has = getattr(stream, "world_size", world_size)
         if world_size is not None and has != world_size:
             raise ConfigError(
-                f"{stream!r} is for world_size={has}, and there are {world_size} ranks: give a function with the "
-                "parameters rank and world_size, which makes the stream"
+                f"{stream!r} has world_size={has}, but there are {world_size} ranks: pass a function of rank and "
+                "world_size that creates the stream"
             )
 
 
@@ -235,6 +235,6 @@ def _check_options(options: Mapping[str, Any]) -> None:
     own = [name for name in inspect.signature(Manager).parameters if name != "options"]
     for name in options:
         if name in _NOT_OURS:
-            raise ConfigError(f"{name} is not an option of a Manager: give {_NOT_OURS[name]}")
+            raise ConfigError(f"{name} is not an option of a Manager: use {_NOT_OURS[name]}")
         if name not in known:
-            raise ConfigError(f'there is no option "{name}" of a loader.{did_you_mean(name, [*known, *own])}')
+            raise ConfigError(f'loaders have no option "{name}".{did_you_mean(name, [*known, *own])}')

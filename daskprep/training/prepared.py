@@ -75,7 +75,7 @@ def from_first_rank(make: Callable[[], Any]) -> Any:
         # Those who wait are told, rather than left waiting.
         torch.distributed.broadcast_object_list(sent, src=0)
     if sent[1] is not None:
-        raise DaskprepError(f"the first rank could not prepare the data, as it says, too: {sent[1]}")
+        raise DaskprepError(f"rank 0 failed to prepare the data: {sent[1]}")
     return sent[0]
 
 

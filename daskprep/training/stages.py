@@ -46,6 +46,6 @@ def _known(name: object, spellings: Mapping[str, str], options: tuple[str, ...],
     known = spellings.get(text, text)
     if known not in options:
         raise ConfigError(
-            f'there is no {kind} "{text}".{did_you_mean(text, options)} It is one of {", ".join(options)}'
+            f'there is no {kind} "{text}".{did_you_mean(text, options)} Each {kind} is one of: {", ".join(options)}'
         )
     return known

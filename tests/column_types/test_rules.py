@@ -47,7 +47,7 @@ def codes(values: int, each: int, first: int = 0) -> list[int]:
     [
         (pa.array([], pa.string()), "no rows"),
         ([None, " ", None], "no values: all 3 rows are missing"),
-        (["?", None, "n/a"], "no values: what is in the 3 rows only spells missing ones"),
+        (["?", None, "n/a"], "no values: all 3 rows only have markers of missing values"),
         (["up"] * 3, "constant: 'up' in every row"),
         ([7] * 3, "constant: '7' in every row"),
         (["no", "no", "no", None], "constant: 'no' in every row or missing (25.0 %)"),
@@ -120,7 +120,7 @@ def test_cells_that_no_feature_reads_are_named_by_their_types():
 def test_whole_numbers_named_as_identifiers_are_codes_however_the_name_is_written(name):
     found = guess([1, 5, 9, 9], name)
     assert kind(found) == "category"
-    assert found.reason == "whole numbers that the name says are codes: 3 distinct values in 4 rows"
+    assert found.reason == "whole numbers named like codes: 3 distinct values in 4 rows"
     assert kind_of([1, 5, 9], name) == SKIPPED
 
 
@@ -535,16 +535,16 @@ def test_numbers_as_people_write_them_are_filled_where_some_are_missing():
 @pytest.mark.parametrize(
     ("cells", "remark"),
     [
-        (["red", "blue", "green"] * 9, "is missing"),
-        (phrases(30, 5), "stays a text of its own"),
-        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "stays a token of its own"),
-        (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "stays a token of its own"),
-        ([f"{i / 7}" for i in range(30)], "is missing"),
-        (["yes", "no"], "is missing"),
+        (["red", "blue", "green"] * 9, "count as missing"),
+        (phrases(30, 5), "count as a text of their own"),
+        (["a b", "b", "a", "c a", "a b c", "c", "b c"] * 9, "count as a token of their own"),
+        (["a b a", "b", "a", "c a c", "a b c", "c", "b c"] * 9, "count as a token of their own"),
+        ([f"{i / 7}" for i in range(30)], "count as missing"),
+        (["yes", "no"], "count as missing"),
     ],
 )
 def test_what_becomes_of_cells_that_spell_a_missing_value_is_said(cells, remark):
-    said = "; what spells a missing value, such as"
+    said = "; markers of missing values, such as"
     assert guess([*cells, "?"]).reason.endswith(f"{said} '?', {remark}")
     assert said not in guess(cells).reason
     assert said not in guess([*cells, None]).reason
@@ -561,7 +561,7 @@ def test_symbols_are_missing_and_words_stay_classes():
     found = guess([*["red", "blue", "green"] * 9, "?", " - ", "Unknown", "n/a"])
     assert found.feature.get_params()["null_values"] == ["-", "?", "n/a"]
     assert found.reason.endswith(
-        "'Unknown', stays a class of its own; what spells a missing value, such as '-', is missing"
+        "'Unknown', count as a class of their own; markers of missing values, such as '-', count as missing"
     )
     assert guess([*["yes", "no"] * 9, "?", "unknown"]).feature.null_values == ["?", "unknown"]
 
@@ -589,8 +589,8 @@ def test_what_fills_gaps_leaves_the_statistics_alone(cells, strategy):
 
 def test_numbers_that_may_stand_for_missing_ones_are_told_and_stay_numbers():
     note = (
-        "; -999 in 5.0 % of rows, far from the others, may stand for missing ones, but count as numbers: if so, "
-        "name them in null_values of read_files"
+        "; -999 in 5.0 % of rows, far from all others, may mark missing values, but count as numbers: if so, "
+        "list them in null_values of read_files"
     )
     cells = [i / 8 for i in range(190)]
     found = guess([*cells, *[-999.0] * 10])

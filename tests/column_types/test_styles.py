@@ -118,7 +118,7 @@ def test_without_a_style_nothing_of_it_is_proposed_and_targets_stay_as_they_are(
 def test_the_reason_says_what_an_encoding_is_for(frame):
     found = inferred(frame, "network").reasons
     assert found["income"].endswith(
-        "for networks: normalized to a normal shape, since it is skewed, piecewise linear, since values are many; an "
+        "for networks: normalized to a normal shape, since it is skewed, piecewise linear, since it has many values; an "
         "indicator marks missing values"
     )
     assert (

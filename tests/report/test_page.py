@@ -179,7 +179,7 @@ def test_a_report_is_written_to_a_file(dataset, html, tmp_path):
     report = dataset.report(tmp_path / "reports" / "report.html")
     assert (tmp_path / "reports" / "report.html").read_text("utf-8") == html == report.html
     assert "save(path)" in repr(report)
-    with pytest.raises(ConfigError, match=r"not a file name: give one such as report\.html"):
+    with pytest.raises(ConfigError, match=r"not a file name: add one, such as report\.html"):
         report.save(f"{tmp_path}/")
 
 

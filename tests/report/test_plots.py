@@ -52,7 +52,7 @@ def test_dollars_are_no_formulas(frame, tmp_path):
 
 
 def test_a_name_that_is_none_is_told(dataset):
-    with pytest.raises(ConfigError, match=r'no feature "prise".*Did you mean "price"'):
+    with pytest.raises(ConfigError, match=r'has no feature "prise".*Did you mean "price"'):
         dataset.plot("prise")
     with pytest.raises(ConfigError, match="no split 'tran'"):
         dataset.plot("price", split="tran")

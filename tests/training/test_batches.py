@@ -204,15 +204,15 @@ def test_a_state_of_other_groups_is_refused():
     batches = Batches(Numbers(), groups=[Pairs()])
     taken(batches, 1)
 
-    with pytest.raises(ConfigError, match="of 1 group processors that have a state, and here are 0"):
+    with pytest.raises(ConfigError, match="with 1 stateful group processors, but there are 0"):
         Batches(Numbers()).load_state_dict(batches.state_dict())
-    with pytest.raises(ConfigError, match="not a state of the batches"):
+    with pytest.raises(ConfigError, match="not a state of a Manager's batches"):
         Batches(Numbers()).load_state_dict({"epoch": 3})
 
 
 def test_batches_of_groups_have_no_length():
     assert len(Batches(Numbers())) == 6
-    with pytest.raises(TypeError, match="is not known"):
+    with pytest.raises(TypeError, match="is not known in advance"):
         len(Batches(Numbers(), groups=[Pairs()]))
 
 

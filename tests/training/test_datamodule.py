@@ -38,7 +38,7 @@ def test_names_are_those_of_the_loaders_of_the_stage(managers):
 
     assert data.dataloader_names["validate"] == data.dataloader_names["val"] == ["lm", "slow"]
     assert len(data.val_dataloader()) == 2
-    with pytest.raises(ConfigError, match='no role "tset". It is one of|no role "tset". Did you mean "test"'):
+    with pytest.raises(ConfigError, match='no role "tset". Each role is one of|no role "tset". Did you mean "test"'):
         data.dataloader_names["tset"]
 
 
@@ -108,7 +108,7 @@ def test_a_state_of_another_loader_is_refused(managers):
     state = data.state_dict()
     other = dp.DataModule({"train": {"ml": managers["train"]["lm"]}})
 
-    with pytest.raises(ConfigError, match='trains with lm, and this one has "ml"'):
+    with pytest.raises(ConfigError, match='no training manager "ml", only lm: name the manager'):
         other.load_state_dict(state)
 
 
@@ -157,11 +157,14 @@ REFUSED = [
     ({"train": {"a": "a.dp", "b": "a.dp"}}, r'"train" has 2 managers \(a, b\)'),
     ({"trian": {"a": "a.dp"}}, 'no role "trian". Did you mean "train"'),
     ({"train": "a.dp"}, "expected managers by name"),
-    ({"train": {"a": "a.dp"}, "val": {"a": "a.dp"}, "validate": {"b": "a.dp"}}, '"validate" is "val", which is given'),
-    ({"train": {"a": {"data": "a.dp", "stages": "test"}}}, '"train" is for "fit" alone'),
+    (
+        {"train": {"a": "a.dp"}, "val": {"a": "a.dp"}, "validate": {"b": "a.dp"}},
+        '"validate" means "val", which is already given',
+    ),
+    ({"train": {"a": {"data": "a.dp", "stages": "test"}}}, '"train" runs in stage "fit" only'),
     (
         {"train": {"a": "a.dp"}, "val": {"a": {"data": "a.dp", "stages": "test"}}, "test": {"a": "a.dp"}},
-        'two managers with the name "a" are opened for stage "test"',
+        'stage "test" has two managers named "a"',
     ),
     ("a.dp", "managers='a.dp': expected"),
 ]
@@ -211,7 +214,7 @@ def test_ranks_of_torch_wait_for_the_first_and_share_rows(tmp_path):
     assert sorted(told[0]["rows"] + told[1]["rows"]) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
     assert [one["failed"] for one in told] == [
         "no room",
-        "the first rank could not prepare the data, as it says, too: OSError: no room",
+        "rank 0 failed to prepare the data: OSError: no room",
     ]
 
 
@@ -232,6 +235,6 @@ def test_a_method_is_called_once_for_all_managers_that_share_it(dataset):
 
 def test_what_trains_is_not_evaluated_on_in_between(dataset):
     loader = dataset["train"].loader(16, shuffle=False)
-    with pytest.raises(ConfigError, match="is what trains, too.*give a function") as caught:
+    with pytest.raises(ConfigError, match="is also used for training.*pass a function") as caught:
         dp.DataModule({"train": {"a": loader}, "val": {"b": loader}})
-    assert caught.value.__notes__ == ['of manager "b" of "val"']
+    assert caught.value.__notes__ == ['in manager "b" of "val"']

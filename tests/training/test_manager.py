@@ -55,7 +55,7 @@ def test_columns_that_no_dataset_has_are_taken_out_of_batches(dataset):
     inputs, sold = next(iter(opened(dp.Manager(loader, columns_to_remove=["price", "area", "steps"]))))
     assert set(inputs) == {"row_id"}
     assert sold.dtype == torch.bool
-    with pytest.raises(ConfigError, match='batches hold no "prise".* Did you mean "price"'):
+    with pytest.raises(ConfigError, match='batches have no output "prise".* Did you mean "price"'):
         next(iter(opened(dp.Manager(loader, columns_to_remove=["prise"]))))
 
 
@@ -75,7 +75,7 @@ def test_processors_are_found_by_name_among_those_that_are_allowed(dataset, tmp_
     for allowed in ("own_steps.", ["own_steps.shifted"]):
         batch = next(iter(opened(manager, allowed=allowed)))
         assert (batch["price"] > 1900).all()
-    with pytest.raises(ConfigError, match='there is no "own_steps.shifter"'):
+    with pytest.raises(ConfigError, match='cannot import "own_steps.shifter"'):
         opened({"data": dataset, "processors": "own_steps.shifter"}, allowed="own_steps.")
 
 
@@ -98,16 +98,16 @@ def test_nothing_is_imported_that_is_not_allowed(dataset, name, allowed):
 
 REFUSED = [
     ({"data": 3}, "data=3: expected a split, a dataset"),
-    ({"batch_size": 8}, 'says no "data"'),
-    ({"data": "a.dp", "batchsize": 8}, 'no option "batchsize" of a loader. Did you mean "batch_size"'),
+    ({"batch_size": 8}, 'lacks "data"'),
+    ({"data": "a.dp", "batchsize": 8}, 'no option "batchsize". Did you mean "batch_size"'),
     ({"data": "a.dp", "rank": 1}, "rank is not an option of a Manager"),
     ({"data": "a.dp", "overfit_batches": 1}, "overfit_batches is not an option of a Manager"),
     ({"data": "a.dp", "stages": "vali"}, 'no stage "vali". Did you mean "validate"'),
     ({"data": "a.dp", "split": 3}, "split=3"),
-    ({"data": "a.dp", "shuffle": True}, "shuffle=True is for training alone"),
-    ({"data": "a.dp", "processors": [3]}, "processors=3: expected something that can be called"),
+    ({"data": "a.dp", "shuffle": True}, "shuffle=True is for training only"),
+    ({"data": "a.dp", "processors": [3]}, "processors=3: expected a callable"),
     ({"data": "a.dp", "pack": 1, "group_processors": dp.Packing(4, "a")}, "pack and a Packing"),
-    ({"data": "a.dp", "group_processors": [iter, dp.Packing(4, "a")]}, "put it first"),
+    ({"data": "a.dp", "group_processors": [iter, dp.Packing(4, "a")]}, "before all others"),
 ]
 
 
@@ -115,14 +115,14 @@ REFUSED = [
 def test_what_makes_no_sense_is_refused_at_once(manager, message):
     with pytest.raises(ConfigError, match=message) as caught:
         dp.DataModule({"train": {"lm": "a.dp"}, "val": {"other": manager}})
-    assert caught.value.__notes__ == ['of manager "other" of "val"']
+    assert caught.value.__notes__ == ['in manager "other" of "val"']
 
 
 REFUSED_OPENING = [
     ({"split": "valid"}, 'no split "valid".*Did you mean "validation"'),
     ({"columns_to_remove": ["prise"]}, 'no output "prise".*Did you mean "price"'),
-    ({"columns_to_remove": ["sold"], "targets": "sold"}, '"sold" is one of targets'),
-    ({"columns_to_remove": ["sold"], "columns": ["price"]}, "columns and columns_to_remove were both given"),
+    ({"columns_to_remove": ["sold"], "targets": "sold"}, '"sold" is also in targets'),
+    ({"columns_to_remove": ["sold"], "columns": ["price"]}, "columns and columns_to_remove exclude each other"),
 ]
 
 
@@ -130,11 +130,11 @@ REFUSED_OPENING = [
 def test_what_a_dataset_has_not_is_refused_when_it_is_opened(dataset, options, message):
     with pytest.raises(ConfigError, match=message) as caught:
         opened(dp.Manager(dataset, **options))
-    assert 'of manager "lm" of "val"' in caught.value.__notes__
+    assert 'in manager "lm" of "val"' in caught.value.__notes__
 
 
 def test_a_split_that_is_another_is_refused(dataset):
-    with pytest.raises(ConfigError, match='split="test", and data is the split "train"'):
+    with pytest.raises(ConfigError, match='split="test" contradicts data, which is the split "train"'):
         opened(dp.Manager(dataset["train"], split="test"))
 
 
@@ -177,9 +177,9 @@ def test_each_manager_goes_through_a_stream_of_its_own(dataset):
 
 def test_streams_that_do_not_fit_are_refused(dataset):
     shuffled = dataset["test"].loader(16)
-    with pytest.raises(ConfigError, match="is shuffled, which is for training alone"):
+    with pytest.raises(ConfigError, match="is shuffled, which is for training only"):
         opened(dp.Manager(shuffled))
-    with pytest.raises(ConfigError, match="batch_size is said where the stream is made"):
+    with pytest.raises(ConfigError, match="batch_size must be set when the stream is created"):
         opened(dp.Manager(shuffled, 16), "train")
-    with pytest.raises(ConfigError, match="is for world_size=1, and there are 2 ranks"):
+    with pytest.raises(ConfigError, match="has world_size=1, but there are 2 ranks"):
         opened(dp.Manager(shuffled), "train", rank=0, world_size=2)
