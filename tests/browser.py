@@ -67,12 +67,14 @@ class Browser:
         os.close(self._from)
         self._profile.cleanup()
 
-    def open(self, url: str, width: int = 1280, height: int = 800, *, dark: bool = False) -> None:
+    def open(
+        self, url: str, width: int = 1280, height: int = 800, *, dark: bool = False, media: str = "screen"
+    ) -> None:
         """Load a page in a window of this size, and wait until its resources and fonts are loaded."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self._call("Emulation.setEmulatedMedia", features=[scheme])
+        self._call("Emulation.setEmulatedMedia", media=media, features=[scheme])
         self.errors.clear()
         failed = self._call("Page.navigate", url=url).get("errorText")
         assert not failed, f"{url}: {failed}"
@@ -85,6 +87,10 @@ class Browser:
         answer = self._call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def type(self, text: str) -> None:
+        """Type over what is selected in the field that has the focus."""
+        self._call("Input.insertText", text=text)
 
     def screenshot(self, path: Path) -> None:
         """Store what the window shows as a PNG file."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-_VOID = frozenset({"br", "img", "link", "meta"})
+_VOID = frozenset({"br", "img", "input", "link", "meta"})
 
 
 class Markup(str):

@@ -12,7 +12,7 @@ from daskprep.dataset import Dataset
 from daskprep.display.markup import element
 from daskprep.display.words import size
 from daskprep.errors import ConfigError
-from daskprep.report.page import page
+from daskprep.report.page import SEARCH, page
 from daskprep.storage import Folder
 
 _NOTEBOOK_HEIGHT = 640  # pixels
@@ -20,7 +20,7 @@ _NOTEBOOK_HEIGHT = 640  # pixels
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """A page of HTML that needs no other file, no network and no scripts.
+    """A page of HTML that needs no other file and no network, and works without scripts.
 
     Attributes
     ----------
@@ -48,7 +48,8 @@ class Report:
     def _repr_html_(self) -> str:
         # In a frame, the styles of the page and of the notebook leave each other alone.
         style = f"width:100%;height:{_NOTEBOOK_HEIGHT}px;border:1px solid rgba(128,128,128,0.4);border-radius:6px"
-        return element("iframe", srcdoc=self.html, style=style, sandbox="", title="Report")
+        shown = self.html.replace(SEARCH, "")  # in a sandbox, which would report that the script was stopped
+        return element("iframe", srcdoc=shown, style=style, sandbox="", title="Report")
 
 
 def make_report(dataset: Dataset, path: str | os.PathLike[str] | None = None) -> Report:

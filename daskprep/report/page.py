@@ -24,7 +24,7 @@ from daskprep.report.drawing import bar, draw, legend, table
 from daskprep.report.findings import Found, find
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
-from daskprep.report.style import STYLE
+from daskprep.report.style import POLICY, SCRIPT, STYLE
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
 
@@ -33,9 +33,8 @@ _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
 _MOST_NAMED = 40
 _MOST_ALERTS, _MOST_PAIRS, _WEAK = 40, 12, 0.1
 _SMALL_BARS = 32
+SEARCH = element("script", Markup(SCRIPT))
 _TABLES, _OTHER_FILES = "tables of all that is one number a row", "what was learned, and metadata"
-
-_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
@@ -70,14 +69,14 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         _sizes(dataset),
         *([] if dataset.timings is None else [element("h2", "Time of the write"), _times(dataset.timings)]),
         _footer(columns),
+        SEARCH,
     )
     head = element(
         "head",
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        # Whatever a value might hold: nothing on this page runs, and nothing is fetched.
-        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
         # Browsers ask the server for an icon unless one is named.
         element("link", rel="icon", href="data:,"),
         element("title", f"{title}: report"),
@@ -162,7 +161,9 @@ def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str
     more = len(dataset.features) - len(findings["features"])
     note = "Drift is the population stability index against the first split. " * bool(others)
     note += f"{count(more, 'more feature')} are not shown." * (more > 0)
-    return _card(element("div", table(rows, "grid overview"), class_="scroll"), note)
+    label = "Search features"
+    field = element("input", type="search", class_="search", placeholder=label, aria_label=label, hidden="")
+    return _card(join([field, element("div", table(rows, "grid overview"), class_="scroll")]), note)
 
 
 def _small(charts: Sequence[Chart]) -> Markup:

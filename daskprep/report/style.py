@@ -1,6 +1,9 @@
-"""The look of a report: light or dark as the reader has it, and as wide as the screen."""
+"""The look of a report: light or dark as the reader has it, as wide as the screen, with a search where scripts run."""
 
 from __future__ import annotations
+
+import base64
+import hashlib
 
 STYLE = """
 :root{color-scheme:light dark;--page:#f6f7f9;--card:#fff;--ink:#1d2530;--soft:#5d6978;--line:#e2e6eb;--track:#eef1f4;
@@ -94,5 +97,19 @@ footer{margin-top:32px}
 .bars th[scope=col]:empty{display:none}
 .bars td b,.bars td span{display:inline}
 .bars td span{margin-left:6px}}
-@media print{body{background:#fff}.card,figure{break-inside:avoid}section.card{content-visibility:visible}}
+.search{font:inherit;width:100%;max-width:320px;margin:0 0 8px;padding:6px 10px;color:inherit;background:var(--page);
+border:1px solid var(--line);border-radius:8px}
+@media print{.search{display:none}
+body{background:#fff}.card,figure{break-inside:avoid}section.card{content-visibility:visible}}
 """
+
+# The field is hidden until this runs, which it does neither in notebooks nor where readers turn scripts off.
+SCRIPT = """
+const field=document.querySelector(".search"),rows=[...document.querySelectorAll(".overview tr")].slice(1);
+field.oninput=()=>{for(const row of rows){const [name,type]=[...row.cells].map(cell=>cell.textContent.toLowerCase());
+row.hidden=!`${name} ${type}`.includes(field.value.trim().toLowerCase())}};
+field.hidden=false;
+"""
+_DIGEST = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
+# Whatever a value might hold: nothing but the script above runs, and nothing is fetched.
+POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'"

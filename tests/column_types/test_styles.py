@@ -118,8 +118,8 @@ def test_without_a_style_nothing_of_it_is_proposed_and_targets_stay_as_they_are(
 def test_the_reason_says_what_an_encoding_is_for(frame):
     found = inferred(frame, "network").reasons
     assert found["income"].endswith(
-        "for networks: normalized to a normal shape, since it is skewed, piecewise linear, since it has many values; an "
-        "indicator marks missing values"
+        "for networks: normalized to a normal shape, since it is skewed, piecewise linear, since it has many values; "
+        "an indicator marks missing values"
     )
     assert (
         found["visits"].split("; ")[1].startswith("for networks: logarithms, since half of the rows or more have one")

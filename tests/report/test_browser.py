@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +60,37 @@ def test_a_report_fits_the_screen_and_breaks_no_word(browser, page, width):
     assert browser.evaluate(OVERFLOW) <= 0
     # The name of 80 letters has no place where it could be scrolled to.
     assert {word for word in browser.evaluate(BROKEN) if not word.startswith("long")} == set()
+
+
+def test_the_overview_shows_the_features_that_are_searched_for(browser, page):
+    browser.open(page.as_uri(), DESKTOP)
+    shown = "[...document.querySelectorAll('.overview tr')].filter(row => row.offsetHeight).length - 1"
+    every = browser.evaluate(shown)
+    for text, rows in (("PRICE", 1), ("script>", 1), ("no such feature", 0), (" number ", 4), ("", every)):
+        browser.evaluate("document.querySelector('.search').select()")
+        browser.type(text)
+        assert browser.evaluate(shown) == rows, text
+    assert browser.errors == []
+
+
+def test_no_other_script_runs_in_a_report(browser, page, tmp_path):
+    injected = tmp_path / "injected.html"
+    hostile = "<script>document.title='ran'</script><img src='data:,' onerror=\"document.title='ran'\">"
+    injected.write_text(page.read_text().replace("</main>", f"{hostile}</main>"))
+    browser.open(injected.as_uri())
+    assert browser.evaluate("document.title") == "made.dp: report"
+    assert sum("Content Security Policy" in error for error in browser.errors) == 2
+    assert not browser.evaluate("document.querySelector('.search').hidden")
+
+
+def test_the_search_field_is_hidden_in_print_and_where_no_script_runs(browser, page, tmp_path):
+    browser.open(page.as_uri(), media="print")
+    height = "document.querySelector('.search').offsetHeight"
+    assert browser.evaluate(height) == 0
+    still = tmp_path / "still.html"
+    still.write_text(re.sub("<script>.*?</script>", "", page.read_text(), flags=re.DOTALL))
+    browser.open(still.as_uri())
+    assert browser.evaluate(height) == 0
 
 
 def test_words_that_are_broken_are_found(browser, tmp_path):
