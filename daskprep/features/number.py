@@ -354,6 +354,21 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         start, scale, low, high = (batch.new_tensor(one) for one in _pieces(self, learned).values())
         return ((batch[:, None] - start) * scale).clamp(low, high)
 
+    def tabulated_names(self, name: str, learned: LearnedNumber) -> list[str]:
+        return [f"{name}_{i}" for i in range(learned.num_embeddings)] if self._in_pieces else [name]
+
+    def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedNumber) -> np.ndarray:
+        column = encoded[""][:, None]
+        if not self._in_pieces:
+            return column
+        start, scale, low, high = _pieces(self, learned).values()
+        table: np.ndarray = ((column - start) * scale).clip(low, high)
+        return table
+
+    @property
+    def _in_pieces(self) -> bool:
+        return self.encoding == "piecewise_linear"
+
     def limits(self, learned: LearnedNumber) -> Mapping[str, Bounds]:
         return {"": (0, max(learned.num_embeddings, 1) - 1)} if self.encoding == "bins" else {}
 

@@ -109,6 +109,8 @@ def test_pieces_are_those_of_gorishniy_et_al(column, bins):
     expanded = prep.features_["x"].expand(torch.from_numpy(stored), learned)
     assert expanded.shape == (len(column), learned.num_embeddings)
     assert expanded.dtype == torch.float32
+    np.testing.assert_array_equal(prep.transform(pd.DataFrame({"x": column})), expanded)
+    assert prep.get_feature_names_out().tolist() == [f"x_{i}" for i in range(learned.num_embeddings)]
     edges = np.array(learned.edges)
     expected = (column[:, None] - edges[:-1]) / np.diff(edges)
     inner = slice(0, -1), slice(1, None)
