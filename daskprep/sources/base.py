@@ -162,11 +162,12 @@ class Source(ABC):
 
 
 class PieceSource(Source):
-    """A source that is read piece by piece."""
+    """A source that is read piece by piece; those of some sources are of no known types before they are read."""
 
-    def __init__(self, schema: pa.Schema, pieces: Sequence[Piece]) -> None:
-        self.columns = schema.names
-        self.schema = schema
+    def __init__(self, columns: pa.Schema | list[str], pieces: Sequence[Piece]) -> None:
+        if isinstance(columns, pa.Schema):
+            self.schema = columns
+        self.columns = list(columns.names if isinstance(columns, pa.Schema) else columns)
         self._pieces = pieces
         self.npartitions = len(pieces)
         counts = [piece.rows for piece in pieces]

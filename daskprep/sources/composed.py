@@ -29,16 +29,13 @@ class ComposedSource(PieceSource):
     def __init__(
         self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], record: Any, *, splits: bool
     ) -> None:
-        self.columns = columns
-        self.npartitions = len(pieces)
-        counts = [piece.rows for piece in pieces]
-        self.row_counts = None if None in counts else [count or 0 for count in counts]
+        super().__init__(columns, pieces)
         self.in_memory = any(source.in_memory for source in sources.values())
         self.files = tuple(file for source in sources.values() for file in source.files)
         self.sources = sources
         self.splits = sources if splits else {}
         self.record = record
-        self._pieces, self._first = pieces, next(iter(sources.values()))
+        self._first = next(iter(sources.values()))
 
     @property
     def schema(self) -> pa.Schema:

@@ -30,10 +30,8 @@ class ScratchSource(PieceSource):
     """Partitions that an earlier pass parsed."""
 
     def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
-        self.columns = scratch_columns(names, columns)
-        self.npartitions = len(rows)
-        self.row_counts = list(rows)
-        self._pieces = [ScratchPiece(count, 0, folder, parsed_name(i)) for i, count in enumerate(rows)]
+        pieces = [ScratchPiece(count, 0, folder, parsed_name(i)) for i, count in enumerate(rows)]
+        super().__init__(scratch_columns(names, columns), pieces)
 
 
 @dataclass(frozen=True)
