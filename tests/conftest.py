@@ -17,7 +17,7 @@ from hypothesis import settings
 from jsonschema import Draft202012Validator
 
 from daskprep import state
-from daskprep.partitions import block_arrays, feeding, graphs, passes, schedulers, tuple_tasks
+from daskprep.partitions import feeding, graphs, passes, schedulers, tuple_tasks
 from daskprep.serving.saved import FORMAT
 from daskprep.storage import retries
 from tests.browser import CHROMIUM, Browser
@@ -82,7 +82,7 @@ def task_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     """Build graphs of Dask's own tasks, and again of the tuples that stand in where these are gone."""
     if request.param == "tasks":
         return
-    for module in (block_arrays, feeding, graphs, passes, schedulers):
+    for module in (feeding, graphs, passes, schedulers):
         for name in ("DataNode", "List", "Task", "TaskRef", "result_of"):
             if hasattr(module, name):
                 monkeypatch.setattr(module, name, getattr(tuple_tasks, name))

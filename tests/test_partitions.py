@@ -479,7 +479,7 @@ def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
 
 @pytest.mark.cluster
 def test_workers_keep_memory_that_dask_would_give_back(cluster):
-    assert partitions.on_every_worker(partitions.allocation.keep_freed_memory) == [True, True]
+    assert partitions.on_every_worker(partitions.graphs.keep_freed_memory) == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -487,8 +487,8 @@ def test_workers_keep_memory_that_dask_would_give_back(cluster):
     [{}, {"MALLOC_TRIM_THRESHOLD_": "1000"}, {"MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_MMAP_THRESHOLD_": "65536"}],
 )
 def test_what_users_set_of_the_allocator_stays(environment, monkeypatch):
-    monkeypatch.setattr(partitions.allocation.os, "environ", environment)
-    assert not partitions.allocation.keep_freed_memory.__wrapped__()
+    monkeypatch.setattr(partitions.graphs.os, "environ", environment)
+    assert not partitions.graphs.keep_freed_memory.__wrapped__()
 
 
 @pytest.mark.cluster

@@ -132,7 +132,7 @@ def preprocess(
 
 def _beside(data: Sequence[str]) -> str | None:
     """Return where the dataset of one file or folder is written unless it is said."""
-    from daskprep.sources.formats import is_known
+    from daskprep.sources.file_source import is_known
 
     if len(data) != 1 or not Path(data[0]).name.strip(".") or set(data[0]) & set("*?["):
         return None

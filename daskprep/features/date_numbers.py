@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
 from daskprep.kernels import null_mask
-from daskprep.sources.zones import local_clock
+from daskprep.sources.cell_text import local_clock
 
 SECOND, DAY = 1_000_000, 86_400
 _TICKS = {"s": SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit

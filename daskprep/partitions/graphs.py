@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import os
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
+import dask.array as da
+import numpy as np
+from dask.highlevelgraph import HighLevelGraph
+
 from daskprep.errors import ConfigError
-from daskprep.partitions.allocation import keep_freed_memory
 from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
 
@@ -17,6 +23,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Layer = dict[Any, Any]
+
+# Dask's nannies start workers with this threshold, above which glibc gives free memory back to the system, and no
+# longer adapts by itself what it maps anew for every array.
+_OF_DASK = "65536"
+# Parameters of `mallopt` as glibc numbers them, M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and bytes.
+_KEEPING = ((-1, 1 << 28), (-3, 1 << 25))
 
 
 class GraphArgument:
@@ -107,3 +119,42 @@ def on_piece(function: Callable[..., Any], shared: Any, argument: Any, piece: An
     """Run a function on a piece of files."""
     keep_freed_memory()
     return function(shared, argument, piece.read(columns))
+
+
+@functools.cache
+def keep_freed_memory() -> bool:
+    """Undo what Dask's nannies set, once in this process, and tell whether it was set; other settings stay.
+
+    Encoding spends a third of its time on memory that is had anew from the system otherwise.
+    """
+    if os.environ.get("MALLOC_TRIM_THRESHOLD_") != _OF_DASK or "MALLOC_MMAP_THRESHOLD_" in os.environ:
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    return mallopt is not None and all(mallopt(parameter, size) for parameter, size in _KEEPING)
+
+
+def end_to_end(arrays: Sequence[Any]) -> Any:
+    """Return lazy Dask arrays as one, their rows one after the other."""
+    return da.concatenate(arrays)
+
+
+def blocks(
+    name: str,
+    function: Callable[[Any, Any], np.ndarray],
+    shared: Any,
+    arguments: Sequence[Any],
+    *,
+    rows: Sequence[int],
+    like: np.ndarray,
+) -> Any:
+    """Return a lazy Dask array with a chunk for each argument, which ``function(shared, argument)`` reads.
+
+    `rows` are the rows of each chunk, and `like` is an empty array of the same type and shape.
+    """
+    prefix, state, tail = unique(name), unique(f"state-{name}"), (0,) * (like.ndim - 1)
+    layer: dict[Any, Any] = {state: DataNode(state, shared)}
+    for i, argument in enumerate(arguments):
+        key = (prefix, i, *tail)
+        layer[key] = Task(key, function, TaskRef(state), argument)
+    graph = HighLevelGraph.from_collections(prefix, layer, dependencies=())
+    return da.Array(graph, prefix, (tuple(rows), *((size,) for size in like.shape[1:])), meta=like)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from daskprep.partitions.allocation import keep_freed_memory
-from daskprep.partitions.graphs import on_piece
+from daskprep.partitions.graphs import keep_freed_memory, on_piece
 from daskprep.partitions.schedulers import worker_threads
 from daskprep.storage.kept import Kept
 

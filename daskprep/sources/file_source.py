@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
@@ -17,7 +18,6 @@ from daskprep.sources.columnar import Schemas
 from daskprep.sources.delimited import DelimitedPiece, plan_delimited, row_for_names
 from daskprep.sources.dialect import DEFAULT_NULLS, Dialect
 from daskprep.sources.feather import plan_feather
-from daskprep.sources.formats import Format, common_format, compression_of, is_known
 from daskprep.sources.joining import grouped
 from daskprep.sources.json_lines import JsonPiece, plan_json, typed
 from daskprep.sources.locations import File, find_files, for_each_file
@@ -31,6 +31,21 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _SHOWN_FILES = 3
 # Each holds a piece and its table.
 _SURVEY_THREADS = 8
+
+Format = Literal["parquet", "csv", "tsv", "jsonl", "feather"]
+_FORMATS: dict[str, Format] = {
+    ".parquet": "parquet",
+    ".parq": "parquet",
+    ".pq": "parquet",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".feather": "feather",
+    ".arrow": "feather",
+}
+_COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 
 
 class FileSource(PieceSource):
@@ -262,3 +277,46 @@ def _listed(paths: Paths) -> list[str]:
     if not given:
         raise ConfigError("the list of paths is empty; give at least one file, folder, glob or URL")
     return [os.fsdecode(path) for path in given]
+
+
+def _suffixes(name: str) -> tuple[str, str]:
+    """Return the suffix that tells the format, and that of a compression or an empty string."""
+    base = name.partition("?")[0].rpartition("/")[2] if "://" in name else name.rpartition("/")[2]
+    stem, dot, last = base.rpartition(".")
+    last = f"{dot}{last.lower()}"
+    if last not in _COMPRESSIONS:
+        return last, ""
+    return "." + stem.rpartition(".")[2].lower(), last
+
+
+def compression_of(name: str) -> str | None:
+    """Return what Arrow calls the compression that a name tells of, if any."""
+    return _COMPRESSIONS.get(_suffixes(name)[1])
+
+
+def is_known(name: str) -> bool:
+    """Tell whether a name ends as that of a file that can be read."""
+    return _format_of(name) is not None
+
+
+def _format_of(name: str) -> Format | None:
+    suffix, compression = _suffixes(name)
+    found = _FORMATS.get(suffix)
+    return None if compression and found in {"parquet", "feather"} else found
+
+
+def common_format(files: Sequence[File]) -> Format:
+    """Return the format that all files are of."""
+    found: Counter[Format] = Counter()
+    for file in files:
+        kind = _format_of(file.name)
+        if kind is None:
+            raise ConfigError(
+                f"{file.name}: its name does not show its format; known are {', '.join(_FORMATS)}, and those of "
+                f"text with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"
+            )
+        found[kind] += 1
+    if len(found) > 1:
+        kinds = " and ".join(f"{count} of {kind}" for kind, count in found.items())
+        raise ConfigError(f"files of different formats cannot be one source: {kinds}; give one format, by a glob")
+    return next(iter(found))

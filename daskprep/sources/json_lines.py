@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -22,9 +22,9 @@ from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.serving.json_text import unique_keys
 from daskprep.sources.base import FilePiece, rows_alone
 from daskprep.sources.joining import evenly
-from daskprep.sources.json_arrays import STEPS, as_lines, cut_elements
 from daskprep.sources.json_types import JsonType, array_type, json_array, merged_fields, settled, values_type
-from daskprep.sources.text import TextFile, in_blocks, without_mark
+from daskprep.sources.quotes import take_ends, whole_runs
+from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark
 
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20
@@ -34,6 +34,11 @@ _WIDENED = (pa.int64(), pa.float64())
 _STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _NEWLINE = 10
 _NO_MARKS = bytes(sorted({*range(256)} - {*b"[{]}\n"}))
+
+# What an opening or closing bracket does to the number of those that are open.
+_STEPS = np.zeros(256, np.int8)
+_STEPS[list(b"[{")], _STEPS[list(b"]}")] = 1, -1
+_MARKS = np.isin(np.arange(256), list(b"[{]},\n"))
 
 
 class _Kept:
@@ -113,7 +118,7 @@ class JsonPiece(FilePiece):
 
     def _lines(self) -> pa.Buffer:
         data = self.text.read(self.start, self.stop)
-        return pa.py_buffer(as_lines(data.to_pybytes())) if self.is_array else data
+        return pa.py_buffer(_as_lines(data.to_pybytes())) if self.is_array else data
 
     def _check_depth(self, text: bytes) -> None:
         """Refuse what is nested very deeply: Arrow's parser calls itself for each level, until the process dies."""
@@ -169,7 +174,7 @@ class JsonPiece(FilePiece):
         """Return the line of the file, counted from 1, that holds a line or element of the piece."""
         if self.is_array:
             data = self.text.read(self.start, self.stop).to_pybytes()
-            lines = as_lines(data).split(b"\n")[: number + 1]
+            lines = _as_lines(data).split(b"\n")[: number + 1]
             number = data.count(b"\n", 0, len(b"\n".join(lines)) - len(lines[-1].lstrip()))
         return self.text.line_at(self.start) + number
 
@@ -181,7 +186,7 @@ def _deep_lines(text: bytes) -> np.ndarray:
     lengths = np.diff(ends, prepend=-1)
     if lengths.max() <= _MOST_LEVELS:  # no line has so many brackets, and most files end here
         return np.zeros(0, np.int64)
-    depth = np.cumsum(STEPS[marks], dtype=np.int64)
+    depth = np.cumsum(_STEPS[marks], dtype=np.int64)
     before = np.concatenate([[0], depth])[ends - lengths + 1]
     levels = depth - np.repeat(before, lengths)[: len(marks)]
     line = np.repeat(np.arange(len(ends)), lengths)[: len(marks)]
@@ -198,7 +203,7 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonPiece]:
     bounds: list[tuple[int, int | None]] = [(start, None)]
     if is_array:
         start = len(head) - len(begins) + 1
-        bounds = [*cut_elements(text, start, evenly(start, size, partition_bytes) if text.can_cut else [])]
+        bounds = [*_cut_elements(text, start, evenly(start, size, partition_bytes) if text.can_cut else [])]
     else:
         _check_lines(text, begins, complete=complete)
         if text.can_cut:
@@ -250,3 +255,56 @@ def _line_starts(text: TextFile, targets: Sequence[int]) -> list[int]:
         if position < size:
             starts.append(position)
     return starts
+
+
+def _follow(blocks: Iterable[bytes]) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    """Follow strings and brackets from where an element may begin.
+
+    Gives blocks, with the places in each of newlines outside of strings, of commas between elements, and of brackets
+    that close the array.
+    """
+    inside, depth = False, 0
+    small = (block[i : i + BLOCK_BYTES] for block in blocks for i in range(0, len(block), BLOCK_BYTES))
+    for block in whole_runs(small, "\\"):
+        view = np.frombuffer(block, np.uint8)
+        quotes = np.flatnonzero(view == ord('"'))
+        if b'\\"' in block:
+            # A quote after an odd number of backslashes is a part of its string.
+            others = np.maximum.accumulate(np.where(view == ord("\\"), -1, np.arange(len(view))))
+            quotes = quotes[(quotes - np.where(quotes, others[quotes - 1], -1)) & 1 == 1]
+        marks = np.flatnonzero(_MARKS[view])
+        marks = marks[(np.searchsorted(quotes, marks) + inside) & 1 == 0]
+        levels = depth + np.cumsum(_STEPS[view[marks]], dtype=np.int64)
+        commas = marks[(view[marks] == ord(",")) & (levels == 0)]
+        yield view, marks[view[marks] == ord("\n")], commas, marks[levels < 0]
+        inside ^= bool(len(quotes) & 1)
+        depth = int(levels[-1]) if len(levels) else depth
+
+
+def _cut_elements(text: TextFile, start: int, targets: Sequence[int]) -> list[tuple[int, int]]:
+    """Return where parts of an array begin and end: at the first comma at or after each target."""
+    cuts, waiting, position = [], list(targets)[::-1], start
+    for view, _, commas, ends in _follow(text.blocks(start)):
+        last = int(ends[0]) if len(ends) else len(view)
+        cuts += take_ends(position + commas[commas < last], waiting)
+        position += last
+        if len(ends):
+            break
+    rest = b"".join(block.strip() for block in text.blocks(position))
+    if rest != b"]":
+        what = f"after its end comes {rest[1:9]!r}" if rest else "it is never closed"
+        raise RejectedValueError(
+            f"{text.file.name}, line {text.line_at(position)}: not a JSON array: {what}; correct the file, or write "
+            "one object a line"
+        )
+    return list(zip([start, *(cut + 1 for cut in cuts)], [*cuts, position], strict=True))
+
+
+def _as_lines(data: bytes) -> bytes:
+    """Return the elements of a part of an array, one in a line; whatever else is there stays in its place."""
+    parts = []
+    for view, newlines, commas, _ in _follow([data]):
+        block = view.copy()
+        block[newlines], block[commas] = ord(" "), ord("\n")
+        parts.append(block.tobytes())
+    return b"".join(parts)

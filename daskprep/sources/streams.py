@@ -19,8 +19,7 @@ from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import JoinedPiece
 from daskprep.sources.columnar import Schemas
 from daskprep.sources.feather import FeatherPiece
-from daskprep.sources.file_source import FileSource
-from daskprep.sources.formats import is_known
+from daskprep.sources.file_source import FileSource, is_known
 from daskprep.sources.frames import chosen_columns, is_of
 from daskprep.sources.huggingface import stream_schema, stream_tables
 from daskprep.sources.joining import MOST_ROWS, grouped

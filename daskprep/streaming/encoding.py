@@ -19,7 +19,7 @@ from daskprep.media.decoding import decode_cells
 from daskprep.permutation import Integers, permute
 from daskprep.split import TRAIN
 from daskprep.storage.arrays import ROW_ID
-from daskprep.writing.carried import Carried, take
+from daskprep.writing.encoded import Carried, take
 
 Rows: TypeAlias = Sequence[Carried]
 """One array for each group of outputs."""

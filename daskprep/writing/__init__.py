@@ -1,9 +1,8 @@
 """Write sources as datasets: one read, bounded memory, whole or not at all."""
 
-from daskprep.writing.folders import kept_fit
 from daskprep.writing.memory import plan_source
 from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.repairing import repair
-from daskprep.writing.write import write_source
+from daskprep.writing.write import kept_fit, write_source
 
 __all__ = ["Options", "Recipe", "kept_fit", "plan_source", "repair", "write_source"]

@@ -37,12 +37,10 @@ from daskprep.storage.kept import Kept, intact, read_checked, write_checked
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
-from daskprep.writing.learned import SavedLearned
-from daskprep.writing.media import MediaColumns
-from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
+from daskprep.writing.parts import MediaColumns, Part, PartWriter, read_receipts, write_file
 from daskprep.writing.passes import Encode, Place, Scan, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
-from daskprep.writing.plan import CHECKPOINT, WritePlan, choose_layout
+from daskprep.writing.plan import CHECKPOINT, SavedLearned, WritePlan, choose_layout
 from daskprep.writing.recipe import Options, Recipe, digest_of_cutting
 from daskprep.writing.rejects import RejectsWriter, rejects_name
 from daskprep.writing.scratch import ScannedRows, ScratchSource, parsed_name

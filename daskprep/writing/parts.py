@@ -6,20 +6,27 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import Any, cast
+
+import numpy as np
+import pyarrow as pa
 
 from daskprep.errors import CorruptDatasetError
+from daskprep.features import Feature
+from daskprep.features.media import MediaFeature
+from daskprep.media.decoding import Failure, MediaDecoder, check_failures, decode_cells
 from daskprep.storage.arrays import ROW_ID, Output, encode_chunk
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.shards import encode_shard
 from daskprep.storage.tables import Columns, encode_table
-from daskprep.writing.carried import Carried, concatenated
-from daskprep.writing.encoded import EncodedRows
-from daskprep.writing.media import Filled, MediaColumns
+from daskprep.writing.encoded import Carried, EncodedRows, concatenated
 
 RECEIPTS = "receipts"
+
+Filled = tuple[int, str, str]
+"""A row whose medium could not be decoded, so that a fill value stands for it: its number, column and reason."""
 
 
 @dataclass(frozen=True)
@@ -194,3 +201,35 @@ def read_receipts(version: Folder) -> dict[str, Receipt]:
 
 def _holds(version: Folder, file: str, entry: FileEntry, sizes: Mapping[str, int]) -> bool:
     return sizes.get(file) == entry.bytes and entry.is_of(file, version.read(file))
+
+
+@dataclass(frozen=True)
+class MediaColumns:
+    """What tasks that write parts must know to decode the cells that are carried to them."""
+
+    features: Mapping[str, Feature]
+    learned: Mapping[str, Any]
+
+    def decode(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[np.ndarray, list[Filled]]:
+        """Return the decoded rows of an output, and those for which a fill value stands."""
+        rows = output.empty(len(cells))
+        failures = decode_cells(self._decoder(output), cells, rows, output.name, lambda: row_ids)
+        return rows, _filled(output, failures, row_ids)
+
+    def stored(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[pa.StructArray, list[Filled]]:
+        """Return what a table holds of an output that is decoded when it is loaded."""
+        if not self._feature(output).pack:
+            return cells, []
+        packed, failures = self._decoder(output).pack(cells)
+        check_failures(failures, self._feature(output).on_error, output.name, row_ids)
+        return packed, _filled(output, failures, row_ids)
+
+    def _feature(self, output: Output) -> MediaFeature:
+        return cast("MediaFeature", self.features[output.name])
+
+    def _decoder(self, output: Output) -> MediaDecoder:
+        return self._feature(output).decoder(self.learned[output.name])
+
+
+def _filled(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:
+    return [(int(row_ids[one.row]), output.name, f"{one.cell}: {one.reason}") for one in failures]

@@ -40,8 +40,7 @@ from daskprep.split import DROPPED, TRAIN, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.kept import intact
 from daskprep.summaries import ColumnSummary
-from daskprep.writing.carried import Carried
-from daskprep.writing.encoded import EncodedRows, Outputs, by_split, encoded_name, save_encoded
+from daskprep.writing.encoded import Carried, EncodedRows, Outputs, by_split, encoded_name, save_encoded
 from daskprep.writing.rejects import rejects_name, rejects_of
 from daskprep.writing.scratch import ScannedRows, parsed_name, read_table, save_parsed, save_table
 

@@ -18,8 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError
-from daskprep.sources.cell_text import as_text, cell_texts
-from daskprep.sources.zones import local_clock
+from daskprep.sources.cell_text import as_text, cell_texts, local_clock
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
 NOON = dt.datetime(2020, 7, 1, 12)

@@ -24,7 +24,7 @@ from daskprep.errors import ConfigError, MediaError
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
 from daskprep.writing import parts
-from daskprep.writing.carried import cells_of, concatenated, heaps_of, take
+from daskprep.writing.encoded import cells_of, concatenated, heaps_of, take
 
 ROWS = 60
 IMAGE = {"height": 6, "width": 8, "num_channels": 3}
