@@ -16,7 +16,7 @@ import daskprep as dp
 from daskprep import partitions
 from daskprep.errors import ColumnError, WorkerError
 from daskprep.partitions import schedulers
-from daskprep.writing import folders
+from daskprep.writing import write
 
 
 class Elsewhere:
@@ -100,7 +100,7 @@ def mortals() -> Iterator[Client]:
 
 @pytest.mark.cluster
 def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_path):
-    monkeypatch.setattr(folders, "_sees", _die)
+    monkeypatch.setattr(write, "_sees", _die)
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "x.parquet")
     with pytest.raises(WorkerError, match=r"worker tcp://.* did not answer .*its log says why"):

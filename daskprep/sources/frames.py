@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,6 @@ _MEDIA_ROWS = 1_024
 _LARGE_KINDS = frozenset({"image", "audio", "bytes"})
 # Cells, spread over a column, that tell whether it holds media.
 _SAMPLE = 1_000
-_UNIQUE = "rename one by frame.columns = [...]"
 
 
 class PandasSource(Source):
@@ -155,36 +154,24 @@ def is_frame(frame: object) -> bool:
 def column_names(labels: pd.Index[Any], wanted: Iterable[str] | None) -> list[str]:
     """Return the columns of a frame, or those wanted, after checking that each has a name of its own."""
     chosen = None if wanted is None else list(wanted)
-    if chosen is not None and labels.nlevels == 1 and labels.is_unique and set(labels.tolist()).issuperset(chosen):
-        return chosen
-    names: list[Hashable] = list(labels)
-    if chosen is not None:
-        for name in names:
-            if not isinstance(name, str) and str(name) in chosen and str(name) not in names:
-                raise _no_text(name, labels)
-        require_columns(chosen, [name for name in names if isinstance(name, str)])
-        check_names([name for name in names if name in set(chosen)], "the frame", _UNIQUE)
-        return chosen
-    for name in names:
-        if not isinstance(name, str):
-            raise _no_text(name, labels)
-    check_names(names, "the frame", _UNIQUE)
-    return [str(name) for name in names]
+    texts = [name for name in labels if isinstance(name, str)]
+    among = set(chosen or ()).difference(texts)
+    for name in labels if len(texts) < len(labels) else ():
+        if not isinstance(name, str) and (chosen is None or str(name) in among):
+            how = '["_".join(map(str, name)) for name in frame.columns]'
+            remedy = how if isinstance(labels, pd.MultiIndex) else "frame.columns.astype(str)"
+            raise ColumnError(
+                f"column {name!r} of the frame is named by a {type(name).__name__}, and names must be text: "
+                f"use frame.columns = {remedy}"
+            )
+    return chosen_columns(texts, chosen, "the frame", "rename one by frame.columns = [...]")
 
 
-def _no_text(name: Hashable, labels: pd.Index[Any]) -> ColumnError:
-    how = '["_".join(map(str, name)) for name in frame.columns]'
-    remedy = how if isinstance(labels, pd.MultiIndex) else "frame.columns.astype(str)"
-    return ColumnError(
-        f"column {name!r} of the frame is named by a {type(name).__name__}, and names must be text: "
-        f"use frame.columns = {remedy}"
-    )
-
-
-def chosen_columns(names: Sequence[str], wanted: list[str] | None, where: str) -> list[str]:
+def chosen_columns(names: Sequence[str], wanted: list[str] | None, where: str, remedy: str = "rename one") -> list[str]:
     """Return the columns of a table, or those wanted, after checking that each is there once."""
     require_columns(wanted or (), names)
-    check_names([name for name in names if wanted is None or name in wanted], where, "rename one")
+    among = set(names if wanted is None else wanted)
+    check_names([name for name in names if name in among], where, remedy)
     return list(names) if wanted is None else wanted
 
 

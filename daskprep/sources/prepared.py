@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.sources.base import MadePiece, Piece, Source
+from daskprep.sources.base import MadePiece, Piece, PieceSource, Source
 from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.frames import DaskSource, PandasSource, column_names, table_from_pandas, table_to_pandas
 from daskprep.sources.opening import as_source
@@ -55,38 +56,26 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
     return source
 
 
-class PreparedSource(Source):
+class PreparedSource(PieceSource):
     """The rows of another source, `raw`, as a function changes them."""
 
     def __init__(self, raw: Source, function: Prepare) -> None:
         self.raw = raw
         self.prepared_by = name_of(function)
-        self.npartitions, self.row_counts, self.in_memory = raw.npartitions, raw.row_counts, raw.in_memory
-        self._function = function
+        self.in_memory = raw.in_memory
+        starts = list(accumulate(raw.row_counts or (), initial=0))
         if isinstance(raw, PandasSource):
             empty = raw.frame.iloc[:0]
         else:
             empty = table_to_pandas(raw.read(0, raw.columns).slice(0, 0) if raw.in_memory else raw.schema.empty_table())
         made = _apply(function, empty)
-        self.columns = column_names(made.columns, None)
-        self.schema = table_from_pandas(made, self.columns).schema
-
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        self.require(columns)
-        if isinstance(self.raw, PandasSource):
-            start = sum(self.raw.row_counts[:partition])
-            frame = self.raw.frame.iloc[start : start + self.raw.row_counts[partition]]
-        else:
-            frame = table_to_pandas(self.raw.read(partition, self.raw.columns))
-        return _made(self._function, frame, partition, columns)
-
-    @property
-    def pieces(self) -> Sequence[Piece]:
-        columns, function = self.raw.columns, self._function
-        return [
-            MadePiece(functools.partial(_made_of_piece, piece, columns, function, number), piece.rows, piece.nbytes)
-            for number, piece in enumerate(self.raw.pieces)
-        ]
+        pieces = []
+        for number, piece in enumerate(raw.pieces):
+            frame: Callable[[], pd.DataFrame] = functools.partial(_frame_of, piece, raw.columns)
+            if isinstance(raw, PandasSource):
+                frame = functools.partial(raw.frame.iloc.__getitem__, slice(*starts[number : number + 2]))
+            pieces.append(MadePiece(functools.partial(_made, function, frame, number), piece.rows, piece.nbytes))
+        super().__init__(table_from_pandas(made, column_names(made.columns, None)).schema, pieces)
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -105,15 +94,13 @@ def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None)
     return _apply(function, frame, f"partition {(partition_info or {}).get('number')}")
 
 
-def _made_of_piece(
-    piece: Piece, raw: Sequence[str], function: Prepare, number: int, columns: Sequence[str]
-) -> pa.Table:
-    return _made(function, table_to_pandas(piece.read(raw)), number, columns)
+def _frame_of(piece: Piece, columns: Sequence[str]) -> pd.DataFrame:
+    return table_to_pandas(piece.read(columns))
 
 
-def _made(function: Prepare, frame: pd.DataFrame, partition: int, columns: Sequence[str]) -> pa.Table:
+def _made(function: Prepare, frame: Callable[[], pd.DataFrame], partition: int, columns: Sequence[str]) -> pa.Table:
     """Return columns of what a function makes of a partition."""
-    made = _apply(function, frame, f"partition {partition}")
+    made = _apply(function, frame(), f"partition {partition}")
     if missing := [column for column in columns if column not in made]:
         raise ColumnError(
             f'{name_of(function)} made no column "{missing[0]}" of partition {partition}, though it did of a frame of '

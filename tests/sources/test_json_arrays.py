@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import DaskprepError, RejectedValueError
-from daskprep.sources import FileSource, json_arrays, read_files, text
+from daskprep.sources import FileSource, json_lines, read_files, text
 from daskprep.sources.json_lines import JsonPiece
 
 ROWS: list[dict[str, Any]] = [
@@ -43,7 +43,7 @@ def test_an_array_is_read_as_its_elements_in_lines(
     path = tmp_path / "a.json"
     path.write_text(f" \n{json.dumps(ROWS, indent=indent, ensure_ascii=indent is None)}\n\n", encoding="utf-8")
     with (
-        mock.patch.object(json_arrays, "BLOCK_BYTES", block_bytes),
+        mock.patch.object(json_lines, "BLOCK_BYTES", block_bytes),
         mock.patch.object(text, "BLOCK_BYTES", block_bytes),
     ):
         source = read_files(path, partition_bytes=partition_bytes)
