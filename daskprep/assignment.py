@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from sklearn.base import BaseEstimator
 
 from daskprep import partitions
 from daskprep.balance import Balance
+from daskprep.described import plain
 from daskprep.errors import ConfigError
 from daskprep.features import Feature
 from daskprep.features.fitting import located
@@ -21,8 +23,8 @@ from daskprep.features.missing import dropped_rows, may_drop_rows
 from daskprep.features.surroundings import Rows, ask, assigning_columns, dropping_missing, survey, told_edges, untold
 from daskprep.features.table import Parsed, Surroundings, edges_of, kept_rows, naming
 from daskprep.sources import Source
-from daskprep.sources.composed import some_rows
-from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, Splitter
+from daskprep.sources.composed import SPLIT, some_rows, splits_of
+from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
 from daskprep.split.random import RandomAssignment, sample_rows
 
 Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
@@ -196,9 +198,21 @@ def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: 
             given.validate()
 
 
-def plain(given: Any) -> Any:
-    """Return a scalar of NumPy, such as a search over `numpy.arange` sets, as Python's own."""
-    return given.item() if isinstance(given, np.generic) else given
+def split_of_rows(frame: Any, split: Splitter | None) -> Splitter | None:
+    """Return what says the split of rows: that which is given, or the splits by which the rows are given."""
+    given = frame.values() if isinstance(frame, Mapping) else [frame]
+    if any(isinstance(one, BaseEstimator) for one in given):
+        raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
+    if not splits_of(frame):
+        return split
+    column = FixedSplit(SPLIT)
+    # A configuration that says nothing of splits has the second.
+    if split is not None and split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
+        raise ConfigError(
+            f"Preprocessor: the data is given by split, and {split!r} would split it again: leave it out "
+            "(split=None, in a configuration split: null), or give all rows as one source"
+        )
+    return column
 
 
 def sampled(source: Source, sample: float | None, seed: int) -> Source:

@@ -8,10 +8,16 @@ import numbers
 from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from daskprep.display.estimators import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean, hints_parameters
+
+
+def plain(given: Any) -> Any:
+    """Return a scalar of NumPy, such as a search over `numpy.arange` sets, as Python's own."""
+    return given.item() if isinstance(given, np.generic) else given
 
 
 class Described(EstimatorCard, BaseEstimator):

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, clone
+from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
-from daskprep.assignment import Assignment, check_uses, plain, sampled
-from daskprep.balance import balance_from_dict, balanced_weights
+from daskprep.assignment import Assignment, check_uses, sampled, split_of_rows
+from daskprep.balance import balanced_weights
 from daskprep.column_types import InferredFeatures, infer_source
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
+from daskprep.described import plain
 from daskprep.description import describe
-from daskprep.errors import ConfigError, MissingColumnError, did_you_mean, hints_parameters
-from daskprep.features import Feature, Learned, Weight
+from daskprep.errors import ConfigError, MissingColumnError, hints_parameters
+from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.few_rows import encode_few
 from daskprep.features.fitting import (
@@ -33,19 +34,16 @@ from daskprep.features.fitting import (
     tabulate_source,
 )
 from daskprep.features.folds import fold_columns, learning_columns
-from daskprep.features.given import made_features, make_feature
-from daskprep.features.golden import golden_rows
+from daskprep.features.given import FeatureParams, made_features
 from daskprep.features.matrix import column_names
-from daskprep.features.output import EncodedArrays, FrameOutput
+from daskprep.features.output import EncodedArrays
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
-from daskprep.serving.saved import PLAIN_FORMAT, telling
 from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared
-from daskprep.sources.composed import SPLIT, splits_of
-from daskprep.split import FixedSplit, RandomSplit, Splitter, split_from_dict
-from daskprep.state import feature_params, read_state, restore, restored_targets, write_state
+from daskprep.split import FixedSplit, Splitter
+from daskprep.state import Saved
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
 from daskprep.writing import Options, Recipe, kept_fit, plan_source, write_source
@@ -56,7 +54,7 @@ if TYPE_CHECKING:
 _AUTO: Final = "auto"
 
 
-class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
+class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature for each column of a table that may be larger than memory.
 
     Parameters
@@ -132,46 +130,6 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         self.sample_seed = sample_seed
         self.fit_on = fit_on
         self.scratch = scratch
-
-    # -- scikit-learn
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return parameters; with `deep` also those of the features, such as ``city__most_common``."""
-        params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
-        if deep:
-            nested = {**self._given_features, "split": self.split, "balance": self.balance}
-            for name, owner in nested.items():
-                if isinstance(owner, BaseEstimator):
-                    params[name] = owner
-                    params |= {f"{name}__{key}": value for key, value in owner.get_params(deep=True).items()}
-        return params
-
-    def set_params(self, **params: Any) -> Self:
-        """Set parameters; ``city__most_common`` is a parameter of the feature "city", and ``city`` the feature."""
-        for key, value in params.items():
-            owner, _, nested = key.rpartition("__")
-            given = self._given_features
-            if isinstance(given.get(owner), str):
-                # A type that was given by name has parameters of its own only once it is a feature.
-                self.features = {**given, owner: make_feature(owner, given[owner])}
-            known = self.get_params(deep=True)
-            if key not in known and key not in given:
-                raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
-            if key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
-                setattr(self, key, value)
-            elif key in given:
-                self.features = {**given, key: value}
-            else:
-                known[owner].set_params(**{nested: value})
-        return self
-
-    def __sklearn_clone__(self) -> Self:
-        features: Any = self.features
-        if isinstance(features, Mapping):
-            features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
-        others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
-        del others["features"]
-        return type(self)(features, **others)._put_out_as(self)
 
     # -- learn and apply
 
@@ -530,20 +488,11 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
     def _going_by(self, frame: Any) -> Preprocessor:
         """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        given = frame.values() if isinstance(frame, Mapping) else [frame]
-        if any(isinstance(one, Feature | Preprocessor) for one in given):
-            raise ConfigError("Preprocessor: expected rows, not features: pass features to Preprocessor(features)")
-        if not splits_of(frame):
+        split = split_of_rows(frame, self.split)
+        if split is self.split:
             return self
-        column = FixedSplit(SPLIT)
-        # A configuration that says nothing of splits has the second.
-        if self.split is not None and self.split.to_dict() not in (column.to_dict(), RandomSplit().to_dict()):
-            raise ConfigError(
-                f"Preprocessor: the data is given by split, and {self.split!r} would split it again: leave it out "
-                "(split=None, in a configuration split: null), or give all rows as one source"
-            )
         other = copy.copy(self)
-        other.split = column
+        other.split = split
         return other
 
     def _sampled(self, source: Source) -> Source:
@@ -578,10 +527,6 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
         return source_columns(features, [*assigning_columns(self.split, self.balance), *learning_columns(features)])
 
     @property
-    def _given_features(self) -> dict[str, Any]:
-        return dict(self.features) if isinstance(self.features, Mapping) else {}
-
-    @property
     def _guesses(self) -> bool:
         return isinstance(self.features, str) and self.features == _AUTO
 
@@ -605,19 +550,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             self.inferred_: InferredFeatures = infer_source(
                 self._sampled(source), self._target_names, leave, progress=shown
             )
-        features = made_features(self._with_weight(self.inferred_), self._target_names)
+        features = made_features(self.inferred_, self._target_names, self.weight)
         return features, source if isinstance(source, StreamSource) else frame
-
-    def _with_weight(self, features: Mapping[str, Any]) -> dict[str, Any]:
-        """Return features with that of the weights, under the name of their column."""
-        if self.weight is None:
-            return dict(features)
-        if not isinstance(self.weight, str) or self.weight in features:
-            raise ConfigError(
-                f"Preprocessor: weight={self.weight!r} must name a column, and no feature may have its name: give a "
-                'feature that reads it another one, as in {"pounds": Number(column="weight")}'
-            )
-        return {**features, self.weight: Weight()}
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""
@@ -625,17 +559,8 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: with features="auto", features are known after fit: call fit first')
             return made_features(self.features_, self._target_names)
-        if not isinstance(self.features, Mapping) or not self.features:
-            if hasattr(self.features, "columns"):
-                raise ConfigError(
-                    f"Preprocessor: features must be a dict of features by name, not a {type(self.features).__name__}: "
-                    'give for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
-                )
-            raise ConfigError(
-                f'Preprocessor: features must be a dict of at least one feature, or "auto", not {self.features!r}'
-            )
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
-        features = made_features(self._with_weight(self.features), self._target_names)
+        features = made_features(self.features, self._target_names, self.weight)
         crossed = [name for name, feature in features.items() if feature._cross_fit is not None]
         if crossed and self.fit_on == "all" and self.split is not None:
             raise ConfigError(
@@ -643,70 +568,7 @@ class Preprocessor(Predicting, FrameOutput, auto_wrap_output_keys=None):
             )
         return features
 
-    # -- JSON
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write parameters and fitted state as JSON; very large vocabularies are stored as Parquet beside it.
-
-        The file also holds digests of the state and some encoded rows, which `load` checks.
-        """
-        check_is_fitted(self)
-        write_state(os.fspath(path), self.to_state(), golden_rows(self.features_, self.learned_))
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load what `save` wrote. Raise `CorruptDatasetError` if it was altered. Nothing is unpickled or evaluated."""
-        return cls.from_dict(read_state(os.fspath(path)))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return parameters and, once fitted, the fitted state, ready for JSON."""
-        state = self.to_state()
-        for name, learned in getattr(self, "learned_", {}).items():
-            state["features"][name]["learned"] = learned.to_dict()
-        return state
-
-    def to_state(self) -> dict[str, Any]:
-        """Return the result of `to_dict` with vocabularies as objects, since they may have millions of tokens."""
-        if hasattr(self, "learned_"):
-            return self._state(self.features_, self.learned_)
-        return self._state(self._checked_features(), None)
-
-    def _state(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> dict[str, Any]:
-        described = {}
-        for name, feature in features.items():
-            described[name] = {"type": feature.kind, "params": feature_params(name, feature)}
-            if learned is not None:
-                described[name]["learned"] = learned[name].to_state()
-        targets = self._targets_among(features)
-        return {
-            "format": PLAIN_FORMAT,
-            "features": described,
-            **({"targets": list(targets)} if targets else {}),
-            **({} if self.weight is None else {"weight": self.weight}),
-            "split": None if self.split is None else self.split.to_dict(),
-            "balance": None if self.balance is None else self.balance.to_dict(),
-            **({} if self.sample is None else {"sample": plain(self.sample), "sample_seed": plain(self.sample_seed)}),
-            "fit_on": self.fit_on,
-        }
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote."""
-        features, learned = restore(state)
-        with telling("the split, the balance or a feature"):
-            weight = state.get("weight")
-            prep = cls(
-                {name: feature for name, feature in features.items() if name != weight},
-                targets=restored_targets(state, features) or None,
-                weight=weight,
-                split=split_from_dict(state["split"]),
-                balance=balance_from_dict(state["balance"]),
-                **{key: state[key] for key in ("sample", "sample_seed") if key in state},
-                fit_on=state["fit_on"],
-            )
-            if learned:
-                prep._set_learned({name: make_feature(name, one) for name, one in features.items()}, learned)
-        return prep
+    # -- other forms
 
     @classmethod
     def from_dataset(cls, dataset: Dataset) -> Self:

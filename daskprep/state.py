@@ -5,20 +5,35 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-import numpy as np
+from sklearn.utils.validation import check_is_fitted
 
+from daskprep.balance import balance_from_dict
+from daskprep.described import plain
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, Feature, Learned
-from daskprep.features.golden import check_rows
+from daskprep.features.given import make_feature
+from daskprep.features.golden import check_rows, golden_rows
 from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.serving.large import FILE_KEY, checked_file
-from daskprep.serving.saved import FORMAT, LIMIT_BYTES, SIZED, check_learned, digests_of, parse_state, telling, verified
+from daskprep.serving.saved import (
+    FORMAT,
+    LIMIT_BYTES,
+    PLAIN_FORMAT,
+    SIZED,
+    check_learned,
+    digests_of,
+    parse_state,
+    telling,
+    verified,
+)
+from daskprep.split import split_from_dict
 from daskprep.storage import Folder
 from daskprep.storage.urls import ReceivedPath, check_own
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
@@ -48,6 +63,91 @@ LATER |= dict.fromkeys(
 Place = tuple[str, ...]
 
 
+class Saved:
+    """The part of a Preprocessor that is kept as JSON."""
+
+    if TYPE_CHECKING:
+        features_: dict[str, Feature]
+        learned_: dict[str, Learned]
+        weight: str | None
+        split: Any
+        balance: Any
+        sample: float | None
+        sample_seed: int
+        fit_on: Literal["train", "all"]
+
+        def __init__(self, features: Any, **parameters: Any) -> None: ...
+
+        def _checked_features(self) -> dict[str, Feature]: ...
+
+        def _targets_among(self, features: Mapping[str, Feature]) -> tuple[str, ...]: ...
+
+        def _set_learned(self, features: Mapping[str, Feature], learned: Mapping[str, Learned]) -> None: ...
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write parameters and fitted state as JSON; very large vocabularies are stored as Parquet beside it.
+
+        The file also holds digests of the state and some encoded rows, which `load` checks.
+        """
+        check_is_fitted(self)
+        write_state(os.fspath(path), self.to_state(), golden_rows(self.features_, self.learned_))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Load what `save` wrote. Raise `CorruptDatasetError` if it was altered. Nothing is unpickled or evaluated."""
+        return cls.from_dict(read_state(os.fspath(path)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return parameters and, once fitted, the fitted state, ready for JSON."""
+        state = self.to_state()
+        for name, learned in getattr(self, "learned_", {}).items():
+            state["features"][name]["learned"] = learned.to_dict()
+        return state
+
+    def to_state(self) -> dict[str, Any]:
+        """Return the result of `to_dict` with vocabularies as objects, since they may have millions of tokens."""
+        if hasattr(self, "learned_"):
+            return self._state(self.features_, self.learned_)
+        return self._state(self._checked_features(), None)
+
+    def _state(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> dict[str, Any]:
+        described = {}
+        for name, feature in features.items():
+            described[name] = {"type": feature.kind, "params": feature_params(name, feature)}
+            if learned is not None:
+                described[name]["learned"] = learned[name].to_state()
+        targets = self._targets_among(features)
+        return {
+            "format": PLAIN_FORMAT,
+            "features": described,
+            **({"targets": list(targets)} if targets else {}),
+            **({} if self.weight is None else {"weight": self.weight}),
+            "split": None if self.split is None else self.split.to_dict(),
+            "balance": None if self.balance is None else self.balance.to_dict(),
+            **({} if self.sample is None else {"sample": plain(self.sample), "sample_seed": plain(self.sample_seed)}),
+            "fit_on": self.fit_on,
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote."""
+        features, learned = restore(state)
+        with telling("the split, the balance or a feature"):
+            weight = state.get("weight")
+            prep = cls(
+                {name: feature for name, feature in features.items() if name != weight},
+                targets=restored_targets(state, features) or None,
+                weight=weight,
+                split=split_from_dict(state["split"]),
+                balance=balance_from_dict(state["balance"]),
+                **{key: state[key] for key in ("sample", "sample_seed") if key in state},
+                fit_on=state["fit_on"],
+            )
+            if learned:
+                prep._set_learned({name: make_feature(name, one) for name, one in features.items()}, learned)
+        return prep
+
+
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     """Return a feature's parameters, JSON-ready, or raise ConfigError for one that JSON cannot hold."""
     params: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
@@ -57,9 +157,7 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
                 f'feature "{name}": {key}={value!r} is a Python function, which JSON cannot hold: '
                 "register it by name in daskprep.tokenizers.TOKENIZERS and give the name"
             )
-    # A search over numpy.arange sets NumPy scalars.
-    plain = {key: value.item() if isinstance(value, np.generic) else value for key, value in params.items()}
-    return {key: value for key, value in plain.items() if key not in LATER or value != LATER[key]}
+    return {key: plain(value) for key, value in params.items() if key not in LATER or plain(value) != LATER[key]}
 
 
 def received(state: Mapping[str, Any]) -> dict[str, Any]:

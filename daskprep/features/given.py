@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Literal, Self
 
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.features import FEATURES, Feature
+from daskprep.features import FEATURES, Feature, Weight
 from daskprep.features.base import all_outputs, validate
+from daskprep.features.output import FrameOutput
 from daskprep.features.table import naming
 
 
-def made_features(given: Mapping[str, Any], targets: Collection[str]) -> dict[str, Feature]:
-    """Return fresh features that were checked; ConfigError where one, an output or a target makes no sense."""
+def made_features(given: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
+    """Return fresh features that were checked, with that of the weights under the name of their column.
+
+    ConfigError where one, an output, a target or the weight makes no sense.
+    """
+    if not isinstance(given, Mapping) or not given:
+        if hasattr(given, "columns"):
+            raise ConfigError(
+                f"Preprocessor: features must be a dict of features by name, not a {type(given).__name__}: "
+                'give for example Preprocessor({"price": "number"}), or "auto", and pass the rows to fit'
+            )
+        raise ConfigError(f'Preprocessor: features must be a dict of at least one feature, or "auto", not {given!r}')
     features = {name: make_feature(name, feature) for name, feature in given.items()}
+    if weight is not None:
+        if not isinstance(weight, str) or weight in features:
+            raise ConfigError(
+                f"Preprocessor: weight={weight!r} must name a column, and no feature may have its name: give a "
+                'feature that reads it another one, as in {"pounds": Number(column="weight")}'
+            )
+        features[weight] = Weight()
     outputs: dict[str, str] = {}
     for name, feature in features.items():
         with naming(name):
@@ -50,3 +68,53 @@ def make_feature(name: str, feature: Any) -> Feature:
         copy: Feature = clone(feature)
         return copy
     raise ConfigError(f'feature "{name}" must be a feature such as Number() or the name of a type, not {feature!r}')
+
+
+class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
+    """The part of a Preprocessor that scikit-learn asks: its parameters, and those of its features."""
+
+    features: Mapping[str, Any] | Literal["auto"]
+    split: Any
+    balance: Any
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return parameters; with `deep` also those of the features, such as ``city__most_common``."""
+        params: dict[str, Any] = super().get_params(deep=False)  # type: ignore[no-untyped-call]
+        if deep:
+            nested = {**self._given_features, "split": self.split, "balance": self.balance}
+            for name, owner in nested.items():
+                if isinstance(owner, BaseEstimator):
+                    params[name] = owner
+                    params |= {f"{name}__{key}": value for key, value in owner.get_params(deep=True).items()}
+        return params
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters; ``city__most_common`` is a parameter of the feature "city", and ``city`` the feature."""
+        for key, value in params.items():
+            owner, _, nested = key.rpartition("__")
+            given = self._given_features
+            if isinstance(given.get(owner), str):
+                # A type that was given by name has parameters of its own only once it is a feature.
+                self.features = {**given, owner: make_feature(owner, given[owner])}
+            known = self.get_params(deep=True)
+            if key not in known and key not in given:
+                raise ConfigError(f'Preprocessor has no parameter "{key}".{did_you_mean(key, known)}')
+            if key in super().get_params(deep=False):  # type: ignore[no-untyped-call]
+                setattr(self, key, value)
+            elif key in given:
+                self.features = {**given, key: value}
+            else:
+                known[owner].set_params(**{nested: value})
+        return self
+
+    def __sklearn_clone__(self) -> Self:
+        features: Any = self.features
+        if isinstance(features, Mapping):
+            features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
+        others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
+        del others["features"]
+        return type(self)(features, **others)._put_out_as(self)  # type: ignore[call-arg]  # of what derives from it
+
+    @property
+    def _given_features(self) -> dict[str, Any]:
+        return dict(self.features) if isinstance(self.features, Mapping) else {}

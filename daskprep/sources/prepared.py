@@ -73,7 +73,7 @@ class PreparedSource(PieceSource):
         for number, piece in enumerate(raw.pieces):
             frame: Callable[[], pd.DataFrame] = functools.partial(_frame_of, piece, raw.columns)
             if isinstance(raw, PandasSource):
-                frame = functools.partial(raw.frame.iloc.__getitem__, slice(*starts[number : number + 2]))
+                frame = functools.partial(_slice_of, raw.frame, *starts[number : number + 2])
             pieces.append(MadePiece(functools.partial(_made, function, frame, number), piece.rows, piece.nbytes))
         super().__init__(table_from_pandas(made, column_names(made.columns, None)).schema, pieces)
 
@@ -92,6 +92,10 @@ def name_of(function: Any) -> str:
 
 def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None) -> pd.DataFrame:
     return _apply(function, frame, f"partition {(partition_info or {}).get('number')}")
+
+
+def _slice_of(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:
+    return frame.iloc[start:stop]
 
 
 def _frame_of(piece: Piece, columns: Sequence[str]) -> pd.DataFrame:
