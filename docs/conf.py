@@ -44,6 +44,8 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_search_scorer = str(Path(__file__).with_name("static") / "scorer.js")
 html_sidebars = {"**": ["sidebar-pages"]}
+# Light or dark as the reader has it; without a mode, the console reports an error.
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "navbar_center": [],
     "navigation_with_keys": False,

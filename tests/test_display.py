@@ -55,7 +55,7 @@ def test_numbers_of_a_card_are_aligned_to_the_right():
 def test_long_texts_of_a_card_wrap_and_short_ones_do_not():
     html = tables.Table(("name", "why"), [("a b", "word " * 20)], tuple, "row").html()
     assert html.count("white-space:nowrap") == 3
-    assert "min-width:10em" in html
+    assert "min-width:9em" in html
     assert html.count("white-space:normal") == 1
     assert "anywhere" not in html
 

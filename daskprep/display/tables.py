@@ -19,7 +19,7 @@ _MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
 _LEAST_CHARACTERS = 6  # of a column
 _TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
 # Longer cells of cards wrap between words, so that all columns are seen at the usual width of a notebook.
-_LINE_CHARACTERS, _LAST_CHARACTERS = 16, 30
+_LINE_CHARACTERS, _LAST_CHARACTERS = 12, 20
 _NUMBER = re.compile(r"[-<]?\d[\d,.]*(e[-+]\d+)?( %| bytes?| [KMGT]B)?")
 
 # A grey that is seen on white and on black; all other colours are those of the page, which notebooks choose.
@@ -125,7 +125,7 @@ def _line(tag: str, cells: Row, sides: Sequence[str], scope: str | None = None, 
     drawn = []
     for place, (text, side) in enumerate(zip(cells, sides or ["left"] * len(cells), strict=False)):
         is_last = place == len(cells) - 1
-        limit, least = (_LAST_CHARACTERS, 10) if is_last else (_LINE_CHARACTERS, 7)
+        limit, least = (_LAST_CHARACTERS, 9) if is_last else (_LINE_CHARACTERS, 5)
         wraps = f"normal;min-width:{least}em" if len(text) > limit else "nowrap"
         # Long parameters may wrap behind "=", and no percent sign stands alone.
         cell = Markup(html.escape(text).replace("=", "=<wbr>").replace(" %", "\u00a0%"))

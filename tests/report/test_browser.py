@@ -119,13 +119,16 @@ def test_notebook_views_break_no_word_and_scroll_within(browser, path, tmp_path,
 
 def test_all_columns_of_a_card_are_seen_at_the_width_of_a_notebook(browser, tmp_path):
     frame = pd.DataFrame({"City Name": [None, "Rome", "Oslo"] * 20, "price": [None, 1.5, 2.25] * 20})
+    frame["sold"] = ["yes", "no"] * 30
     features = {
         "City Name": dp.Category(missing_value_strategy="fill_with_mode", min_frequency=2),
         "price": dp.Number(normalization="minmax", missing_value_strategy="fill_with_mean"),
+        "sold": "binary",
+        "words": dp.Text(column="City Name"),
     }
     file = tmp_path / "cards.html"
-    cards(file, [dp.Preprocessor(features).fit(frame)])
-    for width in (750, 900):
+    cards(file, [dp.Preprocessor(features, targets="sold").fit(frame)])
+    for width in (700, 750, 900):
         browser.open(file.as_uri(), width)
         assert browser.evaluate("(card => card.scrollWidth - card.clientWidth)(document.querySelector('div>div'))") <= 0
         assert browser.evaluate(BROKEN) == []
