@@ -13,7 +13,6 @@ import click
 
 import daskprep as dp
 from daskprep.cli.console import show_written
-from daskprep.cli.decoding import decoded_tables
 from daskprep.display.words import printable
 
 _ROWS = 600
@@ -67,7 +66,7 @@ def _place(folder: Path | None) -> Iterator[Path]:
 
 
 def _show(folder: Path) -> None:
-    from daskprep.cli.row_files import write_rows
+    from daskprep.cli.row_files import decoded_tables, write_rows
     from daskprep.storage import Folder
 
     data, config, path = folder / "listings.csv", folder / "listings.yaml", folder / "listings.dp"

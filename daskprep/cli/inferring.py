@@ -4,50 +4,36 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 import daskprep as dp
+from daskprep.cli import options
 from daskprep.cli.console import line_of
-from daskprep.cli.options import (
-    check_files,
-    data_argument,
-    file_options,
-    on_workers,
-    one_or_list,
-    quiet_option,
-    storage_options,
-    target_option,
-    worker_options,
-)
 
 if TYPE_CHECKING:
     from daskprep.column_types import InferredFeatures
 
 
 @click.command(short_help="Guess column types, as a configuration.")
-@data_argument
-@target_option
-@click.option(
-    "--style",
-    type=click.Choice(["network", "linear", "trees"]),
-    help="Kind of model: propose encodings that suit it.",
-)
-@file_options
-@worker_options
-@storage_options
-@quiet_option
+@click.argument("data", nargs=-1, required=True, type=click.Path())
+@options.targets
+@options.style
+@options.files
+@options.workers
+@options.storage
+@options.quiet
 def infer(
     data: Sequence[str],
     *,
     targets: Sequence[str],
     style: Literal["network", "linear", "trees"] | None,
-    scheduler: str | None,
-    workers: int | None,
     reading: Mapping[str, Any],
+    workers: AbstractContextManager[None],
     storage_options: Mapping[str, Any] | None,
-    quiet: bool,
+    progress: bool | None,
 ) -> None:
     """Guess the feature types of the columns of DATA from all rows, and print a configuration.
 
@@ -57,25 +43,13 @@ def infer(
     daskprep infer listings.csv --target sold --style network > listings.yaml
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     """
-    with on_workers(scheduler, workers):
-        check_files(one_or_list(data))
-        options = {**reading, "storage_options": storage_options}
-        found = inferred_features(one_or_list(data), options, targets, style, progress=False if quiet else None)
-    click.echo(_as_yaml(found, targets), nl=False)
-
-
-def inferred_features(
-    data: Any,
-    options: Mapping[str, Any],
-    targets: Sequence[str],
-    style: Literal["network", "linear", "trees"] | None = None,
-    *,
-    progress: bool | None,
-) -> InferredFeatures:
-    """Return what was guessed of each column; `options` are those of `read_files`."""
+    options.check_files(data)
     from daskprep.sources import as_source
 
-    return dp.infer_features(as_source(data, **options), targets=targets, style=style, progress=progress)
+    with workers:
+        source = as_source(options.one_or_list(data), storage_options=storage_options, **reading)
+        found = dp.infer_features(source, targets=targets, style=style, progress=progress)
+    click.echo(_as_yaml(found, targets), nl=False)
 
 
 def _as_yaml(found: InferredFeatures, targets: Sequence[str]) -> str:

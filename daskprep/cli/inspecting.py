@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import daskprep as dp
+from daskprep.cli import options
 from daskprep.cli.console import show
-from daskprep.cli.options import check_dataset, dataset_argument, storage_options, trusted_option
 from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -24,12 +24,12 @@ _HEAD_TOKENS = 10
 
 
 @click.command(short_help="Show what a dataset holds.")
-@dataset_argument
+@options.dataset
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", "page", metavar="FILE", type=click.Path(dir_okay=False), help="Write a report with charts.")
 @click.option("--base-dir", type=click.Path(), metavar="FOLDER", help="Folder that relative paths of media start from.")
-@trusted_option
-@storage_options
+@options.trusted
+@options.storage
 def inspect(
     dataset: str,
     *,
@@ -51,12 +51,11 @@ def inspect(
     """
     if as_json and page is not None:
         raise click.UsageError("give --json or --html, not both")
-    check_dataset(dataset)
     opened = dp.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
     if page is not None:
-        from daskprep.cli import output_files
+        from daskprep.cli.row_files import opened_file
 
-        with output_files.opened(page, storage_options) as file:
+        with opened_file(page, storage_options) as file:
             file.write(opened.report().html.encode())
         click.echo(f"wrote {page}", err=True)
     elif as_json:

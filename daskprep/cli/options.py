@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -51,7 +52,29 @@ def _value(key: str, text: str) -> Any:
         raise click.BadParameter(f"the value of {key} starts like JSON but is not valid: {error}") from error
 
 
-storage_options = click.option(
+def _progress(context: click.Context, option: click.Parameter, quiet: bool) -> bool | None:
+    """Return what functions take as `progress`."""
+    del context, option
+    return False if quiet else None
+
+
+def _checked_dataset(context: click.Context, option: click.Parameter, path: str) -> str:
+    """Return the path of a dataset; ConfigError for a local one where nothing is, before what opens it is imported."""
+    del context, option
+    if "://" not in path and not os.path.lexists(path):
+        place = Path(path).absolute()
+        raise ConfigError(f"there is no dataset at {place}: check the path, or write one there.{_near(path)}")
+    return path
+
+
+def _near(path: str) -> str:
+    try:
+        return did_you_mean(Path(path).name, [one.name for one in Path(path).parent.iterdir()])
+    except OSError:
+        return ""
+
+
+storage = click.option(
     "--storage-option",
     "storage_options",
     multiple=True,
@@ -59,16 +82,19 @@ storage_options = click.option(
     callback=_read_storage_options,
     help="Option for fsspec to open URLs, such as anon=true. Repeatable.",
 )
-trusted_option = click.option(
+trusted = click.option(
     "--trusted", is_flag=True, help="Trust the dataset: read files and URLs outside its folder that it names."
 )
-quiet_option = click.option("-q", "--quiet", is_flag=True, help="Print no progress bars and no summary.")
-target_option = click.option(
+quiet = click.option(
+    "-q", "--quiet", "progress", is_flag=True, callback=_progress, help="Print no progress bars and no summary."
+)
+targets = click.option(
     "--target", "targets", multiple=True, metavar="COLUMN", help="Column that a model predicts. Repeatable."
 )
-weight_option = click.option("--weight", metavar="COLUMN", help="Column of the weights of rows.")
-data_argument = click.argument("data", nargs=-1, required=True, type=click.Path())
-dataset_argument = click.argument("dataset", metavar="DATASET", type=click.Path())
+style = click.option(
+    "--style", type=click.Choice(["network", "linear", "trees"]), help="Kind of model: propose encodings that suit it."
+)
+dataset = click.argument("dataset", metavar="DATASET", type=click.Path(), callback=_checked_dataset)
 
 
 def _by_column(context: click.Context, option: click.Parameter, given: Sequence[str]) -> Any:
@@ -82,7 +108,7 @@ def _by_column(context: click.Context, option: click.Parameter, given: Sequence[
     return found.get("", found) or None
 
 
-def bytes_option(name: str, *, help: str) -> Callable[[_Command], _Command]:
+def in_bytes(name: str, *, help: str) -> Callable[[_Command], _Command]:
     """Return an option for a number of bytes, such as "2GB"."""
     return click.option(name, metavar="BYTES", callback=_read_bytes, help=help)
 
@@ -99,7 +125,7 @@ def _read_bytes(context: click.Context, option: click.Parameter, given: str | No
         raise click.BadParameter(f'expected bytes such as "2GB" or "500MB", not {given!r}') from error
 
 
-def file_options(command: _Command) -> _Command:
+def files(command: _Command) -> _Command:
     """Add the options of `read_files`; the command gets those that are given."""
     character: dict[str, Any] = {"metavar": "CHARACTER"}
     by_column: dict[str, Any] = {"multiple": True, "callback": _by_column}
@@ -123,7 +149,7 @@ def file_options(command: _Command) -> _Command:
         ),
         click.option("--decimal", **by_column, metavar="[COLUMN=]CHARACTER", help="Decimal mark in CSV."),
         click.option("--thousands", **by_column, metavar="[COLUMN=]CHARACTER", help="Thousands separator in CSV."),
-        bytes_option("--partition-bytes", help='Maximum size of a partition, such as "16MB".'),
+        in_bytes("--partition-bytes", help='Maximum size of a partition, such as "16MB".'),
         click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Read at least N partitions."),
     ]
 
@@ -138,22 +164,27 @@ def file_options(command: _Command) -> _Command:
     return cast("_Command", functools.reduce(lambda made, option: option(made), reversed(options), run))
 
 
-def worker_options(command: _Command) -> _Command:
-    """Add the options that choose the scheduler."""
-    workers = click.option(
+def workers(command: _Command) -> _Command:
+    """Add the options that choose the scheduler; the command gets the context in which it is to work."""
+
+    @click.option(
         "--workers",
         type=click.IntRange(min=1),
         metavar="N",
         help="Run on N processes with one thread each. [threads of one process]",
     )
-    scheduler = click.option(
+    @click.option(
         "--scheduler", metavar="ADDRESS", help="Run on the workers of a Dask scheduler, such as tcp://10.0.0.1:8786."
     )
-    return workers(scheduler(command))
+    @functools.wraps(command)
+    def run(*, scheduler: str | None, workers: int | None, **given: Any) -> Any:
+        return command(workers=_on_workers(scheduler, workers), **given)
+
+    return cast("_Command", run)
 
 
 @contextmanager
-def on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
+def _on_workers(scheduler: str | None, workers: int | None) -> Iterator[None]:
     """Run the block on the workers of a scheduler, or on processes that are started for it."""
     if scheduler is not None and workers is not None:
         raise click.UsageError("--scheduler has its own workers: leave out --workers")
@@ -195,43 +226,32 @@ def _prepare_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def split_options(command: _Command) -> _Command:
-    """Add the options for files of one split each."""
+def rows(command: _Command) -> _Command:
+    """Add DATA, and options for files of one split each.
+
+    The command gets paths: of all rows, or by split; None if there are none.
+    """
+
+    @click.argument("data", nargs=-1, type=click.Path())
+    @functools.wraps(command)
+    def run(*, data: Sequence[str], **given: Any) -> Any:
+        found = {name: one_or_list(paths) for name in _SPLITS if (paths := given.pop(name))}
+        if data and found:
+            raise click.UsageError(f"give either DATA or --{next(iter(found))}, not both")
+        check_files(data, *found.values())
+        return command(rows=one_or_list(data) if data else found or None, **given)
+
     for name in reversed(_SPLITS):
         text = f"Files of the {name} split, instead of DATA. Repeatable."
-        command = click.option(f"--{name}", multiple=True, metavar="FILE", type=click.Path(), help=text)(command)
-    return command
+        run = click.option(f"--{name}", multiple=True, metavar="FILE", type=click.Path(), help=text)(run)
+    return cast("_Command", run)
 
 
-def rows_of(data: Sequence[str], options: dict[str, Any]) -> Any:
-    """Return the paths of all rows, or those by split, which are taken out of the options; None if there are none."""
-    given = {name: one_or_list(paths) for name in _SPLITS if (paths := options.pop(name))}
-    if data and given:
-        raise click.UsageError(f"give either DATA or --{next(iter(given))}, not both")
-    return one_or_list(data) if data else given or None
-
-
-def check_dataset(path: str) -> None:
-    """Raise ConfigError for a local path where nothing is, before what opens datasets is imported."""
-    if "://" not in path and not os.path.lexists(path):
-        near = did_you_mean(Path(path).name, _siblings(path))
-        raise ConfigError(f"there is no dataset at {Path(path).absolute()}: check the path, or write one there.{near}")
-
-
-def check_files(paths: Any) -> None:
+def check_files(*given: str | Sequence[str]) -> None:
     """Raise ConfigError for the first local path where nothing is, before what reads files is imported."""
-    if isinstance(paths, dict):
-        paths = [path for given in paths.values() for path in ([given] if isinstance(given, str) else given)]
-    for path in [paths] if isinstance(paths, str) else paths or ():
+    for path in chain.from_iterable([one] if isinstance(one, str) else one for one in given):
         if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
-            raise ConfigError(f'there is no file or folder "{path}".{did_you_mean(Path(path).name, _siblings(path))}')
-
-
-def _siblings(path: str) -> list[str]:
-    try:
-        return [one.name for one in Path(path).parent.iterdir()]
-    except OSError:
-        return []
+            raise ConfigError(f'there is no file or folder "{path}".{_near(path)}')
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:

@@ -10,14 +10,13 @@ import click
 from click.shell_completion import get_completion_class
 
 from daskprep import __version__
-from daskprep.cli.caching import cache
-from daskprep.cli.checking import repair, verify
 from daskprep.cli.console import say, warnings_as_lines
 from daskprep.cli.decoding import decode
 from daskprep.cli.demo import demo
 from daskprep.cli.inferring import infer
 from daskprep.cli.inspecting import inspect
 from daskprep.cli.preprocessing import preprocess
+from daskprep.cli.upkeep import cache, repair, verify
 from daskprep.errors import DaskprepError
 
 FAILED, MISUSED, INTERRUPTED = 1, 2, 130

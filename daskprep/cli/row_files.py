@@ -1,4 +1,4 @@
-"""Decoded rows as CSV, JSON or Parquet, on standard output or in a file."""
+"""Decoded rows as CSV, JSON or Parquet, on standard output or in a file; files are whole or not there."""
 
 from __future__ import annotations
 
@@ -7,45 +7,105 @@ import io
 import itertools
 import json
 import sys
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, TextIO
 
-from daskprep.cli.output_files import opened
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+from daskprep.dataset import Split
+from daskprep.dataset.stored import StoredDataset
+from daskprep.errors import ConfigError, did_you_mean
+from daskprep.features.base import all_outputs
+from daskprep.features.checking import decode_column, missing_again
+from daskprep.serving.base import MISSING
+from daskprep.storage import Folder
+from daskprep.storage.files import Appended
 
 Kind = Literal["csv", "json", "parquet"]
+
+_MOST_DIGITS = 15
+
+
+def decoded_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
+    """Yield decoded rows block by block, at least one table."""
+    names = _features(split.dataset, columns)
+    stop = len(split) if rows is None else min(rows, len(split))
+    for block in range(max(1, -(-stop // split.layout.block_rows))):
+        yield _decoded(split, names, block, stop)
+
+
+def _features(dataset: StoredDataset, columns: Sequence[str]) -> list[str]:
+    for name in columns:
+        if name not in dataset.features:
+            known = list(dataset.features)
+            raise ConfigError(
+                f'there is no feature "{name}" in {dataset.url}.{did_you_mean(name, known)} '
+                f"Features are: {', '.join(known)}"
+            )
+    return list(columns or dataset.features)
+
+
+def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Table:
+    """Return the rows of a block that come before `stop`, one column for each feature."""
+    dataset, rows = split.dataset, split.layout.block_range(split.name, block)
+    rows = rows[: max(stop - rows.start, 0)]
+    stored = {one.name for one in split.layout.cells}
+    outputs = [name + suffix for name in names for suffix in all_outputs(dataset.features[name])]
+    arrays = split.read([output for output in outputs if output not in stored], rows.start, rows.stop)
+    columns = {}
+    for name in names:
+        feature, learned = dataset.features[name], dataset.learned[name]
+        given = {suffix: arrays[name + suffix] for suffix in all_outputs(feature) if name + suffix in arrays}
+        if name in stored:
+            cells = split.media(name).cells(split.block(name, block))[: len(rows)]
+            columns[name] = missing_again(cells, given.get(MISSING))
+            continue
+        columns[name] = decode_column(feature, given, learned)
+        if feature.outputs == ("",) and given[""].dtype == "float32" and given[""].ndim == 1:
+            above = {**given, "": np.nextafter(given[""], np.float32(np.inf))}
+            columns[name] = _rounded(columns[name], decode_column(feature, above, learned))
+    return pa.table(columns)
+
+
+def _rounded(decoded: pa.Array, above: pa.Array) -> pa.Array:
+    """Return decoded numbers without the digits that are noise, as those of the next float32 differ by more."""
+    values, others = (column.to_numpy(zero_copy_only=False) for column in (decoded, above))
+    nulls = decoded.is_null().to_numpy(zero_copy_only=False)
+    step = np.abs(others - values)
+    known = np.isfinite(values) & np.isfinite(step) & (step > 0)
+    digits = np.clip(np.floor(-np.log10(step, where=known, out=np.zeros_like(values))), 0, _MOST_DIGITS)
+    # Adding 0 makes 0 of -0.
+    return pa.array(np.where(known, np.rint(values * 10**digits) / 10**digits + 0.0, values), mask=nulls)
 
 
 def write_rows(
     tables: Iterable[pa.Table], kind: Kind, output: str | None, storage_options: Mapping[str, Any] | None = None
 ) -> None:
     """Write tables one after the other, on standard output if `output` is None, which is no place for Parquet."""
+    write_text = _write_csv if kind == "csv" else _write_json
     if output is None:
-        _write_text(tables, kind, sys.stdout)
+        write_text(tables, sys.stdout)
         return
-    with opened(output, storage_options) as file:
+    with opened_file(output, storage_options) as file:
         if kind == "parquet":
             _write_parquet(tables, file)
             return
         text = io.TextIOWrapper(file, encoding="utf-8", newline="", write_through=True)
-        _write_text(tables, kind, text)
+        write_text(tables, text)
         text.detach()
 
 
 def _write_parquet(tables: Iterable[pa.Table], file: BinaryIO) -> None:
-    import pyarrow.parquet as pq
-
     rest = iter(tables)
     first = next(rest)
     with pq.ParquetWriter(file, first.schema) as writer:
         for table in itertools.chain([first], rest):
             writer.write_table(table)
-
-
-def _write_text(tables: Iterable[pa.Table], kind: Kind, file: TextIO) -> None:
-    (_write_csv if kind == "csv" else _write_json)(tables, file)
 
 
 def _write_csv(tables: Iterable[pa.Table], file: TextIO) -> None:
@@ -75,9 +135,6 @@ def _rows(table: pa.Table) -> Iterable[tuple[Any, ...]]:
 
 def _readable(column: pa.Array) -> pa.Array:
     """Return a column in types that CSV and JSON have."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if pa.types.is_floating(column.type):
         # The shortest text of a float32 is that of the number as it came.
         numbers = column if column.type == pa.float64() else column.cast(pa.string()).cast(pa.float64())
@@ -93,3 +150,21 @@ def _readable(column: pa.Array) -> pa.Array:
         sizes = pc.binary_length(column).cast(pa.string())
         return pc.binary_join_element_wise("<", sizes, " bytes>", "")
     return column
+
+
+@contextmanager
+def opened_file(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
+    """Give a file at a path or URL that is there once the block ends, and not at all if it ends with an exception."""
+    if "://" not in output and _is_fixed(Path(output)):
+        with Path(output).open("wb") as file:
+            yield file
+        return
+    folder, slash, name = output.rpartition("/")
+    writer = Folder.open(folder or slash or ".", storage_options).writer(name)
+    with writer as append, io.BufferedWriter(Appended(append)) as file:
+        yield file
+
+
+def _is_fixed(path: Path) -> bool:
+    """Tell whether no other file may take its place: it is a pipe, a device, or a link such as /dev/stdout."""
+    return path.is_symlink() or (path.exists() and not path.is_file())
