@@ -9,7 +9,6 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -238,7 +237,6 @@ def rows(command: _Command) -> _Command:
         found = {name: one_or_list(paths) for name in _SPLITS if (paths := given.pop(name))}
         if data and found:
             raise click.UsageError(f"give either DATA or --{next(iter(found))}, not both")
-        check_files(data, *found.values())
         return command(rows=one_or_list(data) if data else found or None, **given)
 
     for name in reversed(_SPLITS):
@@ -247,11 +245,12 @@ def rows(command: _Command) -> _Command:
     return cast("_Command", run)
 
 
-def check_files(*given: str | Sequence[str]) -> None:
+def check_files(paths: Any) -> None:
     """Raise ConfigError for the first local path where nothing is, before what reads files is imported."""
-    for path in chain.from_iterable([one] if isinstance(one, str) else one for one in given):
-        if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
-            raise ConfigError(f'there is no file or folder "{path}".{_near(path)}')
+    for given in paths.values() if isinstance(paths, dict) else [paths]:
+        for path in [given] if isinstance(given, str) else given or ():
+            if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
+                raise ConfigError(f'there is no file or folder "{path}".{_near(path)}')
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:

@@ -75,8 +75,8 @@ def preprocess(
         raise click.UsageError("give DATA, or the files of each split: --train, --validation, --test")
     if sample_ratio is not None and sample_size is not None:
         raise click.UsageError("give either --sample-ratio or --sample-size")
-    if config not in ("auto", "-"):
-        options.check_files([config])
+    options.check_files(rows)
+    options.check_files([] if config in ("auto", "-") else config)
     is_said = output is not None
     output = output or _beside(rows)
     if output is None and not skip_save and not dry_run:

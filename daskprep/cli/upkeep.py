@@ -68,6 +68,7 @@ def repair(
     daskprep repair listings.dp --trusted
     daskprep repair listings.dp /backup/listings.csv
     """
+    options.check_files(rows)
     with workers, resumable():
         if rows and reading:
             from daskprep.sources import as_source

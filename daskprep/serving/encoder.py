@@ -21,53 +21,33 @@ from daskprep.serving.whole import WholeRows
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
 # Other types, and parameters that it does not take, are for WholeRows.
 _ENCODERS = {
-    "number": ("numbers", "NumberRows"),
-    "category": ("classes", "CategoryRows"),
-    "binary": ("classes", "BinaryRows"),
-    "set": ("tokens", "SetRows"),
-    "bag": ("tokens", "BagRows"),
-    "sequence": ("tokens", "SequenceRows"),
-    "text": ("tokens", "TextRows"),
-    "date": ("dates", "DateRows"),
-    "h3": ("places", "H3Rows"),
-    "target_encoding": ("classes", "TargetEncodingRows"),
-    "timeseries": ("series", "TimeseriesRows"),
-    "vector": ("series", "VectorRows"),
-}
+    "number": "numbers.NumberRows", "category": "classes.CategoryRows", "binary": "classes.BinaryRows",
+    "set": "tokens.SetRows", "bag": "tokens.BagRows", "sequence": "tokens.SequenceRows", "text": "tokens.TextRows",
+    "date": "dates.DateRows", "h3": "places.H3Rows", "target_encoding": "classes.TargetEncodingRows",
+    "timeseries": "series.TimeseriesRows", "vector": "series.VectorRows",
+}  # fmt: skip
 # The parameters that a type may have, of which a process without pandas cannot ask the type itself.
 _OF_ALL = {"column", "fill_value", "invalid", "missing_indicator", "missing_value_strategy"}
-_OF_TOKENS = {
-    "lowercase", "min_frequency", "most_common", "ngram_size", "pattern", "pretrained_model_name_or_path", "tokenizer",
-}  # fmt: skip
-_OF_SEQUENCES = _OF_TOKENS | {
-    "add_start_stop", "max_sequence_length", "padding", "padding_symbol", "sequence_length", "special_symbols",
-    "truncation", "unknown_symbol", "vocab_file",
-}  # fmt: skip
-_PARAMETERS: dict[str, set[str]] = {
-    "number": {
-        "bin_strategy", "bins", "clip_quantiles", "encoding", "normalization", "outlier_strategy", "outlier_threshold",
-        "target", "target_type", "written",
-    },
-    "category": {
-        "columns", "hash_buckets", "lowercase", "min_frequency", "most_common", "null_values", "oov_buckets", "order",
-        "transform_to",
-    },
-    "binary": {"fallback_true_label", "null_values"},
-    "set": _OF_TOKENS | {"expand_to", "max_size"},
-    "bag": _OF_TOKENS | {"max_size"},
+_OF_TOKENS = "lowercase min_frequency most_common ngram_size pattern pretrained_model_name_or_path tokenizer "
+_OF_SEQUENCES = _OF_TOKENS + (
+    "add_start_stop max_sequence_length padding padding_symbol sequence_length special_symbols truncation "
+    "unknown_symbol vocab_file "
+)
+_PARAMETERS = {
+    "number": "bin_strategy bins clip_quantiles encoding normalization outlier_strategy outlier_threshold target "
+    "target_type written",
+    "category": "columns hash_buckets lowercase min_frequency most_common null_values oov_buckets order transform_to",
+    "binary": "fallback_true_label null_values",
+    "set": _OF_TOKENS + "expand_to max_size",
+    "bag": _OF_TOKENS + "max_size",
     "sequence": _OF_SEQUENCES,
-    "text": _OF_SEQUENCES | {"char_max_sequence_length", "char_most_common", "compute_idf", "level"},
-    "date": {"cyclic", "datetime_format", "parts", "since", "since_unit"},
-    "h3": set(),
-    "target_encoding": {
-        "encoding", "fold_group", "fold_time", "folds", "lowercase", "null_values", "smooth", "target", "target_type",
-    },
-    "timeseries": {
-        "group_by", "horizon", "padding", "padding_value", "timeseries_length_limit", "tokenizer", "truncation",
-        "window_size",
-    },
-    "vector": {"vector_size"},
-}  # fmt: skip
+    "text": _OF_SEQUENCES + "char_max_sequence_length char_most_common compute_idf level",
+    "date": "cyclic datetime_format parts since since_unit",
+    "h3": "",
+    "target_encoding": "encoding fold_group fold_time folds lowercase null_values smooth target target_type",
+    "timeseries": "group_by horizon padding padding_value timeseries_length_limit tokenizer truncation window_size",
+    "vector": "vector_size",
+}
 
 
 class Encoder:
@@ -209,7 +189,7 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
     None where only the type itself knows all that the parameters ask for.
     """
     if feature["type"] in _ENCODERS:
-        if unknown := sorted(set(feature["params"]) - _OF_ALL - _PARAMETERS[feature["type"]]):
+        if unknown := sorted(set(feature["params"]) - _OF_ALL - set(_PARAMETERS[feature["type"]].split())):
             raise FormatVersionError(
                 f'feature "{name}": a {feature["type"]} has no parameter "{unknown[0]}" in this version of daskprep: '
                 "upgrade it, or restore the file if it was altered"
@@ -217,7 +197,7 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
         for key in ("column", "group_by"):
             if not isinstance(value := feature["params"].get(key), str | None):
                 raise TypeError(f"{key} is {str(value)[:80]}")
-        module, encoder = _ENCODERS[feature["type"]]
+        module, _, encoder = _ENCODERS[feature["type"]].partition(".")
         kind: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
         if kind.takes(feature["params"]):
             return kind(name, feature["params"], feature["learned"])

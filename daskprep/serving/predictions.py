@@ -86,20 +86,32 @@ class Outcome(ABC):
     def prepare(self) -> None:  # noqa: B027 some need nothing
         """Make of parameters and learned values what `part` uses."""
 
+    def error(self, kind: type[DaskprepError], message: str) -> DaskprepError:
+        """Return an error that names the target."""
+        return kind(f'target "{self.name}": {message}')
+
+    def unpredictable(self, unless: str = "") -> DaskprepError:
+        """Return the error for a type whose outputs say nothing."""
+        return self.error(
+            ConfigError,
+            f"outputs for {self.noun} cannot be turned into predictions{unless}; give those of the other targets, as a "
+            "mapping, and use these as the model gives them",
+        )
+
     def predictions(self, given: Any, how: How) -> dict[str, Column]:
         """Return columns by their suffix, with a value for each row of the outputs."""
         try:
             array = as_array(given)
         except (ValueError, TypeError, RuntimeError) as error:  # a ragged list
-            raise ColumnError(
-                f'target "{self.name}": no array can be made of a {type(given).__name__}: {error}{self.remedy}'
-            ) from error
+            message = f"no array can be made of a {type(given).__name__}: {error}{self.remedy}"
+            raise self.error(ColumnError, message) from error
         if array.dtype.kind not in "biuf":
-            raise ColumnError(f'target "{self.name}": outputs are {array.dtype}: give numbers')
+            raise self.error(ColumnError, f"outputs are {array.dtype}: give numbers")
         if (shapes := self.expected(array)) is not None:
-            raise ColumnError(
-                f'target "{self.name}": outputs of {array.dtype} and shape {array.shape}, and those for {self.noun} '
-                f"are of shape {shapes}" + "; encoded rows are for `decode`" * (array.dtype.kind in "iu")
+            raise self.error(
+                ColumnError,
+                f"outputs of {array.dtype} and shape {array.shape}, and those for {self.noun} are of shape {shapes}"
+                + "; encoded rows are for `decode`" * (array.dtype.kind in "iu"),
             )
         step = max(1, _AT_ONCE // max(1, math.prod(array.shape[1:])))
         starts = range(0, max(len(array), 1), step)
@@ -113,67 +125,54 @@ class Outcome(ABC):
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
         """Return columns by suffix for some rows of the outputs, from the row `first` on."""
 
-    def distribution(self, given: np.ndarray, how: How, first: int) -> np.ndarray:
-        """Return the probabilities of classes, of which one is right, along the last axis."""
+    def chances(self, given: np.ndarray, how: How, first: int, *, one_of: bool) -> np.ndarray:
+        """Return probabilities: of classes along the last axis, of which one is right, or of things by themselves."""
         values = given.astype(np.float64)
         if how.logits:
+            if given.dtype == bool:
+                raise self.error(
+                    ConfigError,
+                    "the outputs are True and False, and no scores: give what the model gave, before any threshold, or "
+                    "logits=False",
+                )
             with np.errstate(invalid="ignore", over="ignore"):  # of infinite scores, which are refused
-                values -= values.max(axis=-1, keepdims=True)
-                np.exp(values, out=values)
-                values /= values.sum(axis=-1, keepdims=True)
-        values = self._sound(values, given, how, first)
-        off = np.abs(values.sum(axis=-1) - 1) > _SUM
-        if not how.logits and off.any():
-            at = tuple(np.argwhere(off)[0])
-            raise ConfigError(
-                f'target "{self.name}": the probabilities of row {first + at[0]:,} add up to {values[at].sum():g}, not '
-                "1: give logits=True for raw scores, or the probabilities of all classes"
+                if one_of:
+                    values -= values.max(axis=-1, keepdims=True)
+                    np.exp(values, out=values)
+                    values /= values.sum(axis=-1, keepdims=True)
+                else:
+                    values = 1 / (1 + np.exp(-values))
+        if at := _first(np.isnan(values)):
+            odd = given[at[0]][~np.isfinite(given[at[0]])].ravel()[0]
+            raise self.error(
+                RejectedValueError,
+                f"the outputs of row {first + at[0]:,} hold {odd}, of which no class can be told: look for what is not "
+                "finite in the model or its inputs",
             )
-        return values
-
-    def chances(self, given: np.ndarray, how: How, first: int) -> np.ndarray:
-        """Return the probabilities of things that may each be there or not."""
-        values = given.astype(np.float64)
-        if how.logits:
-            with np.errstate(over="ignore"):
-                values = 1 / (1 + np.exp(-values))
-        return self._sound(values, given, how, first)
-
-    def _sound(self, values: np.ndarray, given: np.ndarray, how: How, first: int) -> np.ndarray:
-        if how.logits and given.dtype == bool:
-            raise ConfigError(
-                f'target "{self.name}": the outputs are True and False, and no scores: give what the model gave, '
-                "before any threshold, or logits=False"
+        if not how.logits and (at := _first((values < -_OUTSIDE) | (values > 1 + _OUTSIDE))):
+            raise self.error(
+                ConfigError,
+                f"row {first + at[0]:,} holds {values[at]:g}, which is not a probability: give logits=True for raw "
+                "scores",
             )
-        if np.isnan(values).any():
-            row = int(np.argwhere(np.isnan(values))[0][0])
-            odd = given[row][~np.isfinite(given[row])].ravel()[0]
-            raise RejectedValueError(
-                f'target "{self.name}": the outputs of row {first + row:,} hold {odd}, of which no class can be told: '
-                "look for what is not finite in the model or its inputs"
-            )
-        outside = (values < -_OUTSIDE) | (values > 1 + _OUTSIDE)
-        if not how.logits and outside.any():
-            at = tuple(np.argwhere(outside)[0])
-            raise ConfigError(
-                f'target "{self.name}": row {first + at[0]:,} holds {values[at]:g}, which is not a probability: give '
-                "logits=True for raw scores"
+        if not how.logits and one_of and (at := _first(np.abs((sums := values.sum(axis=-1)) - 1) > _SUM)):
+            raise self.error(
+                ConfigError,
+                f"the probabilities of row {first + at[0]:,} add up to {sums[at]:g}, not 1: give logits=True for raw "
+                "scores, or the probabilities of all classes",
             )
         return np.clip(values, 0, 1, out=values)
 
     def checked_ids(self, given: np.ndarray, count: int, first: int) -> np.ndarray:
         """Return ids as they can be indices, or raise RejectedValueError for one that is none of so many."""
-        outside = np.argwhere((given < 0) | (given >= count))
-        if len(outside):
-            at = tuple(outside[0])
-            raise RejectedValueError(
-                f'target "{self.name}": row {first + at[0]:,} holds the id {given[at]}, and there are 0 to {count - 1}'
-            )
+        if at := _first((given < 0) | (given >= count)):
+            message = f"row {first + at[0]:,} holds the id {given[at]}, and there are 0 to {count - 1}"
+            raise self.error(RejectedValueError, message)
         return given.astype(np.int64)
 
 
-class Labelled(Outcome):
-    """Classes, of which one is right.
+class OneOfMany(Outcome):
+    """Classes of `Category`.
 
     Attributes
     ----------
@@ -182,6 +181,20 @@ class Labelled(Outcome):
     """
 
     labels: np.ndarray
+    meaning = ", a score for each class of the vocabulary"
+
+    def prepare(self) -> None:
+        self.labels = np.array(class_labels(self.learned), object)
+        self.size = len(self.labels)
+
+    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
+        scores = self.chances(given, how, first, one_of=True)
+        columns = self.columns(scores, scores.argmax(axis=1), how)
+        if how.top_k is not None:
+            best = _best(scores, min(how.top_k, len(self.labels)))
+            columns["_predictions_top_k"] = self.labels[best].tolist()
+            columns["_probabilities_top_k"] = np.take_along_axis(scores, best, axis=1).tolist()
+        return columns
 
     def columns(self, scores: np.ndarray, ids: np.ndarray, how: How) -> dict[str, Column]:
         """Return what is predicted and, if asked for, the probabilities of all: in lists, and in a column for each."""
@@ -191,12 +204,22 @@ class Labelled(Outcome):
         found["_probabilities"] = scores.tolist()
         for number, label in enumerate(self.labels):
             if (column := f"_probabilities_{label}") in (*found, "_probabilities_top_k"):
-                raise ConfigError(f'target "{self.name}": a column for class {label!r} would hide another: rename it')
+                raise self.error(ConfigError, f"a column for class {label!r} would hide another: rename it")
             found[column] = scores[:, number].copy()
         return found
 
 
-class TrueOrFalse(Labelled):
+class BinOfMany(OneOfMany):
+    """Bins of `Number`, as their middles."""
+
+    meaning = ", a score for each bin"
+
+    def prepare(self) -> None:
+        self.labels = bin_middles(self.learned.get("edges"))
+        self.size = len(self.labels)
+
+
+class TrueOrFalse(OneOfMany):
     """Labels of `Binary`."""
 
     def prepare(self) -> None:
@@ -208,41 +231,11 @@ class TrueOrFalse(Labelled):
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
         if given.shape[1:] == (2,):
-            both = self.distribution(given, how, first)
+            both = self.chances(given, how, first, one_of=True)
         else:
-            true = self.chances(given.reshape(-1), how, first)
+            true = self.chances(given.reshape(-1), how, first, one_of=False)
             both = np.stack([1 - true, true], axis=1)
-        found = (both[:, 1] >= how.least(self.name)).astype(np.intp)
-        return self.columns(both, found, how)
-
-
-class OneOfMany(Labelled):
-    """Classes of `Category`."""
-
-    meaning = ", a score for each class of the vocabulary"
-
-    def prepare(self) -> None:
-        self.labels = np.array(class_labels(self.learned), object)
-        self.size = len(self.labels)
-
-    def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        scores = self.distribution(given, how, first)
-        columns = self.columns(scores, scores.argmax(axis=1), how)
-        if how.top_k is not None:
-            best = _best(scores, min(how.top_k, len(self.labels)))
-            columns["_predictions_top_k"] = self.labels[best].tolist()
-            columns["_probabilities_top_k"] = np.take_along_axis(scores, best, axis=1).tolist()
-        return columns
-
-
-class BinOfMany(OneOfMany):
-    """Bins of `Number`, as their middles."""
-
-    meaning = ", a score for each bin"
-
-    def prepare(self) -> None:
-        self.labels = bin_middles(self.learned.get("edges"))
-        self.size = len(self.labels)
+        return self.columns(both, (both[:, 1] >= how.least(self.name)).astype(np.intp), how)
 
 
 class NumberInUnits(Outcome):
@@ -276,7 +269,7 @@ class SetOfTokens(Outcome):
         self.padding = self.learned["idx2str"].index(self.learned["special_symbols"]["padding"])
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        scores = self.chances(given, how, first)
+        scores = self.chances(given, how, first, one_of=False)
         chosen = scores >= how.least(self.name)
         chosen[:, self.padding] = False
         ends = np.cumsum(chosen.sum(axis=1))
@@ -306,9 +299,10 @@ class TextOfTokens(Outcome):
 
     def expected(self, given: np.ndarray) -> str | None:
         if self.is_both:
-            raise ConfigError(
-                f'target "{self.name}": a text of level "both" has two outputs: make two features of it, one of level '
-                f'"word" and one of level "char", with column="{self.params.get("column") or self.name}"'
+            raise self.error(
+                ConfigError,
+                'a text of level "both" has two outputs: make two features of it, one of level "word" and one of level '
+                f'"char", with column="{self.params.get("column") or self.name}"',
             )
         are_ids, count = given.ndim == 2 and given.dtype.kind in "iu", len(self.tokens)
         if are_ids or (given.ndim == 3 and given.shape[2] == count):
@@ -319,7 +313,7 @@ class TextOfTokens(Outcome):
         if given.ndim == 2:
             ids, scores = self.checked_ids(given, len(self.tokens), first), None
         else:
-            chances = self.distribution(given, how, first)
+            chances = self.chances(given, how, first, one_of=True)
             ids, scores = chances.argmax(axis=2), chances.max(axis=2)
         stops = np.zeros(ids.shape, bool) if self.stop is None else ids == self.stop
         if self.stop == self.padding:  # on the left it is padding, and stops nothing
@@ -344,7 +338,7 @@ class Mask(Outcome):
 
     def expected(self, given: np.ndarray) -> str | None:
         if not self.classes:
-            raise _unpredictable(self, ", unless num_classes or infer_image_num_classes says that they are masks")
+            raise self.unpredictable(", unless num_classes or infer_image_num_classes says that they are masks")
         size = (self.learned["height"], self.learned["width"])
         are_ids = given.dtype.kind in "iu" and given.ndim == 3
         if (are_ids and given.shape[1:] == size) or given.shape[1:] == (self.classes, *size):
@@ -356,18 +350,18 @@ class Mask(Outcome):
         if given.ndim == 3:
             ids = self.checked_ids(given, self.classes, first)
         else:
-            ids = self.distribution(np.moveaxis(given, 1, -1), how, first).argmax(axis=-1)
+            ids = self.chances(np.moveaxis(given, 1, -1), how, first, one_of=True).argmax(axis=-1)
         return {"_predictions": list(ids.astype(np.uint8))}
 
 
 class Unpredictable(Outcome):
     """What cannot be told of outputs."""
 
-    def expected(self, given: np.ndarray) -> None:
-        return None
+    def expected(self, given: np.ndarray) -> str | None:
+        raise self.unpredictable()
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
-        raise _unpredictable(self)
+        raise self.unpredictable()
 
 
 _OUTCOMES: dict[str, type[Outcome]] = {
@@ -478,6 +472,11 @@ def as_array(given: Any) -> np.ndarray:
     return np.asarray(given)
 
 
+def _first(mask: np.ndarray) -> tuple[int, ...]:
+    """Return where the first True is; () if there is none."""
+    return tuple(np.argwhere(mask)[0].tolist()) if mask.any() else ()
+
+
 def _best(scores: np.ndarray, count: int) -> np.ndarray:
     """Return the classes of the largest scores of each row, the first of equal ones first."""
     left, rows = scores.copy(), np.arange(len(scores))
@@ -496,10 +495,3 @@ def _cut(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
 
 def _no_target(name: object, outcomes: Mapping[str, Outcome]) -> ConfigError:
     return ConfigError(f'there is no target "{name}".{did_you_mean(name, outcomes)} Targets are: {", ".join(outcomes)}')
-
-
-def _unpredictable(one: Outcome, unless: str = "") -> ConfigError:
-    return ConfigError(
-        f'target "{one.name}": outputs for {one.noun} cannot be turned into predictions{unless}; give those of the '
-        "other targets, as a mapping, and use these as the model gives them"
-    )
