@@ -6,6 +6,7 @@ import datetime as dt
 import math
 import os
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -103,23 +104,19 @@ def write_config(
     It is made of plain values. As YAML, write it with ``sort_keys=False``: the order of `special_symbols` is
     that of their ids.
     """
+    said = {
+        "balance": None if balance is None else balance.to_dict(),
+        "sample_size" if isinstance(sample, int) else "sample_ratio": sample,
+        "sample_seed": None if sample is None else sample_seed,
+        "fit_on": None if fit_on == "train" else fit_on,
+        "weight": weight,
+    }
     preprocessing: dict[str, Any] = {"split": None if split is None else split.to_dict()}
-    if balance is not None:
-        preprocessing["balance"] = balance.to_dict()
-    if sample is not None:
-        preprocessing["sample_size" if isinstance(sample, int) else "sample_ratio"] = sample
-        preprocessing["sample_seed"] = sample_seed
-    if fit_on != "train":
-        preprocessing["fit_on"] = fit_on
-    if weight is not None:
-        preprocessing["weight"] = weight
+    preprocessing |= {key: value for key, value in said.items() if value is not None}
     inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]
     outputs = [_write_feature(name, features[name], _output_defaults(features[name].kind)) for name in targets]
-    return {
-        "input_features": inputs,
-        **({"output_features": outputs} if outputs else {}),
-        "preprocessing": preprocessing,
-    }
+    config = {"input_features": inputs, "output_features": outputs, "preprocessing": preprocessing}
+    return config if outputs else {key: value for key, value in config.items() if key != "output_features"}
 
 
 @dataclass(frozen=True)
@@ -134,6 +131,14 @@ class _Section:
         place = ".".join(part for part in (self.path, str(key)) if part)
         whose = "" if self.feature is None else f' (feature "{self.feature}")'
         return ConfigError(f"{place}{whose}: {message}")
+
+    @contextmanager
+    def naming(self, key: str, hint: str = "") -> Iterator[None]:
+        """Say of an error which key it comes from."""
+        try:
+            yield
+        except ConfigError as error:
+            raise self.error(key, f"{error}{hint}") from error
 
     def section(self, key: str) -> _Section:
         """Return the mapping below a key, an empty one where there is none."""
@@ -283,22 +288,16 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
     column = entry.values.get("column")
     params["column"] = None if column == entry.feature else column
     feature = FEATURES[kind](**params)
-    try:
+    with entry.naming("preprocessing", _hint(params, annotations_of(FEATURES[kind]))):
         validate(feature)
-    except ConfigError as error:
-        raise entry.error("preprocessing", f"{error}{_hint(params, _annotations(FEATURES[kind]))}") from error
     return feature
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
-    names = [name for name in _annotations(FEATURES[kind]) if name != "column"]
+    names = [name for name in annotations_of(FEATURES[kind]) if name != "column"]
     section.check_keys(names, {"column": "put it beside name and type"})
     # YAML reads an unquoted 2020-01-31 as a date.
     return {name: str(value) if isinstance(value, dt.date) else value for name, value in section.values.items()}
-
-
-def _annotations(kind: type) -> dict[str, Any]:
-    return annotations_of(kind)
 
 
 def _hint(params: Mapping[str, Any], annotations: Mapping[str, Any]) -> str:
@@ -362,33 +361,26 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
     if kind == "datetime":
         # Ludwig has this key and never looks at it; a missing time is an error here.
         values.pop("fill_value", None)
-    try:
+    with preprocessing.naming("split"):
         split = split_from_dict(values)
         if split is not None:
             split.validate()
-    except ConfigError as error:
-        raise preprocessing.error("split", str(error)) from error
     return split
 
 
 def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
-    keys = ("oversample_minority", "undersample_majority", "balance")
-    given = [key for key in keys if preprocessing.values.get(key) is not None]
+    kinds = {"oversample_minority": Oversample, "undersample_majority": Undersample, "balance": None}
+    given = {key: kind for key, kind in kinds.items() if preprocessing.values.get(key) is not None}
     if not given:
         return None
-    if len(given) > 1:
-        raise preprocessing.error(given[1], f"contradicts {given[0]}: give one of them")
-    [key] = given
-    try:
-        if key == "balance":
-            balance = balance_from_dict(preprocessing.section(key).values)
-        else:
-            kind = Oversample if key == "oversample_minority" else Undersample
-            balance = kind(_balanced_column(outputs), ratio=preprocessing.values[key])
+    (key, kind), *others = given.items()
+    if others:
+        raise preprocessing.error(others[0][0], f"contradicts {key}: give one of them")
+    value: Any = preprocessing.section(key).values if kind is None else preprocessing.values[key]
+    with preprocessing.naming(key):
+        balance = balance_from_dict(value) if kind is None else kind(_balanced_column(outputs), ratio=value)
         if balance is not None:
             balance.validate()
-    except ConfigError as error:
-        raise preprocessing.error(key, str(error)) from error
     return balance
 
 

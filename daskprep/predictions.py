@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskprep import partitions
 from daskprep.errors import ConfigError, warn
 from daskprep.features.base import rows_seen
+from daskprep.features.checking import kept
 from daskprep.features.fitting import located, neighbourhood
 from daskprep.features.missing import fills_all
 from daskprep.features.surroundings import Rows, untold
@@ -173,26 +174,10 @@ class Predicting:
         found = pd.concat(partitions.each(source, "predict", function, columns, shared, told), ignore_index=True)
         return labelled(source.frame, names, found) if is_frame else found
 
-    def __getstate__(self) -> dict[str, Any]:
-        state: dict[str, Any] = super().__getstate__()  # type: ignore[assignment]
-        # A copy makes it again: it has the vocabularies once more.
-        return {name: value for name, value in state.items() if name != "_made_outcomes"}
-
     @property
     def _outcomes(self) -> dict[str, Outcome]:
-        """What turns outputs into predictions, made once for what was learned."""
-        made: tuple[Any, dict[str, Outcome]] | None = self.__dict__.get("_made_outcomes")
-        if made is None or made[0] is not self.learned_:
-            states = {
-                name: {
-                    "type": self.features_[name].kind,
-                    "params": vars(self.features_[name]),
-                    "learned": self.learned_[name].to_dict(),
-                }
-                for name in self.targets_
-            }
-            made = self._made_outcomes = self.learned_, {name: outcome(name, state) for name, state in states.items()}
-        return made[1]
+        """What turns outputs into predictions."""
+        return {name: _outcome(self.features_[name], self.learned_[name], name) for name in self.targets_}
 
     @property
     def _inputs(self) -> dict[str, Feature]:
@@ -224,6 +209,11 @@ class Predicting:
                     'missing_value_strategy="drop_row"',
                     stacklevel=3,
                 )
+
+
+@kept
+def _outcome(feature: Feature, learned: Learned, name: str) -> Outcome:
+    return outcome(name, {"type": feature.kind, "params": vars(feature), "learned": learned.to_dict()})
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import daskprep as dp
 from daskprep.cli import options
 
 if TYPE_CHECKING:
@@ -50,5 +49,5 @@ def decode(
         raise click.UsageError("Parquet cannot be printed: give -o FILE")
     from daskprep.cli.row_files import decoded_tables, write_rows
 
-    opened = dp.open_dataset(dataset, storage_options=storage_options)
+    opened = options.opened(dataset, storage_options=storage_options)
     write_rows(decoded_tables(opened[split], columns, rows), kind, output, storage_options)

@@ -51,7 +51,7 @@ def inspect(
     """
     if as_json and page is not None:
         raise click.UsageError("give --json or --html, not both")
-    opened = dp.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
+    opened = options.opened(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
     if page is not None:
         from daskprep.cli.row_files import opened_file
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+import daskprep as dp
 from daskprep.errors import ConfigError, did_you_mean
 
 _CONNECT_SECONDS = 10
@@ -57,15 +58,6 @@ def _progress(context: click.Context, option: click.Parameter, quiet: bool) -> b
     return False if quiet else None
 
 
-def _checked_dataset(context: click.Context, option: click.Parameter, path: str) -> str:
-    """Return the path of a dataset; ConfigError for a local one where nothing is, before what opens it is imported."""
-    del context, option
-    if "://" not in path and not os.path.lexists(path):
-        place = Path(path).absolute()
-        raise ConfigError(f"there is no dataset at {place}: check the path, or write one there.{_near(path)}")
-    return path
-
-
 def _near(path: str) -> str:
     try:
         return did_you_mean(Path(path).name, [one.name for one in Path(path).parent.iterdir()])
@@ -93,7 +85,7 @@ targets = click.option(
 style = click.option(
     "--style", type=click.Choice(["network", "linear", "trees"]), help="Kind of model: propose encodings that suit it."
 )
-dataset = click.argument("dataset", metavar="DATASET", type=click.Path(), callback=_checked_dataset)
+dataset = click.argument("dataset", metavar="DATASET", type=click.Path())
 
 
 def _by_column(context: click.Context, option: click.Parameter, given: Sequence[str]) -> Any:
@@ -243,6 +235,19 @@ def rows(command: _Command) -> _Command:
         text = f"Files of the {name} split, instead of DATA. Repeatable."
         run = click.option(f"--{name}", multiple=True, metavar="FILE", type=click.Path(), help=text)(run)
     return cast("_Command", run)
+
+
+def opened(path: str, **options: Any) -> dp.Dataset:
+    """Return the dataset at a path."""
+    check_dataset(path)
+    return dp.open_dataset(path, **options)
+
+
+def check_dataset(path: str) -> None:
+    """Raise ConfigError for a local path where nothing is, before what opens datasets is imported."""
+    if "://" not in path and not os.path.lexists(path):
+        place = Path(path).absolute()
+        raise ConfigError(f"there is no dataset at {place}: check the path, or write one there.{_near(path)}")
 
 
 def check_files(paths: Any) -> None:

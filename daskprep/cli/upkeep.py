@@ -28,7 +28,7 @@ def verify(dataset: str, storage_options: Mapping[str, Any] | None, *, progress:
 
     Lists files that are missing, changed or not part of the dataset, one per line, and exits with status 1.
     """
-    opened = dp.open_dataset(dataset, storage_options=storage_options)
+    opened = options.opened(dataset, storage_options=storage_options)
     damaged = opened.damaged()
     for one in damaged:
         click.echo(printable(f"{one.file} {one.problem}"))
@@ -68,6 +68,7 @@ def repair(
     daskprep repair listings.dp --trusted
     daskprep repair listings.dp /backup/listings.csv
     """
+    options.check_dataset(dataset)
     options.check_files(rows)
     with workers, resumable():
         if rows and reading:
@@ -117,7 +118,7 @@ def cache(
 
     With --cache-dir, give loaders the same cache_dir.
     """
-    opened = dp.open_dataset(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
+    opened = options.opened(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
     if clear:
         opened.clear_cache()
         return

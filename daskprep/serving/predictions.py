@@ -86,16 +86,15 @@ class Outcome(ABC):
     def prepare(self) -> None:  # noqa: B027 some need nothing
         """Make of parameters and learned values what `part` uses."""
 
-    def error(self, kind: type[DaskprepError], message: str) -> DaskprepError:
+    def error(self, message: str, kind: type[DaskprepError] = ConfigError) -> DaskprepError:
         """Return an error that names the target."""
         return kind(f'target "{self.name}": {message}')
 
     def unpredictable(self, unless: str = "") -> DaskprepError:
         """Return the error for a type whose outputs say nothing."""
         return self.error(
-            ConfigError,
             f"outputs for {self.noun} cannot be turned into predictions{unless}; give those of the other targets, as a "
-            "mapping, and use these as the model gives them",
+            "mapping, and use these as the model gives them"
         )
 
     def predictions(self, given: Any, how: How) -> dict[str, Column]:
@@ -104,15 +103,13 @@ class Outcome(ABC):
             array = as_array(given)
         except (ValueError, TypeError, RuntimeError) as error:  # a ragged list
             message = f"no array can be made of a {type(given).__name__}: {error}{self.remedy}"
-            raise self.error(ColumnError, message) from error
+            raise self.error(message, ColumnError) from error
         if array.dtype.kind not in "biuf":
-            raise self.error(ColumnError, f"outputs are {array.dtype}: give numbers")
+            raise self.error(f"outputs are {array.dtype}: give numbers", ColumnError)
         if (shapes := self.expected(array)) is not None:
-            raise self.error(
-                ColumnError,
-                f"outputs of {array.dtype} and shape {array.shape}, and those for {self.noun} are of shape {shapes}"
-                + "; encoded rows are for `decode`" * (array.dtype.kind in "iu"),
-            )
+            hint = "; encoded rows are for `decode`" * (array.dtype.kind in "iu")
+            found = f"outputs of {array.dtype} and shape {array.shape}"
+            raise self.error(f"{found}, and those for {self.noun} are of shape {shapes}{hint}", ColumnError)
         step = max(1, _AT_ONCE // max(1, math.prod(array.shape[1:])))
         starts = range(0, max(len(array), 1), step)
         return joined([self.part(array[start : start + step], how, start) for start in starts])
@@ -131,9 +128,8 @@ class Outcome(ABC):
         if how.logits:
             if given.dtype == bool:
                 raise self.error(
-                    ConfigError,
                     "the outputs are True and False, and no scores: give what the model gave, before any threshold, or "
-                    "logits=False",
+                    "logits=False"
                 )
             with np.errstate(invalid="ignore", over="ignore"):  # of infinite scores, which are refused
                 if one_of:
@@ -145,21 +141,19 @@ class Outcome(ABC):
         if at := _first(np.isnan(values)):
             odd = given[at[0]][~np.isfinite(given[at[0]])].ravel()[0]
             raise self.error(
-                RejectedValueError,
                 f"the outputs of row {first + at[0]:,} hold {odd}, of which no class can be told: look for what is not "
                 "finite in the model or its inputs",
+                RejectedValueError,
             )
         if not how.logits and (at := _first((values < -_OUTSIDE) | (values > 1 + _OUTSIDE))):
             raise self.error(
-                ConfigError,
                 f"row {first + at[0]:,} holds {values[at]:g}, which is not a probability: give logits=True for raw "
-                "scores",
+                "scores"
             )
         if not how.logits and one_of and (at := _first(np.abs((sums := values.sum(axis=-1)) - 1) > _SUM)):
             raise self.error(
-                ConfigError,
                 f"the probabilities of row {first + at[0]:,} add up to {sums[at]:g}, not 1: give logits=True for raw "
-                "scores, or the probabilities of all classes",
+                "scores, or the probabilities of all classes"
             )
         return np.clip(values, 0, 1, out=values)
 
@@ -167,7 +161,7 @@ class Outcome(ABC):
         """Return ids as they can be indices, or raise RejectedValueError for one that is none of so many."""
         if at := _first((given < 0) | (given >= count)):
             message = f"row {first + at[0]:,} holds the id {given[at]}, and there are 0 to {count - 1}"
-            raise self.error(RejectedValueError, message)
+            raise self.error(message, RejectedValueError)
         return given.astype(np.int64)
 
 
@@ -204,7 +198,7 @@ class OneOfMany(Outcome):
         found["_probabilities"] = scores.tolist()
         for number, label in enumerate(self.labels):
             if (column := f"_probabilities_{label}") in (*found, "_probabilities_top_k"):
-                raise self.error(ConfigError, f"a column for class {label!r} would hide another: rename it")
+                raise self.error(f"a column for class {label!r} would hide another: rename it")
             found[column] = scores[:, number].copy()
         return found
 
@@ -300,7 +294,6 @@ class TextOfTokens(Outcome):
     def expected(self, given: np.ndarray) -> str | None:
         if self.is_both:
             raise self.error(
-                ConfigError,
                 'a text of level "both" has two outputs: make two features of it, one of level "word" and one of level '
                 f'"char", with column="{self.params.get("column") or self.name}"',
             )
