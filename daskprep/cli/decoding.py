@@ -47,7 +47,7 @@ def decode(
     kind = kind or endings.get(Path(output or "").suffix.lower(), "csv")
     if kind == "parquet" and output is None:
         raise click.UsageError("Parquet cannot be printed: give -o FILE")
+    opened = options.opened(dataset, storage_options=storage_options)
     from daskprep.cli.row_files import decoded_tables, write_rows
 
-    opened = options.opened(dataset, storage_options=storage_options)
     write_rows(decoded_tables(opened[split], columns, rows), kind, output, storage_options)
