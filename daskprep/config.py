@@ -287,7 +287,7 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
     params = {**defaults, **_read_parameters(entry.section("preprocessing"), kind)}
     column = entry.values.get("column")
     params["column"] = None if column == entry.feature else column
-    made: type[Any] = FEATURES[kind]
+    made: Any = FEATURES[kind]
     feature: Feature = made(**params)
     with entry.naming("preprocessing", _hint(params, annotations_of(made))):
         validate(feature)
@@ -295,7 +295,7 @@ def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Fe
 
 
 def _read_parameters(section: _Section, kind: str) -> dict[str, Any]:
-    made: type[Any] = FEATURES[kind]
+    made: Any = FEATURES[kind]
     names = [name for name in annotations_of(made) if name != "column"]
     section.check_keys(names, {"column": "put it beside name and type"})
     # YAML reads an unquoted 2020-01-31 as a date.

@@ -9,18 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import DaskprepError, RejectedValueError
-from daskprep.serving.cells import is_missing, number_of, text_of
-
-__all__ = [
-    "MISSING",
-    "RowEncoder",
-    "from_neighbours",
-    "smallest_uint",
-    "spelled_missing",
-    "is_missing",
-    "number_of",
-    "text_of",
-]
+from daskprep.serving.cells import is_missing, text_of
 
 MISSING = "_missing"  # the output of a missing indicator
 Arrays = dict[str, np.ndarray]

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import uuid
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -101,23 +102,6 @@ def _text_of_other(cell: Any) -> str:
     )
 
 
-@_text_of_other.register
-def _(cell: str) -> str:
-    cell.encode()
-    return str(cell)
-
-
-@_text_of_other.register
-def _(cell: bool | np.bool_) -> str:
-    return str(bool(cell))
-
-
-@_text_of_other.register
-def _(cell: int | np.integer) -> str:
-    return str(int(cell))
-
-
-@_text_of_other.register(float | np.floating)
 def _text_of_float(cell: Any) -> str:
     value = float(cell)
     if value.is_integer() and abs(value) < _WHOLE_BELOW:
@@ -130,8 +114,7 @@ def _text_of_float(cell: Any) -> str:
     return np.format_float_scientific(exact, trim="-", exp_digits=1)
 
 
-@_text_of_other.register
-def _(cell: Decimal) -> str:
+def _text_of_decimal(cell: Decimal) -> str:
     if cell.is_infinite():
         return "inf" if cell > 0 else "-inf"
     if cell == cell.to_integral_value():
@@ -143,23 +126,7 @@ def _(cell: Decimal) -> str:
     return short if Decimal(short) == cell else text
 
 
-@_text_of_other.register
-def _(cell: bytes | bytearray) -> str:
-    return cell.decode()
-
-
-@_text_of_other.register
-def _(cell: os.PathLike) -> str:  # type: ignore[type-arg] # which singledispatch cannot read
-    return os.fsdecode(cell)
-
-
-@_text_of_other.register
-def _(cell: uuid.UUID | dt.date) -> str:
-    return str(cell)
-
-
-@_text_of_other.register
-def _(cell: dt.datetime | dt.time) -> str:
+def _text_of_time(cell: dt.datetime | dt.time) -> str:
     if type(cell) is dt.datetime and not isinstance(cell.tzinfo, dt.timezone | None):
         # What a clock leaves out when it is put forward is the time after it; next to the first and last year is none.
         with contextlib.suppress(OverflowError):
@@ -169,14 +136,12 @@ def _(cell: dt.datetime | dt.time) -> str:
     return _without_zeros(text[: offset.start()]) + offset[1] if offset else _without_zeros(text)
 
 
-@_text_of_other.register
-def _(cell: np.datetime64) -> str:
+def _text_of_moment(cell: np.datetime64) -> str:
     unit = _OTHER_UNITS.get(np.datetime_data(cell.dtype)[0])
     return _without_zeros(str(cell if unit is None else cell.astype(f"M8[{unit}]")).replace("T", " "))
 
 
-@_text_of_other.register
-def _(cell: dt.timedelta | np.timedelta64) -> str:
+def _text_of_span(cell: dt.timedelta | np.timedelta64) -> str:
     if isinstance(cell, np.timedelta64):
         unit, step = np.datetime_data(cell.dtype)
         if unit not in _NANOSECONDS:
@@ -193,3 +158,21 @@ def _(cell: dt.timedelta | np.timedelta64) -> str:
 
 def _without_zeros(text: str) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+_WRITERS: tuple[tuple[tuple[type, ...], Callable[[Any], str]], ...] = (
+    ((str,), lambda cell: cell.encode().decode()),
+    ((bool, np.bool_), lambda cell: str(bool(cell))),
+    ((int, np.integer), lambda cell: str(int(cell))),
+    ((float, np.floating), _text_of_float),
+    ((Decimal,), _text_of_decimal),
+    ((bytes, bytearray), lambda cell: cell.decode()),
+    ((os.PathLike,), os.fsdecode),
+    ((uuid.UUID, dt.date), str),
+    ((dt.datetime, dt.time), _text_of_time),
+    ((np.datetime64,), _text_of_moment),
+    ((dt.timedelta, np.timedelta64), _text_of_span),
+)
+for _kinds, _write in _WRITERS:
+    for _kind in _kinds:
+        _text_of_other.register(_kind, _write)

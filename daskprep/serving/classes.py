@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.serving.base import Arrays, RowEncoder, Rows, number_of, smallest_uint, text_of
+from daskprep.serving.base import Arrays, RowEncoder, Rows, smallest_uint
+from daskprep.serving.cells import number_of, text_of
 from daskprep.serving.hashing import bucket_names, bucket_of, joined_parts
 
 CONVENTIONAL = {

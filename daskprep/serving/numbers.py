@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.serving.base import Arrays, RowEncoder, from_neighbours, is_missing, number_of, text_of
+from daskprep.serving.base import Arrays, RowEncoder, from_neighbours
+from daskprep.serving.cells import is_missing, number_of, text_of
 from daskprep.serving.units import LINEAR, bin_ids, center_and_scale, normalized, pieces
 from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
 

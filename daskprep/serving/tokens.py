@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from daskprep.errors import ColumnError
-from daskprep.serving.base import Arrays, RowEncoder, smallest_uint, text_of
-from daskprep.serving.cells import LISTS
+from daskprep.serving.base import Arrays, RowEncoder, smallest_uint
+from daskprep.serving.cells import LISTS, text_of
 from daskprep.serving.cutting import CUTS
 
 

@@ -10,6 +10,9 @@ import numpy as np
 from daskprep.media.audio import encode_wav
 from daskprep.media.pixels import encode_png
 
+_H3_CELLS = (
+    "8928308280fffff", "8928308283bffff", "85283473fffffff", "8001fffffffffff", "821c07fffffffff", "85283447fffffff",
+)  # fmt: skip
 _ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # of six different cells, some of them more frequent
 
 
@@ -22,14 +25,7 @@ def made_up_columns() -> Iterator[list[Any]]:
         ["red fox", "blue", "blue hare", "red hare red", "grey", "fox grey blue"],
         ["yes", "no", "no", "yes", "yes", "no"],
         ["2021-03-05 10:20:30", "1999-12-31", "2024-02-29 23:59:59", "1970-01-01", "2010-10-10", "2001-07-01 01:02:03"],
-        [
-            "8928308280fffff",
-            "8928308283bffff",
-            "85283473fffffff",
-            "8001fffffffffff",
-            "821c07fffffffff",
-            "85283447fffffff",
-        ],
+        list(_H3_CELLS),
         ["0.5 1.25 -2", "3 0 1", "2.5 2.5 2.5", "-1 -2 -3", "0 0 0", "10 20 30"],
         [1.5, -2.0, 300.0, 0.0, 7.25, -40.5],
         [encode_png(pixels) for pixels in np.random.default_rng(0).integers(0, 256, (6, 4, 6, 3), np.uint8)],
