@@ -289,7 +289,7 @@ class ModelRun:
         out = np.empty((len(cells), *decoder.shape), decoder.dtype)
         failures = decoder.decode(cells, out)
         on_error = "raise" if feature.on_error == "raise" else "fill"  # no row is dropped
-        check_failures(failures, on_error, name, start + np.arange(len(cells)))
+        check_failures(failures, on_error, name, lambda: start + np.arange(len(cells)))
         return out
 
 

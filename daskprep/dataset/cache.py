@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import errno
 import functools
-import hashlib
-import json
 import math
 import os
 import re
@@ -29,7 +27,7 @@ from daskprep.storage.arrays import (
     folder_name,
     group_metadata,
 )
-from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c, flat
+from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c, digest_of, flat
 from daskprep.storage.local_files import GrowingFile
 
 # A folder for caches may be one that holds other files as well, which are neither counted nor removed.
@@ -46,8 +44,7 @@ _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
 
 def cache_name(**facts: object) -> str:
     """Return the name of the cache of some media: one for all that their decoded numbers depend on."""
-    text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return digest_of(facts)[:32]
 
 
 @dataclass(frozen=True)

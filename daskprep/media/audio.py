@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import math
 import re
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +19,7 @@ import pyarrow as pa
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import check_choice
 from daskprep.media.wav import plain_samples
+from daskprep.storage.checksum import digest_of
 
 AudioSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank", "mel", "mfcc"]
@@ -47,6 +45,7 @@ FINEST_RATIO = 100_000
 LIBROSA = {"n_fft": 2048, "hop_length": 512, "n_mels": 128}  # its defaults
 _SOXR_AHEAD = 1_000
 _LIBROSA_OTHERS = "win_length window center pad_mode power fmin fmax htk norm n_mfcc mel_norm dct_type lifter"
+_MOST_WAV_BYTES = 0xFFFF_0000
 LOUDEST = 2.0**32  # samples of 32 bits that nobody scaled down; squares of sums of louder ones overflow float32
 
 
@@ -81,9 +80,6 @@ class AudioRecipe:
                 raise ConfigError(f"{option} in librosa_options is {value!r}: give a whole number from 1.")
         if self.librosa_options and not self.is_librosa:
             raise ConfigError(f'librosa_options are for the types "mel" and "mfcc", not "{self.type}": leave them out.')
-        check_choice("type", self.type, get_args(AudioType))
-        check_choice("window_type", self.window_type, get_args(WindowType))
-        check_choice("norm", self.norm, (None, *get_args(Norm)))
         for name in self.formats:
             check_choice("formats", name, FORMATS)
         if not 1 <= self.sampling_rate <= HIGHEST_RATE:
@@ -161,8 +157,7 @@ class AudioRecipe:
 
     def digest(self) -> str:
         """Return the SHA-256 of all that the result depends on besides the file, for cache keys."""
-        content = {"decoder": "soundfile", "version": RECIPE_VERSION, **asdict(self)}
-        return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+        return digest_of({"decoder": "soundfile", "version": RECIPE_VERSION, **asdict(self)})
 
 
 def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
@@ -217,20 +212,16 @@ def audio_info(source: AudioSource, formats: tuple[str, ...] = FORMATS) -> tuple
 
 def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
     """Return a WAV file: of 16 bits for int16, else of float32. The same bytes for the same samples, at any time."""
-    # libsndfile would enter the time of day into files of floats.
+    from scipy.io import wavfile  # noqa: PLC0415 libsndfile would enter the time of day into files of floats
+
     _check_rate(rate)
     samples = _channels_last(samples)
-    pcm = samples.dtype == np.int16
-    data = samples.astype("<i2").tobytes() if pcm else _as_floats(samples).astype("<f4").tobytes()
-    if len(data) > 0xFFFF_0000:
-        raise MediaError(f"takes {len(data):,} bytes, and a WAV file holds 4 GB at most")
-    channels, width = samples.shape[1], 2 if pcm else 4
-    form = struct.pack("<HHIIHH", 1 if pcm else 3, channels, rate, rate * channels * width, channels * width, 8 * width)
-    chunks = [(b"fmt ", form if pcm else form + b"\0\0"), (b"data", data)]
-    if not pcm:
-        chunks.insert(1, (b"fact", struct.pack("<I", len(samples))))
-    body = b"WAVE" + b"".join(name + struct.pack("<I", len(content)) + content for name, content in chunks)
-    return b"RIFF" + struct.pack("<I", len(body)) + body
+    samples = samples if samples.dtype == np.int16 else _as_floats(samples)
+    if samples.nbytes > _MOST_WAV_BYTES:
+        raise MediaError(f"takes {samples.nbytes:,} bytes, and a WAV file holds 4 GB at most")
+    file = io.BytesIO()
+    wavfile.write(file, rate, samples.astype(samples.dtype.newbyteorder("<"), copy=False))
+    return file.getvalue()
 
 
 def holds(path: str, wav: bytes) -> bool:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from daskprep.media.pixels import to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
 from daskprep.permutation import Integers
+from daskprep.storage.checksum import digest_of
 from daskprep.storage.urls import public_name
 
 # What travels of a cell to the parts of a dataset: at most one of both is there.
@@ -47,13 +46,16 @@ class MediaDecoder(ABC):
     dtype: ClassVar[str]  # of a decoded row
     reader: MediaReader
     on_error: Literal["raise", "fill"]
+    recipe: Any
+    missing: Any
+    broken: Any
 
     @property
-    @abstractmethod
     def shape(self) -> tuple[int, ...]:
         """Shape of a decoded row."""
+        shape: tuple[int, ...] = self.recipe.shape
+        return shape
 
-    @abstractmethod
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
         """Decode each cell into its row of `out`; return those that cannot be decoded.
 
@@ -62,15 +64,29 @@ class MediaDecoder(ABC):
         OSError
             If storage fails, which is no property of a cell.
         """
+        failures: list[Failure] = []
+        self._decode(cells, out, failures)
+        if cells.null_count:
+            out[cells.is_null().to_numpy(zero_copy_only=False)] = self._fill(self.missing)
+        for failure in failures:
+            out[failure.row] = self._fill(self.broken)
+        return failures
 
     @abstractmethod
+    def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
+        """Decode the cells that are there; rows of others may hold anything."""
+
+    def _fill(self, value: Any) -> Any:
+        return value
+
     def _facts(self) -> dict[str, Any]:
         """Return all that the decoded numbers depend on besides the files, as JSON values."""
+        broken = self.broken if self.on_error == "fill" else None
+        return {"recipe": self.recipe.digest(), "fill": [self.missing, broken]}
 
     def digest(self) -> str:
         """Return the SHA-256 of all that the decoded numbers depend on besides the files, for cache keys."""
-        text = json.dumps(self._facts(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self._facts())
 
     @abstractmethod
     def prepare(self) -> None:
@@ -80,18 +96,15 @@ class MediaDecoder(ABC):
         """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
-        for row, content in _each(cells, self._packed, failures):
+        for row, content in _each(cells, lambda cell, _: self._packed(cell), failures):
             # pyarrow 26 never lets go of views that it makes arrays of.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
         path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), pc.struct_field(cells, "path"))
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
 
-    def _read(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
-        return content_of(cell, self.reader)
-
     def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
-        return self._read(cell)
+        return content_of(cell, self.reader)
 
 
 def content_of(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
@@ -101,23 +114,20 @@ def content_of(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
 
 
 def _each(
-    cells: pa.StructArray, read: Callable[[pa.StructScalar], Content], failures: list[Failure]
+    cells: pa.StructArray, read: Callable[[pa.StructScalar, int], Content], failures: list[Failure]
 ) -> Iterator[tuple[int, Content]]:
     """Give the rows of the cells that are there with what is read of each; failures are added to the list."""
     for row in range(len(cells)):
         cell = cells[row]
         if cell.is_valid:
             try:
-                content = read(cell)
+                content = read(cell, row)
             except MediaError as error:
-                failures.append(_failure(row, cell["path"].as_py(), error))
+                path = cell["path"].as_py()
+                name = "bytes in memory" if path is None else public_name(path)
+                failures.append(Failure(row, name, str(error).removeprefix(f"{name}: ")))
             else:
                 yield row, content
-
-
-def _failure(row: int, path: str | None, error: MediaError) -> Failure:
-    cell = "bytes in memory" if path is None else public_name(path)
-    return Failure(row, cell, str(error).removeprefix(f"{cell}: "))
 
 
 def decode_cells(
@@ -133,19 +143,18 @@ def decode_cells(
         A cell cannot be decoded, and is not to be filled.
     """
     failures = decoder.decode(cells, out)
-    if failures and decoder.on_error != "fill":
-        check_failures(failures, decoder.on_error, column, row_ids())
+    check_failures(failures, decoder.on_error, column, row_ids)
     return failures
 
 
-def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_ids: Integers) -> None:
+def check_failures(failures: Sequence[Failure], on_error: str, column: str, row_ids: Callable[[], Integers]) -> None:
     """Raise MediaError for the first failure, unless fill values stand for what cannot be decoded."""
     if not failures or on_error == "fill":
         return
     first = failures[0]
     others = f" (and {len(failures) - 1:,} more)" if len(failures) > 1 else ""
     raise MediaError(
-        f'column "{column}", row {row_ids[first.row]}: {first.cell}: {first.reason}{others}; correct it, or use '
+        f'column "{column}", row {row_ids()[first.row]}: {first.cell}: {first.reason}{others}; correct it, or use '
         'on_error="fill" or "drop"'
     )
 
@@ -170,34 +179,27 @@ class ImageDecoder(MediaDecoder):
     def shape(self) -> tuple[int, ...]:
         return self.recipe.shape if self.colours is None else self.recipe.shape[1:]
 
-    def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        if cells.null_count:
-            out[cells.is_null().to_numpy(zero_copy_only=False)] = self._fill(self.missing)
-        failures: list[Failure] = []
-        unseen = 0  # pixels
+    def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         known = None if self.colours is None else np.array(self.colours, np.uint8)
-        for row, content in _each(cells, self._read, failures):
-            try:
-                if known is None:
-                    decode_image(content, self.recipe, out[row])
-                else:
-                    out[row], odd = to_classes(decode_image(content, self.recipe), known, self.two_levels)
-                    unseen += odd
-            except MediaError as error:
-                failures.append(_failure(row, cells[row]["path"].as_py(), error))
-        for failure in failures:
-            out[failure.row] = self._fill(self.broken)
-        if unseen:
+
+        def decoded(cell: pa.StructScalar, row: int) -> int:
+            content = content_of(cell, self.reader)
+            if known is None:
+                decode_image(content, self.recipe, out[row])
+                return 0
+            out[row], unseen = to_classes(decode_image(content, self.recipe), known, self.two_levels)
+            return unseen
+
+        if sum(unseen for _, unseen in _each(cells, decoded, failures)):
             # Without the number of pixels, so that Python shows it once.
             warn(
                 f"masks have pixels of other colours than the {len(self.colours or ())} of their classes, which become "
                 "class 0; a larger infer_image_sample_size finds more colours",
-                stacklevel=2,
+                stacklevel=3,
             )
-        return failures
 
     def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
-        content = self._read(cell)
+        content = content_of(cell, self.reader)
         return content if self.packing is None else shrink(content, self.recipe, *self.packing)
 
     def _fill(self, colour: tuple[int, ...]) -> np.ndarray:
@@ -208,13 +210,7 @@ class ImageDecoder(MediaDecoder):
         prepare(self.recipe)
 
     def _facts(self) -> dict[str, Any]:
-        broken = self.broken if self.on_error == "fill" else None
-        return {
-            "recipe": self.recipe.digest(),
-            "fill": [self.missing, broken],
-            "colours": self.colours,
-            "two_levels": self.two_levels,
-        }
+        return super()._facts() | {"colours": self.colours, "two_levels": self.two_levels}
 
 
 @dataclass(frozen=True)
@@ -226,16 +222,11 @@ class AudioDecoder(MediaDecoder):
     missing: float
     broken: float
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.recipe.shape
-
-    def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        failures: list[Failure] = []
+    def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         # Rows without a wave are computed as silence, and overwritten: so a group is one piece of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0
-        for row, wave in _each(cells, lambda cell: decode_audio(self._read(cell), self.recipe), failures):
+        for row, wave in _each(cells, self._wave, failures):
             waves += [np.empty(0, np.float32)] * (row - first - len(waves))
             waves.append(wave)
             samples += len(wave)
@@ -244,15 +235,9 @@ class AudioDecoder(MediaDecoder):
                 first, samples, waves = row + 1, 0, []
         if waves:
             features_of(waves, self.recipe, out[first : first + len(waves)])
-        if cells.null_count:
-            out[cells.is_null().to_numpy(zero_copy_only=False)] = self.missing
-        for failure in failures:
-            out[failure.row] = self.broken
-        return failures
+
+    def _wave(self, cell: pa.StructScalar, row: int) -> np.ndarray:
+        return decode_audio(content_of(cell, self.reader), self.recipe)
 
     def prepare(self) -> None:
         features_of([np.zeros(self.recipe.window, np.float32)], self.recipe)
-
-    def _facts(self) -> dict[str, Any]:
-        broken = self.broken if self.on_error == "fill" else None
-        return {"recipe": self.recipe.digest(), "fill": [self.missing, broken]}

@@ -7,10 +7,8 @@ package that the recipe names. Nothing here keeps state, so that threads may dec
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import io
-import json
 import math
 import re
 import struct
@@ -18,7 +16,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +25,7 @@ from daskprep.errors import ConfigError, MediaError
 from daskprep.media import pixels
 from daskprep.media.cells import array_of_npy
 from daskprep.media.pixels import Array, Pixels
+from daskprep.storage.checksum import digest_of
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -83,8 +82,6 @@ class ImageRecipe:
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}: expected at least 1.")
         pixels.check_choice("channels", self.channels, tuple(pixels.MODES))
-        pixels.check_choice("resize_method", self.resize_method, get_args(ResizeMethod))
-        pixels.check_choice("decoder", self.decoder, get_args(Decoder))
         for name in self.formats:
             pixels.check_choice("formats", name, FORMATS)
 
@@ -95,8 +92,7 @@ class ImageRecipe:
 
     def digest(self) -> str:
         """Return a name for what the recipe makes of any image: equal digests, equal pixels."""
-        text = json.dumps(asdict(self) | {"version": _VERSIONS[self.decoder]}, sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(asdict(self) | {"version": _VERSIONS[self.decoder]})
 
 
 def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from typing import Any, TypeAlias
 
 import google_crc32c
@@ -18,6 +20,11 @@ def flat(buffer: Buffer) -> memoryview:
     view = memoryview(buffer)  # type: ignore[arg-type]  # arrays are buffers to mypy from Python 3.12 on
     # A view with a 0 in its shape cannot be cast.
     return view.cast("B") if view.nbytes else memoryview(b"")
+
+
+def digest_of(facts: object) -> str:
+    """Return the SHA-256 of JSON values."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def crc32c(*buffers: Buffer, start: int = 0) -> int:

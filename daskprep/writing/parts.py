@@ -221,7 +221,7 @@ class MediaColumns:
         if not self._feature(output).pack:
             return cells, []
         packed, failures = self._decoder(output).pack(cells)
-        check_failures(failures, self._feature(output).on_error, output.name, row_ids)
+        check_failures(failures, self._feature(output).on_error, output.name, lambda: row_ids)
         return packed, _filled(output, failures, row_ids)
 
     def _feature(self, output: Output) -> MediaFeature:

@@ -223,6 +223,7 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"fill_value": float("nan")}, "fill_value must be a finite number"),
         ({"formats": ["wave"]}, "'wave'"),
         ({"type": "mfccs"}, "type must be one of"),
+        ({"window_type": "haning"}, 'Did you mean "hann"'),
         ({"mode": "eager", "pack": True}, "pack=True is for lazy modes"),
     ],
 )

@@ -200,6 +200,8 @@ def test_a_sample_without_a_readable_file_is_an_error():
         ({"formats": "PNG"}, "formats must be a list"),
         ({"num_channels": 5}, "num_channels must be one of 1, 2, 3, 4"),
         ({"mode": "lasy"}, 'Did you mean "lazy"'),
+        ({"resize_method": "interpolation"}, 'Did you mean "interpolate"'),
+        ({"jpeg_decoder": "cv2"}, "jpeg_decoder must be one of"),
         ({"max_pixels": 0}, "max_pixels must be a whole number of at least 1"),
     ],
 )
