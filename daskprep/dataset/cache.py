@@ -8,13 +8,14 @@ import math
 import os
 import re
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
-from daskprep.dataset.mapped import MappedChunks, Stamp
 from daskprep.dataset.media import STAMP_BYTES
 from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
 from daskprep.storage import Folder
@@ -37,6 +38,12 @@ _CHUNK = re.compile(r"[0-9a-f]{32}/[^/]+/c\.[0-9.]+")
 _PIECE_BYTES = 1 << 18  # as much as a core keeps at hand
 _LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
 _TRIES = 10  # to write to a cache that others remove
+_MAPPED_BYTES = 1 << 29
+_MOST_MAPPED = 1 << 12  # of the 65,530 mappings that Linux lets a process have
+
+Stamp: TypeAlias = tuple[str, int, int]
+"""Path, inode and time of a file: what tells it from one that takes its place."""
+
 # Chunks that this process has written or compared with their checksums, and need not compare again in every epoch.
 _checked: set[Stamp] = set()
 _NOT_WRITABLE = (PermissionError, NotADirectoryError, FileExistsError)
@@ -124,7 +131,7 @@ class BlockCache:
         """
         name = self._chunk(block)
         try:
-            found = self._decoded(name, out) if mapped is None else self._mapped(name, out, mapped)
+            return self._read(name, out, mapped)[: self.rows_of(block)]
         except CorruptDatasetError:
             # A loss of power may leave part of a chunk; it is decoded again.
             self.folder.remove(name)
@@ -132,7 +139,6 @@ class BlockCache:
         except FileNotFoundError:
             # It may be there by now.
             return None
-        return found[: self.rows_of(block)]
 
     @property
     def _is_plain(self) -> bool:
@@ -140,33 +146,29 @@ class BlockCache:
         is_bytes = np.dtype(self.output.dtype).itemsize == 1
         return self.compression == "none" and is_bytes and math.prod(self.output.shape) > 0
 
-    def _mapped(self, name: str, out: np.ndarray | None, mapped: MappedChunks) -> np.ndarray:
-        stamp = self._stamp(name) if self._is_plain else None
-        if stamp is None:
-            return self._decoded(name, out)
-        found = mapped.get(stamp)
+    def _read(self, name: str, out: np.ndarray | None, mapped: MappedChunks | None) -> np.ndarray:
+        if not self._is_plain:
+            return decode_chunk(self.folder.mapped(name), self.output, self.block_rows, self.compression, out)
+        stamp = self._stamp(name)
+        found = None if mapped is None or stamp is None else mapped.get(stamp)
         if found is None:
-            found = self._decoded(name, out)
-            mapped.keep(stamp, found)
+            found = self._plain(name, stamp)
+            if mapped is not None and stamp is not None:
+                mapped.keep(stamp, found)
         return found
 
-    def _decoded(self, name: str, out: np.ndarray | None) -> np.ndarray:
-        data = self.folder.mapped(name)
-        dtype, shape = np.dtype(self.output.dtype), (self.block_rows, *self.output.shape)
-        if not self._is_plain:
-            return decode_chunk(data, self.output, self.block_rows, self.compression, out)
-        # Rows go from the pages of the file to batches: no byte is copied twice.
-        view = memoryview(data)
+    def _plain(self, name: str, stamp: Stamp | None) -> np.ndarray:
+        """Return the rows of a plain chunk, which go from the pages of the file to batches: no byte is copied twice."""
+        view, shape = memoryview(self.folder.mapped(name)), (self.block_rows, *self.output.shape)
         inner = view[: math.prod(shape)]
         if len(view) != len(inner) + CHECKSUM_BYTES:
             raise CorruptDatasetError(f"{self.folder.url}/{name} has {len(view):,} bytes")
-        stamp = self._stamp(name)
         if stamp is None or stamp not in _checked:
             if int.from_bytes(view[len(inner) :], "little") != crc32c(inner):
                 raise CorruptDatasetError(f"{self.folder.url}/{name} was altered")
             if stamp is not None:
                 _checked.add(stamp)
-        return np.frombuffer(inner, dtype).reshape(shape)
+        return np.frombuffer(inner, self.output.dtype).reshape(shape)
 
     def _stamp(self, name: str) -> Stamp | None:
         """Return what tells a file from one that takes its place, or None if nothing does."""
@@ -326,6 +328,33 @@ class GrowingBlock:
     def close(self) -> None:
         """Let go of the block, whether it is there or not."""
         self._file.close()
+
+
+class MappedChunks:
+    """Chunks that stay mapped from epoch to epoch: to touch new pages costs more than to copy them.
+
+    They take no memory that the system could not have back. As many are kept as have room.
+    """
+
+    def __init__(self) -> None:
+        self._chunks: dict[str, tuple[Stamp, np.ndarray]] = {}
+        self._nbytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, stamp: Stamp) -> np.ndarray | None:
+        """Return a chunk, unless it is not there or another file has taken its place."""
+        with self._lock:
+            kept, chunk = self._chunks.get(stamp[0], (None, None))
+            return chunk if kept == stamp else None
+
+    def keep(self, stamp: Stamp, chunk: np.ndarray) -> None:
+        """Keep a chunk, if there is room."""
+        with self._lock:
+            _, before = self._chunks.pop(stamp[0], (stamp, None))
+            self._nbytes -= 0 if before is None else before.nbytes
+            if len(self._chunks) < _MOST_MAPPED and self._nbytes + chunk.nbytes <= _MAPPED_BYTES:
+                self._chunks[stamp[0]] = stamp, chunk
+                self._nbytes += chunk.nbytes
 
 
 @functools.lru_cache(maxsize=64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from daskprep import partitions
 from daskprep.dataset.cache import BlockCache
@@ -26,7 +26,7 @@ def cache_media(
     progress: Progress,
 ) -> None:
     """Decode the blocks of some splits and outputs that are not cached yet, one task each, and keep them."""
-    chosen = columns if columns is None or isinstance(columns, str) else list(columns)
+    chosen = columns if columns is None else list(dict.fromkeys([columns] if isinstance(columns, str) else columns))
     media = {
         (name, output): (split.media(output), split.cache(output, folder, limit))
         for name, split in splits.items()
@@ -56,15 +56,12 @@ def _keep(media: _Media, wanted: tuple[_Key, Block, int]) -> int:
     return where.rows
 
 
-def _outputs(layout: Layout, columns: Sequence[str] | None) -> list[str]:
+def _outputs(layout: Layout, columns: list[str] | None) -> list[str]:
     known = [output.name for output in layout.cells]
-    if columns is None:
-        return known
-    chosen = [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
-    for name in chosen:
+    for name in columns or ():
         if name not in known:
             raise ConfigError(
                 f'"{name}" is not an output of images or audio that are decoded while loading.'
                 f"{did_you_mean(name, known)} Those are: {', '.join(known) or 'none'}"
             )
-    return chosen
+    return known if columns is None else columns

@@ -6,7 +6,6 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -160,15 +159,6 @@ class JoinedSplit(Split):
                 own = range(own[0], own[-1] + 1)
             for name, found in split._read([output.name for output in outputs], own).items():
                 arrays[name][at] = found
-
-    def table(self, columns: Iterable[str] | str | None = None) -> pa.Table:
-        names = None if columns is None else [output.name for output in self._outputs(columns)]
-        return pa.concat_tables([split.table(names) for split in self.joined])
-
-    def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
-        names = None if columns is None else [output.name for output in self._outputs(columns)]
-        readers = [split.to_arrow(names) for split in self.joined]
-        return pa.RecordBatchReader.from_batches(readers[0].schema, chain.from_iterable(readers))
 
     @property
     def arrays(self) -> Any:

@@ -204,11 +204,12 @@ class Split:
                     f'output "{output.name}" has rows of shape {output.shape}, which a table cannot hold: '
                     "use read(), to_dask() or arrays"
                 )
-        folder = self.dataset.files.folder
-        pieces = [piece for piece, _, _ in self._table_pieces(range(len(self)))]
-        return pa.concat_tables(
-            in_threads(lambda piece: read_table(folder, piece, outputs), pieces, local=folder.is_local)
-        )
+        pieces = [
+            (split.dataset.files.folder, piece)
+            for split in self.joined
+            for piece, _, _ in split._table_pieces(range(len(split)))
+        ]
+        return pa.concat_tables(in_threads(lambda one: read_table(*one, outputs), pieces, local=self.is_local))
 
     def to_arrow(self, columns: Iterable[str] | str | None = None) -> pa.RecordBatchReader:
         """Return a stream of Arrow, one batch for each block: what `table` gives, and arrays as lists of a fixed size.
@@ -219,8 +220,9 @@ class Split:
         schema = pa.schema(
             [(one.name, CELL_TYPE if one.is_cells else arrow_column(one.empty(0)).type) for one in outputs]
         )
-        blocks = range(self.layout.blocks(self.name))
-        return pa.RecordBatchReader.from_batches(schema, (self._batch(outputs, schema, block) for block in blocks))
+        located = map(self.located, range(self.layout.blocks(self.name)))
+        batches = (split._batch(outputs, schema, block) for split, block in located)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         return self.to_arrow().__arrow_c_stream__(requested_schema)

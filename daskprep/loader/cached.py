@@ -1,10 +1,11 @@
-"""A cache of decoded media before another source: blocks that are there are read, and others written once decoded."""
+"""Caches before another source: of decoded media, and of copies of the blocks of distant files."""
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import cast
@@ -13,8 +14,7 @@ import numpy as np
 import pyarrow.compute as pc
 
 from daskprep.dataset import Split
-from daskprep.dataset.cache import BlockCache, GrowingBlock
-from daskprep.dataset.mapped import MappedChunks
+from daskprep.dataset.cache import BlockCache, GrowingBlock, MappedChunks, cache_name
 from daskprep.errors import ConfigError, MediaError
 from daskprep.features.media import MediaFeature
 from daskprep.loader.groups import Buffers, Group, groups_of
@@ -141,7 +141,31 @@ class CachedMedium:
     is_full: bool = False
 
 
-class CachedBlocks:
+class _Decorated:
+    """Another source, to whose blocks something is added."""
+
+    def __init__(self, source: BlockSource[ResidentBlock], split: Split) -> None:
+        self._source = source
+        self._split = split
+
+    def load(self, schedule: Schedule, place: int, need: Need) -> ResidentBlock | None:
+        block = self._source.load(schedule, place, need)
+        if block is not None:
+            self._add(block, *self._split.located(block.number))
+        return block
+
+    def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
+        """Add to a block, given the split of a single dataset that has it, and its number there."""
+        raise NotImplementedError
+
+    def release(self, block: ResidentBlock) -> None:
+        self._source.release(block)
+
+    def close(self) -> None:
+        self._source.close()
+
+
+class CachedBlocks(_Decorated):
     """Puts caches before a source, for some media of each split that is joined.
 
     Where several ranks or workers decode some rows of every block, the `sharer` of `sharers` sees to the others.
@@ -156,8 +180,7 @@ class CachedBlocks:
         sharer: int,
         sharers: int,
     ) -> None:
-        self._source = source
-        self._split = split
+        super().__init__(source, split)
         self._buffers = buffers
         self._mapped = buffers.take(MappedChunks, (), MappedChunks)
         self._caches = {
@@ -168,24 +191,73 @@ class CachedBlocks:
         for one in chain.from_iterable(self._caches.values()):
             one.cache.prepare()
 
-    def load(self, schedule: Schedule, place: int, need: Need) -> ResidentBlock | None:
-        block = self._source.load(schedule, place, need)
-        if block is not None:
-            is_ours = block.number % self._sharers == self._sharer
-            split, number = self._split.located(block.number)
-            for one in self._caches[split]:
-                group = one.medium.group
-                block.media[group] = CachedMedia(
-                    one, number, block.media[group], block.arrays[group], block.first, is_ours=is_ours
-                )
-        return block
-
-    def release(self, block: ResidentBlock) -> None:
-        self._source.release(block)
+    def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
+        is_ours = block.number % self._sharers == self._sharer
+        for one in self._caches[split]:
+            group = one.medium.group
+            block.media[group] = CachedMedia(
+                one, number, block.media[group], block.arrays[group], block.first, is_ours=is_ours
+            )
 
     def close(self) -> None:
         self._buffers.leave((), self._mapped)
-        self._source.close()
+        super().close()
+
+
+class CopiedBlocks(_Decorated):
+    """Reads blocks from copies on a disk of this machine, and puts those there that it lacks, as far as there is room.
+
+    Copies are named by the digest of the dataset: ranks and runs on one machine share them, and a dataset that was
+    written anew has its own. Media come by themselves, decoded, from their own caches.
+    """
+
+    def __init__(
+        self,
+        source: BlockSource[ResidentBlock],
+        split: Split,
+        groups: Sequence[Group],
+        folder: Folder,
+        limit: int | None,
+    ) -> None:
+        super().__init__(source, split)
+        self._is_full = False  # which any thread may find out
+        self._caches = {
+            (one, group): _copies(one, group, folder, limit)
+            for one in split.joined
+            if not one.is_local
+            for group in groups
+            if not group.is_cells
+        }
+        for cache in self._caches.values():
+            cache.prepare()
+
+    def _add(self, block: ResidentBlock, split: Split, number: int) -> None:
+        rows = slice(block.first, block.first + split.layout.block_rows)
+        for groups, read in block.reads.items() if not split.is_local else ():
+            targets = {self._caches[split, group]: block.arrays[group][rows] for group in groups}
+            block.reads[groups] = functools.partial(self._bring, number, targets, read)
+
+    def _bring(self, block: int, targets: Mapping[BlockCache, np.ndarray], read: Callable[[], None]) -> None:
+        """Fill some arrays with their rows of a block."""
+        for cache, target in targets.items():
+            found = cache.read(block, target)
+            if found is None:
+                break
+            if not np.may_share_memory(found, target):
+                target[: len(found)] = found
+        else:
+            return
+        read()
+        for cache, target in targets.items():
+            if not self._is_full and not cache.write(block, target[: cache.rows_of(block)]):
+                self._is_full = True
+
+
+def _copies(split: Split, group: Group, folder: Folder, limit: int | None) -> BlockCache:
+    digest, layout = split.dataset.digest, split.layout
+    name = cache_name(dataset=digest, split=split.name, outputs=[output.name for output in group.outputs])
+    output = Output(group.name, group.dtype.name, group.row_shape)
+    return BlockCache(folder, name, output, len(split), layout.block_rows, layout.compression, limit, digest)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import LoaderTimes
 from daskprep.permutation import Integers
-from daskprep.storage.reading import column_array, read_block, read_table
+from daskprep.storage.reading import read_block
 
 _SMALL_BYTES = 1 << 22  # of all scalars of a split
 
@@ -28,14 +28,10 @@ class FileBlock(ResidentBlock):
     def __init__(
         self, made_by: FileBlocks, number: int, slot: int, arrays: dict[Group, np.ndarray], first: int
     ) -> None:
-        super().__init__(number, arrays, first)
+        super().__init__(number, arrays, first, functools.partial(made_by.run, number))
         self.slot = slot
-        self._made_by = made_by
         self.order = np.empty(0, np.int64)
         self._start = made_by.split.layout.block_range(made_by.split.name, number).start
-
-    def run(self, job: Callable[[], None]) -> None:
-        self._made_by.run(job, self.number)
 
     def at(self, within: slice | Integers) -> Integers:
         return self.order[within]
@@ -101,7 +97,7 @@ class FileBlocks:
         self._buffers.leave((tuple(self.groups), self._pool.slots), self._pool)
         self._buffers.leave(self._tables.names, self._tables)
 
-    def run(self, job: Callable[[], None], number: int) -> None:
+    def run(self, number: int, job: Callable[[], None]) -> None:
         """Do a job of a block; errors say which rows it has."""
         began = time.perf_counter()
         try:
@@ -133,28 +129,22 @@ class FileBlocks:
             target[: len(found)] = found
 
     def _read_scalars(self, block: int, targets: dict[Group, np.ndarray]) -> None:
-        columns = self._part(block) if self._is_small else self._columns(block)
-        for group in self._packed:
-            for place, output in enumerate(group.outputs):
-                column = columns[output.name]
-                targets[group][: len(column), place] = column
-
-    def _columns(self, block: int) -> dict[str, np.ndarray]:
-        split, number = self.split.located(block)
-        where = split.block(self._scalars[0].name, number)
-        table = read_table(split.dataset.files.folder, where, self._scalars)
-        return {output.name: column_array(table, output) for output in self._scalars}
-
-    def _part(self, block: int) -> dict[str, np.ndarray]:
         split, number = self.split.located(block)
         layout, names = split.layout, self._tables.names
-        part = number // layout.part_blocks
-        held, rows = layout.part_range(split.name, part), layout.block_range(split.name, number)
-        columns = self._tables.get((split, part), lambda: split.read(names, held.start, held.stop))
-        # Whoever goes on with a dataset that was removed or written anew is to be told; in stores, once in an epoch.
-        if split.is_local or rows.start == held.start:
-            split.dataset.files.check_size(split.block(names[0], number).file)
-        return {name: column[rows.start - held.start : rows.stop - held.start] for name, column in columns.items()}
+        rows = held = layout.block_range(split.name, number)
+        if self._is_small:
+            part = number // layout.part_blocks
+            held = layout.part_range(split.name, part)
+            columns = self._tables.get((split, part), lambda: split.read(names, held.start, held.stop))
+            # Who goes on with a dataset that was removed or written anew is to be told; in stores, once in an epoch.
+            if split.is_local or rows.start == held.start:
+                split.dataset.files.check_size(split.block(names[0], number).file)
+        else:
+            columns = split.read(names, rows.start, rows.stop)
+        for group in self._packed:
+            for place, output in enumerate(group.outputs):
+                column = columns[output.name][rows.start - held.start : rows.stop - held.start]
+                targets[group][: len(column), place] = column
 
 
 class SlotPool:

@@ -20,8 +20,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError, hints_parameters, 
 from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs, weight_output
-from daskprep.loader.cached import CachedBlocks, Caching, prefetch_of
-from daskprep.loader.copied import CopiedBlocks
+from daskprep.loader.cached import CachedBlocks, Caching, CopiedBlocks, prefetch_of
 from daskprep.loader.device import Mover
 from daskprep.loader.files import FileBlocks
 from daskprep.loader.groups import Buffers, Group, groups_of

@@ -128,61 +128,40 @@ class Medium:
 
     def fill(self, blocks: Sequence[MediaRows], numbers: Integers, at: Integers, out: np.ndarray) -> Decoded:
         """Bring rows to `out`, of the blocks with some numbers and where they lie there: copied, or decoded."""
-        missing = np.ones(len(at), bool)
-        found = []
+        missing: dict[int, list[CellRows]] = {}  # by decoder
         for number, places in by_block(numbers):
             media = blocks[number]
             cells, ready = media.look(at[places])
-            missing[places] = ~ready
             if ready.any():
                 media.copy(at[places[ready]], out, places[ready])
             if cells is not None and not ready.all():
-                found.append(CellRows(media, cells, at[places[~ready]], places[~ready]))
-        if missing.all():
-            return self.decode(found, out)
-        if not found:
-            return Decoded()
-        order = np.cumsum(missing) - 1
-        rows = self.group.empty(int(missing.sum()))
-        decoded = self.decode([one._replace(targets=order[one.targets]) for one in found], rows)
-        out[missing] = rows
-        return decoded
+                rows = CellRows(media, cells, at[places[~ready]], places[~ready])
+                missing.setdefault(id(media.decoder), []).append(rows)
+        return Decoded(*map(sum, zip(Decoded(), *(self.decode(some, out) for some in missing.values()), strict=True)))
 
     def decode(self, found: Sequence[CellRows], out: np.ndarray) -> Decoded:
-        """Decode rows of some blocks all at once, to where they go; the blocks keep them."""
-        if len({id(rows.media.decoder) for rows in found}) > 1:
-            return self._decode_apart(found, out)
+        """Decode rows of some blocks of one decoder all at once, to where they go; the blocks keep them."""
         began = time.perf_counter()
         decoder = found[0].media.decoder or self._decoder
-        order = np.argsort(np.concatenate([rows.targets for rows in found]))
+        targets = np.concatenate([rows.targets for rows in found])
+        order = np.argsort(targets)
+        targets = targets[order]
         cells = pa.concat_arrays([rows.cells.take(rows.at) for rows in found]).take(order)
+        decoded = out if len(targets) == len(out) else self.group.empty(len(targets))
 
         def row_ids() -> Integers:
             return np.concatenate([rows.media.row_ids(rows.at) for rows in found])[order]
 
         with self._turn(len(cells)):
-            failures = decode_cells(decoder, cells, out, self.group.name, row_ids)
+            failures = decode_cells(decoder, cells, decoded, self.group.name, row_ids)
+        if decoded is not out:
+            out[targets] = decoded
         _bring_to_slots(found, out)
-        broken = np.array([failure.row for failure in failures], np.int64)
+        broken = targets[[failure.row for failure in failures]]
         cached = 0
-        for media, _, at, targets in found:
-            cached += media.keep(at, out, targets, filled=bool(np.isin(targets, broken).any()))
+        for media, _, at, places in found:
+            cached += media.keep(at, out, places, filled=bool(np.isin(places, broken).any()))
         return Decoded(time.perf_counter() - began, len(order), len(failures), cached)
-
-    def _decode_apart(self, found: Sequence[CellRows], out: np.ndarray) -> Decoded:
-        """Decode rows of blocks of several datasets, those of each by its own decoder."""
-        by_decoder: dict[int, list[CellRows]] = {}
-        for rows in found:
-            by_decoder.setdefault(id(rows.media.decoder), []).append(rows)
-        done = []
-        for some in by_decoder.values():
-            places = np.sort(np.concatenate([rows.targets for rows in some]))
-            part = self.group.empty(len(places))
-            done.append(
-                self.decode([rows._replace(targets=np.searchsorted(places, rows.targets)) for rows in some], part)
-            )
-            out[places] = part
-        return Decoded(*map(sum, zip(*done, strict=True)))
 
     @contextmanager
     def _turn(self, rows: int) -> Iterator[None]:

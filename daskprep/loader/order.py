@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
+from daskprep.loader.sampling import Sampling
 from daskprep.permutation import Integers, make_key, permute
 
 _STREAMS_WANTED = 16
@@ -38,13 +38,6 @@ def default_streams(batch_size: int) -> int:
     return few if wanted > _MOST_BLOCKS or (wanted > MOST_STREAMS and few >= LEAST_STREAMS) else wanted
 
 
-class RowSampling(Protocol):
-    """Chooses how often the rows of a block are given."""
-
-    def rows(self, block: int, epoch: int) -> Integers:
-        """Return the rows of a block, each as often as it is given."""
-
-
 @dataclass(frozen=True)
 class Blocks:
     """The sequence of all rows of an epoch: blocks one after the other, each with its rows in some order.
@@ -60,7 +53,7 @@ class Blocks:
     seed: int
     epoch: int
     shuffle: bool
-    sampling: RowSampling | None = None  # which of the rows a block gives; None: each once
+    sampling: Sampling | None = None  # which of the rows a block gives; None: each once
     firsts: Integers | None = None
 
     @cached_property

@@ -65,31 +65,15 @@ class Window:
     rows: Integers  # the number of each row in the split
     sizes: tuple[int, ...]  # rows of each batch, whose tallies are in `tallies`
     tallies: list[GivenRows]
-    origins: _Origins | None = None
-
-
-class _Origins(NamedTuple):
-    """The block that each row of a window is of, as a number among some, and where it lies there."""
-
-    blocks: list[ResidentBlock]
-    numbers: Integers
-    at: Integers
-
-
-class _PlannedWindow(NamedTuple):
-    """Consecutive batches of those of an epoch that are given, and the blocks that they come from."""
-
-    epoch: int
-    schedule: Schedule
-    given: range
-    batches: range
-    keys: list[Key]
+    # For media: blocks, and of each row the number of its block among these, and where it lies there.
+    origins: tuple[list[ResidentBlock], Integers, Integers] | None = None
 
 
 class _Coming(NamedTuple):
-    """A window on its way: what it is gathered by, and what its media are decoded by."""
+    """A window on its way: the blocks that it comes from, who gathers it, and who decodes its media."""
 
-    planned: _PlannedWindow
+    epoch: int
+    keys: list[Key]
     gathered: Future[Window]
     decoded: list[Future[Decoded]]
 
@@ -161,7 +145,7 @@ class Pipeline:
                     return
                 coming = self._queue.popleft()
                 window = self._waited(coming)
-                self._release(coming.planned)
+                self._release(coming.epoch, window)
                 if threads:
                     self._plan()
                 yield window
@@ -213,32 +197,33 @@ class Pipeline:
         """Put the next windows to work, and read ahead what they will need."""
         ahead = self._windows_ahead if self.settings.threads else 1
         while len(self._queue) < ahead and self._left[1]:
-            planned = self._next()
-            if planned is None:
+            keys, size = self._next()
+            if not size:
                 return
-            epoch, batches = self._left
-            self._left = self._after((epoch, batches[len(planned.batches) :]))
+            epoch, left = self._left
+            batches = left[:size]
+            self._left = self._after((epoch, left[size:]))
             self._size = min(2 * self._size, self._most)
-            found = {key[1]: self._resident[key] for key in planned.keys}
-            gathered = self._executor.submit(self._gather, planned, found)
-            self._queue.append(_Coming(planned, gathered, self._decode(planned, gathered)))
+            blocks = {key[1]: self._resident[key] for key in keys}
+            gathered = self._executor.submit(self._gather, *self._epochs[epoch], batches, blocks)
+            self._queue.append(_Coming(epoch, keys, gathered, self._decode(size, gathered)))
         if self.settings.threads:
             self._read_ahead()
 
-    def _next(self) -> _PlannedWindow | None:
-        """Return as many of the next batches as there is room for; None if some must be released first."""
+    def _next(self) -> tuple[list[Key], int]:
+        """Return for how many of the next batches there is room, and their blocks; 0 if some must be released first."""
         self._resident.settle()
         epoch, left = self._left
-        schedule, given = self._epochs[epoch]
+        schedule, _ = self._epochs[epoch]
         size = min(self._size, len(left), self._within_block(schedule, left))
         need = Need.AHEAD
         while True:
             keys = [(epoch, place) for place in schedule.places(left[:size])]
             need = max(need, Need.BATCH if size == 1 else Need.AHEAD)
             if self._resident.hold(schedule, keys, self._busy() | set(keys), need):
-                return _PlannedWindow(epoch, schedule, given, left[:size], keys)
+                return keys, size
             if self._queue:
-                return None
+                return [], 0
             if self._resident.leaving:
                 self._resident.settle(wait=True)
                 continue
@@ -271,28 +256,27 @@ class Pipeline:
             epoch, batches = self._after((epoch, batches[self._most :]))
         self._ahead = epoch, batches
 
-    def _release(self, planned: _PlannedWindow) -> None:
-        idle = self._resident.idle(self._busy())
-        last, is_over = planned.batches[-1], planned.batches[-1] == planned.given[-1]
-        places = np.array([place for epoch, place in idle if epoch == planned.epoch and not is_over], np.int64)
-        needed = set(places[planned.schedule.needed(places, last + 1)].tolist()) if len(places) else set()
-        self._resident.release(
-            (epoch, place)
-            for epoch, place in idle
-            if epoch < planned.epoch or (epoch == planned.epoch and place not in needed)
-        )
-        for epoch in [epoch for epoch in self._epochs if epoch < planned.epoch]:
-            del self._epochs[epoch]
+    def _release(self, epoch: int, window: Window) -> None:
+        """Let blocks go that nothing behind a window of an epoch needs."""
+        idle, last = self._resident.idle(self._busy()), window.batches[-1]
+        places = np.array([place for one, place in idle if one == epoch and last != window.epoch[-1]], np.int64)
+        needed = places[window.schedule.needed(places, last + 1)].tolist() if len(places) else []
+        kept = {(epoch, place) for place in needed}
+        self._resident.release(key for key in idle if key[0] <= epoch and key not in kept)
+        for one in [one for one in self._epochs if one < epoch]:
+            del self._epochs[one]
 
     def _busy(self) -> set[Key]:
-        return {key for coming in self._queue for key in coming.planned.keys}
+        return {key for coming in self._queue for key in coming.keys}
 
-    def _gather(self, planned: _PlannedWindow, resident: Mapping[int, ResidentBlock]) -> Window:
+    def _gather(
+        self, schedule: Schedule, epoch: range, batches: range, resident: Mapping[int, ResidentBlock]
+    ) -> Window:
         for block in resident.values():
             # Asked for before this task, so that threads have begun them all: waiting cannot lock up.
             block.wait()
         began = time.perf_counter()
-        share = planned.schedule.window(planned.batches)
+        share = schedule.window(batches)
         found = [(resident[piece.place], piece.target, piece.within) for piece in share.pieces]
         placed = [(block, target, block.at(within)) for block, target, within in found]
         arrays, count = self._windows.take(), sum(share.sizes)
@@ -301,20 +285,19 @@ class Pipeline:
         if self._media:
             blocks = list(resident.values())
             numbers = {id(block): number for number, block in enumerate(blocks)}
-            origins = _Origins(blocks, np.empty(count, np.int64), np.empty(count, np.int64))
+            origins = blocks, np.empty(count, np.int64), np.empty(count, np.int64)
             for block, target, at in placed:
-                origins.numbers[target] = numbers[id(block)]
-                origins.at[target] = at
+                origins[1][target] = numbers[id(block)]
+                origins[2][target] = at
         self.times.gathering += time.perf_counter() - began
         tallied = tallies(rows, share.sizes)
-        return Window(planned.schedule, planned.given, planned.batches, arrays, rows, share.sizes, tallied, origins)
+        return Window(schedule, epoch, batches, arrays, rows, share.sizes, tallied, origins)
 
-    def _decode(self, planned: _PlannedWindow, gathered: Future[Window]) -> list[Future[Decoded]]:
+    def _decode(self, batches: int, gathered: Future[Window]) -> list[Future[Decoded]]:
         """Put the media of a window to work: asked for behind its gathering, so that waiting for it cannot lock up."""
         tasks = []
         for medium in self._media:
-            rows = len(planned.batches) * self._own
-            count = medium.tasks(rows, self.settings.threads, is_last=not self._left[1])
+            count = medium.tasks(batches * self._own, self.settings.threads, is_last=not self._left[1])
             tasks += [self._executor.submit(_fill, medium, gathered, part, count) for part in range(count)]
         return tasks
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from enum import IntEnum
@@ -31,8 +32,15 @@ class ResidentBlock:
     first, and is done before the block is let go.
     """
 
-    def __init__(self, number: int, arrays: Mapping[Group, np.ndarray], first: int = 0) -> None:
+    def __init__(
+        self,
+        number: int,
+        arrays: Mapping[Group, np.ndarray],
+        first: int = 0,
+        run: Callable[[Callable[[], None]], None] = operator.call,
+    ) -> None:
         self.number = number  # among those of its source
+        self._run = run  # what does a job
         self.arrays = arrays  # where rows lie, maybe beside those of other blocks: from `first` on
         self.first = first
         self.media: dict[Group, MediaRows] = {}  # those that are decoded for each window
@@ -47,11 +55,7 @@ class ResidentBlock:
         # They know this block: to keep them would make a circle, which only a collection of garbage frees.
         jobs, self.jobs, self.reads = [*self.reads.values(), *self.jobs], [], {}
         jobs += [rows.load for rows in self.media.values()]
-        self._loaded = [submit(functools.partial(self.run, job)) for job in jobs]
-
-    def run(self, job: Callable[[], None]) -> None:
-        """Do a job."""
-        job()
+        self._loaded = [submit(functools.partial(self._run, job)) for job in jobs]
 
     def wait(self) -> None:
         """Wait until it is loaded; raise what went wrong."""

@@ -37,6 +37,7 @@ Kind = Literal["image", "audio"]
 
 # Of each cell at most one of path and bytes is there; the rate is that of the samples which bytes were made of.
 CELL_TYPE = pa.struct([("path", pa.string()), ("bytes", pa.large_binary()), ("rate", pa.int32())])
+_TEXT = (pa.string(), pa.large_string(), pa.string_view())
 _EITHER = 0  # stands for the rate of arrays that could be images or sounds
 _NOUNS = {"image": "image", "audio": "sound"}
 _ACCEPTED = {
@@ -174,7 +175,7 @@ def _arrow_cells(column: pa.Array, kind: Kind, rate: int | None) -> pa.StructArr
         return _arrow_cells(column.dictionary_decode(), kind, rate)
     if kind == "audio" and _is_list(found):
         return _all_readable(((_numbers(cell), rate) if cell.is_valid else None for cell in column), kind)
-    if _is_text(found):
+    if found in _TEXT:
         return _struct(column.cast(pa.string()), pa.nulls(len(column), pa.large_binary()))
     if _is_bytes(found):
         return _struct(pa.nulls(len(column), pa.string()), column.cast(pa.large_binary()))
@@ -188,13 +189,8 @@ def _arrow_cells(column: pa.Array, kind: Kind, rate: int | None) -> pa.StructArr
     raise ColumnError(f"a column of {found} holds no {_NOUNS[kind]}s, only {_ACCEPTED[kind]} can be read{remedy}")
 
 
-def _is_text(found: pa.DataType) -> bool:
-    return any(is_one(found) for is_one in (pt.is_string, pt.is_large_string, pt.is_string_view))
-
-
 def _is_bytes(found: pa.DataType) -> bool:
-    kinds = (pt.is_binary, pt.is_large_binary, pt.is_binary_view, pt.is_fixed_size_binary)
-    return any(is_one(found) for is_one in kinds)
+    return found in (pa.binary(), pa.large_binary(), pa.binary_view()) or pt.is_fixed_size_binary(found)
 
 
 def _is_list(found: pa.DataType) -> bool:
@@ -209,7 +205,7 @@ def _struct_cells(column: pa.StructArray, kind: Kind) -> pa.StructArray:
         raise ColumnError(
             f"structs of {', '.join(fields) or 'nothing'} hold no {_NOUNS[kind]}s, only {_ACCEPTED[kind]} do"
         )
-    if not (pt.is_null(path) or _is_text(path)) or not (pt.is_null(data) or _is_bytes(data)):
+    if not (pt.is_null(path) or path in _TEXT) or not (pt.is_null(data) or _is_bytes(data)):
         raise ColumnError(f"structs with a path of {path} and bytes of {data}; path must be text and bytes binary")
     if kind == "audio" and "array" in fields:
         rate = fields.get("sampling_rate", pa.null())

@@ -582,7 +582,7 @@ def test_chunks_stay_mapped_until_another_file_takes_their_place(train, monkeypa
 def test_no_more_chunks_stay_mapped_than_have_room(train, monkeypatch, limit):
     chunk_bytes = BLOCK_ROWS * train.output("photo").row_bytes
     name, most = {"bytes": ("_MAPPED_BYTES", 3 * chunk_bytes), "number": ("_MOST_MAPPED", 3)}[limit]
-    monkeypatch.setattr(f"daskprep.dataset.mapped.{name}", most)
+    monkeypatch.setattr(f"daskprep.dataset.cache.{name}", most)
     loader = train.loader(48, row_ids=True, expand=False)
     for _ in range(2):
         list(loader)
