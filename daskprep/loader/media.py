@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -19,9 +17,6 @@ from daskprep.storage.reading import Block
 
 # Spectra are computed for several sounds at once.
 _LEAST_SOUNDS = 16
-# Sounds that take less time each are decoded by one thread at a time; as much as this may one be late.
-_QUICK_SECONDS = 0.00006
-_MOST_SPARE_SECONDS = 1.0
 _TASK_ROWS = 32
 _LAST_ROWS = 8
 
@@ -113,18 +108,12 @@ class Medium:
     def __init__(self, group: Group, decoder: MediaDecoder) -> None:
         self.group = group
         self._decoder = decoder
-        self._is_sound = isinstance(decoder, AudioDecoder)
-        # To be seen with the first rows; images never are.
-        self._is_quick = self._is_sound
-        self._spare_seconds = 0.0  # by which what was decoded in turn was quick; whose turn it is may change it
-        self._turns = threading.Lock()
+        self._least = _LEAST_SOUNDS if isinstance(decoder, AudioDecoder) else 1
 
     def tasks(self, rows: int, threads: int, *, is_last: bool) -> int:
         """Return in how many tasks some rows are best decoded: small ones at the end, so that threads end together."""
-        if self._is_quick and self._spare_seconds > 0:
-            return 1
         count = max(threads, rows // (_LAST_ROWS if is_last else _TASK_ROWS))
-        return max(1, min(count, rows // (_LEAST_SOUNDS if self._is_sound else 1)))
+        return max(1, min(count, rows // self._least))
 
     def fill(self, blocks: Sequence[MediaRows], numbers: Integers, at: Integers, out: np.ndarray) -> Decoded:
         """Bring rows to `out`, of the blocks with some numbers and where they lie there: copied, or decoded."""
@@ -152,8 +141,7 @@ class Medium:
         def row_ids() -> Integers:
             return np.concatenate([rows.media.row_ids(rows.at) for rows in found])[order]
 
-        with self._turn(len(cells)):
-            failures = decode_cells(decoder, cells, decoded, self.group.name, row_ids)
+        failures = decode_cells(decoder, cells, decoded, self.group.name, row_ids)
         if decoded is not out:
             out[targets] = decoded
         _bring_to_slots(found, out)
@@ -162,21 +150,6 @@ class Medium:
         for media, _, at, places in found:
             cached += media.keep(at, out, places, filled=bool(np.isin(places, broken).any()))
         return Decoded(time.perf_counter() - began, len(order), len(failures), cached)
-
-    @contextmanager
-    def _turn(self, rows: int) -> Iterator[None]:
-        """Let one thread at a time decode what takes less time than to hand the interpreter from thread to thread."""
-        if self._is_quick:
-            with self._turns:
-                if self._is_quick:  # still, after the turns of others
-                    began = time.perf_counter()
-                    yield
-                    # Of all so far, as a thread may have been kept waiting once.
-                    spare = self._spare_seconds + _QUICK_SECONDS * rows - (time.perf_counter() - began)
-                    self._spare_seconds = min(spare, _MOST_SPARE_SECONDS)
-                    self._is_quick = spare > 0
-                    return
-        yield
 
 
 def by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
