@@ -37,10 +37,10 @@ BLOCK_ROWS = 1 << 10
 
 WORD = 8  # bytes of a piece that one uint64 holds
 KEEP_BYTES = np.array([(1 << (8 * n)) - 1 for n in range(WORD + 1)], u64)
-# Bytes that valid UTF-8 never contains: three that mark keys by their first byte, one that stands for NUL.
-HASHED, FAR, EMPTY_SLOT, ESCAPED_NUL = 0xFF, 0xFE, 0xFC, 0xFD
+# Bytes that valid UTF-8 never contains: two that mark keys by their first byte, one that stands for NUL.
+LONG, EMPTY_SLOT, ESCAPED_NUL = 0xFE, 0xFC, 0xFD
 MAX_SLOT_BITS = 17  # 2**17 slots of 12 bytes; larger tables leave the L2 cache and are slower
-MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)  # odd, their bits well mixed
+MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed
 
 
 class Pieces(NamedTuple):
@@ -264,59 +264,37 @@ def code_characters(column: pa.Array, *, lowercase: bool = False) -> Coded:
     sizes = np.digitize(data.take(at), [0xC0, 0xE0, 0xF0]) + 1
     odd, keys = _number(_words(np.append(data, np.zeros(WORD, u8)))[at] & KEEP_BYTES.take(sizes))
     codes[firsts > 127] = odd + np.int32(len(values))
-    return Coded(rows, codes, pa.concat_arrays([values, _strings_of(keys.reshape(-1, 1))]))
+    return Coded(rows, codes, pa.concat_arrays([values, _strings_of(keys)]))
 
 
 def _code(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
-    """Number the distinct pieces through one uint64 key each.
-
-    A piece of at most 8 bytes is its own key. One of 9 to 16 bytes has a hash as key, and is compared later
-    with the piece that stands for its code. Longer ones (far) are numbered by Arrow: the number is the key.
-    """
-    keys, long, second, far = _keys(offsets, data)
-    far_values = _far_keys(keys, far, offsets, data)
-    first = keys.take(long)
-    mixed = ((second ^ (second >> u64(29))) * u64(MULTIPLIERS[1])) ^ first
-    keys[long] = (mixed * u64(MULTIPLIERS[2])) | u64(HASHED)
-    codes, found = _number(keys)
-    words = np.zeros((len(found), 2), u64)
-    words[:, 0] = found
-    long_codes = codes.take(long)
-    words[long_codes, 0], words[long_codes, 1] = first, second
-    wrong = long[(words[:, 0].take(long_codes) != first) | (words[:, 1].take(long_codes) != second)]
-    is_far = (found & u64(0xFF)) == FAR
-    words[is_far] = 0
-    values = _strings_of(words)
-    if len(far_values):
-        at = np.where(is_far, (found >> u64(8)).astype(np.int64) + len(values), np.arange(len(values)))
-        values = pa.concat_arrays([values, far_values]).take(pa.array(at))
-    if len(wrong):
-        extra = _unpadded(strings(offsets, data).take(pa.array(wrong))).dictionary_encode()
-        codes = codes.copy()
-        codes[wrong] = extra.indices.to_numpy() + np.int32(len(values))
-        values = pa.concat_arrays([values, extra.dictionary])
+    """Number the distinct pieces: those of at most 8 bytes by the word that they are, longer ones as strings."""
+    keys, long = _keys(offsets, data)
+    if 3 * len(long) > len(keys):
+        codes, values = _code_strings(strings(offsets, data))
+    else:
+        numbers, texts = _code_strings(strings(offsets, data).take(pa.array(long)))
+        keys[long] = (numbers.astype(u64) << u64(8)) | u64(LONG)
+        codes, found = _number(keys)
+        is_long = (found & u64(0xFF)) == LONG
+        at = np.where(is_long, (found >> u64(8)).astype(np.int64) + len(found), np.arange(len(found)))
+        short = _strings_of(np.where(is_long, u64(0), found))
+        values = pa.concat_arrays([short, texts]).take(pa.array(at)) if len(texts) else short
     ends, text = string_views(values)
     return codes, strings(ends, np.where(text == ESCAPED_NUL, u8(0), text))
 
 
-def _keys(offsets: Codes, data: Bytes) -> tuple[Words, Array, Words, Array]:
-    """Return the first 8 bytes of each piece, which pieces have 9 to 16, these bytes, which have more."""
+def _keys(offsets: Codes, data: Bytes) -> tuple[Words, Array]:
+    """Return the first 8 bytes of each piece, and which pieces have more."""
     words = _words(data)
-    keys = np.empty(len(offsets) - 1, u64)
-    long, second, far = [np.empty(0, np.intp)], [np.empty(0, u64)], [np.empty(0, np.intp)]
+    keys, long = np.empty(len(offsets) - 1, u64), [np.empty(0, np.intp)]
     for begin in range(0, len(keys), BLOCK_PIECES):
         edges = offsets[begin : begin + BLOCK_PIECES + 1].astype(np.intp)
         start, size = edges[:-1], np.diff(edges)
         np.bitwise_and(words[start], KEEP_BYTES.take(size, mode="clip"), out=keys[begin : begin + len(size)])
         rest = np.flatnonzero(size > WORD)
-        start, size = start.take(rest), size.take(rest)
-        next_word = words[start + WORD] & KEEP_BYTES.take(size - WORD, mode="clip")
-        is_far = (size > 2 * WORD) & (data.take(start + 2 * WORD, mode="clip") != 0)
-        is_long = np.flatnonzero((next_word != 0) & ~is_far)
-        long.append(rest.take(is_long) + begin)
-        second.append(next_word.take(is_long))
-        far.append(rest[is_far] + begin)
-    return keys, np.concatenate(long), np.concatenate(second), np.concatenate(far)
+        long.append(rest[data.take(start.take(rest) + WORD) != 0] + begin)
+    return keys, np.concatenate(long)
 
 
 def _words(data: Bytes) -> Words:
@@ -324,51 +302,50 @@ def _words(data: Bytes) -> Words:
     return np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
 
 
-def _far_keys(keys: Words, far: Array, offsets: Codes, data: Bytes) -> pa.StringArray:
-    """Number the pieces of more than 16 bytes, write the numbers to their keys, return the distinct ones."""
-    encoded = strings(offsets, data).take(pa.array(far)).dictionary_encode()
-    codes, values = merge_equal(encoded.indices.to_numpy(), _unpadded(encoded.dictionary))
-    keys[far] = (codes.astype(u64) << u64(8)) | u64(FAR)
-    return values
+def _code_strings(values: pa.StringArray) -> tuple[Codes, pa.StringArray]:
+    encoded = values.dictionary_encode()
+    return merge_equal(encoded.indices.to_numpy(), _unpadded(encoded.dictionary))
 
 
-def _number(keys: Words, multipliers: tuple[int, ...] = MULTIPLIERS) -> tuple[Codes, Words]:
+def _number(keys: Words) -> tuple[Codes, Words]:
     """Number the distinct keys: codes, and keys by code.
 
     Each slot of a table that fits the cache keeps one of the keys that fall on it, mostly a frequent one, as
-    the last write wins. Keys that find another in their slot are few; they go on to the next multiplier.
+    the last write wins. Keys that find another in their slot are few: Arrow numbers them.
     """
-    if len(keys) < BLOCK_PIECES // 8 or not multipliers:
-        encoded = pa.array(keys).dictionary_encode()
-        return encoded.indices.to_numpy(), encoded.dictionary.to_numpy()
-    multiplier, bits = u64(multipliers[0]), min(MAX_SLOT_BITS, len(keys).bit_length())
+    if len(keys) < BLOCK_PIECES // 8:
+        return _number_rest(keys)
+    bits = min(MAX_SLOT_BITS, len(keys).bit_length())
+    blocks = [slice(begin, begin + BLOCK_PIECES) for begin in range(0, len(keys), BLOCK_PIECES)]
     slots = np.full(1 << bits, EMPTY_SLOT, u64)
-    for begin in range(0, len(keys), BLOCK_PIECES):
-        block = keys[begin : begin + BLOCK_PIECES]
-        slots[_slots(block, multiplier, bits)] = block
+    for block in blocks:
+        slots[_slots(keys[block], bits)] = keys[block]
     used = np.flatnonzero(slots != EMPTY_SLOT)
     code_of = np.zeros(len(slots), np.int32)
     code_of[used] = np.arange(len(used), dtype=np.int32)
     codes, missed = np.empty(len(keys), np.int32), []
-    for begin in range(0, len(keys), BLOCK_PIECES):
-        block = keys[begin : begin + BLOCK_PIECES]
-        at = _slots(block, multiplier, bits)
-        np.take(code_of, at, mode="clip", out=codes[begin : begin + len(block)])
-        missed.append(np.flatnonzero(slots.take(at, mode="clip") != block) + begin)
+    for block in blocks:
+        at = _slots(keys[block], bits)
+        np.take(code_of, at, mode="clip", out=codes[block])
+        missed.append(np.flatnonzero(slots.take(at, mode="clip") != keys[block]) + block.start)
     miss = np.concatenate(missed)
-    rest_codes, rest = _number(keys.take(miss), multipliers[1:])
+    rest_codes, rest = _number_rest(keys.take(miss))
     codes[miss] = rest_codes + np.int32(len(used))
     return codes, np.concatenate([slots.take(used), rest])
 
 
-def _slots(keys: Words, multiplier: np.uint64, bits: int) -> npt.NDArray[np.int64]:
-    return ((keys * multiplier) >> u64(64 - bits)).view(np.int64)
+def _number_rest(keys: Words) -> tuple[Codes, Words]:
+    encoded = pa.array(keys).dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary.to_numpy()
+
+
+def _slots(keys: Words, bits: int) -> npt.NDArray[np.int64]:
+    return ((keys * u64(MULTIPLIER)) >> u64(64 - bits)).view(np.int64)
 
 
 def _strings_of(words: Words) -> pa.StringArray:
-    """Return each row of words as a string."""
-    offsets = np.arange(0, words.nbytes + 1, WORD * words.shape[1])
-    return _unpadded(strings(offsets, words.reshape(-1).view(u8)))
+    """Return each word as a string."""
+    return _unpadded(strings(np.arange(0, words.nbytes + 1, WORD), words.view(u8)))
 
 
 def _unpadded(values: pa.StringArray) -> pa.StringArray:
