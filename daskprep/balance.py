@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskprep.classes import ClassCounts, ClassShare, Mask, class_names, count_classes, share_classes, show_classes
-from daskprep.described import Described, from_described
+from daskprep.described import Described, from_described, is_whole, with_parameters
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.permutation import Integers, make_key
 
@@ -46,6 +46,7 @@ class PartitionRepeats:
         return repeats
 
 
+@with_parameters
 class Balance(Described, ABC):
     """What both ways to balance share. The module's docstring states the protocol.
 
@@ -56,11 +57,10 @@ class Balance(Described, ABC):
     rule: ClassVar[str]
     other: ClassVar[str]
 
-    def __init__(self, column: str, ratio: float | None = None, counts: Targets | None = None, seed: int = 42) -> None:
-        self.column = column
-        self.ratio = ratio
-        self.counts = counts
-        self.seed = seed
+    column: str
+    ratio: float | None = None
+    counts: Targets | None = None
+    seed: int = 42
 
     @property
     def columns(self) -> list[str]:
@@ -132,7 +132,7 @@ class Balance(Described, ABC):
             raise self._error("counts", "numbers of rows by class", 'Give {"yes": 100}.') from None
         wanted: dict[str | None, int] = {}
         for value, rows in pairs:
-            if isinstance(rows, bool) or not isinstance(rows, numbers.Integral) or rows < 0:
+            if not is_whole(rows) or rows < 0:
                 raise self._error("counts", f"whole numbers of rows (class {value!r})", 'Give {"yes": 100}.')
             try:
                 name = class_names(pa.array([value]))[0].as_py()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import numbers
+import typing
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -35,7 +37,7 @@ class Described(EstimatorCard, BaseEstimator):
         column, seed = getattr(self, "column", "x"), getattr(self, "seed", 0)
         if not isinstance(column, str) or not column:
             raise self._error("column", "the name of a column", 'Give a string such as "label".')
-        if isinstance(seed, bool) or not isinstance(seed, numbers.Integral):
+        if not is_whole(seed):
             raise self._error("seed", "a whole number", "Give for instance seed=42.")
 
     def to_dict(self) -> dict[str, Any]:
@@ -53,6 +55,19 @@ class Described(EstimatorCard, BaseEstimator):
 
 
 T = TypeVar("T", bound=Described)
+
+
+@typing.dataclass_transform(eq_default=False)
+def with_parameters(cls: type[T]) -> type[T]:
+    """Make the annotated fields of a class the parameters of its `__init__`."""
+    made = dataclass(eq=False, repr=False)(cls)
+    setattr(made, "__init__", hints_parameters(made.__init__))  # noqa: B010 mypy refuses the assignment
+    return made
+
+
+def is_whole(number: object) -> bool:
+    """Tell whether something is a whole number, and not a truth."""
+    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
 def from_described(noun: str, types: Mapping[str, type[T]], data: Mapping[str, Any] | None) -> T | None:

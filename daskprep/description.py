@@ -88,7 +88,7 @@ def facts(learned: Learned) -> list[str]:
             pieces.append(_describe_vocabulary(value))
         elif isinstance(value, Learned):
             pieces.append(f"{name}: {', '.join(facts(value))}")
-        elif field.name in getattr(learned, "later", ()) and not value:
+        elif field.name in learned.later and not value:
             continue
         elif isinstance(value, int | float | str) and field.name not in _COMMON:
             pieces.append(f"{name} {_amount(value)}")

@@ -7,6 +7,7 @@ Both follow from the code: parameters from constructors, learned values from dat
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tempfile
 import types
@@ -71,13 +72,14 @@ def object_of(properties: Mapping[str, Json], optional: Sequence[str] = ()) -> J
 
 
 def learned_schema(kind: type[Learned]) -> Json:
-    hints = {name: hint for name, hint in typing.get_type_hints(kind).items() if name != "vocabulary"}
-    properties = {name: schema_of(hint) for name, hint in hints.items()}
+    hints = typing.get_type_hints(kind)
+    names = [field.name for field in dataclasses.fields(kind) if field.name != "vocabulary"]
+    properties = {name: schema_of(hints[name]) for name in names}
     if not issubclass(kind, LearnedTokens):
-        return object_of(properties, ["seen", "written", *getattr(kind, "later", ())])
+        return object_of(properties, ["seen", "written", *kind.later])
     either = {"oneOf": [{"required": list(VOCABULARY)}, {"required": list(LARGE)}]}
     return {
-        **object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE, *getattr(kind, "later", ())]),
+        **object_of({**properties, **VOCABULARY, **LARGE}, ["seen", *VOCABULARY, *LARGE, *kind.later]),
         **either,
     }
 

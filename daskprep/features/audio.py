@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -11,10 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError
-from daskprep.features.base import Invalid
 from daskprep.features.feature import with_parameters
-from daskprep.features.media import LearnedMedia, MediaFeature, Mode, OnError
-from daskprep.features.missing import Strategy
+from daskprep.features.media import LearnedMedia, MediaFeature
 from daskprep.features.parameters import Count
 from daskprep.kernels import list_of
 from daskprep.media.audio import FORMATS, HIGHEST_RATE, AudioRecipe, audio_info, decode_audio, encode_wav
@@ -141,17 +139,7 @@ class Audio(MediaFeature[LearnedAudio]):
     resampling: Literal["polyphase", "soxr"] = "polyphase"
     sampling_rate: Count | None = None
     max_seconds: float = 3600.0
-    mode: Mode = "lazy"
-    pack: bool = False
-    prefetch_size: int | None = None
-    lazy_cache_dir: str | None = None
-    base_dir: str | None = None
-    on_error: OnError = "raise"
-    formats: Sequence[str] | None = None
-    missing_value_strategy: Strategy = "bfill"
     fill_value: float | None = None
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         super().check()

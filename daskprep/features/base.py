@@ -58,22 +58,11 @@ class Beside:
     folds: np.ndarray | None = None
     weights: np.ndarray | None = None
 
-    def among(self, rows: pa.BooleanArray) -> Beside:
-        """Return what is known of some of the rows."""
-        # A table without columns would lose its rows, or not be filtered.
-        table = self.table.filter(rows) if self.table.num_columns else self.table
-        return self._with(table, rows.to_numpy(zero_copy_only=False))
-
-    def taken(self, order: pa.Array) -> Beside:
-        """Return what is known of the rows in another order."""
-        return self._with(self.table.take(order) if self.table.num_columns else self.table, order.to_numpy())
-
-    def __getitem__(self, rows: slice) -> Beside:
-        return self._with(self.table[rows], rows)
-
-    def _with(self, table: pa.Table, rows: np.ndarray | slice) -> Beside:
-        folds, weights = (None if one is None else one[rows] for one in (self.folds, self.weights))
-        return Beside(table, folds, weights)
+    def among(self, rows: np.ndarray) -> Beside:
+        """Return what is known of some of the rows, given by their numbers."""
+        # A table without columns would lose its rows.
+        table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
+        return Beside(table, *(None if one is None else one[rows] for one in (self.folds, self.weights)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +83,8 @@ class Learned:
         What a missing cell becomes. With "drop_row", "ffill" and "bfill" the fallback: what it becomes in new rows,
         of which none is dropped, and where there is no neighbour. None if there was nothing to learn it from.
     """
+
+    later: ClassVar[tuple[str, ...]] = ()  # fields that older states lack: left out where they have their default
 
     rows: int = 0
     missing: int = 0
@@ -120,10 +111,9 @@ class Learned:
 
     def to_state(self) -> dict[str, Any]:
         """Return what `to_dict` gives, but vocabularies, which may have millions of tokens, as they are."""
-        state = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        if not self.seen:
-            del state["seen"]
-        return state
+        names = [field.name for field in dataclasses.fields(self)]
+        left_out = [one for one in ("seen", *self.later) if getattr(self, one) == getattr(type(self), one)]
+        return {name: _to_json(getattr(self, name)) for name in names if name not in left_out}
 
     def _sample_texts(self) -> list[str]:
         own = [field.name for field in dataclasses.fields(self) if field.name not in Learned.__dataclass_fields__]
@@ -133,15 +123,17 @@ class Learned:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Rebuild from what `to_dict` or `to_state` gave."""
-        names = {field.name for field in dataclasses.fields(cls)}
-        values = {name: value for name, value in data.items() if name in names}
-        values["invalid_samples"] = tuple(values.get("invalid_samples", ()))
+        fields = {field.name: str(field.type) for field in dataclasses.fields(cls)}
+        values = {name: value for name, value in data.items() if name in fields}
+        for name, value in values.items():
+            if isinstance(value, list) and fields[name].startswith("tuple["):
+                values[name] = tuple(value)
         return cls(**values)
 
 
 def _to_json(value: object) -> object:
     if isinstance(value, tuple):
-        return list(value)
+        return [_to_json(one) for one in value]
     return value.item() if isinstance(value, np.generic) else value
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Self
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Invalid, Learned, Tensor
+from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers, without_texts
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
@@ -40,10 +40,6 @@ class LearnedBinary(Learned):
     def recognize(self, parsed: pa.Array) -> pa.Array:
         unknown = _truth(parsed.dictionary, self) == _UNKNOWN
         return without_texts(parsed, parsed.dictionary.filter(pa.array(unknown))) if unknown.any() else parsed
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        return super().from_dict({**data, "bool2str": tuple(data["bool2str"])})
 
 
 @with_parameters
@@ -98,8 +94,6 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         "drop_row",
     ] = "fill_with_false"
     fill_value: bool | int | float | str | None = None
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def parse(self, column: pa.Array) -> pa.Array:
         return without_texts(as_dictionary(column), [""])

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Bounds, Invalid, Tensor
+from daskprep.features.base import Bounds, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
@@ -37,12 +37,6 @@ class LearnedCategory(LearnedTokens):
     later = ("buckets",)
 
     buckets: int = 0
-
-    def to_state(self) -> dict[str, Any]:
-        state = super().to_state()
-        if not self.buckets:  # as in states from before there were any
-            del state["buckets"]
-        return state
 
     @property
     def num_embeddings(self) -> int:
@@ -150,8 +144,6 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | int | float | None = "<UNK>"
     transform_to: Literal["ids", "ordinal", "one_hot"] = "ids"
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         if self.hash_buckets is not None and (self.order is not None or self.oov_buckets or self.min_frequency):

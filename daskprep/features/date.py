@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Invalid, Learned, Tensor
+from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.date_numbers import (
     DAY,
     SECOND,
@@ -131,8 +131,6 @@ class Date(Feature[Range, LearnedDate]):
     since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = "days"
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | None = EPOCH
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         if self.datetime_format is not None:

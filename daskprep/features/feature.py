@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from daskprep.errors import hints_parameters
-from daskprep.features.base import Contract, Learned, LearnedT
+from daskprep.features.base import Contract, Invalid, Learned, LearnedT
 from daskprep.features.estimator import Estimator
 from daskprep.summaries.base import SummaryT
 
@@ -28,9 +28,15 @@ class Feature(Contract[SummaryT, LearnedT], Estimator):
     ----------
     missing_indicator : bool
         Whether a second output, "_missing", tells which cells were missing or unreadable.
+    invalid : {"missing", "raise"}
+        Whether a cell that cannot be read counts as missing or raises `RejectedValueError`.
+    column : str or None
+        Column to read, if its name differs from that of the feature.
     """
 
     missing_indicator: bool = False
+    invalid: Invalid = "missing"
+    column: str | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

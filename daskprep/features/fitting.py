@@ -137,7 +137,7 @@ def learn_rows(
 
 
 def _summarize(features: Mapping[str, Contract], *partition: Any) -> tuple[int, dict[str, ColumnSummary]]:
-    columns = summarize_columns(features, *partition).columns
+    columns = summarize_columns(features, *partition)
     return max((column.rows for column in columns.values()), default=0), columns
 
 

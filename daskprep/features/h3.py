@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
-from daskprep.features.base import Bounds, Invalid, Learned, Tensor
+from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.serving.places import BITS, CELL, DIGITS, EXACT_BELOW, LARGEST, NO_DIGIT, SHIFTS
@@ -67,8 +67,6 @@ class H3(Feature[Summary, Learned]):
 
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: int | str | None = DEFAULT_CELL
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         if self.fill_value is not None:

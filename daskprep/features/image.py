@@ -12,10 +12,9 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.features.base import Bounds, Invalid, Tensor
+from daskprep.features.base import Bounds, Tensor
 from daskprep.features.feature import with_parameters
-from daskprep.features.media import Found, LearnedMedia, MediaFeature, Mode, OnError, sound_cells
-from daskprep.features.missing import Strategy
+from daskprep.features.media import Found, LearnedMedia, MediaFeature, sound_cells
 from daskprep.features.parameters import Count, NonNegative
 from daskprep.media.decoding import ImageDecoder
 from daskprep.media.images import FORMATS, MAX_PIXELS, ImageRecipe, decode_image, image_size, infer_size
@@ -56,10 +55,7 @@ class LearnedImage(LearnedMedia):
     deviation: list[float] | None = None
     mean_image: str | None = None
 
-    later = ("mean", "deviation", "mean_image")  # left out of a state where they are None
-
-    def to_state(self) -> dict[str, Any]:
-        return {name: one for name, one in super().to_state().items() if one is not None or name not in self.later}
+    later = ("mean", "deviation", "mean_image")
 
 
 @with_parameters
@@ -174,23 +170,13 @@ class Image(MediaFeature[LearnedImage]):
     pixel_statistics: Literal["channels", "image"] | None = None
     num_classes: Count | None = None
     infer_image_num_classes: bool = False
-    mode: Mode = "lazy"
-    pack: bool = False
     pack_size: Count | None = None
     pack_quality: Count | None = None
-    prefetch_size: int | None = None
-    lazy_cache_dir: str | None = None
-    base_dir: str | None = None
-    on_error: OnError = "raise"
     jpeg_decoder: Literal["pillow", "simplejpeg", "opencv"] = "pillow"
     jpeg_scale: Count = 1
     max_pixels: Count = MAX_PIXELS
-    formats: Sequence[str] | None = None
     expand_to: Literal["float32", "uint8"] = "float32"
-    missing_value_strategy: Strategy = "bfill"
     fill_value: NonNegative | None = None
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         super().check()

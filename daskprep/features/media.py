@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned, MediaContract
-from daskprep.features.feature import Feature
-from daskprep.features.missing import Carry, Edge, Neighbours, neighbour_strategy
+from daskprep.features.feature import Feature, with_parameters
+from daskprep.features.missing import Carry, Edge, Neighbours, Strategy, neighbour_strategy
 from daskprep.media.cells import Kind, media_cells
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
 from daskprep.media.reader import MediaReader, save_in_memory
@@ -62,6 +62,7 @@ else:
     MediaT = TypeVar("MediaT")
 
 
+@with_parameters
 class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     """Base of images and sounds.
 
@@ -71,14 +72,16 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
 
     media: ClassVar[Kind]
     known_formats: ClassVar[tuple[str, ...]]
-    mode: Mode
-    pack: bool
-    prefetch_size: int | None
-    lazy_cache_dir: str | None
-    base_dir: str | None
-    on_error: OnError
-    formats: Sequence[str] | None
-    _folders: tuple[str, ...] = ()
+    _folders: ClassVar[tuple[str, ...]] = ()
+
+    mode: Mode = "lazy"
+    pack: bool = False
+    prefetch_size: int | None = None
+    lazy_cache_dir: str | None = None
+    base_dir: str | None = None
+    on_error: OnError = "raise"
+    formats: Sequence[str] | None = None
+    missing_value_strategy: Strategy = "bfill"
 
     def _sample_cells(self, learned: MediaT) -> list[str | None]:
         return []
@@ -169,7 +172,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
     def beside(self, folders: tuple[str, ...]) -> Self:
         # In the process that knows the source: that of a task may be in another folder.
         placed = copy.copy(self)
-        placed._folders = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
+        vars(placed)["_folders"] = folders or (os.getcwd(),)  # noqa: PTH109 a Path would tidy it up
         return placed
 
     def _folder(self, path: pa.Scalar) -> str:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Beside, Bounds, Invalid, Tensor
+from daskprep.features.base import Beside, Bounds, Tensor
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
@@ -137,8 +137,6 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     missing_value_strategy: MissingStrategy = "fill_with_const"
     fill_value: float | None = 0.0
     written: str | None = None
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         if self.outlier_strategy == "fill_with_const" and self.fill_value is None:
@@ -177,7 +175,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
         numbers, unsure, texts = parsed, parsed.slice(0, 0), pa.nulls(0, pa.string())
-        of_numbers, of_unsure = beside, beside[:0]
+        of_numbers, of_unsure = beside, beside.among(np.zeros(0, np.intp))
         if pa.types.is_struct(parsed.type):
             numbers, doubtful, texts = parsed.flatten()
             doubtful = doubtful.fill_null(False)
@@ -185,7 +183,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             if _has_fraction(sure.drop_null().to_numpy()):  # there is no decimal comma, and "1.234" is sure
                 unsure = unsure[:0]
             else:
-                numbers, of_numbers, of_unsure = sure, beside.among(pc.invert(doubtful)), beside.among(doubtful)
+                marks = doubtful.to_numpy(zero_copy_only=False)
+                numbers = sure
+                of_numbers, of_unsure = (beside.among(np.flatnonzero(one)) for one in (~marks, marks))
         counted, values = texts.drop_null().value_counts(), unsure.to_numpy()
         written = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
         if beside.weights is not None and self._needs_moments and written.total:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -63,7 +62,7 @@ class LearnedNumber(Learned):
     power transform, with mean and deviation of what it gives. `edges` are those of bins.
     """
 
-    later = ("written", "quantiles", "power", "power_mean", "power_std", "edges")  # left out of a state where None
+    later = ("written", "quantiles", "power", "power_mean", "power_std", "edges")
 
     written: str | None = None
     mean: float | None = None
@@ -79,14 +78,6 @@ class LearnedNumber(Learned):
     power_mean: float | None = None
     power_std: float | None = None
     edges: tuple[float, ...] | None = None
-
-    def to_state(self) -> dict[str, Any]:
-        return {name: one for name, one in super().to_state().items() if one is not None or name not in self.later}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        lists = {name: tuple(data[name]) for name in ("quantiles", "edges") if data.get(name) is not None}
-        return super().from_dict({**data, **lists})
 
     @property
     def num_embeddings(self) -> int:

@@ -94,7 +94,8 @@ def _is_double(value: numbers.Real) -> bool:
 
 @functools.cache
 def _fields_of(cls: type[Any]) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
+    hints = typing.get_type_hints(cls)
+    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
 
 
 def check_fields(learned: Any) -> None:

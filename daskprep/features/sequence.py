@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError
-from daskprep.features.base import Bounds, Encoded, Invalid, Limits, Tensor
+from daskprep.features.base import Bounds, Encoded, Limits, Tensor
 from daskprep.features.checking import kept
 from daskprep.features.feature import with_parameters
-from daskprep.features.missing import Strategy, valid_mask
+from daskprep.features.missing import valid_mask
 from daskprep.features.parameters import Count, Truncation
 from daskprep.features.subwords import Merges, cut_words, learn_subwords, read_merges, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenLists, TokenSummary, token_lists
@@ -40,11 +40,6 @@ class LearnedSequence(LearnedTokens):
     merges: Merges = ()  # pairs of tokens that "bpe" puts together, in this order
 
     later = ("merges",)
-
-    def to_state(self) -> dict[str, Any]:
-        state = super().to_state()
-        state["merges"] = [list(pair) for pair in self.merges]
-        return state if self.merges else {name: value for name, value in state.items() if name != "merges"}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
@@ -116,26 +111,16 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     learns_parts = True
     holds = "tokens"
 
-    tokenizer: str | Callable[..., Any] = "space"
     vocab_file: str | None = None
     sequence_length: Count | None = None
     max_sequence_length: Count | None = 256
     most_common: Count | None = 20_000
-    min_frequency: Count | None = None
     padding: Literal["right", "left"] = "right"
     truncation: Truncation = "keep_start"
     padding_symbol: str = "<PAD>"
     unknown_symbol: str = "<UNK>"
     add_start_stop: bool = False
     special_symbols: Mapping[str, str] | Literal["ludwig"] | None = None
-    lowercase: bool = False
-    ngram_size: Count = 2
-    pattern: str | None = None
-    pretrained_model_name_or_path: str | None = None
-    missing_value_strategy: Strategy = "fill_with_const"
-    fill_value: str | None = "<UNK>"
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         super().check()

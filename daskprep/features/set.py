@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep import kernels
 from daskprep.errors import ColumnError, CorruptDatasetError
-from daskprep.features.base import Bounds, Invalid, Tensor
+from daskprep.features.base import Bounds, Tensor
 from daskprep.features.checking import empty_arrays
 from daskprep.features.feature import with_parameters
-from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
 from daskprep.features.tokens import (
     LearnedTokens,
@@ -41,18 +40,8 @@ class LearnedSet(LearnedTokens):
 class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
     """What sets and bags share: distinct tokens of a row, in the order of their first appearance."""
 
-    tokenizer: str | Callable[..., Any] = "space"
     most_common: Count | None = 10_000
-    min_frequency: Count | None = None
     max_size: Count | None = None
-    lowercase: bool = False
-    ngram_size: Count = 2
-    pattern: str | None = None
-    pretrained_model_name_or_path: str | None = None
-    missing_value_strategy: Strategy = "fill_with_const"
-    fill_value: str | None = "<UNK>"
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def special_symbols_in_use(self) -> SpecialSymbols:
         return SpecialSymbols.for_tokens()

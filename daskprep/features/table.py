@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,7 +19,7 @@ from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN
 from daskprep.storage.kept import keepable
-from daskprep.summaries import ColumnSummary, FoldedSummary, FrameSummary, Rejects, TokenCounts
+from daskprep.summaries import ColumnSummary, FoldedSummary, Rejects, TokenCounts
 
 if TYPE_CHECKING:
     from daskprep.balance import PartitionRepeats
@@ -66,8 +65,8 @@ class UnreadableCells:
         nested = pa.types.is_nested(cells.type)
         return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
 
-    def among(self, keep: np.ndarray) -> UnreadableCells:
-        kept = keep[self.rows]
+    def among(self, rows: np.ndarray) -> UnreadableCells:
+        kept = np.isin(self.rows, rows)
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
 
 
@@ -178,11 +177,17 @@ def edges_of(
 
 def summarize_columns(
     features: Mapping[str, Contract], around: Surroundings, parsed: Parsed, table: pa.Table
-) -> FrameSummary:
-    """Summarize the rows that are learned from; `parsed` is used up, the split reads its columns from `table`."""
+) -> dict[str, Any]:
+    """Summarize the rows that are learned from, by feature; `parsed` is used up, the split reads columns of `table`."""
     keep = kept_rows(features, parsed.columns)
     splits = None if around.rows is None else around.rows.assign(table, keep)
-    pieces: Pieces = _Folds.of(splits, around.folds) if splits is not None and around.folds else _Whole.of(keep, splits)
+    # Of all rows, or of each fold and, for what counts whichever fold is left out, of no row.
+    cuts: list[np.ndarray | None] = [np.zeros(0, np.intp)]
+    if splits is not None and around.folds:
+        cuts = [*(np.flatnonzero(splits == fold) for fold in range(around.folds)), *cuts]
+    else:
+        mask = keep if splits is None else splits == TRAIN
+        cuts = [None if mask is None or mask.all() else np.flatnonzero(mask)]
     columns: dict[str, Any] = {}
     weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
     for name, feature in features.items():
@@ -192,13 +197,13 @@ def summarize_columns(
             completed = neighbours.complete(column, around.carries.get(name))
         folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
         beside = Beside(table.select(feature._learning_columns), folds, weights)
-        # Rows that a feature drops belong to no split, so all of them count.
-        cut = list(pieces.cut(column, completed, beside, unreadable, every=drops_missing(feature)))
+        every = drops_missing(feature)
+        cut = list(_cut(cuts, column, completed, beside, unreadable, every=every))
         rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in cut]
         with naming(name):
             parts = [_summarize(feature, piece, bad) for piece, bad in zip(cut, rejects, strict=True)]
         columns[name] = FoldedSummary(tuple(parts)) if around.folds else parts[0]
-    return FrameSummary(columns)
+    return columns
 
 
 class _Piece(NamedTuple):
@@ -210,58 +215,29 @@ class _Piece(NamedTuple):
     unreadable: UnreadableCells | None
 
 
-@dataclass(frozen=True)
-class _Whole:
-    """The rows for training, None: all."""
+def _cut(
+    cuts: Sequence[np.ndarray | None],
+    column: pa.Array,
+    completed: pa.Array,
+    beside: Beside,
+    unreadable: UnreadableCells | None,
+    *,
+    every: bool,
+) -> Iterator[_Piece]:
+    """Cut out rows, None of all; with `every`, all missing cells count in the last piece, and none in the others.
 
-    rows: pa.BooleanArray | None
-
-    @classmethod
-    def of(cls, keep: np.ndarray | None, splits: np.ndarray | None) -> _Whole:
-        mask = keep if splits is None else splits == TRAIN
-        return cls(None if mask is None or mask.all() else pa.array(mask))
-
-    def cut(
-        self, column: pa.Array, completed: pa.Array, beside: Beside, unreadable: UnreadableCells | None, *, every: bool
-    ) -> Iterator[_Piece]:
-        rows = self.rows
-        if rows is None:
-            yield _Piece(completed, beside, column, unreadable)
-            return
-        parsed = completed.filter(rows)
-        before = column if every else parsed if completed is column else column.filter(rows)
-        if unreadable is not None and not every:
-            unreadable = unreadable.among(rows.to_numpy(zero_copy_only=False))
-        yield _Piece(parsed, beside.among(rows), before, unreadable)
-
-
-@dataclass(frozen=True)
-class _Folds:
-    """The rows in the order of their folds, where each fold begins, and the fold of each row."""
-
-    order: pa.Array
-    starts: Sequence[int]
-    splits: np.ndarray
-
-    @classmethod
-    def of(cls, splits: np.ndarray, folds: int) -> _Folds:
-        order = np.argsort(splits, kind="stable")
-        return cls(pa.array(order), np.searchsorted(splits[order], np.arange(folds + 1)).tolist(), splits)
-
-    def cut(
-        self, column: pa.Array, completed: pa.Array, beside: Beside, unreadable: UnreadableCells | None, *, every: bool
-    ) -> Iterator[_Piece]:
-        ordered = completed.take(self.order)
-        before = ordered if completed is column else column.take(self.order)
-        beside = beside.taken(self.order)
-        for fold, (start, end) in enumerate(itertools.pairwise(self.starts)):
-            own = None if unreadable is None or every else unreadable.among(self.splits == fold)
-            rows = slice(start, end)
-            yield _Piece(ordered[rows], beside[rows], before[:0] if every else before[rows], own)
-        yield _Piece(ordered[:0], beside[:0], before if every else before[:0], unreadable if every else None)
-
-
-Pieces = _Whole | _Folds
+    Rows that a feature drops belong to no split.
+    """
+    for place, rows in enumerate(cuts, 1):
+        parsed = completed if rows is None else completed.take(pa.array(rows))
+        own = beside if rows is None else beside.among(rows)
+        if every:
+            is_last = place == len(cuts)
+            yield _Piece(parsed, own, column if is_last else column[:0], unreadable if is_last else None)
+            continue
+        before = parsed if completed is column else column if rows is None else column.take(pa.array(rows))
+        odd = unreadable if unreadable is None or rows is None else unreadable.among(rows)
+        yield _Piece(parsed, own, before, odd)
 
 
 def _summarize(feature: Contract, piece: _Piece, rejects: Rejects) -> ColumnSummary:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Beside, Invalid
+from daskprep.features.base import Beside
 from daskprep.features.cells import as_dictionary, as_numbers, one_array
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.parameters import AtLeast, NonNegative
@@ -135,8 +135,6 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     null_values: list[str] | None = None
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
     fill_value: str | None = "<MISSING>"
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         if self.encoding == "target" and self.target is None:

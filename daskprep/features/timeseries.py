@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError
-from daskprep.features.base import Invalid, Learned
+from daskprep.features.base import Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Neighbours, Strategy, fills_all, neighbour_strategy
@@ -112,8 +112,6 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     group_by: str | None = None
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | float | None = ""
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         if self.window_size and self.horizon:

@@ -14,8 +14,9 @@ from daskprep import kernels
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT
 from daskprep.features.cells import lowered
-from daskprep.features.feature import Feature
-from daskprep.features.missing import valid_mask
+from daskprep.features.feature import Feature, with_parameters
+from daskprep.features.missing import Strategy, valid_mask
+from daskprep.features.parameters import Count
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
@@ -186,16 +187,20 @@ def _with_symbols(tokens: pa.ListArray, column: pa.Array, symbols: tuple[str, ..
     return pa.concat_arrays([tokens, alone]).take(pa.array(source))
 
 
+@with_parameters
 class TokenFeature(Feature[SummaryT, LearnedT]):
     """A feature whose parsed cells are lists of tokens."""
 
     reads_any_text_as: ClassVar[str] = "token"
     learns_parts: ClassVar[bool] = False  # of words, for tokenizers that need it
-    tokenizer: str | Callable[..., Any]
-    lowercase: bool
-    ngram_size: int
-    pattern: str | None
-    pretrained_model_name_or_path: str | None
+    tokenizer: str | Callable[..., Any] = "space"
+    min_frequency: Count | None = None
+    lowercase: bool = False
+    ngram_size: Count = 2
+    pattern: str | None = None
+    pretrained_model_name_or_path: str | None = None
+    missing_value_strategy: Strategy = "fill_with_const"
+    fill_value: str | None = "<UNK>"
 
     def make_tokenizer(self) -> Tokenizer:
         """Return the tokenizer that the parameters name."""

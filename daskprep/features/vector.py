@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Invalid, Learned
+from daskprep.features.base import Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
@@ -73,8 +73,6 @@ class Vector(Feature[Lengths, LearnedVector]):
     vector_size: Count | None = None
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | float | None = "0"
-    invalid: Invalid = "missing"
-    column: str | None = None
 
     def check(self) -> None:
         if self.fill_value is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.features.base import Learned
+from daskprep.features.base import Invalid, Learned
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.summaries import Moments
@@ -38,9 +39,7 @@ class Weight(Feature[Moments, LearnedWeight]):
     # Each row has a weight, so that none is ever filled.
     missing_value_strategy = "fill_with_const"
     fill_value = 1.0
-    invalid = "raise"
-
-    column: str | None = None
+    invalid: ClassVar[Invalid] = "raise"  # type: ignore[misc] # no parameter here
 
     def parse(self, column: pa.Array) -> pa.Array:
         numbers = as_numbers(column)

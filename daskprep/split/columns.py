@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.classes import Mask, RowCounts, encode_classes, rejected_rows, show_classes, whole_weights
+from daskprep.described import with_parameters
 from daskprep.permutation import hash_strings
 from daskprep.split.base import (
     DEFAULT_SHARES,
@@ -27,6 +28,7 @@ from daskprep.split.base import (
 )
 
 
+@with_parameters
 class FixedSplit(Splitter):
     """Split rows by a column that holds 0, 1, 2, or train, validation (val, valid), test in any case.
 
@@ -47,8 +49,7 @@ class FixedSplit(Splitter):
 
     type = "fixed"
 
-    def __init__(self, column: str = "split") -> None:
-        self.column = column
+    column: str = "split"
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[FixedAssignment]:
         self.validate()
@@ -81,6 +82,7 @@ class FixedAssignment:
         return assigned if keep is None else np.where(keep, assigned, np.uint8(DROPPED))
 
 
+@with_parameters
 class HashSplit(Splitter):
     """Split rows by the hash of a column's value, so that a row stays in its split when the data grows.
 
@@ -110,10 +112,9 @@ class HashSplit(Splitter):
     type = "hash"
     counts_rows = False
 
-    def __init__(self, column: str, probabilities: Shares = DEFAULT_SHARES, seed: int = 0) -> None:
-        self.column = column
-        self.probabilities = probabilities
-        self.seed = seed
+    column: str
+    probabilities: Shares = DEFAULT_SHARES
+    seed: int = 0
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[HashAssignment]:
         self.validate()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,17 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.classes import ClassShare, Mask, RowCounts, count_classes, share_classes
+from daskprep.described import is_whole, with_parameters
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
 from daskprep.split.base import DROPPED, TRAIN, VALIDATION, Assigned, PartitionAssignment, ReadAgain, Splitter, spread
 from daskprep.split.groups import GroupAssignment, GroupUnits, count_groups
-from daskprep.split.random import RandomAssignment
+from daskprep.split.random import RandomAssignment, ranked_rows
 from daskprep.split.times import DatetimeSplit, cut_times
 
 # Folds are bytes, and the last one says that a row is in none.
 LARGEST_K = 255
 
 
+@with_parameters
 class KFold(Splitter):
     """Cross-validation: put every row in one of k folds, at random, by class, by group, or in order of time.
 
@@ -59,30 +59,18 @@ class KFold(Splitter):
     """
 
     type = "kfold"
+    counts_column = True
 
-    def __init__(
-        self,
-        k: int = 5,
-        stratify: str | None = None,
-        group: str | None = None,
-        time: str | None = None,
-        fold: int | None = None,
-        seed: int = 42,
-    ) -> None:
-        self.k = k
-        self.stratify = stratify
-        self.group = group
-        self.time = time
-        self.fold = fold
-        self.seed = seed
+    k: int = 5
+    stratify: str | None = None
+    group: str | None = None
+    time: str | None = None
+    fold: int | None = None
+    seed: int = 42
 
     @property
     def folds(self) -> int:
         return self.k if self.fold is None else 0
-
-    @property
-    def columns(self) -> list[str]:
-        return self.assign_columns
 
     @property
     def assign_columns(self) -> list[str]:
@@ -90,9 +78,9 @@ class KFold(Splitter):
 
     def validate(self) -> None:
         super().validate()
-        if not (_is_whole(self.k) and 2 <= self.k <= LARGEST_K):
+        if not (is_whole(self.k) and 2 <= self.k <= LARGEST_K):
             raise self._error("k", f"a whole number of folds, 2 to {LARGEST_K}", "Give for instance k=5.")
-        if self.fold is not None and not (_is_whole(self.fold) and 0 <= self.fold < self.k):
+        if self.fold is not None and not (is_whole(self.fold) and 0 <= self.fold < self.k):
             raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
         for name in ("stratify", "group", "time"):
             column = getattr(self, name)
@@ -124,11 +112,9 @@ class KFold(Splitter):
         return self._plan_rows(censuses)
 
     def _plan_rows(self, censuses: Sequence[RowCounts]) -> list[RowFolds]:
-        first = np.cumsum([0, *(census.kept for census in censuses)]).tolist()
-        self._check_enough(first[-1], "rows")
-        return [
-            RowFolds(self.k, RandomAssignment(range(*span), first[-1], (0, 0), self._key)) for span in pairwise(first)
-        ]
+        kept = [census.kept for census in censuses]
+        self._check_enough(sum(kept), "rows")
+        return [RowFolds(self.k, rows) for rows in ranked_rows(kept, (0, 0), self._key)]
 
     def _plan_classes(self, column: str, censuses: Sequence[Any]) -> list[ClassFolds]:
         totals, shares = share_classes(censuses, column, self._key)
@@ -153,10 +139,6 @@ class KFold(Splitter):
     def _check_enough(self, count: int, noun: str) -> None:
         if 0 < count < self.k:
             raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: give more rows, or a smaller k.")
-
-
-def _is_whole(number: object) -> bool:
-    return isinstance(number, numbers.Integral) and not isinstance(number, bool)
 
 
 @dataclass(frozen=True)

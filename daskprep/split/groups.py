@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskprep.classes import Mask, OrderedCounts, data_changed, encode_classes
+from daskprep.described import with_parameters
 from daskprep.errors import ColumnError
 from daskprep.permutation import Integers, hash_strings
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, Assigned, ReadAgain, Shares, Splitter
@@ -33,6 +34,7 @@ LARGEST_STRATA = 1_000
 _NO_GAIN = 1e-12
 
 
+@with_parameters
 class GroupSplit(Splitter):
     """Split groups of rows, such as those of one customer, so that no group is in two splits.
 
@@ -61,18 +63,12 @@ class GroupSplit(Splitter):
     """
 
     type = "group"
+    counts_column = True
 
-    def __init__(
-        self, column: str, probabilities: Shares = DEFAULT_SHARES, seed: int = 42, stratify: str | None = None
-    ) -> None:
-        self.column = column
-        self.probabilities = probabilities
-        self.seed = seed
-        self.stratify = stratify
-
-    @property
-    def columns(self) -> list[str]:
-        return self.assign_columns
+    column: str
+    probabilities: Shares = DEFAULT_SHARES
+    seed: int = 42
+    stratify: str | None = None
 
     @property
     def assign_columns(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from daskprep.classes import (
     show_classes,
     whole_weights,
 )
+from daskprep.described import with_parameters
 from daskprep.errors import ColumnError, warn
 from daskprep.permutation import Integers, make_key, permute
 from daskprep.split.base import DEFAULT_SHARES, TRAIN, VALIDATION, Assigned, ReadAgain, Shares, Splitter, cut, spread
@@ -30,6 +31,7 @@ from daskprep.split.base import DEFAULT_SHARES, TRAIN, VALIDATION, Assigned, Rea
 OnSmall = Literal["error", "train"]
 
 
+@with_parameters
 class RandomSplit(Splitter):
     """Split rows at random into train, validation and test, in exact numbers.
 
@@ -51,15 +53,13 @@ class RandomSplit(Splitter):
 
     type = "random"
 
-    def __init__(self, probabilities: Shares = DEFAULT_SHARES, seed: int = 42) -> None:
-        self.probabilities = probabilities
-        self.seed = seed
+    probabilities: Shares = DEFAULT_SHARES
+    seed: int = 42
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[RandomAssignment]:
         self.validate()
-        first = np.cumsum([0, *(census.kept for census in censuses)]).tolist()
-        ends, key = self._ends(first[-1]), self._key
-        return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
+        kept = [census.kept for census in censuses]
+        return ranked_rows(kept, self._ends(sum(kept)), self._key)
 
 
 @dataclass(frozen=True)
@@ -88,20 +88,26 @@ class RandomAssignment:
         return permute(np.arange(self.ranks.start, self.ranks.stop), self.total, self.key)
 
 
+def ranked_rows(rows: Sequence[int], ends: tuple[int, int], key: int) -> list[RandomAssignment]:
+    """Return the assignment of partitions of so many kept rows each."""
+    first = list(accumulate(rows, initial=0))
+    return [RandomAssignment(range(*span), first[-1], ends, key) for span in pairwise(first)]
+
+
 def sample_rows(rows: Sequence[int], sample: float, seed: int) -> list[RandomAssignment]:
     """Return which rows of each partition, of so many in each, are in a sample: those that are for training.
 
     A larger sample of the same rows has all those of a smaller one.
     """
-    first = np.cumsum([0, *rows]).tolist()
+    total = sum(rows)
     # 0.35 means 35 / 100, not the binary fraction next to it.
-    size = sample if isinstance(sample, int) else round(first[-1] * Fraction(str(float(sample))))
-    if first[-1] and not size:
-        raise ColumnError(f"sample={sample} of {first[-1]} rows is none: give a larger share, or a number of rows")
-    key = make_key(seed, "sample")
-    return [RandomAssignment(range(*span), first[-1], (size, size), key) for span in pairwise(first)]
+    size = sample if isinstance(sample, int) else round(total * Fraction(str(float(sample))))
+    if total and not size:
+        raise ColumnError(f"sample={sample} of {total} rows is none: give a larger share, or a number of rows")
+    return ranked_rows(rows, (size, size), make_key(seed, "sample"))
 
 
+@with_parameters
 class StratifiedSplit(Splitter):
     """Split every class of a column at random in the same proportions, in exact numbers.
 
@@ -129,13 +135,10 @@ class StratifiedSplit(Splitter):
     type = "stratify"
     counts_column = True
 
-    def __init__(
-        self, column: str, probabilities: Shares = DEFAULT_SHARES, seed: int = 42, on_small: OnSmall = "error"
-    ) -> None:
-        self.column = column
-        self.probabilities = probabilities
-        self.seed = seed
-        self.on_small = on_small
+    column: str
+    probabilities: Shares = DEFAULT_SHARES
+    seed: int = 42
+    on_small: OnSmall = "error"
 
     def validate(self) -> None:
         super().validate()

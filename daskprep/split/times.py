@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.classes import Mask, OrderedCounts, data_changed, find_column, find_ranks, rejected_rows
+from daskprep.described import with_parameters
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
@@ -24,6 +25,7 @@ from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned
 _LAST = 2**63 - 1
 
 
+@with_parameters
 class DatetimeSplit(Splitter):
     """Split rows by time: train on the oldest, validate on the next, test on the newest, in exact numbers.
 
@@ -54,17 +56,10 @@ class DatetimeSplit(Splitter):
     type = "datetime"
     counts_column = True
 
-    def __init__(
-        self,
-        column: str,
-        probabilities: Shares = DEFAULT_SHARES,
-        datetime_format: str | None = None,
-        gap: str | timedelta | None = None,
-    ) -> None:
-        self.column = column
-        self.probabilities = probabilities
-        self.datetime_format = datetime_format
-        self.gap = gap
+    column: str
+    probabilities: Shares = DEFAULT_SHARES
+    datetime_format: str | None = None
+    gap: str | timedelta | None = None
 
     def validate(self) -> None:
         super().validate()

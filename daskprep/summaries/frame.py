@@ -1,4 +1,4 @@
-"""What is known about a column, and about all columns of a frame."""
+"""What is known about a column, and about its rows by fold."""
 
 from __future__ import annotations
 
@@ -66,25 +66,3 @@ def _without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
         after = list(accumulate(reversed(parts), merged))[::-1]
         yield from after[:2]
         yield from map(merged, accumulate(parts[:-2], merged), after[2:])
-
-
-@dataclass(frozen=True)
-class FrameSummary(Summary):
-    """The summaries of all columns of a frame, merged key by key: of all by fold, or of none."""
-
-    columns: dict[str, Any]  # ColumnSummary or FoldedSummary
-
-    def __add__(self, other: FrameSummary) -> FrameSummary:
-        if self.columns.keys() != other.columns.keys():
-            odd = sorted(self.columns.keys() ^ other.columns.keys())
-            raise ValueError(
-                f"Cannot merge summaries of different columns: {odd} are on one side only. "
-                "Summarize the same columns in every partition."
-            )
-        return FrameSummary({name: column + other.columns[name] for name, column in self.columns.items()})
-
-    def __mul__(self, times: int) -> FrameSummary:
-        return FrameSummary({name: column * times for name, column in self.columns.items()})
-
-    def bounded(self, folder: str | None) -> FrameSummary:
-        return FrameSummary({name: column.bounded(folder) for name, column in self.columns.items()})

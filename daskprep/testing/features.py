@@ -115,7 +115,7 @@ class _Trial:
         rows = Rows(TableSource(pieces))
         question = functools.partial(summarize_columns, self.features)
         summaries = ask(rows, "scan", question, self.features, told=survey(rows, self.features))
-        return [one.columns[_NAME] for one in summaries]
+        return [one[_NAME] for one in summaries]
 
     def encode(self, pieces: Sequence[pa.Table], learned: Learned) -> dict[str, np.ndarray]:
         return encode_source(self.features, {_NAME: learned}, TableSource(pieces))

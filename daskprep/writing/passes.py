@@ -69,7 +69,7 @@ def scan_and_summarize(
 ) -> tuple[tuple[int, PartitionCensus], dict[str, ColumnSummary]]:
     """Take the census of a partition and summarize its training rows, where it is known ahead which these are."""
     census = take_census(surveyed, split, told, parsed, table)  # summarizing uses the columns up
-    return (told.number, census), summarize_columns(features, told, parsed, table).columns
+    return (told.number, census), summarize_columns(features, told, parsed, table)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def rejects_of(
         reasons = np.full(len(rows), "missing", object)
         if (cells := parsed.unreadable.get(name)) is not None:
             where = np.flatnonzero(np.isin(rows, cells.rows))
-            texts = cells.among(dropped).texts.to_pylist()
+            texts = cells.among(rows).texts.to_pylist()
             reasons[where] = [f"{_shown(text)} cannot be read as {noun_of(feature)}" for text in texts]
         odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
         values = column.take(pa.array(rows[odd])).to_pylist()

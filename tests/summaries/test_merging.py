@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from daskprep.summaries import (
     ColumnSummary,
     FileSample,
-    FrameSummary,
     Lengths,
     Moments,
     Quantiles,
@@ -54,9 +53,8 @@ def number_counts(rows: list[Row]) -> TokenCounts:
     return TokenCounts.of(pa.array(doubles(rows)), np.ones(len(rows)))
 
 
-def frame(rows: list[Row]) -> FrameSummary:
-    column = ColumnSummary(len(rows), 0, rejects(rows), Moments.of(doubles(rows)), token_counts(rows))
-    return FrameSummary({"column": column})
+def column(rows: list[Row]) -> ColumnSummary:
+    return ColumnSummary(len(rows), 0, rejects(rows), Moments.of(doubles(rows)), token_counts(rows))
 
 
 def file_sample(rows: list[Row]) -> FileSample:
@@ -74,11 +72,10 @@ def arrow_report(summary: TokenCounts) -> Any:
     return [str(token) for token in tokens.to_pylist()], counts.tolist(), summary.total, str(summary.top())
 
 
-def frame_report(summary: FrameSummary) -> Any:
-    column = summary.columns["column"]
-    assert isinstance(column.values, Moments)
-    assert column.cells is not None
-    return column.rows, column.rejects, column.values, arrow_report(column.cells)
+def column_report(summary: ColumnSummary) -> Any:
+    assert isinstance(summary.values, Moments)
+    assert summary.cells is not None
+    return summary.rows, summary.rejects, summary.values, arrow_report(summary.cells)
 
 
 KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
@@ -96,7 +93,7 @@ KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
     "token counts": (token_counts, arrow_report),
     "number counts": (number_counts, arrow_report),
     "file sample": (file_sample, lambda s: s),
-    "frame": (frame, frame_report),
+    "column": (column, column_report),
 }
 
 
@@ -160,8 +157,8 @@ def test_bounded_gives_back_what_needs_no_bound() -> None:
 
 
 @pytest.mark.usefixtures("small_limits")
-def test_bounds_reach_what_a_frame_holds(tmp_path: Path) -> None:
-    cells = frame(list(enumerate(range(20)))).bounded(str(tmp_path)).columns["column"].cells
+def test_bounds_reach_what_a_column_holds(tmp_path: Path) -> None:
+    cells = column(list(enumerate(range(20)))).bounded(str(tmp_path)).cells
     assert cells is not None
     assert cells.spilled
 
@@ -178,10 +175,3 @@ def test_merging_different_kinds_is_refused() -> None:
     left: Summary = Rejects()
     with pytest.raises(TypeError):
         operator.add(Moments(), left)
-
-
-def test_merging_frames_names_the_columns_that_differ() -> None:
-    column = frame([]).columns["column"]
-    one, other = FrameSummary({"column": column, "both": column}), FrameSummary({"other": column, "both": column})
-    with pytest.raises(ValueError, match=r"\['column', 'other'\] are on one side only"):
-        one + other
