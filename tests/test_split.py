@@ -325,7 +325,7 @@ def test_classes_too_small_are_named_with_a_remedy():
     message = r'Column "sold": too few rows of 2 class.*\(missing\) has 1, "no" has 3\. 10 rows .*on_small="train"'
     with pytest.raises(ColumnError, match=message):
         assign(StratifiedSplit("sold"), [table])
-    with pytest.warns(UserWarning, match=r'"no" has 3.*All rows of these classes are for training'):
+    with pytest.warns(UserWarning, match=r'"no" has 3.*All rows of these classes are used for training'):
         assigned = assign(StratifiedSplit("sold", on_small="train"), [table])
     assert counts(assigned[50:]) == [4, 0, 0]
     assert counts(assigned[:50]) == [35, 5, 10]
