@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,14 +27,6 @@ _YEARS = (1500, 2200)
 _DECADES, _SKEWED = 100, 8  # of the middle 99 %: from which on an axis is logarithmic
 _LABELS = 4
 _DAY_LIMIT, _MONTH_LIMIT = 62, 1_860  # days that are shown day by day, and month by month
-
-
-class _Axis(NamedTuple):
-    """Edges of bins, and how many values lie below and above all of them."""
-
-    edges: np.ndarray
-    below: int
-    above: int
 
 
 def nice_ticks(low: float, high: float, *, whole: bool = False) -> list[float]:
@@ -72,25 +64,61 @@ def writing_of(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bo
     return text, is_whole
 
 
-def by_number(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram:
+def by_number(title: str, spreads: Mapping[str, Quantiles], center: float) -> Histogram:
     """Return the histogram of numbers that lie around a center; its axis is logarithmic where they are very skewed."""
-    unit = _unit_of([np.array([center]), *(values for (values, _), _ in spreads.values())])
-    if not unit and (drawn := _by_logarithm(title, spreads, center)):
+    values = {split: (one.values(), one.counts) for split, one in spreads.items()}
+    unit = _unit_of([np.array([center]), *(one for one, _ in values.values())])
+    if not unit and (drawn := _by_logarithm(title, values, center)):
         return drawn
-    values = {split: (np.ldexp(one, -unit), counts) for split, ((one, counts), _) in spreads.items()}
-    axis = _choose(values, _middle(_sum(spreads), unit), math.ldexp(center, -unit))
-    edges = axis.edges + math.ldexp(center, -unit)
-    text, is_whole = writing_of([] if unit else [one + center for one, _ in values.values()])
-    ticks = nice_ticks(float(edges[0]), float(edges[-1]), whole=is_whole)
+    values = {split: (np.ldexp(one, -unit), counts) for split, (one, counts) in values.items()}
+    every, amounts = _all(values)
+    low, high = _range(values, _middle(spreads, unit))
+    edges = _choose(every, low, high, math.ldexp(center, -unit))
+    outside = [(amounts[every < low].sum(), "below"), (amounts[every > high].sum(), "above")]
+    said = [f"{amount:,} ({share(amount, amounts.sum())}) {where}" for amount, where in outside if amount]
+    moved = edges + math.ldexp(center, -unit)
+    text, is_whole = writing_of([] if unit else [every + center])
+    return _histogram(
+        title,
+        values,
+        edges,
+        moved,
+        note=f"Values far outside are not drawn: {' and '.join(said)}." if said else "",
+        ticks=[
+            (tick, text(_in_doubles(tick, unit)))
+            for tick in nice_ticks(float(moved[0]), float(moved[-1]), whole=is_whole)
+        ],
+        names=_names([_in_doubles(edge, unit) for edge in moved.tolist()], text, is_whole=is_whole),
+    )
+
+
+def _histogram(
+    title: str,
+    values: Mapping[str, Values],
+    edges: np.ndarray,
+    drawn_at: np.ndarray | None = None,
+    *,
+    ticks: Sequence[tuple[float, str]],
+    names: Sequence[str],
+    note: str = "",
+) -> Histogram:
+    binned = {split: np.histogram(one, edges, weights=counts)[0] for split, (one, counts) in values.items()}
     return Histogram(
         title=title,
-        note=_outside(axis, sum(int(counts.sum()) for _, counts in values.values())),
-        edges=edges,
-        counts={split: _binned(one, axis.edges) for split, one in values.items()},
+        note=note,
+        edges=edges if drawn_at is None else drawn_at,
+        counts={split: counts.astype(np.int64) for split, counts in binned.items()},
         totals={split: int(counts.sum()) for split, (_, counts) in values.items()},
-        ticks=[(tick, text(_in_doubles(tick, unit))) for tick in ticks],
-        names=_names([_in_doubles(edge, unit) for edge in edges.tolist()], text, is_whole=is_whole),
+        ticks=ticks,
+        names=names,
     )
+
+
+def _outside(chart: Histogram) -> tuple[int, str]:
+    """Return how many rows no bin holds, and which share of all that is."""
+    whole = sum(chart.totals.values())
+    left = whole - sum(int(one.sum()) for one in chart.counts.values())
+    return left, share(left, whole)
 
 
 def _names(edges: Sequence[float], text: Callable[[float], str], *, is_whole: bool) -> list[str]:
@@ -101,15 +129,15 @@ def _names(edges: Sequence[float], text: Callable[[float], str], *, is_whole: bo
     return [text(low) + (f" to {text(high)}" if high > low else "") for low, high in bins]
 
 
-def _by_logarithm(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], center: float) -> Histogram | None:
+def _by_logarithm(title: str, distances: Mapping[str, Values], center: float) -> Histogram | None:
     """Return the histogram on a logarithmic axis, or None where a plain one shows as much."""
-    values = {split: (one + center, counts) for split, ((one, counts), _) in spreads.items()}
-    every = np.concatenate([one for one, _ in values.values()])
+    values = {split: (one + center, counts) for split, (one, counts) in distances.items()}
+    every, weights = _all(values)
     noise = 1e-6 * float(np.abs(every).max(initial=0))
     if not noise or noise > _FAR_NUMBER or every.min() < -noise:
         return None
-    weights = np.concatenate([counts for _, counts in values.values()])[every > noise]
-    places = np.argsort(every := every[every > noise])
+    weights, every = weights[every > noise], every[every > noise]
+    places = np.argsort(every)
     running = np.cumsum(weights[places])
     ranks = np.searchsorted(running, [part * running[-1] for part in (_MIDDLE[0], 0.5, _MIDDLE[1])])
     low, middle, high = every[places][ranks].tolist()
@@ -117,25 +145,18 @@ def _by_logarithm(title: str, spreads: Mapping[str, tuple[Values, Quantiles]], c
         return None
     first, last = math.log10(low), math.log10(high)
     edges = np.linspace(first, last + (last - first) * 1e-9, _BINS + 1)
-    logarithms = {split: (np.log10(np.maximum(one, noise / 2)), amounts) for split, (one, amounts) in values.items()}
-    counts = {split: _binned(one, edges) for split, one in logarithms.items()}
-    totals = {split: int(amounts.sum()) for split, (_, amounts) in values.items()}
-    left = sum(totals.values()) - sum(int(one.sum()) for one in counts.values())
     marks = [float(f"{factor}e{power}") for power in range(math.floor(first), math.ceil(last)) for factor in (1, 3)]
     inside = [mark for mark in marks if low <= mark <= high]
-    every_few = -(-len(inside) // (_TICKS + 1))
-    note = "The axis is logarithmic."
-    if left:
-        note += f" Values that are 0 or far outside are not drawn: {left:,} ({share(left, sum(totals.values()))})."
-    return Histogram(
-        title=title,
-        note=note,
-        edges=edges,
-        counts=counts,
-        totals=totals,
-        ticks=[(math.log10(mark), number(mark)) for mark in inside[::every_few]],
+    chart = _histogram(
+        title,
+        {split: (np.log10(np.maximum(one, noise / 2)), amounts) for split, (one, amounts) in values.items()},
+        edges,
+        ticks=[(math.log10(mark), number(mark)) for mark in inside[:: -(-len(inside) // (_TICKS + 1))]],
         names=[f"{number(10**left)} to {number(10**right)}" for left, right in pairwise(edges.tolist())],
     )
+    left, part = _outside(chart)
+    more = f" Values that are 0 or far outside are not drawn: {left:,} ({part})." if left else ""
+    return replace(chart, note=f"The axis is logarithmic.{more}")
 
 
 def _unit_of(values: Sequence[np.ndarray]) -> int:
@@ -156,15 +177,12 @@ def by_length(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
     longest = max(len(counts) for counts in lengths.values()) - 1
     width = -(-(longest + 1) // _BINS)
     edges = np.arange(0, longest + 1 + width, width) - 0.5
-    steps = np.arange(longest + 1, dtype=np.float64)
     first = (edges[:-1] + 0.5).astype(int)
-    ticks = nice_ticks(0, longest, whole=True)
-    return Histogram(
-        title=title,
-        edges=edges,
-        counts={split: _binned((steps, counts), edges) for split, counts in lengths.items()},
-        totals={split: int(counts.sum()) for split, counts in lengths.items()},
-        ticks=[(tick, number(tick)) for tick in ticks],
+    return _histogram(
+        title,
+        {split: (np.arange(len(counts), dtype=np.float64), counts) for split, counts in lengths.items()},
+        edges,
+        ticks=[(tick, number(tick)) for tick in nice_ticks(0, longest, whole=True)],
         names=[f"{low}" if width == 1 else f"{low} to {low + width - 1}" for low in first],
     )
 
@@ -184,28 +202,26 @@ def by_class(
     )
 
 
-def by_calendar(title: str, days: Mapping[str, tuple[Values, Quantiles]]) -> Histogram:
+def by_calendar(title: str, days: Mapping[str, Quantiles]) -> Histogram:
     """Return the histogram of days since 1970: by day, month or year, as their range asks for."""
-    low, high = _range({split: values for split, (values, _) in days.items()}, _middle(_sum(days)))
+    low, high = _range({split: (one.values(), one.counts) for split, one in days.items()}, _middle(days))
     unit = "D" if high - low <= _DAY_LIMIT else "M" if high - low <= _MONTH_LIMIT else "Y"
-    places = {split: (_in_unit(values[0], unit), values[1]) for split, (values, _) in days.items()}
     first, last = _in_unit(np.array([low, high]), unit).astype(int)
     width = max(1, -(-(last - first + 1) // (_MONTH_LIMIT // 30)))
     edges = np.arange(first, last + 1 + width, width)
     names = edges[:-1].astype(f"datetime64[{unit}]").astype(str).tolist()
-    every = -(-len(names) // _LABELS)
-    counted = {split: _binned(values, edges - 0.5) for split, values in places.items()}
-    rows = {split: int(values[1].sum()) for split, (values, _) in days.items()}
-    outside = sum(rows.values()) - sum(int(one.sum()) for one in counted.values())
-    return Histogram(
-        title=f"{title} by {({'D': 'day', 'M': 'month', 'Y': 'year'})[unit]}",
-        note=f"{share(outside, sum(rows.values()))} of the rows lie outside." if outside else "",
-        edges=edges - 0.5,
-        counts=counted,
-        totals=rows,
-        ticks=[(float(edges[place]) + (width - 1) / 2, names[place]) for place in range(0, len(names), every)],
+    chart = _histogram(
+        f"{title} by {({'D': 'day', 'M': 'month', 'Y': 'year'})[unit]}",
+        {split: (_in_unit(one.values(), unit), one.counts) for split, one in days.items()},
+        edges - 0.5,
+        ticks=[
+            (float(edges[place]) + (width - 1) / 2, names[place])
+            for place in range(0, len(names), -(-len(names) // _LABELS))
+        ],
         names=names if width == 1 else [f"{name} and {width - 1} after it" for name in names],
     )
+    left, part = _outside(chart)
+    return replace(chart, note=f"{part} of the rows lie outside.") if left else chart
 
 
 def _in_unit(days: np.ndarray, unit: str) -> np.ndarray:
@@ -213,11 +229,13 @@ def _in_unit(days: np.ndarray, unit: str) -> np.ndarray:
     return places
 
 
-def _sum(spreads: Mapping[str, tuple[Values, Quantiles]]) -> Quantiles:
-    return sum((quantiles for _, quantiles in spreads.values()), Quantiles())
+def _all(values: Mapping[str, Values]) -> Values:
+    both = list(values.values())
+    return np.concatenate([one for one, _ in both]), np.concatenate([counts for _, counts in both])
 
 
-def _middle(whole: Quantiles, unit: int = 0) -> tuple[float, float]:
+def _middle(spreads: Mapping[str, Quantiles], unit: int = 0) -> tuple[float, float]:
+    whole = sum(spreads.values(), Quantiles())
     first, last = (math.ldexp(whole.quantile(fraction), -unit) for fraction in _MIDDLE)
     return first, last
 
@@ -233,34 +251,21 @@ def _range(values: Mapping[str, Values], middle: tuple[float, float]) -> tuple[f
     return low, high
 
 
-def _choose(values: Mapping[str, Values], middle: tuple[float, float], center: float) -> _Axis:
-    low, high = _range(values, middle)
-    every = np.concatenate([one for one, _ in values.values()])
-    amounts = np.concatenate([counts for _, counts in values.values()])
+def _choose(every: np.ndarray, low: float, high: float, center: float) -> np.ndarray:
+    """Return the edges of the bins of values within a range, as distances from a center."""
     shown = np.unique(every[(every >= low) & (every <= high)])
-    outside = int(amounts[every < low].sum()), int(amounts[every > high].sum())
     # Bins that are finer than doubles around the center are none.
     finest = _FINEST * max(abs(low + center), abs(high + center))
     if len(shown) < 2 or high - low < finest:
         half = max(0.5 if len(shown) < 2 else 0.0, finest)
-        return _Axis(np.array([low - half, high + half]), *outside)
+        return np.array([low - half, high + half])
     # Prices in cents, rooms, years: where values lie on a grid, a bin holds as many places of it as its neighbours.
     span = float(shown[-1] - shown[0])
     steps = span / float(np.diff(shown).min())
     if steps > _MOST_STEPS:
-        return _Axis(np.linspace(low, high, _BINS + 1), *outside)
+        return np.linspace(low, high, _BINS + 1)
     # The smallest gap is a little less than that of the grid, as float32 has its noise.
     gap, places = span / round(steps), round(steps) + 1
     together = math.ceil(places / _BINS)
-    edges = shown[0] - gap / 2 + together * gap * np.arange(math.ceil(places / together) + 1)
-    return _Axis(edges, *outside)
-
-
-def _binned(values: Values, edges: np.ndarray) -> np.ndarray:
-    return np.histogram(values[0], edges, weights=values[1])[0].astype(np.int64)
-
-
-def _outside(axis: _Axis, total: int) -> str:
-    parts = [(axis.below, "below"), (axis.above, "above")]
-    said = [f"{amount:,} ({share(amount, total)}) {where}" for amount, where in parts if amount]
-    return f"Values far outside are not drawn: {' and '.join(said)}." if said else ""
+    edges: np.ndarray = shown[0] - gap / 2 + together * gap * np.arange(math.ceil(places / together) + 1)
+    return edges

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.report.measures import ClassTally, Dates, Spread
+from daskprep.report.measures import ClassTally, Dates
+from daskprep.summaries import Quantiles
 
 _BINS, _MOST_CLASSES = 10, 20
 _HIGH = 0.2
@@ -31,9 +32,9 @@ def _binned(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
         order = np.argsort(-one, kind="stable")[:_MOST_CLASSES]
         places[order] = np.arange(len(order))
         return np.bincount(places[: len(one)], one), np.bincount(places[: len(two)], two, int(places.max()) + 1)
-    if not isinstance(first, Spread | Dates):
+    if not isinstance(first, Quantiles | Dates):
         return None
-    parts = [one.distances if isinstance(one, Spread) else one.days for one in (first, other)]
+    parts = [one.days if isinstance(one, Dates) else one for one in (first, other)]
     if not all(len(part.keys) for part in parts):
         return None
     cuts = np.unique([parts[0].quantile(place / _BINS) for place in range(1, _BINS)])

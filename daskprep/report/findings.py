@@ -13,7 +13,7 @@ from daskprep.features.base import rows_seen
 from daskprep.features.missing import drops_missing
 from daskprep.report.associations import associate, sample_scalars, suspects
 from daskprep.report.drift import drifts
-from daskprep.report.measures import ClassTally, Column, Dates, Spread, Tokens
+from daskprep.report.measures import ClassTally, Column, Dates, Tokens
 from daskprep.summaries import Quantiles
 
 Found: TypeAlias = Mapping[str, Mapping[str, Any]]
@@ -89,13 +89,8 @@ def _facts(dataset: Dataset, column: Column, counted: Mapping[str, Any]) -> dict
 def _distinct(counted: Any) -> int | None:
     if isinstance(counted, ClassTally):
         return int(np.count_nonzero(counted.counts))
-    if isinstance(counted, Dates):
-        return _exactly(counted.days)
-    return _exactly(counted.distances) if isinstance(counted, Spread) else None
-
-
-def _exactly(quantiles: Quantiles) -> int | None:
-    return len(quantiles.keys) if quantiles.exact else None
+    found = counted.days if isinstance(counted, Dates) else counted
+    return len(found.keys) if isinstance(found, Quantiles) and found.exact else None
 
 
 def _alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tuple[str, str]]:
@@ -109,11 +104,11 @@ def _alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tu
         if distinct > max(_MANY_CLASSES, _MANY_SHARE * rows):
             yield "high-cardinality", f"has {distinct:,} classes in {rows:,} rows"
     if (
-        isinstance(first, Spread)
+        isinstance(first, Quantiles)
         and (distinct is None or distinct > _FEW_NUMBERS)
         and getattr(column.feature, "normalization", "") != "log1p"
     ):
-        low, middle, high = (first.distances.quantile(part) / 2 for part in (0.01, 0.5, 0.99))
+        low, middle, high = (first.quantile(part) / 2 for part in (0.01, 0.5, 0.99))
         if max(middle - low, high - middle) > _SKEWED * min(middle - low, high - middle):
             yield "skew", 'is strongly skewed; normalization="log1p" may suit positive numbers'
     if facts["missing"] > _MISSING * facts["rows"]:

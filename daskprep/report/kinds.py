@@ -21,8 +21,8 @@ from daskprep.report.measures import (
     Dates,
     Places,
     Positions,
-    Spread,
     Tokens,
+    mean_of,
     measure_classes,
     measure_dates,
     measure_numbers,
@@ -32,6 +32,7 @@ from daskprep.report.measures import (
     measure_tokens,
 )
 from daskprep.report.samples import sample_images, sample_sounds
+from daskprep.summaries import Quantiles
 
 _MOST_BARS = 12
 _MOST_POSITIONS = 512
@@ -59,14 +60,13 @@ class Kind(NamedTuple):
     sample: Callable[[Split, Column], list[Chart]] | None = None
 
 
-def _show_numbers(column: Column, found: Mapping[str, Spread]) -> list[Chart]:
-    spreads = {split: (one.values(), one.distances) for split, one in found.items()}
-    text, _ = writing_of([values + column.center for (values, _), _ in spreads.values()])
+def _show_numbers(column: Column, found: Mapping[str, Quantiles]) -> list[Chart]:
+    text, _ = writing_of([one.values() + column.center for one in found.values()])
     rows = [["", *found]]
-    rows.append(["mean", *(text(one.mean() + column.center) for one in found.values())])
+    rows.append(["mean", *(text(mean_of(one) + column.center) for one in found.values())])
     for fraction, name in _QUARTILES:
-        rows.append([name, *(text(one.quantile(fraction) + column.center) for _, one in spreads.values())])
-    return [by_number("Values", spreads, column.center), ChartData(title="Summary", rows=rows)]
+        rows.append([name, *(text(one.quantile(fraction) + column.center) for one in found.values())])
+    return [by_number("Values", found, column.center), ChartData(title="Summary", rows=rows)]
 
 
 def _show_classes(column: Column, found: Mapping[str, ClassTally]) -> list[Chart]:
@@ -110,9 +110,8 @@ def _token_charts(
 
 
 def _show_dates(column: Column, found: Mapping[str, Dates]) -> list[Chart]:
-    days = {split: (Spread(one.days).values(), one.days) for split, one in found.items()}
     charts = [
-        by_calendar("Dates", days),
+        by_calendar("Dates", {split: one.days for split, one in found.items()}),
         by_class("Days of the week", {split: one.weekdays for split, one in found.items()}, _WEEKDAYS),
     ]
     hours = {split: one.hours for split, one in found.items()}
@@ -156,9 +155,9 @@ def _show_samples(column: Column, found: Mapping[str, list[Chart]]) -> list[Char
 
 
 def _show_other(column: Column, found: BySplit) -> list[Chart]:
-    if not isinstance(next(iter(found.values())), Spread):
+    if not isinstance(next(iter(found.values())), Quantiles):
         return _show_positions(column, found)
-    spreads = {split: (one.values(), one.distances) for split, one in found.items() if len(one.distances.keys)}
+    spreads = {split: one for split, one in found.items() if len(one.keys)}
     return [by_number("Values", spreads, 0.0)] if spreads else []
 
 

@@ -40,25 +40,6 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Spread(Summary):
-    """Where numbers lie, as distances from the column's center: buckets are finest near it."""
-
-    distances: Quantiles
-
-    def values(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return distances in order, and how often each was seen; those of a bucket become its middle."""
-        return self.distances.values(), self.distances.counts
-
-    def mean(self) -> float:
-        """Return the mean of the distances."""
-        values, counts = self.values()
-        # Sums of the largest doubles are none.
-        scale = 2.0**-64 if max(-values[0], values[-1]) > _FAR_CENTER else 1.0
-        mean = float(np.average(values * scale, weights=counts)) / scale
-        return float(min(max(mean, values[0]), values[-1]))
-
-
-@dataclass(frozen=True)
 class ClassTally(Summary):
     """How often each class occurs."""
 
@@ -108,10 +89,19 @@ class Positions(Summary):
         return deviations
 
 
-def measure_numbers(column: Column, rows: np.ndarray) -> Spread:
-    """Measure numbers as they were before they were normalized."""
+def mean_of(numbers: Quantiles) -> float:
+    """Return the mean of numbers; those of a bucket count as its middle."""
+    values = numbers.values()
+    # Sums of the largest doubles are none.
+    scale = 2.0**-64 if max(-values[0], values[-1]) > _FAR_CENTER else 1.0
+    mean = float(np.average(values * scale, weights=numbers.counts)) / scale
+    return float(min(max(mean, values[0]), values[-1]))
+
+
+def measure_numbers(column: Column, rows: np.ndarray) -> Quantiles:
+    """Measure numbers as they were before they were normalized, as distances from the column's center."""
     values = column.feature.decode(rows, column.learned).to_numpy(zero_copy_only=False)
-    return Spread(Quantiles.of(values - column.center))
+    return Quantiles.of(values - column.center)
 
 
 def measure_classes(column: Column, rows: np.ndarray) -> ClassTally:
@@ -158,4 +148,4 @@ def measure_positions(column: Column, rows: np.ndarray) -> Positions:
 def measure_other(column: Column, rows: np.ndarray) -> Summary:
     """Measure the rows of a type of someone's own; what is no finite number counts as 0."""
     numbers = np.where(np.isfinite(rows), rows, 0).astype(np.float64)
-    return Spread(Quantiles.of(numbers)) if rows.ndim == 1 else measure_positions(column, numbers)
+    return Quantiles.of(numbers) if rows.ndim == 1 else measure_positions(column, numbers)

@@ -6,13 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.report.axes import by_calendar, by_length, by_number, nice_ticks, writing_of
-from daskprep.report.measures import Spread
 from daskprep.summaries import Quantiles
 
 
 def spread(values):
-    quantiles = Quantiles.of(np.asarray(values, np.float64))
-    return Spread(quantiles).values(), quantiles
+    return Quantiles.of(np.asarray(values, np.float64))
 
 
 def histogram(values, center=0.0):
@@ -57,7 +55,8 @@ def test_few_values_far_outside_are_not_drawn_but_told():
 def test_more_distinct_values_than_are_kept_are_counted_in_buckets():
     values = np.random.default_rng(0).normal(size=100_000)
     values[:1000] = 0.0
-    (found, counts), quantiles = spread(values)
+    quantiles = spread(values)
+    found, counts = quantiles.values(), quantiles.counts
     assert not quantiles.exact
     assert counts.sum() == 100_000
     assert counts[found == 0].tolist() == [1000]

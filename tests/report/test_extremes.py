@@ -17,7 +17,7 @@ from daskprep.report.axes import by_number
 from daskprep.report.drawing import draw
 from daskprep.report.gathering import columns_of, gather
 from daskprep.report.kinds import _show_other
-from daskprep.report.measures import Spread, measure_other
+from daskprep.report.measures import mean_of, measure_other
 from daskprep.summaries import Quantiles
 
 LARGEST, SMALLEST = np.finfo(np.float64).max, 5e-324
@@ -155,14 +155,14 @@ def test_all_doubles_have_their_place_in_a_histogram(values, center):
     quantiles = Quantiles.of(found)
     if not len(found):
         return
-    chart = by_number("Values", {"train": ((quantiles.values(), quantiles.counts), quantiles)}, center)
+    chart = by_number("Values", {"train": quantiles}, center)
     assert chart.counts["train"].sum() == len(found) or chart.note
     assert np.isfinite(chart.edges).all()
     assert (np.diff(chart.edges) > 0).all()
     said = " ".join([*chart.names, *(text for _, text in chart.ticks)])
     assert "inf" not in said
     assert np.isfinite(coordinates(draw(chart))).all()
-    assert found.min() <= Spread(quantiles).mean() <= found.max()
+    assert found.min() <= mean_of(quantiles) <= found.max()
 
 
 @pytest.mark.parametrize("values", NUMBERS)

@@ -15,7 +15,7 @@ from daskprep.report import associations
 from daskprep.report.associations import associate, sample_scalars, suspects
 from daskprep.report.drift import drifts
 from daskprep.report.gathering import columns_of
-from daskprep.report.measures import ClassTally, Spread
+from daskprep.report.measures import ClassTally
 from daskprep.summaries import Quantiles
 
 ROWS = 2_000
@@ -139,8 +139,8 @@ def test_drift_is_zero_for_equal_shares_and_high_for_others():
 
 def test_drift_of_numbers_is_by_deciles_of_the_first_split():
     rng = np.random.default_rng(0)
-    same, moved = (Spread(Quantiles.of(rng.normal(shift, 1, 5_000))) for shift in (0, 1))
-    first = Spread(Quantiles.of(rng.normal(0, 1, 5_000)))
+    same, moved = (Quantiles.of(rng.normal(shift, 1, 5_000)) for shift in (0, 1))
+    first = Quantiles.of(rng.normal(0, 1, 5_000))
     found = drifts({"train": first, "validation": same, "test": moved})
     assert found["validation"][0] < 0.02
     assert found["test"][0] > 0.5
