@@ -62,7 +62,7 @@ class Progress:
         self._end_stage()
         self._stage = name, time.monotonic()
         if not self.enabled:
-            return _ignore
+            return lambda rows=0: None
         self._close(leave=False)
         bar = self._bar = _bar_class()(total=total, desc=name, unit=f" {unit}", miniters=1, dynamic_ncols=True)
         started, seen = time.monotonic(), 0
@@ -88,10 +88,6 @@ class Progress:
             self._bar.leave = leave
             self._bar.close()
             self._bar = None
-
-
-def _ignore(rows: int = 0) -> None:
-    del rows
 
 
 def _is_watched() -> bool:

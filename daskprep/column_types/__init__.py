@@ -1,6 +1,5 @@
 """Guess a feature for every column from all rows: facts that merge, and rules that read them."""
 
-from daskprep.column_types.inferred import InferredFeatures
-from daskprep.column_types.inferring import infer_features, infer_source
+from daskprep.column_types.inferring import InferredFeatures, infer_features, infer_source
 
 __all__ = ["InferredFeatures", "infer_features", "infer_source"]

@@ -37,24 +37,24 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
         if len(feature.parse(texts).drop_null()) < _MOST * len(texts) - facts.marked:
             continue
         how = "day first" if written is not None else "as text"
-        if written is None and not (facts.text.day_first or facts.text.day_second) and _fields(sample) is not None:
+        if (
+            written is None
+            and not (facts.text.day_first or facts.text.day_second)
+            and _FIELDS.fullmatch(sample) is not None
+        ):
             how = "read month first, which no cell contradicts"
         return Guess(feature, f"dates, {how}, such as {shown(sample)}: {counted(facts)}")
     return None
 
 
-def _fields(text: str) -> re.Match[str] | None:
-    return _FIELDS.fullmatch(text)
-
-
 def _dotted(facts: ColumnFacts) -> bool:
     """Tell whether dates are written as 31.12.2020, which nobody means month first."""
-    match = _fields(facts.distinct.texts[0].as_py())
+    match = _FIELDS.fullmatch(facts.distinct.texts[0].as_py())
     return match is not None and match["mark"] == "." and not facts.text.day_second
 
 
 def _day_first_format(facts: ColumnFacts) -> str | None:
-    match = next(filter(None, map(_fields, facts.distinct.texts.to_pylist())), None)
+    match = next(filter(None, map(_FIELDS.fullmatch, facts.distinct.texts.to_pylist())), None)
     if match is None:
         return None
     mark = match["mark"]

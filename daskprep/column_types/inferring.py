@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -12,17 +12,64 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.column_types.column_facts import column_facts
 from daskprep.column_types.guess import Guess, skip
-from daskprep.column_types.inferred import InferredFeatures
 from daskprep.column_types.media_sizes import with_size
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.column_types.styles import STYLES, Style, labels_of, styled
+from daskprep.display.tables import Description, Row, Table
+from daskprep.display.words import count, cut
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
+from daskprep.features import Feature
 from daskprep.progress import Progress
 from daskprep.sources import Source, as_source
 from daskprep.sources.composed import SPLIT, splits_of
 from daskprep.summaries.column_facts import ColumnFacts
 
 _SHOWN = 5
+_merge = functools.partial(functools.reduce, operator.add)
+_NAME_CHARACTERS, _REASON_CHARACTERS = 40, 200
+
+
+class InferredFeatures(Mapping[str, Feature]):
+    """A feature for each useful column, in the order of the columns; pass it to a Preprocessor.
+
+    Attributes
+    ----------
+    reasons : dict of str to str
+        Reason for the type of each column.
+    skipped : dict of str to str
+        Columns that were left out, and why.
+    """
+
+    def __init__(self, features: Mapping[str, Feature], reasons: Mapping[str, str], skipped: Mapping[str, str]) -> None:
+        self._features = dict(features)
+        self.reasons = dict(reasons)
+        self.skipped = dict(skipped)
+
+    def __getitem__(self, name: str) -> Feature:
+        return self._features[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._features)
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __repr__(self) -> str:
+        return self._description().text()
+
+    def _repr_html_(self) -> str:
+        return self._description().html()
+
+    def _description(self) -> Description:
+        columns = [(name, feature.kind, self.reasons[name]) for name, feature in self._features.items()]
+        columns += [(name, "skipped", reason) for name, reason in self.skipped.items()]
+        line = f"{count(len(self), 'feature')}, {len(self.skipped):,} skipped"
+        return Description([line], [Table(("column", "type", "why"), columns, _row, "column")])
+
+
+def _row(column: tuple[str, str, str]) -> Row:
+    name, kind, why = column
+    return cut(name, _NAME_CHARACTERS), kind, cut(why, _REASON_CHARACTERS)
 
 
 @hints_parameters
@@ -119,7 +166,7 @@ def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[s
         list(columns),
         range(source.npartitions),
         merge=_merge,
-        finish=_finish,
+        finish=lambda _, parts: _merge(parts),
         keys=list(columns),
         # Without bars, nothing of a partition has to come here.
         advance=(lambda rows: advance(rows=rows)) if progress.enabled else None,
@@ -130,15 +177,6 @@ def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[s
 def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tuple[int, dict[str, ColumnFacts]]:
     del number
     return table.num_rows, {name: column_facts(table[name]) for name in columns}
-
-
-def _merge(parts: Sequence[ColumnFacts]) -> ColumnFacts:
-    return functools.reduce(operator.add, parts)
-
-
-def _finish(name: str, parts: Sequence[ColumnFacts]) -> ColumnFacts:
-    del name
-    return _merge(parts)
 
 
 def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from daskprep.display.words import count, cut
 Row = tuple[str, ...]
 
 _MOST_ROWS_TEXT, _MOST_ROWS_HTML = 60, 200
+_VALUE_CHARACTERS = 200  # of a parameter
 _LEAST_CHARACTERS = 6  # of a column
 _TEXT_CELL_CHARACTERS = 48  # of all cells but the last of a row
 # Longer cells of cards wrap between words, so that all columns are seen at the usual width of a notebook.
@@ -114,6 +115,22 @@ def aligned(rows: Sequence[Sequence[str]], width: int | None = None) -> list[str
 def settings_card(settings: Mapping[str, str], title: str) -> Markup:
     """Return a card of settings by name."""
     return Description([title], [Table(("setting", "value"), list(settings.items()), tuple, "setting")]).html()
+
+
+class EstimatorCard:
+    """Shows the parameters of an estimator, for which scikit-learn shows a diagram that loads a script."""
+
+    def _repr_html_(self) -> str:
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        columns = [cut(str(name)) for name in getattr(self, "learned_", ())]
+        title = type(self).__name__ + (f", fitted on {', '.join(columns[:5])}" if columns else "")
+        more = f" and {len(columns) - 5:,} more" * (len(columns) > 5)
+        return settings_card({key: cut(repr(one), _VALUE_CHARACTERS) for key, one in parameters.items()}, title + more)
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        # Notebooks call this first, and scikit-learn's returns its diagram.
+        del kwargs
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
 
 def _are_numbers(cells: Sequence[str]) -> bool:

@@ -6,8 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -74,8 +73,7 @@ def _measured(columns: Sequence[Column], rows: Mapping[str, Any], at: Any = ...)
         yield column.output.name, measure(column, rows[column.output.name][at])
 
 
-@dataclass(frozen=True)
-class _Task:
+class _Task(NamedTuple):
     """Rows of a few outputs that are read and counted at a time."""
 
     split: Split
@@ -122,21 +120,12 @@ def _ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 # -- what balancing did
 
 
-@dataclass(frozen=True)
-class Repeats:
-    """The rows of a split that are there more than once.
-
-    Attributes
-    ----------
-    rows, distinct : int
-        All rows, and those of the source that they are.
-    before : mapping
-        By output, what was counted of each row of the source once.
-    """
+class Repeats(NamedTuple):
+    """The rows of a split that are there more than once."""
 
     rows: int
-    distinct: int
-    before: Mapping[str, Any]
+    distinct: int  # rows of the source that they are
+    before: Mapping[str, Any]  # by output, what was counted of each row of the source once
 
 
 def count_repeats(split: Split, columns: Sequence[Column]) -> Repeats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import calendar
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,33 +77,16 @@ def _show_classes(column: Column, found: Mapping[str, ClassTally]) -> list[Chart
     return [_bars("Classes", {split: one.counts for split, one in found.items()}, names, "classes")]
 
 
-def _show_tokens(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
+def _show_tokens(
+    column: Column, found: Mapping[str, Tokens], title: str = "Distinct tokens of a row", *, of_rows: bool = False
+) -> list[Chart]:
     specials = column.vocabulary.specials
     silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
     counts = {split: one.counts.copy() for split, one in found.items()}
     for one in counts.values():
         one[silent] = 0
-    return _token_charts(column, found, counts, "Tokens of a row")
-
-
-def _show_sets(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
-    rows = {split: int(one.lengths.sum()) for split, one in found.items()}
-    counts = {split: one.counts for split, one in found.items()}
-    return _token_charts(column, found, counts, "Distinct tokens of a row", rows, "Shares are of the rows.")
-
-
-def _show_bags(column: Column, found: Mapping[str, Tokens]) -> list[Chart]:
-    return _token_charts(column, found, {split: one.counts for split, one in found.items()}, "Distinct tokens of a row")
-
-
-def _token_charts(
-    column: Column,
-    found: Mapping[str, Tokens],
-    counts: Mapping[str, np.ndarray],
-    title: str,
-    totals: Mapping[str, int] | None = None,
-    note: str = "Shares are of all tokens.",
-) -> list[Chart]:
+    totals = {split: int(one.lengths.sum()) for split, one in found.items()} if of_rows else None
+    note = f"Shares are of {'the rows' if of_rows else 'all tokens'}."
     return [
         _bars("Tokens", counts, lambda ids: _shown(column.vocabulary.decode(ids)), "tokens", totals, note),
         by_length(title, {split: one.lengths for split, one in found.items()}),
@@ -164,9 +148,9 @@ def _show_other(column: Column, found: BySplit) -> list[Chart]:
 KINDS: Mapping[Holds, Kind] = {
     "numbers": Kind(_show_numbers, measure_numbers),
     "classes": Kind(_show_classes, measure_classes),
-    "tokens": Kind(_show_tokens, measure_tokens),
-    "sets": Kind(_show_sets, measure_tokens),
-    "bags": Kind(_show_bags, measure_tokens),
+    "tokens": Kind(partial(_show_tokens, title="Tokens of a row"), measure_tokens),
+    "sets": Kind(partial(_show_tokens, of_rows=True), measure_tokens),
+    "bags": Kind(_show_tokens, measure_tokens),
     "series": Kind(_show_positions, measure_positions),
     "dates": Kind(_show_dates, measure_dates),
     "places": Kind(_show_places, measure_places),

@@ -5,29 +5,13 @@ from __future__ import annotations
 import copy
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from daskprep.errors import ConfigError
 
 # A trainer holds the batch that it works on, and one ahead if it cannot ask how many there are.
 _MARKS = 3
-
-
-@runtime_checkable
-class BatchSource(Protocol):
-    """What a loader is to those who iterate over it: one iteration is one epoch, the next one after the last."""
-
-    epoch: int
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def set_epoch(self, epoch: int) -> None: ...
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
 @runtime_checkable
@@ -37,8 +21,18 @@ class _Stateful(Protocol):
     def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
 
 
-@dataclass(frozen=True)
-class _Mark:
+@runtime_checkable
+class BatchSource(_Stateful, Protocol):
+    """What a loader is to those who iterate over it: one iteration is one epoch, the next one after the last."""
+
+    epoch: int
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+
+class _Mark(NamedTuple):
     """Where things stood when a batch was given: `counted` is what the trainer had worked on by then."""
 
     state: dict[str, Any]

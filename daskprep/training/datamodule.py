@@ -11,8 +11,7 @@ from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.standing import check_count
 from daskprep.training.batches import Batches, BatchSource
-from daskprep.training.callables import resolve
-from daskprep.training.configured import configured
+from daskprep.training.configured import configured, resolve
 from daskprep.training.examples import EachExample, Examples
 from daskprep.training.manager import Manager
 from daskprep.training.prepared import Prepared, Ranks, from_first_rank

@@ -11,7 +11,7 @@ from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
 from daskprep.training.batches import BatchSource
-from daskprep.training.callables import check_callables
+from daskprep.training.configured import check_callables
 from daskprep.training.examples import Examples, check_examples
 from daskprep.training.prepared import Prepared, Ranks
 from daskprep.training.stages import stages_of
