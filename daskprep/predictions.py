@@ -315,21 +315,16 @@ def _device(model: Model, device: Any) -> torch.device:
         raise ConfigError(f"device={device!r} is not a torch device: {error}") from error
 
 
-def _lock_of(model: Model) -> Any:
-    with _MAKING:
-        try:
-            return _TURNS.setdefault(model, threading.RLock())
-        except TypeError:
-            return _OTHERS
-
-
 @contextlib.contextmanager
 def _turn_of(model: Model) -> Iterator[None]:
     """Let a model run alone, to evaluate; its modules are put back in the modes that they had."""
     import torch  # noqa: PLC0415 as above
 
+    turn = _OTHERS
+    with _MAKING, contextlib.suppress(TypeError):
+        turn = _TURNS.setdefault(model, threading.RLock())
     # In inference mode, what a model keeps of the rows could not be trained with afterwards.
-    with _lock_of(model), torch.no_grad():
+    with turn, torch.no_grad():
         if not isinstance(model, torch.nn.Module):
             yield
             return

@@ -30,6 +30,7 @@ from daskprep.serving.saved import (
     check_learned,
     digests_of,
     parse_state,
+    restored_targets,
     telling,
     verified,
 )
@@ -39,7 +40,6 @@ from daskprep.storage.urls import ReceivedPath, check_own
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 METADATA = "metadata.json"
-_SHOWN = 80
 # File systems allow 255 bytes: a letter takes up to 4, and digest, suffix and a temporary name's rest about 70.
 _COLUMN_CHARACTERS = 40
 
@@ -191,16 +191,6 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
         if is_fitted and "golden" in one:
             check_rows(name, features[name], learned[name], one["golden"])
     return features, learned
-
-
-def restored_targets(state: Mapping[str, Any], features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Return the names of the features that are targets; CorruptDatasetError for what is none of the features."""
-    targets = state.get("targets", [])
-    if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
-        raise CorruptDatasetError(
-            f"targets: {str(targets)[:_SHOWN]} are not features: it was altered since it was saved"
-        )
-    return tuple(dict.fromkeys(targets))
 
 
 def _restored(name: str, state: Mapping[str, Any]) -> Feature:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
@@ -45,20 +43,13 @@ def demo(folder: Path | None) -> None:
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise click.UsageError(f"{printable(str(folder))} is not empty: choose a new folder")
-    with _place(folder) as place:
-        _show(place)
-
-
-@contextmanager
-def _place(folder: Path | None) -> Iterator[Path]:
-    """Give a folder that stays if one was named and the demo succeeds."""
     if folder is None:
         with tempfile.TemporaryDirectory() as temporary:
-            yield Path(temporary)
+            _show(Path(temporary))
         return
     folder.mkdir(parents=True, exist_ok=True)
     try:
-        yield folder
+        _show(folder)
     except BaseException:
         # Else the same command would find a folder that is not empty.
         shutil.rmtree(folder)

@@ -18,7 +18,6 @@ from daskprep.errors import ConfigError
 
 if TYPE_CHECKING:
     from daskprep.features import Learned
-    from daskprep.vocabulary import Vocabulary
 
 _HEAD_TOKENS = 10
 
@@ -86,10 +85,7 @@ def _as_json(dataset: dp.Dataset) -> dict[str, Any]:
         "targets": list(dataset.targets),
         "features": {name: _feature(dataset, name) for name in dataset.features},
         "outputs": {one.name: {"dtype": one.dtype, "shape": list(one.shape)} for one in layout.outputs},
-        "vocabularies": {
-            output: {"size": len(vocabulary), "head": _head(vocabulary)}
-            for output, vocabulary in _vocabularies(dataset)
-        },
+        "vocabularies": dict(_vocabularies(dataset)),
     }
 
 
@@ -126,15 +122,15 @@ def _plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str | None) else str(value)
 
 
-def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, Vocabulary]]:
+def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Give size and first tokens, which are the most frequent but for special symbols, of each vocabulary."""
     for output in dataset.layout.outputs:
         with suppress(ConfigError):  # it has none
-            yield output.name, dataset.vocabulary(output.name)
-
-
-def _head(vocabulary: Vocabulary) -> list[dict[str, Any]]:
-    """Return the first tokens, which are the most frequent but for special symbols."""
-    return [
-        {"token": vocabulary.tokens[i].as_py(), "id": i, "frequency": int(vocabulary.frequencies[i])}
-        for i in range(min(_HEAD_TOKENS, len(vocabulary)))
-    ]
+            vocabulary = dataset.vocabulary(output.name)
+            head = zip(
+                vocabulary.tokens[:_HEAD_TOKENS].to_pylist(),
+                vocabulary.frequencies[:_HEAD_TOKENS].tolist(),
+                strict=False,
+            )
+            tokens = [{"token": token, "id": i, "frequency": frequency} for i, (token, frequency) in enumerate(head)]
+            yield output.name, {"size": len(vocabulary), "head": tokens}

@@ -52,12 +52,6 @@ def _value(key: str, text: str) -> Any:
         raise click.BadParameter(f"the value of {key} starts like JSON but is not valid: {error}") from error
 
 
-def _progress(context: click.Context, option: click.Parameter, quiet: bool) -> bool | None:
-    """Return what functions take as `progress`."""
-    del context, option
-    return False if quiet else None
-
-
 def _near(path: str) -> str:
     try:
         return did_you_mean(Path(path).name, [one.name for one in Path(path).parent.iterdir()])
@@ -76,8 +70,9 @@ storage = click.option(
 trusted = click.option(
     "--trusted", is_flag=True, help="Trust the dataset: read files and URLs outside its folder that it names."
 )
+# What functions take as `progress`: False, or None.
 quiet = click.option(
-    "-q", "--quiet", "progress", is_flag=True, callback=_progress, help="Print no progress bars and no summary."
+    "-q", "--quiet", "progress", flag_value=False, default=None, help="Print no progress bars and no summary."
 )
 targets = click.option(
     "--target", "targets", multiple=True, metavar="COLUMN", help="Column that a model predicts. Repeatable."

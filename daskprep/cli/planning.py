@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 
 from daskprep.display.words import count, size
 from daskprep.errors import ColumnError
-from daskprep.features import Feature
 from daskprep.preprocessor import Preprocessor
 from daskprep.sources import Source, TableSource
 from daskprep.writing.memory import Ceiling
@@ -17,8 +14,9 @@ from daskprep.writing.plan import choose_layout
 _SAMPLE_ROWS = 10_000
 
 
-def plan_lines(features: Mapping[str, Feature], source: Source, output: str | None) -> list[str]:
+def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[str]:
     """Return the plan of a write as lines of text: one partition is read, and its first rows are learned from."""
+    source = prep._sampled(source)
     sizes = [piece.nbytes for piece in source.pieces]
     number, sample = _first_rows(source)
     if source.row_counts is not None:
@@ -26,7 +24,7 @@ def plan_lines(features: Mapping[str, Feature], source: Source, output: str | No
     else:
         rows = round(sample.num_rows * sum(sizes) / max(sizes[number], 1))
         about, told = "about ", ", estimated from one partition"
-    prep = Preprocessor(features).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
+    prep = Preprocessor(prep._given_features).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
     # As if all were training rows, as far as a few tell how long they are.
     layout = choose_layout(prep.features_, prep.learned_, {"train": rows}, None, "lz4")
     ceiling, stored = Ceiling.of(1), rows * layout.row_bytes

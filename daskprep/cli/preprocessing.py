@@ -94,7 +94,10 @@ def preprocess(
         if output is not None and not (is_said or skip_save or how["overwrite"]):
             _check_beside(output, rows, source, storage_options)
         if dry_run:
-            _print_plan(goes_by, source, output)
+            from daskprep.cli.planning import plan_lines
+
+            click.echo("\n".join([*plan_lines(prep, source, output), ""]))
+            show(describe(prep._given_features, {}, goes_by.split, prep.balance, prep._target_names, prep.sample))
         elif output is None or skip_save:
             prep.fit(source, progress=progress)
             show(describe(prep.features_, prep.learned_, goes_by.split, prep.balance, prep.targets_, prep.sample))
@@ -159,13 +162,3 @@ def _preprocessor(
     given = sys.stdin.read() if config == "-" else config if "://" in config else Path(config)
     prep = dp.Preprocessor.from_config(given)
     return prep if weight is None else prep.set_params(weight=weight)
-
-
-def _print_plan(prep: dp.Preprocessor, source: Source, output: str | None) -> None:
-    from daskprep.assignment import sampled
-    from daskprep.cli.planning import plan_lines
-    from daskprep.description import describe
-
-    features = prep._given_features
-    click.echo("\n".join([*plan_lines(features, sampled(source, prep.sample, prep.sample_seed), output), ""]))
-    show(describe(features, {}, prep.split, prep.balance, list(prep.targets or ()), prep.sample))

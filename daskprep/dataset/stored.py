@@ -22,8 +22,8 @@ from daskprep.media.decoding import MediaDecoder
 from daskprep.media.images import ImageRecipe
 from daskprep.media.reader import MediaReader
 from daskprep.serving.base import MISSING
-from daskprep.serving.saved import parse_state
-from daskprep.state import METADATA, received, restore, restored_targets, state_from_files
+from daskprep.serving.saved import parse_state, restored_targets
+from daskprep.state import METADATA, received, restore, state_from_files
 from daskprep.storage import Folder, Layout, Manifest
 from daskprep.storage.reading import REMEDY, Files
 from daskprep.storage.tables import REJECTS, REJECTS_SCHEMA, read_texts

@@ -49,18 +49,10 @@ def are_strings(tokens: Sequence[Any]) -> bool:
     return True
 
 
-def _separated(separator: str) -> Callable[[Mapping[str, Any]], Cut]:
-    def made(params: Mapping[str, Any]) -> Cut:
-        # After the cut, for the small form of a capital sigma depends on what is around it.
-        lower = str.lower if params["lowercase"] else str
-
-        def cut(text: str) -> list[str]:
-            pieces = [lower(piece).strip() for piece in text.split(separator)]
-            return [] if pieces == [""] else pieces
-
-        return cut
-
-    return made
+def _separated(text: str, separator: str, *, lowercase: bool) -> list[str]:
+    # In lower case after the cut, for the small form of a capital sigma depends on what is around it.
+    pieces = [(piece.lower() if lowercase else piece).strip() for piece in text.split(separator)]
+    return [] if pieces == [""] else pieces
 
 
 def _on_lower(cut: Cut) -> Callable[[Mapping[str, Any]], Cut]:
@@ -81,13 +73,13 @@ def text_of_tokens(tokens: Sequence[str], tokenizer: object) -> str:
 CUTS: dict[str, Callable[[Mapping[str, Any]], Cut]] = {
     "space": _on_lower(str.split),
     "space_punct": _on_lower(words),
-    "underscore": _separated("_"),
-    "comma": _separated(","),
+    "underscore": lambda params: functools.partial(_separated, separator="_", lowercase=params["lowercase"]),
+    "comma": lambda params: functools.partial(_separated, separator=",", lowercase=params["lowercase"]),
     "characters": _on_lower(list),
     "untokenized": _on_lower(lambda text: [text]),
     "stripped": _on_lower(lambda text: [text.strip()]),
     "ngram": lambda params: _on_lower(lambda text: ngrams(text.split(), params["ngram_size"]))(params),
     "regex": lambda params: _on_lower(functools.partial(matches, pattern=re.compile(params["pattern"])))(params),
-    "json": lambda params: lambda text: json_items(text, lowercase=params["lowercase"]),
+    "json": lambda params: functools.partial(json_items, lowercase=params["lowercase"]),
 }
 """What makes of a feature's parameters the function that cuts a text, by the tokenizer's name."""

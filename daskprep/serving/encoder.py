@@ -11,12 +11,27 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
-from daskprep.serving.base import MISSING, RowEncoder
+from daskprep.errors import (
+    ColumnError,
+    ConfigError,
+    CorruptDatasetError,
+    DaskprepError,
+    FormatVersionError,
+    MissingPackageError,
+    did_you_mean,
+)
+from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
 from daskprep.serving.large import with_large
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
-from daskprep.serving.saved import LIMIT_BYTES, check_golden, check_learned, parse_state, telling, verified
-from daskprep.serving.whole import WholeRows
+from daskprep.serving.saved import (
+    LIMIT_BYTES,
+    check_golden,
+    check_learned,
+    parse_state,
+    restored_targets,
+    telling,
+    verified,
+)
 
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
 # Other types, and parameters that it does not take, are for WholeRows.
@@ -50,6 +65,48 @@ _PARAMETERS = {
 }
 
 
+class WholeRows:
+    """Rows of images and sounds, of tokenizers of other packages, and of types of a user's own.
+
+    Parameters
+    ----------
+    name : str
+        The feature's name.
+    feature : mapping
+        Its type, parameters and what it learned, as the saved JSON has them.
+    """
+
+    def __init__(self, name: str, feature: Mapping[str, Any]) -> None:
+        self.name = name
+        state = {"format": 1, "features": {name: feature}, "split": None, "balance": None, "fit_on": "train"}
+        try:
+            # By name, since serving is to do without them wherever it can.
+            self._prep = importlib.import_module("daskprep.preprocessor").Preprocessor.from_dict(state)
+            self._pandas = importlib.import_module("pandas")
+        except DaskprepError:
+            raise
+        except ImportError as error:
+            raise MissingPackageError(
+                f'feature "{name}" ({feature["type"]}) is encoded by its type itself, which needs the package '
+                f"{error.name or error}: install all that daskprep needs, by: pip install daskprep"
+            ) from error
+        self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
+
+    def encode(self, rows: Rows) -> Arrays:
+        """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
+        # Objects all, for pandas would make floats of integers beside None.
+        cells = {column: _objects([row[column] for row in rows]) for column in self.columns}
+        arrays = self._prep.encode(self._pandas.DataFrame(cells, dtype=object))
+        return {output.removeprefix(self.name): array for output, array in arrays.items()}
+
+    def expand(self, encoded: np.ndarray) -> np.ndarray:
+        """Return what a model reads of an array, as batches of a loader have it."""
+        torch = importlib.import_module("torch")
+        [feature] = self._prep.features_.values()
+        expanded: np.ndarray = feature.expand(torch.from_numpy(encoded), self._prep.learned_[self.name]).numpy()
+        return expanded
+
+
 class Encoder:
     """Encode rows like `Preprocessor.encode`, without pandas, pyarrow, Dask or scikit-learn.
 
@@ -73,9 +130,7 @@ class Encoder:
                 features[name] = row_encoder(name, feature) or WholeRows(name, feature)
             if "golden" in feature:
                 check_golden(name, feature, functools.partial(_encode_cells, features[name]))
-        targets = state.get("targets", [])
-        if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
-            raise CorruptDatasetError(f"targets: {str(targets)[:80]} are not features: the file was altered")
+        targets = restored_targets(state, features)
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
         with telling("what is predicted"):
@@ -202,3 +257,10 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
         if kind.takes(feature["params"]):
             return kind(name, feature["params"], feature["learned"])
     return None
+
+
+def _objects(cells: Sequence[Any]) -> np.ndarray:
+    column = np.empty(len(cells), object)
+    for i, cell in enumerate(cells):  # NumPy would make a matrix of cells that are arrays
+        column[i] = cell
+    return column

@@ -34,8 +34,7 @@ def normal_scores(shares: np.ndarray) -> np.ndarray:
     tail = np.polyval(_TAIL[0], root) / np.polyval(_TAIL[1], root)
     square = 0.180625 - centered * centered
     middle = centered * np.polyval(_MIDDLE[0], square) / np.polyval(_MIDDLE[1], square)
-    scores: np.ndarray = np.where(np.abs(centered) <= 0.425, middle, np.copysign(tail, centered))
-    return scores
+    return np.where(np.abs(centered) <= 0.425, middle, np.copysign(tail, centered))
 
 
 def normal_shares(scores: np.ndarray) -> np.ndarray:
@@ -43,5 +42,4 @@ def normal_shares(scores: np.ndarray) -> np.ndarray:
     far = np.abs(scores) / math.sqrt(2.0)
     step = 1.0 / (1.0 + 0.5 * far)
     beyond = 0.5 * step * np.exp(-far * far + np.polyval(_ERFC, step))
-    shares: np.ndarray = np.where(scores > 0, 1.0 - beyond, beyond)
-    return shares
+    return np.asarray(np.where(scores > 0, 1.0 - beyond, beyond))

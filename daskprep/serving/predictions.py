@@ -43,15 +43,13 @@ class How:
         whole = isinstance(self.top_k, int | np.integer) and not isinstance(self.top_k, bool)
         if self.top_k is not None and not (whole and self.top_k > 0):
             raise ConfigError(f"top_k must be a whole number of classes from 1 on, or None, not {self.top_k!r}")
-        of_targets = self.threshold if isinstance(self.threshold, Mapping) else {}
-        for name in of_targets:
-            if name not in outcomes:
-                raise _no_target(name, outcomes)
-            if not isinstance(outcomes[name], TrueOrFalse | SetOfTokens):
-                raise ConfigError(
-                    f'threshold: target "{name}" is {outcomes[name].noun}, and thresholds are for binary and set'
-                )
-        for given in of_targets.values() if isinstance(self.threshold, Mapping) else [self.threshold]:
+        for name, given in (self.threshold if isinstance(self.threshold, Mapping) else {"": self.threshold}).items():
+            if isinstance(self.threshold, Mapping):
+                one = _target(outcomes, name)
+                if not isinstance(one, TrueOrFalse | SetOfTokens):
+                    raise ConfigError(
+                        f'threshold: target "{name}" is {one.noun}, and thresholds are for binary and set'
+                    )
             if isinstance(given, bool) or not isinstance(given, int | float | np.number) or not 0 <= given <= 1:
                 raise ConfigError(f"threshold must be a probability from 0 to 1, not {given!r}")
 
@@ -409,8 +407,7 @@ def _by_target(outcomes: Mapping[str, Outcome], outputs: Any) -> Mapping[str, An
             )
         return dict.fromkeys(outcomes, outputs)
     for name in outputs:
-        if name not in outcomes:
-            raise _no_target(name, outcomes)
+        _target(outcomes, name)
     if not outputs:
         raise ConfigError(f"outputs are empty: give those of a target, which are {', '.join(outcomes)}")
     return outputs
@@ -486,5 +483,8 @@ def _cut(flat: np.ndarray, ends: np.ndarray) -> list[list[Any]]:
     return [values[start:end] for start, end in itertools.pairwise([0, *ends.tolist()])]
 
 
-def _no_target(name: object, outcomes: Mapping[str, Outcome]) -> ConfigError:
-    return ConfigError(f'there is no target "{name}".{did_you_mean(name, outcomes)} Targets are: {", ".join(outcomes)}')
+def _target(outcomes: Mapping[str, Outcome], name: str) -> Outcome:
+    if name not in outcomes:
+        hint = did_you_mean(name, outcomes)
+        raise ConfigError(f'there is no target "{name}".{hint} Targets are: {", ".join(outcomes)}')
+    return outcomes[name]

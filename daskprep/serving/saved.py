@@ -99,6 +99,16 @@ def check_format(state: Any) -> None:
         )
 
 
+def restored_targets(state: Mapping[str, Any], features: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the names of the features that are targets; CorruptDatasetError for what is none of the features."""
+    targets = state.get("targets", [])
+    if not isinstance(targets, list) or not all(isinstance(name, str) and name in features for name in targets):
+        raise CorruptDatasetError(
+            f"targets: {str(targets)[:_SHOWN]} are not features: it was altered since it was saved"
+        )
+    return tuple(dict.fromkeys(targets))
+
+
 def check_learned(learned: Mapping[str, Any]) -> None:
     """Raise TypeError where what rows depend on is of another type than any that is saved."""
     for key, value in learned.items():

@@ -133,18 +133,15 @@ def power_transformed(values: np.ndarray, normalization: str, power: float) -> n
         return _powered(np.log(values), power)
     logarithms = np.log1p(np.abs(values))
     sizes = np.where(values < 0, _powered(logarithms, 2.0 - power), _powered(logarithms, power))
-    signed: np.ndarray = np.copysign(sizes, values)
-    return signed
+    return np.asarray(np.copysign(sizes, values))
 
 
 def _powered(logarithms: np.ndarray, power: float) -> np.ndarray:
-    powered: np.ndarray = np.expm1(power * logarithms) / power if power else logarithms
-    return powered
+    return np.asarray(np.expm1(power * logarithms) / power) if power else logarithms
 
 
 def _unpowered(values: np.ndarray, power: float) -> np.ndarray:
-    logarithms: np.ndarray = np.log1p(np.maximum(power * values, -1.0)) / power if power else values
-    return logarithms
+    return np.asarray(np.log1p(np.maximum(power * values, -1.0)) / power) if power else values
 
 
 def _shares(values: np.ndarray, quantiles: np.ndarray, *, is_normal: bool) -> np.ndarray:
@@ -174,8 +171,7 @@ def bin_middles(edges: Sequence[float] | None) -> np.ndarray:
     if edges is None:
         return np.zeros(1)
     ends = np.array(edges)
-    middles: np.ndarray = ends[:-1] / 2 + ends[1:] / 2
-    return middles
+    return np.asarray(ends[:-1] / 2 + ends[1:] / 2)
 
 
 def pieces(normalization: str | None, learned: Learned) -> dict[str, np.ndarray]:

@@ -6,7 +6,7 @@ import functools
 import json
 import operator
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -26,13 +26,18 @@ from daskprep.features.parameters import check_fields
 from daskprep.features.surroundings import Rows, ask, survey
 from daskprep.features.table import read_columns, summarize_columns
 from daskprep.loader.batches import expansions
+from daskprep.media.audio import encode_wav
+from daskprep.media.pixels import encode_png
 from daskprep.sources import TableSource, as_source
 from daskprep.summaries import ColumnSummary
-from daskprep.testing.columns import made_up_columns
 
 _NAME = "x"
 _SHARED_PARAMETERS = ("missing_value_strategy", "fill_value", "invalid", "column")
 _GAP = 4  # every fourth cell is missing, where some are to be
+_H3_CELLS = (
+    "8928308280fffff", "8928308283bffff", "85283473fffffff", "8001fffffffffff", "821c07fffffffff", "85283447fffffff",
+)  # fmt: skip
+_ORDER = (0, 1, 0, 2, 3, 0, 1, 4, 5, 2, 0, 3)  # of six different cells, some of them more frequent
 
 
 def check_feature(feature: Feature, column: Any = None) -> None:
@@ -135,7 +140,7 @@ def _table(feature: Feature, column: Any) -> pa.Table:
 
 
 def _readable(feature: Feature) -> pa.Table:
-    for cells in made_up_columns():
+    for cells in _made_up_columns():
         # What a type does not read it refuses by these, or by calling it missing.
         with suppress(ValueError, TypeError, NotImplementedError):
             trial = _Trial(feature, _table(feature, cells))
@@ -147,9 +152,27 @@ def _readable(feature: Feature) -> pa.Table:
     )
 
 
-def _parameters(feature: Feature) -> dict[str, Any]:
-    parameters: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
-    return parameters
+def _made_up_columns() -> Iterator[list[Any]]:
+    """Give columns of words, spellings of yes and no, dates, H3 cells, vectors, numbers, images and sounds.
+
+    A type takes the first one that it can read, so those that fewer types can read come first among the alike.
+    """
+    kinds: list[list[Any]] = [
+        ["red fox", "blue", "blue hare", "red hare red", "grey", "fox grey blue"],
+        ["yes", "no", "no", "yes", "yes", "no"],
+        ["2021-03-05 10:20:30", "1999-12-31", "2024-02-29 23:59:59", "1970-01-01", "2010-10-10", "2001-07-01 01:02:03"],
+        list(_H3_CELLS),
+        ["0.5 1.25 -2", "3 0 1", "2.5 2.5 2.5", "-1 -2 -3", "0 0 0", "10 20 30"],
+        [1.5, -2.0, 300.0, 0.0, 7.25, -40.5],
+        [encode_png(pixels) for pixels in np.random.default_rng(0).integers(0, 256, (6, 4, 6, 3), np.uint8)],
+        [encode_wav(samples, 1_000) for samples in np.random.default_rng(0).uniform(-1, 1, (6, 200))],
+    ]
+    for cells in kinds:
+        yield [cells[place] for place in _ORDER]
+
+
+def _parameters(feature: Any) -> dict[str, Any]:
+    return dict(feature.get_params(deep=False))
 
 
 def _check_parameters(feature: Feature) -> None:
