@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskprep.assignment import Assignment, check_uses, sampled, split_of_rows
 from daskprep.balance import balanced_weights
 from daskprep.column_types import InferredFeatures, infer_source
+from daskprep.column_types.styles import Style
 from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.described import plain
@@ -64,6 +65,8 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         a feature type with its defaults: "binary", "number", "category", "set", "bag", "sequence", "text",
         "timeseries", "vector", "date", "h3", "image", "audio". "auto" guesses a feature for every column of the
         training data, as `infer_features` does, in one more pass over all rows.
+    style : {"network", "linear", "trees"} or None
+        With "auto": kind of model for which encodings are proposed, as by `infer_features`. None: none are proposed.
     targets : str, iterable of str or None
         Names of the features that a model predicts. New rows need not have their columns, `transform` leaves them out,
         and loaders and streams yield them apart from the inputs.
@@ -112,6 +115,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         self,
         features: Mapping[str, Any] | Literal["auto"],
         *,
+        style: Style | None = None,
         targets: str | Iterable[str] | None = None,
         weight: str | None = None,
         split: Any = None,
@@ -122,6 +126,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         scratch: str | None = None,
     ) -> None:
         self.features = features
+        self.style = style
         self.targets = targets
         self.weight = weight
         self.split = split
@@ -548,7 +553,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
         with Progress(progress) as shown:
             self.inferred_: InferredFeatures = infer_source(
-                self._sampled(source), self._target_names, leave, progress=shown
+                self._sampled(source), self._target_names, leave, self.style, progress=shown
             )
         features = made_features(self.inferred_, self._target_names, self.weight)
         return features, source if isinstance(source, StreamSource) else frame
@@ -559,6 +564,8 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             if not hasattr(self, "features_"):
                 raise ConfigError('Preprocessor: with features="auto", features are known after fit: call fit first')
             return made_features(self.features_, self._target_names)
+        if self.style is not None:
+            raise ConfigError(f'Preprocessor: style={self.style!r} is for features="auto": leave it out')
         check_uses(self.split, self.balance, self.fit_on, self.sample, self.sample_seed)
         features = made_features(self.features, self._target_names, self.weight)
         crossed = [name for name, feature in features.items() if feature._cross_fit is not None]

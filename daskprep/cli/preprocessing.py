@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--sample-size", type=int, metavar="ROWS", help="Use at most so many random rows.")
 @options.in_bytes("--memory", help='Memory limit of all processes together, such as "2GB".')
 @options.targets
+@options.style
 @click.option("--weight", metavar="COLUMN", help="Column of the weights of rows.")
 @options.files
 @options.workers
@@ -47,6 +48,7 @@ def preprocess(
     sample_size: int | None,
     memory: int | None,
     targets: Sequence[str],
+    style: Literal["network", "linear", "trees"] | None,
     weight: str | None,
     reading: Mapping[str, Any],
     workers: AbstractContextManager[None],
@@ -86,7 +88,7 @@ def preprocess(
 
     reading = {**reading, "storage_options": storage_options}
     with workers:
-        prep = _preprocessor(config, rows, targets, weight, reading, progress)
+        prep = _preprocessor(config, rows, targets, style, weight, reading, progress)
         if sample_ratio is not None or sample_size is not None:
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
         goes_by = prep._going_by(rows)
@@ -146,6 +148,7 @@ def _preprocessor(
     config: str,
     rows: Any,
     targets: Sequence[str],
+    style: Literal["network", "linear", "trees"] | None,
     weight: str | None,
     reading: Mapping[str, Any],
     progress: bool | None,
@@ -153,9 +156,11 @@ def _preprocessor(
     if config == "auto":
         from daskprep.sources import as_source
 
-        found = dp.infer_features(as_source(rows, **reading), targets=targets, progress=progress)
+        found = dp.infer_features(as_source(rows, **reading), targets=targets, style=style, progress=progress)
         features = {name: feature for name, feature in found.items() if name != weight}
         return dp.Preprocessor(features, targets=targets, split=dp.RandomSplit(), weight=weight)
+    if style is not None:
+        raise click.UsageError('--style is for "auto": in a configuration, give the parameters of each feature')
     if targets:
         raise click.UsageError('--target is for "auto": in a configuration, list targets under output_features')
     # A text would be taken for YAML where its end is not that of a file's name.

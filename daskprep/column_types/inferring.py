@@ -111,10 +111,6 @@ def infer_features(
     shop    skipped  constant: 'Oslo' in every row
     """
     wanted = [targets] if isinstance(targets, str) else list(targets or ())
-    if style is not None and style not in STYLES:
-        raise ConfigError(
-            f"style must be one of {', '.join(STYLES)} or None, not {style!r}.{did_you_mean(style, STYLES)}"
-        )
     with Progress(progress) as shown:
         leave = {SPLIT: "says the split of each row"} if splits_of(frame) else None
         return infer_source(as_source(frame), wanted, leave, style, progress=shown)
@@ -129,6 +125,10 @@ def infer_source(
     progress: Progress,
 ) -> InferredFeatures:
     """Guess a feature for every column of a source but those to leave, which are skipped for the reasons given."""
+    if style is not None and style not in STYLES:
+        raise ConfigError(
+            f"style must be one of {', '.join(STYLES)} or None, not {style!r}.{did_you_mean(style, STYLES)}"
+        )
     source.require(targets)
     skipped = {name: why for name, why in (leave or {}).items() if name in source.columns}
     skipped |= _unreadable(source, [name for name in source.columns if name not in skipped])

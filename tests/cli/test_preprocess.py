@@ -418,3 +418,10 @@ def test_a_style_proposes_encodings_in_the_configuration(call, files):
     assert "for trees: " in told
     assert "for trees: " not in plain
     assert yaml.safe_load(told)["input_features"] != yaml.safe_load(plain)["input_features"]
+
+
+def test_auto_takes_a_style(call, files):
+    done = call("preprocess", "auto", files / "rows.csv", "--target", "sold", "--style", "trees", "--skip-save")
+    assert not done.status
+    assert "normalization=None" in done.out
+    call("preprocess", files / "rows.yaml", files / "rows.csv", "--style", "trees", "--skip-save").check_line("--style")

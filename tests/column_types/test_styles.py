@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 import daskprep as dp
 from daskprep.errors import ConfigError
@@ -177,3 +178,17 @@ def test_a_frequent_value_counts_whether_or_not_it_is_among_those_kept(value):
         return found["x"].normalization
 
     assert [normalization(0.7), normalization(0.1)] == ["log1p", "zscore"]
+
+
+@pytest.mark.parametrize("style", ["network", "trees"])
+def test_a_preprocessor_that_guesses_takes_a_style(frame, style):
+    prep = dp.Preprocessor("auto", targets="sold", style=style).fit(frame)
+    assert repr(dict(prep.inferred_)) == repr(dict(inferred(frame, style)))
+    assert clone(prep).style == style
+
+
+def test_a_style_of_no_model_or_of_given_features_is_refused(frame):
+    with pytest.raises(ConfigError, match='Did you mean "trees"'):
+        dp.Preprocessor("auto", style="tree").fit(frame)
+    with pytest.raises(ConfigError, match="style='trees' is for features=\"auto\""):
+        dp.Preprocessor({"sold": "binary"}, style="trees").fit(frame)
