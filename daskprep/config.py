@@ -70,23 +70,20 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
         raise ConfigError("the configuration has no features: list them under input_features and output_features")
     preprocessing = whole.section("preprocessing")
     preprocessing.check_keys(_GLOBAL)
-    arguments: dict[str, Any] = {
+    weight, fit_on = preprocessing.values.get("weight"), preprocessing.values.get("fit_on")
+    if fit_on not in (None, "train", "all"):
+        raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
+    said = {**_read_sample(preprocessing), "targets": list(outputs) or None, "weight": weight, "fit_on": fit_on}
+    arguments = {
         "features": inputs | outputs,
         "split": _read_split(preprocessing),
         "balance": _read_balance(preprocessing, outputs),
-        **_read_sample(preprocessing),
+        **_without_none(said),
     }
-    if outputs:
-        arguments["targets"] = list(outputs)
-    if (weight := preprocessing.values.get("weight")) is not None:
-        arguments["weight"] = weight
-    fit_on = preprocessing.values.get("fit_on")
-    if fit_on not in (None, "train", "all"):
-        raise preprocessing.error("fit_on", f'must be "train" or "all", not {fit_on!r}')
     if notes:
         told = " ".join(f"({number}) {note}." for number, note in enumerate(notes, 1))
         warn(f"Parts of this configuration are ignored or read differently: {told}", stacklevel=3)
-    return arguments if fit_on is None else {**arguments, "fit_on": fit_on}
+    return arguments
 
 
 def write_config(
@@ -111,12 +108,15 @@ def write_config(
         "fit_on": None if fit_on == "train" else fit_on,
         "weight": weight,
     }
-    preprocessing: dict[str, Any] = {"split": None if split is None else split.to_dict()}
-    preprocessing |= {key: value for key, value in said.items() if value is not None}
+    preprocessing = {"split": None if split is None else split.to_dict(), **_without_none(said)}
     inputs = [_write_feature(name, feature) for name, feature in features.items() if name not in targets]
     outputs = [_write_feature(name, features[name], _output_defaults(features[name].kind)) for name in targets]
-    config = {"input_features": inputs, "output_features": outputs, "preprocessing": preprocessing}
-    return config if outputs else {key: value for key, value in config.items() if key != "output_features"}
+    config = {"input_features": inputs, "output_features": outputs or None, "preprocessing": preprocessing}
+    return _without_none(config)
+
+
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -394,8 +394,7 @@ def _read_sample(preprocessing: _Section) -> dict[str, Any]:
     for key, value, kind, most in (("sample_ratio", ratio, float, 1), ("sample_size", size, int, math.inf)):
         if value is not None and not (type(value) is kind and 0 < value <= most):
             raise preprocessing.error(key, f"must be above 0, a ratio at most 1 and a size whole, not {value!r}")
-    given = {"sample": size if ratio is None else ratio, "sample_seed": seed}
-    return {key: value for key, value in given.items() if value is not None}
+    return {"sample": size if ratio is None else ratio, "sample_seed": seed}
 
 
 def _balanced_column(outputs: Mapping[str, Feature]) -> str:

@@ -80,12 +80,8 @@ def moment_in(text: str, datetime_format: str | None) -> dt.datetime | None:
 
 
 def _match(text: str, datetime_format: str | None) -> re.Match[str] | None:
-    if len(text) > MOST_CHARACTERS:
-        return None
-    for form in _patterns(datetime_format):
-        if (match := form.fullmatch(text)) is not None:
-            return match
-    return None
+    forms = _patterns(datetime_format) if len(text) <= MOST_CHARACTERS else ()
+    return next(filter(None, (form.fullmatch(text) for form in forms)), None)
 
 
 @functools.lru_cache(1024)

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
-from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows, from_neighbours
+from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
 from daskprep.serving.cells import LISTS, is_missing, number_of, text_of
 from daskprep.serving.dates import TIMES, refuse
 
@@ -198,12 +198,10 @@ class TimeseriesRows(RowEncoder):
 
     def complete(self, values: list[Any]) -> list[Any]:
         """Return windows over the numbers of one group, where there are to be any."""
-        strategy = self.params["missing_value_strategy"]
-        if strategy in ("ffill", "bfill"):
-            values = from_neighbours(values, strategy)
+        values = super().complete(values)
         if not self.looks_around:
             return values
-        if strategy not in ("ffill", "bfill", "drop_row"):
+        if self.params["missing_value_strategy"] not in ("ffill", "bfill", "drop_row"):
             values = [self.fill if value is None else value for value in values]
         known = [_NAN if value is None else value[0] for value in values]
         outside = [_NAN] * self.length
