@@ -27,7 +27,10 @@ _NANOSECONDS |= {"D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
 _OFFSET = re.compile(r"([+-][0-9]{2}:[0-9]{2})(:[0-9.]+)?$")
 # Of np.datetime64: units that are written in another form, and what to write them in.
 _OTHER_UNITS = {"h": "s", "m": "s", "Y": "D", "M": "D", "W": "D", "ps": "ns", "fs": "ns", "as": "ns"}
-_TIMES = (dt.date, dt.time, np.datetime64, dt.timedelta, np.timedelta64)
+BOOLEANS = (bool, np.bool_)
+DURATIONS = (dt.timedelta, np.timedelta64)
+TIMES = (dt.date, dt.time, np.datetime64, *DURATIONS)
+NUMBERS = (int, float, Decimal, np.integer, np.floating, np.bool_)
 
 
 def is_missing(cell: Any) -> bool:
@@ -54,7 +57,7 @@ def number_of(cell: Any) -> float | None:
 def _number_of_other(cell: Any) -> float | None:
     if isinstance(cell, dt.time) and cell.tzinfo is not None:
         return None  # for which Arrow has no type, so that columns of such are text
-    if isinstance(cell, _TIMES):
+    if isinstance(cell, TIMES):
         raise ColumnError(f"holds values of type {type(cell).__name__}, which are not numbers")
     if isinstance(cell, Decimal):
         return _double(cell or 0)  # of zeros that are decimals Arrow keeps no sign

@@ -7,7 +7,6 @@ import datetime as dt
 import functools
 import re
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -15,17 +14,13 @@ import numpy as np
 
 from daskprep.errors import ColumnError, MissingPackageError, RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, Rows
-from daskprep.serving.cells import is_missing, number_of, text_of
+from daskprep.serving.cells import BOOLEANS, DURATIONS, NUMBERS, is_missing, number_of, text_of
 from daskprep.serving.date_columns import as_float32, circle, date_columns, is_compact
 
 EPOCH = "1970-01-01 00:00:00"
 MOST_CHARACTERS = 40  # of a date in a common form
 INTEGER = "-?([0-9]{1,18}|[0-8][0-9]{18})"
 COMPACT = "(19|20|21)[0-9]{6}([0-9]{6})?"
-
-BOOLEANS = (bool, np.bool_)
-DURATIONS = (dt.timedelta, np.timedelta64)
-TIMES = (dt.date, dt.time, np.datetime64, *DURATIONS)
 
 _ZONE = r"(?: ?(?:Z|UTC|GMT|[+-]00(?::?00)?))?"
 _TIME = rf"(?:[T ](?P<h>00?)(?::(?P<m>00)(?::(?P<s>00)(?:[.,](?P<f>0+))?)?)?(?: ?(?P<p>[AP]M))?{_ZONE})?"
@@ -47,8 +42,6 @@ _PLAIN = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ](?:[01][0-9]|2[0-3]):[0-9]
 _INTEGER, _COMPACT = re.compile(INTEGER), re.compile(COMPACT)
 _START = dt.datetime(1970, 1, 1)
 _ISO_DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
-_INTEGERS = (int, np.integer)
-_NUMBERS = (*_INTEGERS, float, Decimal, np.floating)
 _NO_DATES = (dt.time, *DURATIONS, *BOOLEANS)
 
 
@@ -217,8 +210,8 @@ class DateRows(RowEncoder):
             if isinstance(cell, dt.date):
                 return dt.datetime(cell.year, cell.month, cell.day)
             refuse(cell, _NO_DATES, "date")
-            if self.datetime_format is None and isinstance(cell, _NUMBERS):
-                return moment_at(int(cell) if isinstance(cell, _INTEGERS) else float(cell))
+            if self.datetime_format is None and isinstance(cell, NUMBERS):
+                return moment_at(int(cell) if isinstance(cell, int | np.integer) else float(cell))
         text = text_of(cell)
         return None if text is None else moment_in(text, self.datetime_format)
 

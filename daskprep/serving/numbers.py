@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from daskprep.serving.base import Arrays, RowEncoder, from_neighbours
-from daskprep.serving.cells import is_missing, number_of, text_of
+from daskprep.serving.cells import NUMBERS, is_missing, number_of, text_of
 from daskprep.serving.units import LINEAR, bin_ids, center_and_scale, normalized, pieces
 from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
 
 _LARGEST = float(np.finfo(np.float32).max)
 _NEIGHBOURS = ("ffill", "bfill")
-_NUMBERS = (int, float, Decimal, np.number, np.bool_)
 
 
 class NumberRows(RowEncoder):
@@ -43,7 +41,7 @@ class NumberRows(RowEncoder):
         number = number_of(cell)
         if self.style is None or (number is not None and not self.has_comma):
             return number
-        if is_missing(cell) or isinstance(cell, _NUMBERS):
+        if is_missing(cell) or isinstance(cell, NUMBERS):
             return number
         text = text_of(cell) or ""
         if number is not None and not self.is_given and match(DOUBTFUL, text.strip()) is None:

@@ -12,8 +12,8 @@ import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
-from daskprep.serving.cells import LISTS, is_missing, number_of, text_of
-from daskprep.serving.dates import TIMES, refuse
+from daskprep.serving.cells import LISTS, NUMBERS, TIMES, is_missing, number_of, text_of
+from daskprep.serving.dates import refuse
 
 # What Arrow's cast accepts as a number, no more and no less.
 FLOAT = (
@@ -27,7 +27,6 @@ _BRACKETS_AND_COMMAS = str.maketrans(dict.fromkeys(",[]()", " "))
 _INFINITE_FROM = 2.0**128 - 2.0**103  # as a float32
 _NAN = float("nan")
 _EXACT = 2**53
-_NUMBERS = (int, float, Decimal, np.integer, np.floating, np.bool_)
 
 Numbers: TypeAlias = Sequence[float] | np.ndarray
 
@@ -42,7 +41,7 @@ def numbers_in(cell: Any, separator: str | None = None) -> Numbers | None:
         if isinstance(cell, LISTS):
             return _in_list(cell)
         refuse(cell, TIMES, "list of numbers")
-        if isinstance(cell, _NUMBERS) and not _is_wide(cell):
+        if isinstance(cell, NUMBERS) and not _is_wide(cell):
             whole = isinstance(cell, int | np.integer)
             return [_nearest(float(cell), int(cell))] if whole else _alone(cell)
     text = text_of(cell)

@@ -423,5 +423,5 @@ def test_a_style_proposes_encodings_in_the_configuration(call, files):
 def test_auto_takes_a_style(call, files):
     done = call("preprocess", "auto", files / "rows.csv", "--target", "sold", "--style", "trees", "--skip-save")
     assert not done.status
-    assert "normalization=None" in done.out
+    assert "transform_to='ordinal'" in done.out
     call("preprocess", files / "rows.yaml", files / "rows.csv", "--style", "trees", "--skip-save").check_line("--style")
