@@ -315,14 +315,20 @@ def _without_vocabularies(
     state: Mapping[str, Any], folder: str, as_json: Callable[[Vocabulary], dict[str, Any]]
 ) -> tuple[dict[str, Any], dict[str, bytes]]:
     """Return the state with vocabularies as JSON, large ones replaced by the names of their files, and these files."""
-    found = list(_vocabularies(state))
-    large = [(place, one) for place, one in found if len(one) > LARGE_VOCABULARY]
+    large = [(place, one) for place, one in _vocabularies(state) if len(one) > LARGE_VOCABULARY]
     with ThreadPoolExecutor() as pool:
         files = list(pool.map(lambda one: _vocabulary_file(one[0], one[1], folder), large))
-    named: dict[Place, dict[str, Any]] = {place: as_json(one) for place, one in found if len(one) <= LARGE_VOCABULARY}
-    named |= {place: {FILE_KEY: name} for (place, _), (name, _) in zip(large, files, strict=True)}
-    slim: dict[str, Any] = _replaced(state, named)
-    return slim, dict(files)
+    names = {place: name for (place, _), (name, _) in zip(large, files, strict=True)}
+
+    def slim(value: Any, place: Place = ()) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        if not isinstance(vocabulary := value.get("vocabulary"), Vocabulary):
+            return {key: slim(one, (*place, key)) for key, one in value.items()}
+        kept = {FILE_KEY: names[place]} if place in names else as_json(vocabulary)
+        return {key: one for key, one in value.items() if key != "vocabulary"} | kept
+
+    return slim(state), dict(files)
 
 
 def _vocabularies(value: Any, place: Place = ()) -> Iterator[tuple[Place, Vocabulary]]:
@@ -344,15 +350,6 @@ def _vocabulary_file(place: Place, vocabulary: Vocabulary, folder: str) -> tuple
     column = "-".join(part for part in place if part not in ("features", "learned"))
     column = re.sub(r"[^\w.-]", "_", column)[:_COLUMN_CHARACTERS]
     return f"{folder}/{column}-{digest}.parquet", content.getvalue()
-
-
-def _replaced(value: Any, named: Mapping[Place, dict[str, Any]], place: Place = ()) -> Any:
-    if place in named:
-        return {**{key: one for key, one in value.items() if key != "vocabulary"}, **named[place]}
-    # What holds no vocabulary is left as it is.
-    if not any(one[: len(place)] == place for one in named):
-        return value
-    return {key: _replaced(one, named, (*place, key)) for key, one in value.items()}
 
 
 def _with_vocabularies(value: Any, where: str, read: Callable[[str], bytes]) -> Any:

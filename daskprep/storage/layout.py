@@ -83,8 +83,6 @@ class Layout:
         `carried_bytes` are what a row brings to its part besides what is stored of it: files that are decoded there.
         """
         outputs = tuple(outputs)
-        if compression not in get_args(Compression):
-            raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in outputs)])
         if block_rows is None:
             worth_it = min(_ROWS_WANTED, _BYTES_WANTED // widest)
@@ -94,7 +92,7 @@ class Layout:
             # Rounded down to three binary digits.
             unit = 1 << max(most.bit_length() - 3, 0)
             block_rows = most // unit * unit
-        _check_block_rows(block_rows, widest)
+        _check(compression, block_rows, widest)
         block_rows = int(block_rows)
         row_bytes = sum(output.stored_bytes for output in outputs) + _ROW_ID_BYTES + carried_bytes
         part_blocks = max(1, min(MOST_PART_BLOCKS, _PART_BYTES // (block_rows * row_bytes)))
@@ -215,22 +213,19 @@ class Layout:
         )
         if not isinstance(layout.sharded, bool):
             raise TypeError(f"sharded={layout.sharded!r}")
-        if layout.compression not in get_args(Compression):
-            raise ValueError(f"compression {layout.compression!r}")
-        if min(layout.part_blocks, layout.block_rows) < 1:
-            raise ValueError("a block or a part without rows")
         if len({output.name for output in layout.outputs}) < len(layout.outputs):
             raise ValueError("two outputs of one name")
         # As `choose` has them: who reads a block makes room for all of it.
         widest = max([1, *(max(output.row_bytes, output.stored_bytes) for output in layout.outputs)])
-        if layout.block_rows > _MOST_ROWS or layout.block_rows * widest > MOST_CHUNK_BYTES:
-            raise ValueError(f"blocks of {layout.block_rows:,} rows of {widest:,} bytes")
-        if layout.part_blocks > MOST_PART_BLOCKS:
+        _check(layout.compression, layout.block_rows, widest)
+        if not 1 <= layout.part_blocks <= MOST_PART_BLOCKS:
             raise ValueError(f"parts of {layout.part_blocks:,} blocks")
         return layout
 
 
-def _check_block_rows(block_rows: int, widest: int) -> None:
+def _check(compression: str, block_rows: int, widest: int) -> None:
+    if compression not in get_args(Compression):
+        raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
     if (
         isinstance(block_rows, bool)
         or not isinstance(block_rows, numbers.Integral)

@@ -109,19 +109,19 @@ class EncodedRows:
         cells: dict[str, list[Carried]] = {column.name: [] for column in self._cells}
         places = np.empty(len(rows) if self.seed is not None else 0, np.int64)
         at = 0
-        for partition in self.partitions_of(split, part):
+        runs = {} if self.seed is not None else {run.partition: run for run in self.placement.runs(split, rows)}
+        for partition in runs or self.partitions_of(split, part):
+            starts = self._starts(partition)
             with folder.opened(encoded_name(partition)) as read_into:
-                run = self._run(read_into, split, part, rows, partition)
-                total = int(self.placement.counts[partition].sum())
-                offset = 0
+                run = runs.get(partition) or self._run(read_into, starts["borders", split], split, part, partition)
                 for column in self._numbers:
                     target = arrays[column.name][at : at + run.rows]
-                    read_into(offset + run.first * column.row_bytes, flat(target))
-                    offset += total * column.row_bytes
+                    read_into(starts[column.name, 0] + run.first * column.row_bytes, flat(target))
                 if self.seed is not None:
-                    read_into(offset + run.first * _PLACE_BYTES, flat(places[at : at + run.rows]))
-                for number, column in enumerate(self._cells):
-                    cells[column.name].append(self._read_cells(read_into, partition, number, run))
+                    read_into(starts["places", None] + run.first * _PLACE_BYTES, flat(places[at : at + run.rows]))
+                for column in self._cells:
+                    heaps = [starts[column.name, heap] + run.first * _START_BYTES for heap in range(HEAPS)]
+                    cells[column.name].append(cells_of([_read_heap(read_into, place, run.rows) for place in heaps]))
             at += run.rows
         found: dict[str, Carried] = {**arrays, **{name: concatenated(pieces) for name, pieces in cells.items()}}
         if self.seed is None:
@@ -130,32 +130,16 @@ class EncodedRows:
         order[places - rows.start] = np.arange(len(rows))
         return {name: take(array, order) for name, array in found.items()}
 
-    def _read_cells(self, read_into: ReadInto, partition: int, number: int, run: Run) -> pa.StructArray:
-        """Return the cells of some rows of a partition's file, of the output that is the `number`-th with cells."""
+    def _starts(self, partition: int) -> dict[tuple[str, object], int]:
+        """Return where in a partition's file begin the rows of each output, the places, the borders and the cells."""
         total = int(self.placement.counts[partition].sum())
-        heaps = []
-        for heap in range(number * HEAPS, (number + 1) * HEAPS):
-            starts = np.empty(run.rows + 1, np.int64)
-            at = self._borders_at(partition) + self._border_bytes(partition)
-            read_into(at + (heap * (total + 1) + run.first) * _START_BYTES, flat(starts))
-            data = np.empty(starts[-1] - starts[0], np.uint8)
-            read_into(int(starts[0]), flat(data))
-            heaps.append((starts, data))
-        return cells_of(heaps)
-
-    def _borders_at(self, partition: int) -> int:
-        """Return where in a partition's file the numbers of its rows, and their places, end."""
-        row_bytes = sum(column.row_bytes for column in self._numbers)
-        places = 0 if self.seed is None else _PLACE_BYTES
-        return int(self.placement.counts[partition].sum()) * (row_bytes + places)
-
-    def _border_bytes(self, partition: int, before: str | None = None) -> int:
-        """Return what the borders of shuffled parts take in a partition's file, of the splits before one, or of all."""
-        if self.seed is None:
-            return 0
-        present = self._present(partition)
-        earlier = present if before is None else present[: present.index(before)]
-        return sum((self.layout.parts(split) + 1) * _PLACE_BYTES for split in earlier)
+        sizes: dict[tuple[str, object], int] = {(one.name, 0): total * one.row_bytes for one in self._numbers}
+        if self.seed is not None:
+            sizes["places", None] = total * _PLACE_BYTES
+            present = self._present(partition)
+            sizes |= {("borders", split): (self.layout.parts(split) + 1) * _PLACE_BYTES for split in present}
+        sizes |= {(one.name, heap): (total + 1) * _START_BYTES for one in self._cells for heap in range(HEAPS)}
+        return dict(zip(sizes, itertools.accumulate(sizes.values(), initial=0), strict=False))
 
     def partitions_of(self, split: str, part: int) -> Iterable[int]:
         """Return the partitions that rows of a part come from."""
@@ -163,21 +147,24 @@ class EncodedRows:
             return np.flatnonzero(self.placement.counts[:, SPLITS[split]]).tolist()
         return [run.partition for run in self.placement.runs(split, self.layout.part_range(split, part))]
 
-    def _run(self, read_into: ReadInto, split: str, part: int, rows: range, partition: int) -> Run:
-        """Return which rows of a partition's file belong to a part."""
-        offset = self.placement.offset(partition, split)
-        if self.seed is None:
-            start, stop = self.placement.starts(split)[partition : partition + 2].tolist()
-            first, last = max(start, rows.start), min(stop, rows.stop)
-            return Run(partition, offset + first - start, last - first)
+    def _run(self, read_into: ReadInto, borders_at: int, split: str, part: int, partition: int) -> Run:
+        """Return which shuffled rows of a partition's file belong to a part."""
         borders = np.empty(2, np.int64)
-        at = self._borders_at(partition) + self._border_bytes(partition, split)
-        read_into(at + part * borders.itemsize, flat(borders))
+        read_into(borders_at + part * borders.itemsize, flat(borders))
         first, last = borders.tolist()
-        return Run(partition, offset + first, last - first)
+        return Run(partition, self.placement.offset(partition, split) + first, last - first)
 
     def _present(self, partition: int) -> list[str]:
         return [split for split, code in SPLITS.items() if self.placement.counts[partition, code]]
+
+
+def _read_heap(read_into: ReadInto, at: int, rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return where some rows of a column of bytes begin, which stands there in the file, and the bytes."""
+    starts = np.empty(rows + 1, np.int64)
+    read_into(at, flat(starts))
+    data = np.empty(starts[-1] - starts[0], np.uint8)
+    read_into(int(starts[0]), flat(data))
+    return starts, data
 
 
 def by_split(

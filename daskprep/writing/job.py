@@ -37,12 +37,12 @@ from daskprep.storage.kept import Kept, intact, read_checked, write_checked
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
-from daskprep.writing.parts import MediaColumns, Part, PartWriter, read_receipts, write_file
+from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
 from daskprep.writing.passes import Encode, Place, Scan, placed_name, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, SavedLearned, WritePlan, choose_layout
 from daskprep.writing.recipe import Options, Recipe, digest_of_cutting
-from daskprep.writing.rejects import RejectsWriter, rejects_name
+from daskprep.writing.rejects import joined_rejects, rejects_name
 from daskprep.writing.scratch import ScannedRows, ScratchSource, parsed_name
 from daskprep.writing.versions import commit
 
@@ -368,8 +368,8 @@ class WriteJob:
         seed = self.options.seed if self.options.shuffle else None
         rows = EncodedRows(plan.layout, plan.placement, seed, frozenset(self.recipe.media))
         here = partitions.is_in_process()
-        media = MediaColumns(self.recipe.features, saved)
-        writer = PartWriter(self.version, self.scratch, rows, media, syncs=not here, expected=self.expected)
+        features, expected = self.recipe.features, self.expected
+        writer = PartWriter(self.version, self.scratch, rows, features, saved, syncs=not here, expected=expected)
         flushed = []
 
         # One thread at a time calls it, and all are flushed before the manifest says that the parts are there.
@@ -413,7 +413,8 @@ class WriteJob:
         """Write the list of what could not be used: rows that were left out, and media that were filled."""
         filled = [one for receipt in receipts for one in receipt.filled]
         rejecting = [number for number, count in enumerate(plan.rejects) if count]
-        [data] = partitions.run("rejects", _apply, RejectsWriter(self.scratch, filled), [rejecting])
+        join = functools.partial(joined_rejects, self.scratch, filled)
+        [data] = partitions.run("rejects", _apply, join, [rejecting])
         return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
     def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:

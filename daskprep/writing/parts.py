@@ -71,7 +71,8 @@ class PartWriter:
     version: Folder
     scratch: Folder
     rows: EncodedRows
-    media: MediaColumns
+    features: Mapping[str, Feature]
+    learned: Mapping[str, Any]
     syncs: bool
     expected: Mapping[str, FileEntry] | None = None
 
@@ -142,8 +143,7 @@ class PartWriter:
             inside = slice(within.start - first, within.stop - first)
             rows = pieces.rows(output.name, inside.start, inside.stop)
             if output.name in self.rows.media:
-                rows, failed = self.media.decode(output, rows, row_ids[inside])
-                filled += failed
+                rows = self._decoded(output, rows, row_ids[inside], filled)
             yield block, encode_chunk(rows, layout.block_rows, layout.compression)
 
     def _tables(self, part: Part, pieces: _PartRows, filled: list[Filled]) -> Iterator[Columns]:
@@ -156,9 +156,31 @@ class PartWriter:
             columns = {column.name: pieces.rows(column.name, start, stop) for column in (ROW_ID, *layout.scalars)}
             for output in layout.cells:
                 cells = pieces.rows(output.name, start, stop)
-                columns[output.name], failed = self.media.stored(output, cells, columns[ROW_ID.name])
-                filled += failed
+                columns[output.name] = self._stored(output, cells, columns[ROW_ID.name], filled)
             yield columns
+
+    def _decoded(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[Filled]) -> np.ndarray:
+        rows = output.empty(len(cells))
+        failures = decode_cells(self._medium(output)[1], cells, rows, output.name, lambda: row_ids)
+        filled += _filled(output, failures, row_ids)
+        return rows
+
+    def _stored(
+        self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[Filled]
+    ) -> pa.StructArray:
+        """Return what a table holds of an output that is decoded when it is loaded."""
+        feature, decoder = self._medium(output)
+        if not feature.pack:
+            return cells
+        packed, failures = decoder.pack(cells)
+        check_failures(failures, feature.on_error, output.name, lambda: row_ids)
+        filled += _filled(output, failures, row_ids)
+        return packed
+
+    def _medium(self, output: Output) -> tuple[MediaFeature, MediaDecoder]:
+        """Return the feature of an output whose cells are carried to parts, and what decodes them."""
+        feature = cast("MediaFeature", self.features[output.name])
+        return feature, feature.decoder(self.learned[output.name])
 
 
 def write_file(
@@ -201,34 +223,6 @@ def read_receipts(version: Folder) -> dict[str, Receipt]:
 
 def _holds(version: Folder, file: str, entry: FileEntry, sizes: Mapping[str, int]) -> bool:
     return sizes.get(file) == entry.bytes and entry.is_of(file, version.read(file))
-
-
-@dataclass(frozen=True)
-class MediaColumns:
-    """What tasks that write parts must know to decode the cells that are carried to them."""
-
-    features: Mapping[str, Feature]
-    learned: Mapping[str, Any]
-
-    def decode(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[np.ndarray, list[Filled]]:
-        """Return the decoded rows of an output, and those for which a fill value stands."""
-        rows = output.empty(len(cells))
-        failures = decode_cells(self._decoder(output), cells, rows, output.name, lambda: row_ids)
-        return rows, _filled(output, failures, row_ids)
-
-    def stored(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray) -> tuple[pa.StructArray, list[Filled]]:
-        """Return what a table holds of an output that is decoded when it is loaded."""
-        if not self._feature(output).pack:
-            return cells, []
-        packed, failures = self._decoder(output).pack(cells)
-        check_failures(failures, self._feature(output).on_error, output.name, lambda: row_ids)
-        return packed, _filled(output, failures, row_ids)
-
-    def _feature(self, output: Output) -> MediaFeature:
-        return cast("MediaFeature", self.features[output.name])
-
-    def _decoder(self, output: Output) -> MediaDecoder:
-        return self._feature(output).decoder(self.learned[output.name])
 
 
 def _filled(output: Output, failures: list[Failure], row_ids: np.ndarray) -> list[Filled]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -74,39 +74,24 @@ def _shown(value: object) -> str:
     return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
-@dataclass(frozen=True)
-class RejectsWriter:
-    """Joins the rejects of all partitions, and then the media that were filled, to one Parquet file."""
-
-    scratch: Folder
-    filled: Sequence[tuple[int, str, str]] = ()
-
-    def __call__(self, partitions: Sequence[int]) -> pa.Buffer:
-        """Return the content of the file; holds one row group besides it."""
-        sink = pa.BufferOutputStream()
-        with pq.ParquetWriter(
-            sink, REJECTS_SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False
-        ) as file:
-            for group in self._groups(partitions):
-                file.write_table(group, row_group_size=_GROUP_ROWS)
-        return sink.getvalue()
-
-    def _groups(self, partitions: Sequence[int]) -> Iterator[pa.Table]:
-        held = REJECTS_SCHEMA.empty_table()
-        for table in self._tables(partitions):
+def joined_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partitions: Sequence[int]) -> pa.Buffer:
+    """Return a Parquet file of the rejects of partitions, and then of the media that were filled, a group at a time."""
+    # A row that is written several times is listed once.
+    columns = list(zip(*sorted(set(filled)), strict=True)) or [(), (), ()]
+    last = pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
+    tables = chain((read_table(scratch, rejects_name(partition)) for partition in partitions), [last])
+    held, sink = REJECTS_SCHEMA.empty_table(), pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink, REJECTS_SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False
+    ) as file:
+        for table in tables:
             held = pa.concat_tables([held, table])
-            while len(held) >= _GROUP_ROWS:
-                yield held.slice(0, _GROUP_ROWS)
-                held = held.slice(_GROUP_ROWS)
+            if whole := len(held) // _GROUP_ROWS * _GROUP_ROWS:
+                file.write_table(held.slice(0, whole), row_group_size=_GROUP_ROWS)
+                held = held.slice(whole)
         if len(held):
-            yield held
-
-    def _tables(self, partitions: Sequence[int]) -> Iterator[pa.Table]:
-        for partition in partitions:
-            yield read_table(self.scratch, rejects_name(partition))
-        # A row that is written several times is listed once.
-        columns = list(zip(*sorted(set(self.filled)), strict=True)) or [(), (), ()]
-        yield pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
+            file.write_table(held, row_group_size=_GROUP_ROWS)
+    return sink.getvalue()
 
 
 def rejects_name(partition: int) -> str:

@@ -462,7 +462,7 @@ def test_who_waits_for_a_folder_is_told_for_whom(tmp_path: Path, monkeypatch: py
         said.append(text)
         told.set()
 
-    monkeypatch.setattr(local_files.warnings, "warn", tell)
+    monkeypatch.setattr(local_files, "warn", tell)
     holding = threading.Event()
 
     def hold() -> None:
