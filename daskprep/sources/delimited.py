@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
-from daskprep.sources.base import FilePiece, check_names
+from daskprep.sources.base import FilePiece, check_names, evenly
 from daskprep.sources.dialect import DELIMITERS, Dialect
-from daskprep.sources.joining import evenly
 from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
 from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark
 

@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
-from daskprep.sources.base import FilePiece, Piece
+from daskprep.sources.base import FilePiece, Piece, grouped, join_files
 from daskprep.sources.columnar import Schemas, check_types, fitted, spelled_bytes
-from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
 _FILE_MAGIC = b"ARROW1"

@@ -13,12 +13,11 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters, warn
 from daskprep.sources.arrow_types import TEXT_CODES
-from daskprep.sources.base import JoinedPiece, Piece, PieceSource, require_columns
+from daskprep.sources.base import JoinedPiece, Piece, PieceSource, grouped, require_columns
 from daskprep.sources.columnar import Schemas
 from daskprep.sources.delimited import DelimitedPiece, plan_delimited, row_for_names
 from daskprep.sources.dialect import DEFAULT_NULLS, Dialect
 from daskprep.sources.feather import plan_feather
-from daskprep.sources.joining import grouped
 from daskprep.sources.json_lines import JsonPiece, plan_json, typed
 from daskprep.sources.locations import File, find_files, for_each_file
 from daskprep.sources.parquet import plan_parquet

@@ -11,9 +11,8 @@ import pyarrow.dataset as pds
 
 from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
-from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, rows_alone
+from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, grouped, rows_alone
 from daskprep.sources.frames import chosen_columns, is_of
-from daskprep.sources.joining import grouped
 from daskprep.storage.threads import in_threads
 
 # Rows that tell how many bytes a row takes in the mean.

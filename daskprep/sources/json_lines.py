@@ -20,8 +20,7 @@ import pyarrow.json as pa_json
 
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.serving.json_text import unique_keys
-from daskprep.sources.base import FilePiece, rows_alone
-from daskprep.sources.joining import evenly
+from daskprep.sources.base import FilePiece, evenly, rows_alone
 from daskprep.sources.json_types import JsonType, array_type, json_array, merged_fields, settled, values_type
 from daskprep.sources.quotes import take_ends, whole_runs
 from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark

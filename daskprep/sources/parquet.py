@@ -18,9 +18,8 @@ import pyarrow.types as pt
 
 from daskprep.errors import ConfigError
 from daskprep.sources.arrow_types import TEXT_CODES, narrow_type
-from daskprep.sources.base import FilePiece, Piece
+from daskprep.sources.base import FilePiece, Piece, grouped, join_files
 from daskprep.sources.columnar import Schemas, check_types, fitted, spelled_bytes
-from daskprep.sources.joining import grouped, join_files
 from daskprep.sources.locations import File, for_each_file, reading
 
 # Milliseconds to read 125,000 cells as codes and as strings, by distinct values (bytes of a cell in a file):

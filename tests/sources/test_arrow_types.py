@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.sources.arrow_types import TEXT_CODES, common_type, narrow_column, narrow_type
-from daskprep.sources.joining import evenly
+from daskprep.sources.base import evenly
 
 
 @pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.string()])
