@@ -379,37 +379,28 @@ def drop_blank_rows(coded: Coded) -> Coded:
 
 def pad(
     offsets: Array,
-    codes: Array,
-    table: Array,
+    values: Array,
     length: int,
+    table: Array | None = None,
     *,
     side: Side = "right",
-    fill: int = 0,
+    fill: float = 0,
     start: int | None = None,
     stop: int | None = None,
     keeps_end: bool = False,
 ) -> Array:
-    """Look codes up in `table` and lay the rows out in a matrix (rows, length) of its dtype.
+    """Lay rows of values out in a matrix (rows, length), or what codes stand for in `table`.
 
     Of a row that is too long the head is kept, or the tail, on whichever side the padding is. The ids `start` and
     `stop`, if given, go before and after the tokens of each row; a row that is cut still has both.
     """
-    out = np.full((len(offsets) - 1, length), fill, table.dtype)
+    out = np.full((len(offsets) - 1, length), fill, values.dtype if table is None else table.dtype)
     for begin in range(0, len(out), BLOCK_ROWS):
         edges = offsets[begin : begin + BLOCK_ROWS + 1]
-        ids = table.take(codes[edges[0] : edges[-1]], mode="clip")
-        _lay(out[begin : begin + BLOCK_ROWS], edges, ids, side=side, start=start, stop=stop, keeps_end=keeps_end)
-    return out
-
-
-def pad_values(
-    offsets: Array, values: Array, length: int, side: Side = "right", fill: float = 0.0, *, keeps_end: bool = False
-) -> Array:
-    """Lay rows of values out in a matrix (rows, length); of a row that is too long the head is kept, or the tail."""
-    out = np.full((len(offsets) - 1, length), fill, values.dtype)
-    for begin in range(0, len(out), BLOCK_ROWS):
-        edges = offsets[begin : begin + BLOCK_ROWS + 1]
-        _lay(out[begin : begin + BLOCK_ROWS], edges, values[edges[0] : edges[-1]], side=side, keeps_end=keeps_end)
+        row_values = values[edges[0] : edges[-1]]
+        if table is not None:
+            row_values = table.take(row_values, mode="clip")
+        _lay(out[begin : begin + BLOCK_ROWS], edges, row_values, side=side, start=start, stop=stop, keeps_end=keeps_end)
     return out
 
 
@@ -419,8 +410,8 @@ def _lay(
     values: Array,
     *,
     side: Side,
-    start: int | None = None,
-    stop: int | None = None,
+    start: int | None,
+    stop: int | None,
     keeps_end: bool,
 ) -> None:
     """Write rows of values into a matrix that holds the padding already."""

@@ -81,19 +81,6 @@ class Tokenizer(ABC):
         """What was trained elsewhere, for a tokenizer that brings its own ids."""
         return None
 
-    @property
-    def vocabulary(self) -> list[str] | None:
-        """All tokens by id, if the tokenizer brings its own ids; so for `pad_id` and `unk_id`."""
-        return self.model.vocabulary if self.model else None
-
-    @property
-    def pad_id(self) -> int | None:
-        return self.model.pad_id if self.model else None
-
-    @property
-    def unk_id(self) -> int | None:
-        return self.model.unk_id if self.model else None
-
     def parameters(self) -> dict[str, Any]:
         """Return all that the tokens depend on, as JSON values."""
         return {"tokenizer": type(self).__name__, **{f.name: getattr(self, f.name) for f in fields(self)}}

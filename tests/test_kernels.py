@@ -242,7 +242,7 @@ def test_pad(rows, length, side, start, stop, block, keeps_end):
     codes = np.array([code for row in rows for code in row], np.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kernels, "BLOCK_ROWS", block)
-        out = kernels.pad(offsets, codes, table, length, side=side, fill=7, start=start, stop=stop, keeps_end=keeps_end)
+        out = kernels.pad(offsets, codes, length, table, side=side, fill=7, start=start, stop=stop, keeps_end=keeps_end)
     ids = [[table[code] for code in row] for row in rows]
     assert out.tolist() == [padded(row, length, side, 7, start, stop, keeps_end) for row in ids]
     assert out.shape == (len(rows), length)
@@ -251,13 +251,13 @@ def test_pad(rows, length, side, start, stop, block, keeps_end):
 
 @pytest.mark.parametrize("length", [255, 256, 300, 70_000])
 def test_pad_to_lengths_beyond_small_types(length):
-    out = kernels.pad(np.array([0, 300]), np.zeros(300, np.int32), np.array([5], np.uint8), length, stop=9)
+    out = kernels.pad(np.array([0, 300]), np.zeros(300, np.int32), length, np.array([5], np.uint8), stop=9)
     expected = [5] * min(300, length - 1) + [9]
     assert out[0].tolist() == expected + [0] * (length - len(expected))
 
 
 def test_pad_rows_that_do_not_begin_at_zero():
-    out = kernels.pad(np.array([2, 3, 5]), np.arange(5), np.arange(10, 15), 2)
+    out = kernels.pad(np.array([2, 3, 5]), np.arange(5), 2, np.arange(10, 15))
     assert out.tolist() == [[12, 0], [13, 14]]
 
 
@@ -270,7 +270,7 @@ def test_pad_rows_that_do_not_begin_at_zero():
 def test_pad_values(rows, length, side, keeps_end):
     offsets = kernels.offsets_of(np.array([len(row) for row in rows], int))
     values = np.array([value for row in rows for value in row], np.float32)
-    out = kernels.pad_values(offsets, values, length, side, 0.5, keeps_end=keeps_end)
+    out = kernels.pad(offsets, values, length, side=side, fill=0.5, keeps_end=keeps_end)
     expected = [padded(row, length, side, 0.5, None, None, keeps_end) for row in rows]
     assert np.array_equal(out, np.array(expected, np.float32).reshape(len(rows), length), equal_nan=True)
 

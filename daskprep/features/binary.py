@@ -105,8 +105,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return None
 
     def summarize(self, parsed: pa.Array) -> TokenCounts:
-        codes = parsed.indices.drop_null().to_numpy()
-        return TokenCounts.of(parsed.dictionary, np.bincount(codes, minlength=len(parsed.dictionary)))
+        return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedBinary:
         tokens, counts = summary.ranked()

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Bounds, Tensor
-from daskprep.features.cells import as_dictionary, as_numbers
+from daskprep.features.cells import as_dictionary, value_order
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
@@ -23,7 +23,6 @@ from daskprep.serving.base import smallest_uint
 from daskprep.serving.hashing import BUCKET_KEY, MISSING_PART, MOST_BUCKETS, SEPARATOR, bucket_names
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, TokenCounts
-from daskprep.summaries.token_order import byte_order
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 MOST_COLUMNS = 1_000  # a table of more would be mostly zeros that take a byte each
@@ -186,8 +185,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
     def summarize(self, parsed: pa.Array) -> TokenCounts:
         if self.hash_buckets is not None and self.missing_value_strategy == "fill_with_const":
             return TokenCounts(pa.string())
-        codes = parsed.indices.drop_null().to_numpy()
-        return TokenCounts.of(parsed.dictionary, np.bincount(codes, minlength=len(parsed.dictionary)))
+        return TokenCounts.of_cells(parsed)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
         buckets = self.hash_buckets or self.oov_buckets
@@ -253,9 +251,7 @@ def check_one_hot(tokens: int) -> None:
 def _in_order(feature: Any, learned: LearnedCategory) -> dict[str, np.ndarray]:
     """Return the ids of the values in their order, and by id the place there, -1 for ``<UNK>``."""
     values = learned.vocabulary.tokens.slice(1)
-    numbers = as_numbers(values)
-    order = byte_order(values) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
-    order = order if feature.order is None else np.arange(len(values))
+    order = value_order(values) if feature.order is None else np.arange(len(values))
     order = np.append(order, np.arange(len(values), len(values) + learned.buckets))  # buckets come last
     places = np.full(len(order) + 1, -1, np.min_scalar_type(-len(order) - 1))
     places[order + 1] = np.arange(len(order))

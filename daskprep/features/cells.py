@@ -13,6 +13,7 @@ from daskprep.errors import ColumnError
 from daskprep.serving.cells import NUMBER
 from daskprep.sources.arrow_types import PLAIN
 from daskprep.sources.cell_text import as_text
+from daskprep.summaries.token_order import byte_order
 
 _NUMBER = f"^({NUMBER.pattern}|[+-]?(?i:nan|inf|infinity))$"
 _EXACT = 2**53
@@ -104,6 +105,12 @@ def as_numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint8()).cast(pa.float64())
     raise ColumnError(f"holds values of type {kind}, which are not numbers")
+
+
+def value_order(texts: pa.Array) -> np.ndarray:
+    """Return the places of texts in order: by number if all are numbers, else by UTF-8 bytes."""
+    numbers = as_numbers(texts)
+    return byte_order(texts) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
 
 
 def numbers_and_texts(texts: pa.Array) -> tuple[pa.Array, pa.Array]:

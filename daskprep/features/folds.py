@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from daskprep.classes import RowCounts
-from daskprep.features.surroundings import Rows, ask
-from daskprep.features.table import Parsed, Surroundings, naming
+from daskprep.features.surroundings import Rows, ask, planned
+from daskprep.features.table import Surroundings, naming, take_census
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract
@@ -69,15 +68,5 @@ def _folds_of(features: Mapping[str, Contract]) -> dict[str, KFold]:
 
 
 def _planned(rows: Rows, folds: KFold) -> Sequence[Any]:
-    def read_again(function: Any) -> list[Any]:
-        return ask(rows, "folds-again", functools.partial(_look_again, function), {}, folds.columns)
-
-    return folds.plan(ask(rows, "folds", functools.partial(_census, folds), {}, folds.columns), read_again)
-
-
-def _census(folds: KFold, told: Surroundings, parsed: Parsed, table: pa.Table) -> Any:
-    return folds.census(table) if folds.columns else RowCounts(parsed.rows, parsed.rows)
-
-
-def _look_again(function: Any, told: Surroundings, parsed: Parsed, table: pa.Table) -> Any:
-    return function(table, None)
+    census = ask(rows, "folds", functools.partial(take_census, {}, folds), {}, folds.columns)
+    return planned(rows, folds, {}, census, "folds")

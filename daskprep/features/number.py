@@ -186,8 +186,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
                 marks = doubtful.to_numpy(zero_copy_only=False)
                 numbers = sure
                 of_numbers, of_unsure = (beside.among(np.flatnonzero(one)) for one in (~marks, marks))
-        counted, values = texts.drop_null().value_counts(), unsure.to_numpy()
-        written = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+        written, values = TokenCounts.of_cells(texts), unsure.to_numpy()
         if beside.weights is not None and self._needs_moments and written.total:
             raise ColumnError(
                 f"holds {written.top()!r}, and with weights no notation is learned from the data: give an "
@@ -209,8 +208,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         quantiles = Quantiles.of(values) if self._needs_quantiles or moments is None else None
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
-            counted = present.value_counts()
-            counts = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+            counts = TokenCounts.of_cells(present)
         targets = TargetSums() if self._follows_target else None
         if self.target in beside.table.column_names and len(present):
             targets = sum_target(numbers, beside.table[self.target], by_class=self.target_type == "class")

@@ -146,8 +146,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
                 )
 
     def special_symbols_in_use(self) -> SpecialSymbols:
-        ready = self.make_tokenizer()
-        if ready.vocabulary is not None:
+        if (ready := self.make_tokenizer().model) is not None:
             roles = {"padding": ready.pad_id, "unknown": ready.unk_id}
             symbols = {role: ready.vocabulary[number] for role, number in roles.items() if number is not None}
             return SpecialSymbols.found_in(ready.vocabulary, symbols)
@@ -200,14 +199,11 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     def _vocabulary(self, summary: TokenSummary) -> Vocabulary:
         specials = self.special_symbols_in_use()
-        ready = self.make_tokenizer().vocabulary
         if self.vocab_file is not None:
-            ready = _read_tokens(self.vocab_file)
-        if ready is not None:
-            return Vocabulary.from_tokens(ready, summary.counts, specials)
-        return Vocabulary.learn(
-            summary.counts, specials, most_common=self.most_common, min_frequency=self.min_frequency
-        )
+            return Vocabulary.from_tokens(_read_tokens(self.vocab_file), summary.counts, specials)
+        if (ready := self.make_tokenizer().model) is not None:
+            return Vocabulary.from_tokens(ready.vocabulary, summary.counts, specials)
+        return Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
 
     def encode(self, parsed: pa.Array, learned: LearnedSequence) -> Encoded:
         lists, specials = token_lists(parsed), learned.vocabulary.specials
@@ -221,8 +217,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         return kernels.pad(
             lists.offsets,
             lists.codes,
-            ids,
             learned.max_sequence_length,
+            ids,
             side=self.padding,
             fill=specials.padding_id or 0,
             start=specials.start_id,

@@ -47,12 +47,8 @@ class _Tokens(TokenFeature[TokenSummary, LearnedSet]):
         return SpecialSymbols.for_tokens()
 
     def learn(self, summary: TokenSummary) -> LearnedSet:
-        vocabulary = Vocabulary.learn(
-            summary.counts,
-            self.special_symbols_in_use(),
-            most_common=self.most_common,
-            min_frequency=self.min_frequency,
-        )
+        specials = self.special_symbols_in_use()
+        vocabulary = Vocabulary.learn(summary.counts, specials, self.most_common, self.min_frequency)
         largest = summary.lengths.max
         size = largest if self.max_size is None else min(largest, self.max_size)
         return LearnedSet(vocabulary=vocabulary, max_set_size=largest, size=size)
@@ -100,7 +96,7 @@ class Set(_Tokens):
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
         lists = token_lists(parsed)
         table = learned.vocabulary.ids(lists.dictionary)
-        return kernels.pad(lists.offsets, lists.codes, table, learned.size, fill=_PAD)
+        return kernels.pad(lists.offsets, lists.codes, learned.size, table, fill=_PAD)
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
         if self.expand_to == "ids":
@@ -177,8 +173,8 @@ class Bag(_Tokens):
         # The type must not depend on the rows at hand, so counts have 16 bits, or as many as ids need.
         out = np.empty((len(parsed), 2, learned.size), np.promote_types(ids.dtype, np.uint16))
         counts = np.minimum(counts, np.iinfo(out.dtype).max)
-        out[:, 0] = kernels.pad(lists.offsets, lists.codes, ids, learned.size, fill=_PAD)
-        out[:, 1] = kernels.pad_values(lists.offsets, counts.astype(out.dtype), learned.size)
+        out[:, 0] = kernels.pad(lists.offsets, lists.codes, learned.size, ids, fill=_PAD)
+        out[:, 1] = kernels.pad(lists.offsets, counts.astype(out.dtype), learned.size)
         return out
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from daskprep.features.base import Contract
     from daskprep.progress import Advance, Progress
     from daskprep.sources import Source
-    from daskprep.split import Splitter
+    from daskprep.split import PartitionAssignment, Splitter
 
 Question = Callable[[Surroundings, Parsed, pa.Table], Any]
 AnyFeature = TypeVar("AnyFeature", bound="Contract")
@@ -175,15 +175,21 @@ def told_after(
     told = told_edges(features, [one.edges for one in census])
     if split is None:
         return told
-    dropping = dropping_missing(features)
+    choosers = planned(rows, split, dropping_missing(features), census, "census")
+    pairs = zip(told, choosers, strict=True)
+    return [dataclasses.replace(one, rows=chooser, folds=split.folds) for one, chooser in pairs]
+
+
+def planned(
+    rows: Rows | None, split: Splitter, dropping: Mapping[str, Contract], census: Sequence[PartitionCensus], name: str
+) -> Sequence[PartitionAssignment]:
+    """Return what says the split of the rows of each partition; a split by time may read rows again."""
 
     def read_again(function: Callable[..., Any]) -> list[Any]:
         assert rows is not None
-        return ask(rows, "census-again", functools.partial(_look_again, dropping, function), dropping, split.columns)
+        return ask(rows, f"{name}-again", functools.partial(_look_again, dropping, function), dropping, split.columns)
 
-    choosers = split.plan([one.split for one in census], read_again)
-    pairs = zip(told, choosers, strict=True)
-    return [dataclasses.replace(one, rows=chooser, folds=split.folds) for one, chooser in pairs]
+    return split.plan([one.split for one in census], read_again)
 
 
 def _look_again(

@@ -242,10 +242,8 @@ def _cut(
 
 def _summarize(feature: Contract, piece: _Piece, rejects: Rejects) -> ColumnSummary:
     parsed, before = piece.parsed, piece.before
-    cells = None
-    if feature.missing_value_strategy == "fill_with_mode" and (plain := feature.cells(parsed.drop_null())) is not None:
-        counted = plain.value_counts()
-        cells = TokenCounts.of(counted.field("values"), counted.field("counts").to_numpy())
+    plain = feature.cells(parsed.drop_null()) if feature.missing_value_strategy == "fill_with_mode" else None
+    cells = None if plain is None else TokenCounts.of_cells(plain)
     values = feature._summarize_rows(parsed, piece.beside)
     return ColumnSummary(len(parsed), before.null_count, rejects, values, cells, len(before))
 

@@ -14,14 +14,13 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Beside
-from daskprep.features.cells import as_dictionary, as_numbers, one_array
+from daskprep.features.cells import as_dictionary, as_numbers, one_array, value_order
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.parameters import AtLeast, NonNegative
 from daskprep.features.tokens import LearnedTokens
 from daskprep.features.vector import rows_as_lists
 from daskprep.split.folds import KFold
 from daskprep.summaries import TokenCounts
-from daskprep.summaries.token_order import byte_order
 from daskprep.summaries.value_sums import DIGIT_BITS, Sums, ValueSums
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
@@ -235,7 +234,9 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
             table = np.zeros((1, len(vocabulary), 1), np.float32)
             table[0, ids, 0] = frequencies / (frequencies.sum() if self.encoding == "frequency" else 1)
             return LearnedTargetEncoding(vocabulary=vocabulary, encodings=table)
-        classes = _in_order({name.removeprefix(_CLASS) for name, _ in whole.labels if name.startswith(_CLASS)})
+        names = {name.removeprefix(_CLASS) for name, _ in whole.labels if name.startswith(_CLASS)}
+        texts = pa.array(sorted(names), pa.string())
+        classes = tuple(texts.take(pa.array(value_order(texts))).to_pylist())
         if len(classes) > MOST_CLASSES:
             raise ColumnError(self._too_many())
         means = self._encodings(whole, whole, classes)
@@ -297,11 +298,3 @@ def _statistics(
     with np.errstate(divide="ignore", invalid="ignore"):
         # Where rounding matters to the difference, deviations are too small to change a mean that is a float32.
         return n, total, total / n, np.maximum(square - total * total / n, 0.0)
-
-
-def _in_order(names: set[str]) -> tuple[str, ...]:
-    """Return classes by number if all are numbers, else by UTF-8 bytes."""
-    texts = pa.array(sorted(names), pa.string())
-    numbers = as_numbers(texts)
-    order = byte_order(texts) if numbers.null_count else np.argsort(numbers.to_numpy(), kind="stable")
-    return tuple(texts.take(pa.array(order)).to_pylist())

@@ -28,7 +28,7 @@ from daskprep.features.windows import (
     push_numbers,
     rows_by_group,
 )
-from daskprep.kernels import list_offsets, pad_values
+from daskprep.kernels import list_offsets, pad
 from daskprep.serving.series import SEPARATORS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Lengths
@@ -171,7 +171,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
             out: np.ndarray = numbers.reshape(len(parsed), length).copy()
         else:
             keeps_end = self.truncation == "keep_end"
-            out = pad_values(offsets, numbers, length, self.padding, fill, keeps_end=keeps_end)
+            out = pad(offsets, numbers, length, side=self.padding, fill=fill, keeps_end=keeps_end)
         np.copyto(out, fill, where=np.isnan(out), casting="same_kind")
         return out
 

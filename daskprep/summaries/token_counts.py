@@ -68,6 +68,15 @@ class TokenCounts(Summary):
         chunks = ((_owned(dictionary), counts),) if len(counts) else ()
         return cls(kind, chunks, total=total)
 
+    @classmethod
+    def of_cells(cls, cells: pa.Array) -> TokenCounts:
+        """Summarize cells, each a token; missing ones are left out."""
+        if pa.types.is_dictionary(cells.type):
+            codes = cells.indices.drop_null().to_numpy()
+            return cls.of(cells.dictionary, np.bincount(codes, minlength=len(cells.dictionary)))
+        counted = cells.drop_null().value_counts()
+        return cls.of(counted.field("values"), counted.field("counts").to_numpy())
+
     @property
     def entries(self) -> int:
         """How many tokens are in memory, those in several chunks counted several times."""
