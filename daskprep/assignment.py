@@ -18,8 +18,8 @@ from daskprep.balance import Balance
 from daskprep.described import plain
 from daskprep.errors import ConfigError
 from daskprep.features import Feature
+from daskprep.features.base import dropped_rows, may_drop_rows
 from daskprep.features.fitting import located
-from daskprep.features.missing import dropped_rows, may_drop_rows
 from daskprep.features.surroundings import Rows, ask, assigning_columns, dropping_missing, survey, told_edges, untold
 from daskprep.features.table import Parsed, Surroundings, edges_of, kept_rows, naming
 from daskprep.sources import Source

@@ -15,7 +15,7 @@ import yaml
 
 from daskprep.balance import Balance, Oversample, Undersample, balance_from_dict
 from daskprep.errors import ConfigError, did_you_mean, warn
-from daskprep.features import FEATURES, Feature
+from daskprep.features import FEATURES, NAMED, Feature
 from daskprep.features.base import validate
 from daskprep.features.parameters import annotations_of
 from daskprep.ludwig import FEATURE_KEYS, upgraded
@@ -278,8 +278,8 @@ def _read_type(entry: _Section) -> str:
     kind = entry.values.get("type")
     if isinstance(kind, str) and kind in FEATURES:
         return kind
-    hint = did_you_mean(kind, FEATURES)
-    raise entry.error("type", f"there is no type {kind!r}.{hint} Types are: {', '.join(FEATURES)}")
+    hint = did_you_mean(kind, NAMED)
+    raise entry.error("type", f"there is no type {kind!r}.{hint} Types are: {', '.join(NAMED)}")
 
 
 def _read_feature(entry: _Section, kind: str, defaults: Mapping[str, Any]) -> Feature:

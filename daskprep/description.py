@@ -14,9 +14,8 @@ from daskprep.display.sparks import bars, box
 from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut, quoted, share, value_text
 from daskprep.features import Feature, Learned
-from daskprep.features.base import rows_seen
+from daskprep.features.base import drops_missing, fills_all, rows_seen
 from daskprep.features.binary import LearnedBinary
-from daskprep.features.missing import drops_missing, fills_all
 from daskprep.vocabulary import Vocabulary
 
 _MOST_TOKENS, _MOST_BARS = 5, 16

@@ -17,10 +17,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep import partitions
 from daskprep.errors import ConfigError, warn
-from daskprep.features.base import rows_seen
+from daskprep.features.base import fills_all, rows_seen
 from daskprep.features.checking import kept
 from daskprep.features.fitting import located, neighbourhood
-from daskprep.features.missing import fills_all
 from daskprep.features.surroundings import Rows, untold
 from daskprep.features.table import (
     Parsed,

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from daskprep.balance import balance_from_dict
 from daskprep.described import plain
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
-from daskprep.features import FEATURES, Feature, Learned
+from daskprep.features import FEATURES, NAMED, Feature, Learned
 from daskprep.features.given import make_feature
 from daskprep.features.golden import check_rows, golden_rows
 from daskprep.features.parameters import check_fields, check_parameters
@@ -196,7 +196,7 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
 def _restored(name: str, state: Mapping[str, Any]) -> Feature:
     if not isinstance(state.get("type"), str) or state["type"] not in FEATURES:
         raise ConfigError(
-            f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), FEATURES)} '
+            f'feature "{name}": there is no type "{state.get("type")}".{did_you_mean(state.get("type"), NAMED)} '
             "A type of your own must be entered in daskprep.features.FEATURES before loading"
         )
     try:

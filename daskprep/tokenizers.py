@@ -216,33 +216,20 @@ def _recut(coded: Coded, cut: Callable[[str], list[str]]) -> Coded:
 
 
 def _replace(coded: Coded, index: Array, tokens: Sequence[Sequence[str]]) -> Coded:
-    """Put `tokens[k]` (none, one or many) in the place of value `index[k]`; those that stay are all ASCII."""
+    """Put `tokens[k]` (none, one or many) in the place of value `index[k]`."""
     if not len(index):
         return coded
     kept = np.ones(len(coded.values), bool)
     kept[index] = False
-    flat = pa.array(list(chain.from_iterable(tokens)), pa.string()).dictionary_encode()
-    values, code_of = _join(coded.values.filter(pa.array(kept)), flat.dictionary)
+    flat = pa.array(list(chain.from_iterable(tokens)), pa.string())
     lengths = np.ones(len(kept), np.int32)
     lengths[index] = np.fromiter(map(len, tokens), np.int32, len(tokens))
     is_kept = np.repeat(kept, lengths)
     codes = np.empty(len(is_kept), np.int32)
     codes[is_kept] = np.arange(kept.sum())
-    codes[~is_kept] = code_of.take(flat.indices.to_numpy())
-    return expand(coded, kernels.offsets_of(lengths), codes, values)
-
-
-def _join(old: pa.StringArray, new: pa.StringArray) -> tuple[pa.StringArray, Array]:
-    """Append the new values that are not among the old, all ASCII; also return the code of each new value."""
-    suspects = np.delete(np.arange(len(new)), kernels.non_ascii(new))
-    found = pc.index_in(old, value_set=new.take(pa.array(suspects)))
-    known = suspects[found.drop_null().to_numpy()]
-    fresh = np.ones(len(new), bool)
-    fresh[known] = False
-    code = np.empty(len(new), np.int32)
-    code[known] = np.flatnonzero(~kernels.null_mask(found))
-    code[fresh] = np.arange(len(old), len(old) + fresh.sum())
-    return pa.concat_arrays([old, new.filter(pa.array(fresh))]), code
+    codes[~is_kept] = np.arange(len(flat)) + kept.sum()
+    values = pa.concat_arrays([coded.values.filter(pa.array(kept)), flat])
+    return expand(coded, kernels.offsets_of(lengths), *kernels.merge_equal(codes, values))
 
 
 def expand(coded: Coded, offsets: Array, codes: Array, values: pa.StringArray) -> Coded:

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep.features.missing import drops_missing
+from daskprep.features.base import drops_missing
 from daskprep.summaries import token_counts
 
 ROWS = 640

@@ -179,3 +179,10 @@ def test_what_weights_cannot_be_is_refused(table):
         make().fit(table.assign(people=0))
     with pytest.raises(ColumnError, match=r"Number\(written="):
         make().fit(table.assign(price="$" + table["price"].round(2).astype(str)))
+
+
+def test_an_error_lists_the_types_that_a_user_may_name():
+    with pytest.raises(ConfigError, match='no type "weigh"') as caught:
+        dp.Preprocessor({"x": "weigh"}).fit(pd.DataFrame({"x": [1]}))
+    assert "weight" not in str(caught.value)
+    assert "audio" in str(caught.value)

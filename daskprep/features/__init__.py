@@ -21,6 +21,7 @@ from daskprep.features.weight import Weight
 
 __all__ = [
     "FEATURES",
+    "NAMED",
     "H3",
     "Audio",
     "Bag",
@@ -45,3 +46,4 @@ _TYPES: tuple[type[Feature], ...] = (
     Weight,
 )  # fmt: skip
 FEATURES: dict[str, type[Feature]] = {feature.kind: feature for feature in _TYPES}
+NAMED = tuple(kind for kind in FEATURES if kind != Weight.kind)  # what users name; weights have their own parameter

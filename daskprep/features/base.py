@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
+from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.serving.base import MISSING
 from daskprep.summaries import ColumnSummary
@@ -358,6 +358,28 @@ def validate(feature: Contract) -> None:
             'give one, or use "drop_row"'
         )
     feature.check()
+
+
+def drops_missing(feature: Contract) -> bool:
+    """Tell whether a row is left out when its cell is missing."""
+    return feature.missing_value_strategy == "drop_row"
+
+
+def fills_all(feature: Contract) -> bool:
+    """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
+    return not drops_missing(feature) and neighbour_strategy(feature.missing_value_strategy) is None
+
+
+def may_drop_rows(feature: Contract) -> bool:
+    """Tell whether encoding may leave rows out."""
+    return drops_missing(feature) or feature.drops is not None
+
+
+def dropped_rows(feature: Contract, parsed: pa.Array, learned: Any) -> np.ndarray | None:
+    """Return which rows are left out (None: none)."""
+    missing = ~valid_mask(parsed) if drops_missing(feature) and parsed.null_count else None
+    odd = None if feature.drops is None else feature.drops(parsed, learned)
+    return odd if missing is None else missing if odd is None else missing | odd
 
 
 def rows_seen(feature: Contract, learned: Learned) -> int:

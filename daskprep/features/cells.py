@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
 from daskprep.serving.cells import NUMBER
-from daskprep.sources.arrow_types import PLAIN
+from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries.token_order import byte_order
 
@@ -23,36 +23,15 @@ _PROBES = 64
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """Return the column as one array with 32-bit offsets."""
+    column = narrow_column(column)
+    column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        if isinstance(column, pa.ChunkedArray):
-            raise ColumnError(
-                f"a partition holds {column.nbytes:,} bytes in one column, more than 2 GB: use smaller partitions"
-            )
-    if isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    narrow = _narrow_type(column.type)
-    return column if narrow is None else column.cast(narrow)
-
-
-def _narrow_type(kind: pa.DataType) -> pa.DataType | None:
-    if kind.id in PLAIN:
-        return None
-    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-        return pa.string()
-    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
-        return pa.binary()
-    if pa.types.is_dictionary(kind):
-        inner = _narrow_type(kind.value_type) or kind.value_type
-        if inner != kind.value_type or kind.index_type != pa.int32():
-            return pa.dictionary(pa.int32(), inner)
-        return None
-    if pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pa.list_(_narrow_type(kind.value_type) or kind.value_type)
-    if pa.types.is_list(kind):
-        inner = _narrow_type(kind.value_type)
-        return None if inner is None else pa.list_(inner)
-    return None
+        raise ColumnError(
+            f"a partition holds {column.nbytes:,} bytes in one column, more than 2 GB: use smaller partitions"
+        )
+    if pa.types.is_fixed_size_list(column.type):
+        return column.cast(pa.list_(column.type.value_type))
+    return column.cast(pa.binary()) if pa.types.is_fixed_size_binary(column.type) else column
 
 
 def as_dictionary(column: pa.Array, *, lowercase: bool = False) -> pa.DictionaryArray:

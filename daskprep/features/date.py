@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor
+from daskprep.features.base import Bounds, Learned, Tensor, fills_all
 from daskprep.features.date_numbers import (
     DAY,
     SECOND,
@@ -27,7 +27,7 @@ from daskprep.features.date_numbers import (
 )
 from daskprep.features.date_text import from_text
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy, fills_all, valid_mask
+from daskprep.features.missing import Strategy, valid_mask
 from daskprep.kernels import list_of
 from daskprep.serving.date_columns import (
     CIRCLES,

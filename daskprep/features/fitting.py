@@ -46,6 +46,7 @@ from daskprep.features.table import (
 from daskprep.split import TRAIN
 from daskprep.storage.kept import Kept
 from daskprep.summaries import ColumnSummary, FoldedSummary
+from daskprep.summaries.frame import without_each
 
 if TYPE_CHECKING:
     from daskprep.features.base import Contract, Learned
@@ -152,7 +153,7 @@ def _learn(
     if not column.rows:
         raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
     with naming(name):
-        states = column.without_each(folder) if isinstance(column, FoldedSummary) else [column]
+        states = without_each(column.parts, folder) if isinstance(column, FoldedSummary) else [column]
         return [features[name].learn_column(state.bounded(folder)) for state in states]
 
 

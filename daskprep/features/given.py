@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 from sklearn.base import BaseEstimator, clone
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.features import FEATURES, Feature, Weight
+from daskprep.features import FEATURES, NAMED, Feature, Weight
 from daskprep.features.base import all_outputs, validate
 from daskprep.features.output import FrameOutput
 from daskprep.features.table import naming
@@ -58,8 +58,8 @@ def make_feature(name: str, feature: Any) -> Feature:
     if isinstance(feature, str):
         if feature not in FEATURES:
             raise ConfigError(
-                f'feature "{name}": there is no type "{feature}".{did_you_mean(feature, FEATURES)} '
-                f"Types are: {', '.join(FEATURES)}"
+                f'feature "{name}": there is no type "{feature}".{did_you_mean(feature, NAMED)} '
+                f"Types are: {', '.join(NAMED)}"
             )
         return FEATURES[feature]()
     if isinstance(feature, type) and issubclass(feature, Feature):

@@ -7,9 +7,9 @@ cell, and in new rows that a write would drop, a fallback is put, which was lear
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -61,38 +61,6 @@ class Neighbours:
 def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
     """Return a strategy if it is one of those by which a neighbour fills a gap."""
     return strategy if strategy in ("ffill", "bfill") else None  # type: ignore[return-value]
-
-
-class Dropping(Protocol):
-    """What has a strategy for missing cells, and may leave out more rows than theirs."""
-
-    @property
-    def missing_value_strategy(self) -> str: ...
-
-    @property
-    def drops(self) -> Callable[[pa.Array, Any], np.ndarray | None] | None: ...
-
-
-def drops_missing(feature: Dropping) -> bool:
-    """Tell whether a row is left out when its cell is missing."""
-    return feature.missing_value_strategy == "drop_row"
-
-
-def fills_all(feature: Dropping) -> bool:
-    """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
-    return not drops_missing(feature) and neighbour_strategy(feature.missing_value_strategy) is None
-
-
-def may_drop_rows(feature: Dropping) -> bool:
-    """Tell whether encoding may leave rows out."""
-    return drops_missing(feature) or feature.drops is not None
-
-
-def dropped_rows(feature: Dropping, parsed: pa.Array, learned: Any) -> np.ndarray | None:
-    """Return which rows are left out (None: none)."""
-    missing = ~valid_mask(parsed) if drops_missing(feature) and parsed.null_count else None
-    odd = None if feature.drops is None else feature.drops(parsed, learned)
-    return odd if missing is None else missing if odd is None else missing | odd
 
 
 def valid_mask(parsed: pa.Array) -> np.ndarray:

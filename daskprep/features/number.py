@@ -16,10 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Beside, Bounds, Tensor
+from daskprep.features.base import Beside, Bounds, Tensor, drops_missing
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Neighbours, drops_missing, neighbour_strategy
+from daskprep.features.missing import Neighbours, neighbour_strategy
 from daskprep.features.number_state import LearnedNumber, NumberSummary
 from daskprep.features.outliers import NumbersAround
 from daskprep.features.parameters import Count, NonNegative

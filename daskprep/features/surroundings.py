@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.classes import RowCounts
-from daskprep.features.missing import drops_missing
+from daskprep.features.base import drops_missing
 from daskprep.features.table import (
     Parsed,
     PartitionCensus,

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
-from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, noun_of
+from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, drops_missing, noun_of
 from daskprep.features.cells import as_dictionary, one_array, without_texts
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
-from daskprep.features.missing import Neighbours, drops_missing, valid_mask
+from daskprep.features.missing import Neighbours, valid_mask
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN

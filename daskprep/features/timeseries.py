@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError
-from daskprep.features.base import Learned
+from daskprep.features.base import Learned, fills_all
 from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Neighbours, Strategy, fills_all, neighbour_strategy
+from daskprep.features.missing import Neighbours, Strategy, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count, Truncation
 from daskprep.features.vector import number_lists, rows_as_lists
 from daskprep.features.windows import (

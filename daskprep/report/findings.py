@@ -9,8 +9,7 @@ import numpy as np
 
 from daskprep.dataset import Dataset
 from daskprep.display.words import share
-from daskprep.features.base import rows_seen
-from daskprep.features.missing import drops_missing
+from daskprep.features.base import drops_missing, rows_seen
 from daskprep.report.associations import associate, sample_scalars, suspects
 from daskprep.report.drift import drifts
 from daskprep.report.measures import ClassTally, Column, Dates, Tokens

@@ -48,16 +48,12 @@ class FoldedSummary(Summary):
     def bounded(self, folder: str | None) -> FoldedSummary:
         return FoldedSummary(tuple(part.bounded(folder) for part in self.parts))
 
-    def without_each(self, folder: str | None) -> Iterator[ColumnSummary]:
-        """Give the summary of all folds, then those without each of them."""
-        return _without_each(self.parts, folder)
 
-
-def _without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+def without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
     """Give the sum of all parts, then the sums without each of them but the last."""
     names = [field.name for field in fields(parts[0])] if isinstance(parts[0], Summary) else []
     if names and type(parts[0]).__add__ is Summary.__add__:
-        sums = (_without_each([getattr(part, name) for part in parts], folder) for name in names)
+        sums = (without_each([getattr(part, name) for part in parts], folder) for name in names)
         yield from (type(parts[0])(**dict(zip(names, values, strict=True))) for values in zip(*sums, strict=True))
     elif isinstance(parts[0], TokenCounts) and few_in_memory(parts):
         yield from counts_without_each(parts)

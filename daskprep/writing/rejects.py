@@ -11,9 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from daskprep.features import Feature
-from daskprep.features.base import noun_of
+from daskprep.features.base import dropped_rows, noun_of
 from daskprep.features.media import MediaFeature
-from daskprep.features.missing import dropped_rows
 from daskprep.features.table import Parsed, naming
 from daskprep.split import DROPPED, Splitter
 from daskprep.storage.files import Folder

@@ -18,9 +18,9 @@ from sklearn.base import clone
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, MediaError, RejectedValueError
 from daskprep.features import Learned
+from daskprep.features.base import dropped_rows, may_drop_rows
 from daskprep.features.image import LearnedImage
 from daskprep.features.media import PARSED_TYPE
-from daskprep.features.missing import dropped_rows, may_drop_rows
 from daskprep.features.table import read_columns
 from daskprep.media.pixels import encode_png
 from daskprep.summaries.file_sample import mean_image

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import validate
+from daskprep.features.base import dropped_rows, validate
 from daskprep.features.fitting import encode_source, learn_source
-from daskprep.features.missing import dropped_rows
 from daskprep.features.table import read_columns
 from daskprep.features.timeseries import LearnedTimeseries, Timeseries
 from daskprep.sources import as_source

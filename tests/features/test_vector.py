@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import validate
-from daskprep.features.missing import dropped_rows
+from daskprep.features.base import dropped_rows, validate
 from daskprep.features.vector import LearnedVector, Vector
 
 FINITE = st.floats(-(2.0**100), 2.0**100, width=32)
