@@ -262,7 +262,7 @@ def code_characters(column: pa.Array, *, lowercase: bool = False) -> Coded:
     codes = look_up((np.cumsum(used, dtype=np.int32) - 1).take(ascii_of), firsts)
     at = np.flatnonzero(data > 0xBF)
     sizes = np.digitize(data.take(at), [0xC0, 0xE0, 0xF0]) + 1
-    odd, keys = _number(_words(np.append(data, np.zeros(WORD, u8)))[at] & KEEP_BYTES.take(sizes))
+    odd, keys = _number(words_at(np.append(data, np.zeros(WORD, u8)))[at] & KEEP_BYTES.take(sizes))
     codes[firsts > 127] = odd + np.int32(len(values))
     return Coded(rows, codes, pa.concat_arrays([values, _strings_of(keys)]))
 
@@ -286,7 +286,7 @@ def _code(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
 
 def _keys(offsets: Codes, data: Bytes) -> tuple[Words, Array]:
     """Return the first 8 bytes of each piece, and which pieces have more."""
-    words = _words(data)
+    words = words_at(data)
     keys, long = np.empty(len(offsets) - 1, u64), [np.empty(0, np.intp)]
     for begin in range(0, len(keys), BLOCK_PIECES):
         edges = offsets[begin : begin + BLOCK_PIECES + 1].astype(np.intp)
@@ -297,7 +297,7 @@ def _keys(offsets: Codes, data: Bytes) -> tuple[Words, Array]:
     return keys, np.concatenate(long)
 
 
-def _words(data: Bytes) -> Words:
+def words_at(data: Bytes) -> Words:
     """Return a view of 8 bytes from any address: one gather reads the beginnings of all pieces."""
     return np.ndarray((len(data) - WORD + 1,), "<u8", buffer=data, strides=(1,))
 

@@ -13,8 +13,8 @@ import pyarrow.types as pt
 from daskprep.column_types.text_facts import IMAGE_SUFFIXES, SOUND_SUFFIXES, number_facts, text_facts
 from daskprep.features import Audio, Image
 from daskprep.features.cells import one_array
-from daskprep.features.tokens import TokenLists, rows_with_repeats
-from daskprep.kernels import list_offsets
+from daskprep.features.tokens import rows_with_repeats
+from daskprep.kernels import Coded, list_offsets
 from daskprep.media.audio import SIGNATURES
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import DistinctValues, Lengths
@@ -162,7 +162,7 @@ def _list_facts(cells: pa.ListArray) -> ColumnFacts:
     text = as_text(items)
     gaps = _rows_with(text.is_null(), offsets)
     codes = pc.fill_null(text, "").dictionary_encode()
-    repeats = np.count_nonzero(rows_with_repeats(TokenLists(offsets, codes.indices.to_numpy(), codes.dictionary)))
+    repeats = np.count_nonzero(rows_with_repeats(Coded(offsets, codes.indices.to_numpy(), codes.dictionary)))
     return ColumnFacts(
         rows,
         lists_of_text=rows,

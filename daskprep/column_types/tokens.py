@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from daskprep.column_types.guess import Guess, rows
 from daskprep.display.words import share
 from daskprep.features import Feature, Sequence, Set
-from daskprep.features.tokens import TokenLists, rows_with_repeats
+from daskprep.features.tokens import rows_with_repeats
+from daskprep.kernels import Coded
 from daskprep.summaries.column_facts import ColumnFacts
 
 _JOINED = 0.05  # cells of several tokens, at least
@@ -35,10 +36,10 @@ def guess_tokens(facts: ColumnFacts) -> Guess | None:
 
 def _guess(facts: ColumnFacts, mark: str) -> Guess | None:
     cells = _cut(facts.distinct.texts, mark)
-    tokens, sizes = len(cells.dictionary), np.diff(cells.offsets)
+    tokens, sizes = len(cells.values), np.diff(cells.rows)
     if not tokens or tokens > _MOST_TOKENS[mark] or len(cells.codes) < _LEAST_CELLS[mark] * tokens:
         return None
-    if mark == " " and not _are_tags(cells.dictionary, sizes):
+    if mark == " " and not _are_tags(cells.values, sizes):
         return None
     counts = facts.distinct.counts[: len(sizes)]
     of_all = int(counts.sum())
@@ -70,11 +71,11 @@ def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:
     )
 
 
-def _cut(texts: pa.StringArray, mark: str) -> TokenLists:
+def _cut(texts: pa.StringArray, mark: str) -> Coded:
     lists = pc.utf8_split_whitespace(texts) if mark == " " else pc.split_pattern(texts, mark)
     flat = pc.utf8_trim_whitespace(lists.flatten())
     full = pc.binary_length(flat).to_numpy() > 0
     row = np.repeat(np.arange(len(texts)), pc.list_value_length(lists).to_numpy())[full]
     offsets = np.append(0, np.cumsum(np.bincount(row, minlength=len(texts))))
     tokens = flat.filter(pa.array(full)).dictionary_encode()
-    return TokenLists(offsets, tokens.indices.to_numpy(), tokens.dictionary)
+    return Coded(offsets, tokens.indices.to_numpy(), tokens.dictionary)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Bounds, Learned, Tensor
-from daskprep.features.cells import as_dictionary, as_numbers, without_texts
+from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
@@ -195,10 +195,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return meaning
 
     def encode(self, parsed: pa.Array, learned: LearnedBinary) -> np.ndarray:
-        truth = np.append(_truth(parsed.dictionary, learned), np.uint8(learned.fill_value or 0))
-        codes = parsed.indices.fill_null(len(truth) - 1) if parsed.null_count else parsed.indices
-        encoded: np.ndarray = np.where(truth == _UNKNOWN, np.uint8(0), truth).take(codes.to_numpy())
-        return encoded
+        truth = _truth(parsed.dictionary, learned)
+        return by_code(parsed, np.where(truth == _UNKNOWN, np.uint8(0), truth), learned.fill_value or 0)
 
     def expand(self, batch: Tensor, learned: LearnedBinary) -> Tensor:
         return batch.bool()

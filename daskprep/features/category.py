@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Bounds, Tensor
-from daskprep.features.cells import as_dictionary, value_order
+from daskprep.features.cells import as_dictionary, by_code, value_order
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
@@ -201,11 +201,7 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
-        ids = learned.ids(parsed.dictionary)
-        table = np.append(ids, ids.dtype.type(0))
-        codes = parsed.indices.fill_null(len(ids)) if parsed.null_count else parsed.indices
-        encoded: np.ndarray = table.take(codes.to_numpy(), mode="clip")
-        return encoded
+        return by_code(parsed, learned.ids(parsed.dictionary), 0)
 
     def expand(self, batch: Tensor, learned: LearnedCategory) -> Tensor:
         return batch.long()

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprep.features.cells import by_code
 from daskprep.features.fitting import located
 from daskprep.features.missing import valid_mask
 from daskprep.features.sequence import Sequence
@@ -67,10 +68,8 @@ def _unseen(feature: Contract, parsed: pa.Array, learned: Learned) -> int:
 
 def _rows_beyond(holds: Callable[[pa.Array], np.ndarray], parsed: pa.Array) -> np.ndarray:
     if pa.types.is_dictionary(parsed.type):
-        known = np.append(holds(parsed.dictionary), True)
-        beyond: np.ndarray = ~known[parsed.indices.fill_null(len(parsed.dictionary)).to_numpy()]
-        return beyond
+        return ~by_code(parsed, holds(parsed.dictionary), True)
     lists = token_lists(parsed)
-    before = np.concatenate([[0], np.cumsum(~holds(lists.dictionary)[lists.codes])])
-    some: np.ndarray = before[lists.offsets[1:]] > before[lists.offsets[:-1]]
+    before = np.concatenate([[0], np.cumsum(~holds(lists.values)[lists.codes])])
+    some: np.ndarray = before[lists.rows[1:]] > before[lists.rows[:-1]]
     return some

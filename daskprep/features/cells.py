@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -73,7 +74,7 @@ def as_numbers(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return as_numbers(column.dictionary).take(column.indices)
-    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+    if is_text(kind):
         return numbers_and_texts(as_text(column))[0]
     if pa.types.is_integer(kind):
         return column.cast(pa.float64(), safe=False)
@@ -84,6 +85,18 @@ def as_numbers(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(kind):
         return column.cast(pa.uint8()).cast(pa.float64())
     raise ColumnError(f"holds values of type {kind}, which are not numbers")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether cells of a type are text, or its bytes."""
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def by_code(parsed: pa.DictionaryArray, table: np.ndarray, missing: Any) -> np.ndarray:
+    """Return for each cell what a table has for its distinct value, and something else where it is missing."""
+    codes = parsed.indices.fill_null(len(table)) if parsed.null_count else parsed.indices
+    found: np.ndarray = np.append(table, table.dtype.type(missing)).take(codes.to_numpy(), mode="clip")
+    return found
 
 
 def value_order(texts: pa.Array) -> np.ndarray:

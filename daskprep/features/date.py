@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
 from daskprep.features.base import Bounds, Learned, Tensor, fills_all
+from daskprep.features.cells import is_text
 from daskprep.features.date_numbers import (
     DAY,
     SECOND,
@@ -186,7 +187,7 @@ class Date(Feature[Range, LearnedDate]):
         number = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)
         if number and self.datetime_format is None:
             return from_numbers(column)
-        if number or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
+        if number or is_text(kind) or pa.types.is_null(kind):
             return from_text(as_text(column), self.datetime_format)
         raise ColumnError(f"holds values of type {kind}, which are not dates")
 

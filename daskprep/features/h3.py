@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
 from daskprep.features.base import Bounds, Learned, Tensor
+from daskprep.features.cells import is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.serving.places import BITS, CELL, DIGITS, EXACT_BELOW, LARGEST, NO_DIGIT, SHIFTS
@@ -23,6 +24,8 @@ DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
 PARTS = ("mode", "edge", "resolution", "base_cell", *(f"digit_{i}" for i in range(1, DIGITS + 1)))
 
 _BLOCK_ROWS = 1 << 13
+_SHIFTS = np.array([*SHIFTS, *(45 - 3 * position for position in range(1, DIGITS + 1))], np.uint64)
+_MASKS = np.array([(1 << bits) - 1 for bits in BITS] + [NO_DIGIT] * DIGITS, np.uint64)
 _VALID_CELLS = (0x8001FFFFFFFFFFF, 0x8FFFFFFFFFFFFFF)
 _BASE_CELLS = 122
 _MOST = 0.95  # odd cells do not change what a column is
@@ -83,7 +86,7 @@ class H3(Feature[Summary, Learned]):
             column = column.cast(pa.float64())
             exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_BELOW))
             return _where(pc.and_(exact, pc.equal(column, pc.floor(column))), column).cast(pa.uint64())
-        if pa.types.is_decimal(kind) or pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_null(kind):
+        if pa.types.is_decimal(kind) or is_text(kind) or pa.types.is_null(kind):
             return _from_text(as_text(column))
         raise ColumnError(f"holds values of type {kind}, which are not H3 cells: integers or hexadecimal text")
 
@@ -136,33 +139,26 @@ class H3(Feature[Summary, Learned]):
         return batch.long()
 
     def limits(self, learned: Learned) -> Mapping[str, Bounds]:
-        return {"": (0, [(1 << bits) - 1 for bits in BITS] + [NO_DIGIT] * DIGITS)}
+        return {"": (0, _MASKS.tolist())}
 
     def decode(self, encoded: np.ndarray, learned: Learned) -> pa.Array:
         parts = np.asarray(encoded)
         cells = np.zeros(len(parts), np.uint64)
-        for column, shift in enumerate((*SHIFTS, *(_digit_shift(i) for i in range(1, DIGITS + 1)))):
-            cells |= parts[:, column].astype(np.uint64) << np.uint64(shift)
+        for part, shift in zip(parts.T, _SHIFTS, strict=True):
+            cells |= part.astype(np.uint64) << shift
         return pa.array(cells)
 
     def tabulated_names(self, name: str, learned: Learned) -> list[str]:
         return [f"{name}_{part}" for part in PARTS]
 
 
-def _digit_shift(position: int) -> int:
-    return 45 - 3 * position
-
-
 def _take_apart(cells: np.ndarray) -> np.ndarray:
     """Return one row for each part."""
     out = np.empty((len(PARTS), len(cells)), np.uint8)
-    for row, (shift, bits) in enumerate(zip(SHIFTS, BITS, strict=True)):
-        out[row] = cells >> np.uint64(shift) & np.uint64((1 << bits) - 1)
-    resolution = out[2]
+    for row, shift, mask in zip(out, _SHIFTS, _MASKS, strict=True):
+        row[:] = cells >> shift & mask
     for position in range(1, DIGITS + 1):
-        row = out[position + len(SHIFTS) - 1]
-        row[:] = cells >> np.uint64(_digit_shift(position)) & np.uint64(NO_DIGIT)
-        row |= (resolution < position) * np.uint8(NO_DIGIT)
+        out[position + len(SHIFTS) - 1] |= (out[2] < position) * np.uint8(NO_DIGIT)
     return out
 
 

@@ -22,7 +22,7 @@ from daskprep.features.feature import with_parameters
 from daskprep.features.missing import valid_mask
 from daskprep.features.parameters import Count, Truncation
 from daskprep.features.subwords import Merges, cut_words, learn_subwords, read_merges, subword_model
-from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenLists, TokenSummary, token_lists
+from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
 from daskprep.serving.cutting import CONTINUED, WORD_START
 from daskprep.storage.urls import check_own
 from daskprep.summaries import Lengths
@@ -163,9 +163,9 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
             return summary
         # How many parts there will be is not known yet: at most one of each character, and one of where a word starts.
         lists = token_lists(parsed)
-        whole = pc.is_in(lists.dictionary, value_set=pa.array(self.special_symbols_in_use().symbols))
-        most = pc.if_else(whole, 1, pc.add(pc.utf8_length(lists.dictionary).cast(pa.int64()), 1)).to_numpy()
-        sizes = np.diff(np.append(0, np.cumsum(most[lists.codes]))[lists.offsets])
+        whole = pc.is_in(lists.values, value_set=pa.array(self.special_symbols_in_use().symbols))
+        most = pc.if_else(whole, 1, pc.add(pc.utf8_length(lists.values).cast(pa.int64()), 1)).to_numpy()
+        sizes = np.diff(np.append(0, np.cumsum(most[lists.codes]))[lists.rows])
         return dataclasses.replace(summary, lengths=Lengths.of(sizes[valid_mask(parsed)]))
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
@@ -209,13 +209,12 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         lists, specials = token_lists(parsed), learned.vocabulary.specials
         ids = np.arange(len(learned.vocabulary), dtype=learned.vocabulary.dtype)
         if isinstance(kind := self.make_tokenizer(), Subwords):
-            parts = cut_words(kind, _model(self, learned), specials, lists.dictionary)
-            words = kernels.Coded(lists.offsets, lists.codes, lists.dictionary)
-            lists = TokenLists(*expand(words, *parts, lists.dictionary))
+            parts = cut_words(kind, _model(self, learned), specials, lists.values)
+            lists = expand(lists, *parts, lists.values)
         else:
-            ids = learned.vocabulary.ids(lists.dictionary)
+            ids = learned.vocabulary.ids(lists.values)
         return kernels.pad(
-            lists.offsets,
+            lists.rows,
             lists.codes,
             learned.max_sequence_length,
             ids,
@@ -247,10 +246,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         ids, specials = np.asarray(encoded), learned.vocabulary.specials
         silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
         inside = ~np.isin(ids, silent)
-        offsets = np.concatenate(([0], np.cumsum(inside.sum(axis=1)))).astype(np.int32)
-        tokens = learned.vocabulary.decode(ids[inside])
-        joint = "" if self.tokenizer in ("characters", "bpe") else " "
-        text = pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), tokens), joint)
+        tokens = kernels.list_of(kernels.offsets_of(inside.sum(axis=1)), learned.vocabulary.decode(ids[inside]))
+        text = pc.binary_join(tokens, "" if self.tokenizer in ("characters", "bpe") else " ")
         if self.tokenizer == "bpe":
             return pc.replace_substring_regex(pc.replace_substring(text, WORD_START, " "), "^ ", "")
         return pc.replace_substring(text, f" {CONTINUED}", "") if self.tokenizer == "wordpiece" else text

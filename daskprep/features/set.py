@@ -95,8 +95,8 @@ class Set(_Tokens):
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
         lists = token_lists(parsed)
-        table = learned.vocabulary.ids(lists.dictionary)
-        return kernels.pad(lists.offsets, lists.codes, learned.size, table, fill=_PAD)
+        table = learned.vocabulary.ids(lists.values)
+        return kernels.pad(lists.rows, lists.codes, learned.size, table, fill=_PAD)
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
         if self.expand_to == "ids":
@@ -169,12 +169,12 @@ class Bag(_Tokens):
 
     def encode(self, parsed: pa.Array, learned: LearnedSet) -> np.ndarray:
         lists, counts = without_repeats(token_lists(parsed))
-        ids = learned.vocabulary.ids(lists.dictionary)
+        ids = learned.vocabulary.ids(lists.values)
         # The type must not depend on the rows at hand, so counts have 16 bits, or as many as ids need.
         out = np.empty((len(parsed), 2, learned.size), np.promote_types(ids.dtype, np.uint16))
         counts = np.minimum(counts, np.iinfo(out.dtype).max)
-        out[:, 0] = kernels.pad(lists.offsets, lists.codes, learned.size, ids, fill=_PAD)
-        out[:, 1] = kernels.pad(lists.offsets, counts.astype(out.dtype), learned.size)
+        out[:, 0] = kernels.pad(lists.rows, lists.codes, learned.size, ids, fill=_PAD)
+        out[:, 1] = kernels.pad(lists.rows, counts.astype(out.dtype), learned.size)
         return out
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
@@ -204,7 +204,6 @@ def decode_lists(ids: np.ndarray, learned: LearnedSet, repeats: np.ndarray | Non
     """Return the tokens of padded rows of ids as lists."""
     inside = ids != _PAD
     times = inside if repeats is None else np.where(inside, repeats, 0)
-    lengths = times.sum(axis=1, dtype=np.int64)
     flat = np.repeat(ids.ravel(), times.ravel().astype(np.int64))
-    offsets = np.concatenate(([0], np.cumsum(lengths))).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), learned.vocabulary.decode(flat))
+    offsets = kernels.offsets_of(times.sum(axis=1, dtype=np.int64))
+    return kernels.list_of(offsets, learned.vocabulary.decode(flat))

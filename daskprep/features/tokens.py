@@ -17,6 +17,7 @@ from daskprep.features.cells import lowered
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import Count
+from daskprep.kernels import Coded
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
@@ -30,26 +31,17 @@ _LONGEST_SAMPLED = 200  # characters of a token that a saved file shows again
 _SHIFTS = 64  # longer rows are searched for repeats by sorting, shorter ones by comparing shifted copies
 
 
-@dataclass(frozen=True)
-class TokenLists:
-    """The tokens of all rows in a row: where each row starts, dictionary codes, distinct tokens."""
-
-    offsets: np.ndarray
-    codes: np.ndarray
-    dictionary: pa.Array
-
-
-def token_lists(parsed: pa.ListArray) -> TokenLists:
+def token_lists(parsed: pa.ListArray) -> Coded:
     """Take a parsed column apart; missing rows have no tokens."""
     if parsed.null_count:
         flat = parsed.flatten()
-        offsets = kernels.offsets_of(parsed.value_lengths().fill_null(0).to_numpy())
+        offsets = kernels.list_offsets(parsed)
     else:
         offsets = parsed.offsets.to_numpy()
         first, last = (int(offsets[0]), int(offsets[-1])) if len(offsets) else (0, 0)
         flat = parsed.values.slice(first, last - first)
         offsets = offsets - first if first else offsets
-    return TokenLists(offsets, flat.indices.to_numpy(), flat.dictionary)
+    return Coded(offsets, flat.indices.to_numpy(), flat.dictionary)
 
 
 def tokenize(column: pa.Array, tokenizer: Tokenizer, *, lowercase: bool) -> pa.ListArray:
@@ -77,16 +69,15 @@ def _from_lists(column: pa.ListArray, *, lowercase: bool) -> pa.ListArray:
     return kernels.list_of(kernels.offsets_of(lengths), tokens.dictionary_encode(), missing)
 
 
-def lists_of(lists: TokenLists, like: pa.ListArray) -> pa.ListArray:
+def lists_of(lists: Coded, like: pa.ListArray) -> pa.ListArray:
     """Put a parsed column together again; rows are missing where they are in `like`."""
-    values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.dictionary)
-    mask = like.is_null() if like.null_count else None
-    return pa.ListArray.from_arrays(pa.array(lists.offsets, pa.int32()), values, mask=mask)
+    values = pa.DictionaryArray.from_arrays(pa.array(lists.codes, pa.int32()), lists.values)
+    return kernels.list_of(lists.rows, values, kernels.null_mask(like))
 
 
-def without_repeats(lists: TokenLists) -> tuple[TokenLists, np.ndarray]:
+def without_repeats(lists: Coded) -> tuple[Coded, np.ndarray]:
     """Keep the first of equal tokens in each row; also return how often each one stood there."""
-    lengths = np.diff(lists.offsets)
+    lengths = np.diff(lists.rows)
     rows = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
     longest = int(lengths.max(initial=0))
     if longest <= _SHIFTS:
@@ -96,17 +87,17 @@ def without_repeats(lists: TokenLists) -> tuple[TokenLists, np.ndarray]:
         first = np.flatnonzero(repeats)
         counts = repeats[first]
     else:
-        keys = rows.astype(np.int64) * max(len(lists.dictionary), 1) + lists.codes
+        keys = rows.astype(np.int64) * max(len(lists.values), 1) + lists.codes
         _, first, counts = np.unique(keys, return_index=True, return_counts=True)
         order = np.argsort(first)
         first, counts = first[order], counts[order]
     kept = np.bincount(rows[first], minlength=len(lengths))
-    return TokenLists(kernels.offsets_of(kept), lists.codes[first], lists.dictionary), counts
+    return Coded(kernels.offsets_of(kept), lists.codes[first], lists.values), counts
 
 
-def rows_with_repeats(lists: TokenLists) -> np.ndarray:
+def rows_with_repeats(lists: Coded) -> np.ndarray:
     """Return which rows hold a token twice."""
-    return np.diff(without_repeats(lists)[0].offsets) < np.diff(lists.offsets)
+    return np.diff(without_repeats(lists)[0].rows) < np.diff(lists.rows)
 
 
 def _first_of(codes: np.ndarray, rows: np.ndarray, longest: int) -> np.ndarray:
@@ -132,13 +123,13 @@ class TokenSummary(Summary):
         """Summarize the present rows of a parsed column; with `distinct`, a token counts once for a row's length."""
         lists = token_lists(parsed)
         sets = without_repeats(lists)[0] if documents or distinct else lists
-        sizes = np.diff((sets if distinct else lists).offsets)
+        sizes = np.diff((sets if distinct else lists).rows)
         lengths = Lengths.of(sizes[valid_mask(parsed)] if parsed.null_count else sizes)
         return cls(_counted(lists), lengths, _counted(sets) if documents else None)
 
 
-def _counted(lists: TokenLists) -> TokenCounts:
-    return TokenCounts.of(lists.dictionary, np.bincount(lists.codes, minlength=len(lists.dictionary)))
+def _counted(lists: Coded) -> TokenCounts:
+    return TokenCounts.of(lists.values, np.bincount(lists.codes, minlength=len(lists.values)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -237,8 +228,8 @@ class TokenFeature(Feature[SummaryT, LearnedT]):
 
     def cells(self, parsed: pa.Array) -> pa.Array:
         lists = token_lists(parsed)
-        tokens = lists.dictionary.take(pa.array(lists.codes))
-        return pc.binary_join(pa.ListArray.from_arrays(pa.array(lists.offsets), tokens), _CELL_SEPARATOR)
+        tokens = lists.values.take(pa.array(lists.codes))
+        return pc.binary_join(pa.ListArray.from_arrays(pa.array(lists.rows), tokens), _CELL_SEPARATOR)
 
     def learn_fill(self, summary: ColumnSummary[SummaryT]) -> Any:
         cell = super().learn_fill(summary)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Learned
-from daskprep.features.cells import as_numbers
+from daskprep.features.cells import as_numbers, is_text
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy
 from daskprep.features.parameters import Count
@@ -163,7 +163,7 @@ def number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return number_lists(column.dictionary, separator).take(column.indices)
-    if _is_text(kind) or pa.types.is_null(kind):
+    if is_text(kind) or pa.types.is_null(kind):
         text = as_text(column)
         lists = _from_text(text) if separator is None else parse_float_lists(text, separator)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
@@ -177,15 +177,11 @@ def number_lists(column: pa.Array, separator: str | None = None) -> pa.Array:
     return without(lists, any_in_row(lists, np.isinf))
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
-
-
 def _from_lists(column: pa.Array) -> pa.Array:
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
-    if _is_text(values.type):
+    if is_text(values.type):
         return parse_float_lists(pc.binary_join(column, " "))
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())

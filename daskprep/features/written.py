@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.features.cells import as_dictionary, as_numbers, numbers_and_texts
+from daskprep.features.cells import as_dictionary, as_numbers, is_text, numbers_and_texts
 from daskprep.kernels import BLOCK_PIECES, null_mask, string_views
 from daskprep.serving import written as rules
 from daskprep.serving.written import Style, number_written, style_of
@@ -42,7 +42,7 @@ def numbers_or_texts(column: pa.Array) -> pa.Array:
     """Return cells as doubles; if the style of the column decides what some are, as `as_cells` has them."""
     if pa.types.is_dictionary(column.type):
         return numbers_or_texts(column.dictionary).take(column.indices)
-    if not _is_text(column.type):
+    if not is_text(column.type):
         return as_numbers(column)
     numbers, texts = numbers_and_texts(as_text(column))
     doubtful, odd = in_doubt(texts, numbers), pa.nulls(0, pa.string())
@@ -89,7 +89,8 @@ def thousands_have_points(style: Style) -> bool:
 
 def numbers_in_style(column: pa.Array, style: Style) -> pa.Array:
     """Return cells as doubles; with a decimal comma, text only as it is written in that style."""
-    if not _is_text(column.type):
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not is_text(kind):
         return as_numbers(column)
     cells = as_dictionary(column)
     read = written_numbers if style.decimal == "," else numbers_stated
@@ -106,11 +107,6 @@ def numbers_stated(texts: pa.Array, style: Style | None) -> pa.Array:
         return pc.coalesce(pc.if_else(pa.array(in_doubt(texts, plain)), numbers, _NO_NUMBER), plain, numbers)
     # With a decimal point, what is a plain number too is the same one.
     return numbers if numbers.null_count == texts.null_count else pc.coalesce(as_numbers(texts), numbers)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
 
 
 def _tidied(texts: pa.Array) -> pa.Array:

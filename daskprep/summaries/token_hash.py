@@ -7,6 +7,7 @@ import hashlib
 import numpy as np
 import pyarrow as pa
 
+from daskprep.kernels import KEEP_BYTES, WORD, words_at
 from daskprep.permutation import mix
 
 # The increment of the SplitMix64 generator.
@@ -16,8 +17,6 @@ STEP = np.uint64(0x9E3779B97F4A7C15)
 PIECE_TOKENS = 1 << 15
 # Longer tokens are hashed one by one: every pass over a piece costs microseconds, even if one token is left.
 LONG_TOKEN_BYTES = 512
-# The first n bytes of a little-endian word.
-HEADS = np.array([(1 << 8 * n) - 1 for n in range(8)] + [2**64 - 1], np.uint64)
 
 
 def token_hashes(tokens: pa.Array) -> np.ndarray:
@@ -43,7 +42,7 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
         return hashes
     text = np.frombuffer(data, np.uint8)[offsets[0] : offsets[-1]]
     offsets -= offsets[0]
-    words = _unaligned_words(text)
+    words = words_at(np.concatenate([text, np.zeros(WORD, np.uint8)]))
     longest = min(int(lengths.max()), LONG_TOKEN_BYTES)
     for done in range(0, longest, 8):
         _fold_words(hashes, words, offsets[:-1], lengths, done)
@@ -53,19 +52,13 @@ def _string_hashes(tokens: pa.StringArray) -> np.ndarray:
     return hashes
 
 
-def _unaligned_words(text: np.ndarray) -> np.ndarray:
-    """Return the little-endian word that starts at each byte, with zeros behind the end."""
-    padded = np.concatenate([text, np.zeros(8, np.uint8)])
-    return np.ndarray((len(text),), "<u8", buffer=padded, strides=(1,))
-
-
 def _fold_words(hashes: np.ndarray, words: np.ndarray, starts: np.ndarray, lengths: np.ndarray, done: int) -> None:
     """Mix the eight bytes behind the first `done` ones of every token that has them into its hash."""
     left = lengths - done
     if int(left.min()) > 0:
-        word = words[starts + done] & HEADS[np.minimum(left, 8)]
+        word = words[starts + done] & KEEP_BYTES[np.minimum(left, 8)]
         hashes[:] = mix(hashes ^ word)
         return
     some = np.flatnonzero(left > 0)
-    word = words[starts[some] + done] & HEADS[np.minimum(left[some], 8)]
+    word = words[starts[some] + done] & KEEP_BYTES[np.minimum(left[some], 8)]
     hashes[some] = mix(hashes[some] ^ word)

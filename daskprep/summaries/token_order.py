@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-_WORD_BYTES = 8
+from daskprep.kernels import WORD, words_at
 
 
 def byte_order(tokens: pa.StringArray) -> np.ndarray:
@@ -32,20 +32,19 @@ def _leading_words(tokens: pa.StringArray) -> np.ndarray:
     """Return the first eight bytes behind what all tokens begin with, as numbers in the order of the bytes."""
     offsets = np.frombuffer(tokens.buffers()[1], np.int32)[tokens.offset : tokens.offset + len(tokens) + 1]
     text = np.frombuffer(tokens.buffers()[2] or b"", np.uint8)
-    padded = np.concatenate([text[offsets[0] : offsets[-1]], np.zeros(_WORD_BYTES, np.uint8)])
     # A word from every byte on: most overlap.
-    words = np.ndarray(len(padded) - _WORD_BYTES + 1, ">u8", padded, strides=(1,))
+    words = words_at(np.concatenate([text[offsets[0] : offsets[-1]], np.zeros(WORD, np.uint8)])).view(">u8")
     starts, lengths = offsets[:-1] - offsets[0], np.diff(offsets)
     shortest = int(lengths.min())
     skipped = 0
-    while skipped + _WORD_BYTES <= shortest:
+    while skipped + WORD <= shortest:
         keys = words[starts + skipped]
         if (keys != keys[0]).any():
             plain: np.ndarray = keys.astype(np.uint64)
             return plain
-        skipped += _WORD_BYTES
+        skipped += WORD
     keys = words[starts + skipped].astype(np.uint64)
-    missing = np.clip(_WORD_BYTES - (lengths - skipped), 0, _WORD_BYTES).astype(np.uint64) * np.uint64(8)
+    missing = np.clip(WORD - (lengths - skipped), 0, WORD).astype(np.uint64) * np.uint64(8)
     # A shift by 64 is undefined in C: shift by half, twice.
     half, rest = missing >> np.uint64(1), missing - (missing >> np.uint64(1))
     masked: np.ndarray = (((keys >> half) >> rest) << half) << rest
