@@ -334,7 +334,7 @@ class Split:
         one, rows = self.output(output), len(self.layout.block_range(self.name, block))
         part, within = divmod(block, self.layout.part_blocks)
         if one.is_scalar or one.is_cells:
-            file = self._table_file(part)
+            file = self.layout.table_file(self.name, part)
             return Block(file, self.dataset.files.entry(file), rows, (within,))
         number, chunk = (part, within) if self.layout.sharded else (block, 0)
         file = self.layout.array_file(self.name, one, number)
@@ -374,7 +374,7 @@ class Split:
     def _content(self, output: str) -> tuple[str, bytes]:
         """Return a digest of the media of all rows, and stamps of the files of each block, as they are now."""
         if output not in self._contents:
-            tables = [self._table_file(part) for part in range(self.layout.parts(self.name))]
+            tables = [self.layout.table_file(self.name, part) for part in range(self.layout.parts(self.name))]
             entries = [self.dataset.files.entry(table) for table in tables]
             if sum(entry.bytes for entry in entries) > _MOST_ROW_BYTES * len(self):
                 self._contents[output] = hashlib.sha256(repr(entries).encode()).hexdigest(), b""
@@ -394,11 +394,8 @@ class Split:
                 found = np.unique(inside // size)
                 groups, within = found.tolist(), np.searchsorted(found, inside // size) * size + inside % size
             held = sum(len(self.layout.block_range(self.name, part * part_blocks + group)) for group in groups)
-            file = self._table_file(part)
+            file = self.layout.table_file(self.name, part)
             yield Block(file, self.dataset.files.entry(file), held, tuple(groups)), within, at
-
-    def _table_file(self, part: int) -> str:
-        return self.layout.table_file(self.name, part)
 
     # -- names
 

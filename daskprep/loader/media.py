@@ -144,10 +144,11 @@ class Medium:
         failures = decode_cells(decoder, cells, decoded, self.group.name, row_ids)
         if decoded is not out:
             out[targets] = decoded
-        _bring_to_slots(found, out)
         broken = targets[[failure.row for failure in failures]]
         cached = 0
         for media, _, at, places in found:
+            if media.kept is not None:
+                media.kept[media.first + at] = out[places]
             cached += media.keep(at, out, places, filled=bool(np.isin(places, broken).any()))
         return Decoded(time.perf_counter() - began, len(order), len(failures), cached)
 
@@ -157,14 +158,3 @@ def by_block(numbers: Integers) -> Iterable[tuple[int, Integers]]:
     order = np.argsort(numbers, kind="stable")
     found, starts = np.unique(numbers[order], return_index=True)
     return zip(found.tolist(), np.split(order, starts[1:]), strict=True)
-
-
-def _bring_to_slots(found: Sequence[CellRows], out: np.ndarray) -> None:
-    """Copy decoded rows to where blocks keep them, all at once: each copy hands the interpreter over."""
-    for kept in {id(rows.media.kept): rows.media.kept for rows in found}.values():
-        if kept is not None:
-            slotted = [rows for rows in found if rows.media.kept is kept]
-            targets = np.concatenate([rows.targets for rows in slotted])
-            places = np.concatenate([rows.media.first + rows.at for rows in slotted])
-            order = np.argsort(targets)
-            kept[places[order]] = out if len(targets) == len(out) else out[targets[order]]

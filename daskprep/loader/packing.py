@@ -108,7 +108,9 @@ class Packer:
         key = (schedule.blocks.epoch, schedule.world_size)
         if self._counted is None or self._counted[0] != key:
             ranks = [dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)]
-            self._counted = key, min(self._batches_of(rank) for rank in ranks)
+            tokens = min(sum(int(tokens.sum()) for _, tokens in self._tokens(rank)) for rank in ranks)
+            whole, rest = divmod(tokens, self._batch_tokens(schedule))
+            self._counted = key, whole + (rest > 0 and not self.drop_last)
         return self._counted[1]
 
     def place(self, schedule: Schedule, batches: int) -> PackingPosition:
@@ -121,11 +123,6 @@ class Packer:
                 return PackingPosition(window[at], given - int(ends[at] - tokens[at]))
             given -= int(tokens.sum())
         return PackingPosition(len(schedule))
-
-    def _batches_of(self, schedule: Schedule) -> int:
-        tokens = sum(int(tokens.sum()) for _, tokens in self._tokens(schedule))
-        whole, rest = divmod(tokens, self._batch_tokens(schedule))
-        return whole if self.drop_last else whole + (rest > 0)
 
     def _batch_tokens(self, schedule: Schedule) -> int:
         return self.batch_size // schedule.world_size * self.block_size

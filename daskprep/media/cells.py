@@ -50,8 +50,8 @@ ACCEPTED_OBJECTS = {
 }
 _NPY_HEADER_BYTES = 1 << 17
 _NO_NPY = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, TokenError, Warning)
-# What Pillow raises of an image whose file it reads only now, and finds broken.
-_BROKEN = (
+# What Pillow raises of broken files, which it may read late.
+BROKEN = (
     OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, struct.error, zlib.error,
 )  # fmt: skip
 
@@ -308,7 +308,7 @@ def _encoded_image(value: Any) -> _Content:
             return _png(value) if path is None else _Content(path=_text(path))
         except MediaError:
             raise
-        except _BROKEN as error:
+        except BROKEN as error:
             raise MediaError(f"it is broken or cut short: {error}") from error
     raise MediaError
 

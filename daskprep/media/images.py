@@ -11,8 +11,6 @@ import importlib
 import io
 import math
 import re
-import struct
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -23,7 +21,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import pixels
-from daskprep.media.cells import array_of_npy
+from daskprep.media.cells import BROKEN, array_of_npy
 from daskprep.media.pixels import Array, Pixels
 from daskprep.storage.checksum import digest_of
 
@@ -49,11 +47,6 @@ _FORMATS = {
     "NPY": (re.compile(rb"\x93NUMPY"), "", ""),
 }
 FORMATS = tuple(_FORMATS)
-# What Pillow raises of broken files, besides an error of its own.
-_BROKEN = (
-    OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, OverflowError, struct.error, zlib.error,
-    Warning,  # is raised where the user asked for it
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -182,12 +175,12 @@ def _package(module: str, needed_by: str, install: str) -> Any:
 
 @contextmanager
 def _media_errors() -> Iterator[None]:
-    """Turn whatever Pillow raises of broken files into a `MediaError`; an error of a missing package stays."""
+    """Turn whatever Pillow raises of broken files, also warnings that a user makes errors, into a `MediaError`."""
     try:
         yield
     except MediaError:
         raise
-    except (*_BROKEN, pillow().DecompressionBombError) as error:
+    except (*BROKEN, OverflowError, Warning, pillow().DecompressionBombError) as error:
         raise MediaError(f"it is broken or cut short: {error}") from error
 
 

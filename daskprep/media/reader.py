@@ -246,15 +246,9 @@ def _reason(error: BaseException) -> str | None:
         return f"the server answers {status}"
     if isinstance(error, ValueError):
         return "it is no path there"
-    return _CELL_ERRORS.get(_number(error))
-
-
-def _number(error: BaseException) -> int:
-    """Return the number of an error, of which file systems give the class at least; 0 if it has none."""
-    for kind, number in _NUMBERS.items():
-        if isinstance(error, kind):
-            return number
-    return getattr(error, "errno", None) or 0
+    # File systems give the class of an error at least, and maybe its number.
+    known = (number for kind, number in _NUMBERS.items() if isinstance(error, kind))
+    return _CELL_ERRORS.get(next(known, getattr(error, "errno", None) or 0))
 
 
 def content_name(data: Buffer, kind: Kind) -> str:
