@@ -94,21 +94,18 @@ def _by_column(context: click.Context, option: click.Parameter, given: Sequence[
     return found.get("", found) or None
 
 
-def in_bytes(name: str, *, help: str) -> Callable[[_Command], _Command]:
-    """Return an option for a number of bytes, such as "2GB"."""
-    return click.option(name, metavar="BYTES", callback=_read_bytes, help=help)
+class Bytes(click.ParamType):  # type: ignore[type-arg] # of which click 8.1 has none
+    """A number of bytes, such as "2GB"."""
 
+    name = "bytes"
 
-def _read_bytes(context: click.Context, option: click.Parameter, given: str | None) -> int | None:
-    del context, option
-    if given is None:
-        return None
-    from daskprep.writing.memory import bytes_of
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        from daskprep.writing.memory import bytes_of
 
-    try:
-        return bytes_of(given)
-    except ConfigError as error:
-        raise click.BadParameter(f'expected bytes such as "2GB" or "500MB", not {given!r}') from error
+        try:
+            return bytes_of(value)
+        except ConfigError as error:
+            raise click.BadParameter(f'expected bytes such as "2GB" or "500MB", not {value!r}') from error
 
 
 def files(command: _Command) -> _Command:
@@ -135,7 +132,7 @@ def files(command: _Command) -> _Command:
         ),
         click.option("--decimal", **by_column, metavar="[COLUMN=]CHARACTER", help="Decimal mark in CSV."),
         click.option("--thousands", **by_column, metavar="[COLUMN=]CHARACTER", help="Thousands separator in CSV."),
-        in_bytes("--partition-bytes", help='Maximum size of a partition, such as "16MB".'),
+        click.option("--partition-bytes", type=Bytes(), help='Maximum size of a partition, such as "16MB".'),
         click.option("--partitions", type=click.IntRange(min=1), metavar="N", help="Read at least N partitions."),
     ]
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --shuffle.")
 @click.option("--sample-ratio", type=float, metavar="SHARE", help="Use a random share of the rows, such as 0.1.")
 @click.option("--sample-size", type=int, metavar="ROWS", help="Use at most so many random rows.")
-@options.in_bytes("--memory", help='Memory limit of all processes together, such as "2GB".')
+@click.option("--memory", type=options.Bytes(), help='Memory limit of all processes together, such as "2GB".')
 @options.targets
 @options.style
 @click.option("--weight", metavar="COLUMN", help="Column of the weights of rows.")

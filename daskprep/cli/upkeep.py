@@ -88,7 +88,7 @@ def repair(
 @click.option("--split", "splits", multiple=True, metavar="NAME", help="Split to decode. Repeatable. [all]")
 @click.option("--column", "columns", multiple=True, metavar="NAME", help="Output to decode. Repeatable. [all]")
 @click.option("--cache-dir", type=click.Path(), metavar="FOLDER", help="Folder of the cache. [within the dataset]")
-@options.in_bytes("--cache-limit", help="Maximum size of all caches in the folder. [no limit]")
+@click.option("--cache-limit", type=options.Bytes(), help="Maximum size of all caches in the folder. [no limit]")
 @click.option("--base-dir", type=click.Path(), metavar="FOLDER", help="Folder that relative paths start from.")
 @options.trusted
 @click.option("--clear", is_flag=True, help="Remove the cache within the dataset.")

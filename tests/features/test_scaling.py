@@ -16,7 +16,7 @@ from sklearn.preprocessing import KBinsDiscretizer, PowerTransformer, QuantileTr
 import daskprep as dp
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.serving import Encoder
-from daskprep.serving.normal import normal_scores, normal_shares
+from daskprep.serving.units import normal_scores, normal_shares
 from daskprep.testing import check_feature
 
 ROWS = 200_000
