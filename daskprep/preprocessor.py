@@ -194,11 +194,12 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         (1.5, 2.5)
         """
         check_is_fitted(self)
-        if not 0 <= number < len(self.learned_by_fold_):
-            raise ConfigError(
-                f"Preprocessor: there is no state without fold {number!r}: it was fitted without "
-                f"{len(self.learned_by_fold_)} folds. Give split=KFold(k) and fit again, or a fold from 0 to k - 1"
-            )
+        folds = 0 if self.split is None else self.split.folds
+        if number not in range(len(self.learned_by_fold_)):
+            reason = f"there are folds 0 to {folds - 1}" if folds else "give split=KFold(5), and fit again"
+            if folds and not self.learned_by_fold_:
+                reason = "a file holds that of all rows: fit again, and save each with prep.fold(0).save(path)"
+            raise ConfigError(f"Preprocessor: there is no state without fold {number!r}: {reason}")
         other: Self = clone(self).set_params(split__fold=number)
         other._set_learned(self.features_, self.learned_by_fold_[number])
         return other

@@ -18,6 +18,8 @@ from daskprep.balance import balance_from_dict
 from daskprep.described import plain
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, did_you_mean
 from daskprep.features import FEATURES, NAMED, Feature, Learned
+from daskprep.features.base import rows_seen
+from daskprep.features.checking import empty_arrays
 from daskprep.features.given import make_feature
 from daskprep.features.golden import check_rows, golden_rows
 from daskprep.features.parameters import check_fields, check_parameters
@@ -181,7 +183,12 @@ def _marked(feature: Mapping[str, Any]) -> dict[str, Any]:
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
     """Return the features of a state and what each learned, which is nothing if it was saved before the fit."""
     state = verified(state)
-    is_fitted = all("learned" in one for one in state["features"].values())
+    unlearned = [name for name, one in state["features"].items() if "learned" not in one]
+    is_fitted = not unlearned
+    if 0 < len(unlearned) < len(state["features"]):
+        raise CorruptDatasetError(
+            f'feature "{unlearned[0]}" has nothing that it learned, and others have: it was altered since it was saved'
+        )
     features, learned = {}, {}
     for name, one in state["features"].items():
         with telling(f'feature "{name}"'):
@@ -203,13 +210,17 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
         feature = FEATURES[state["type"]](**state["params"])
         check_parameters(feature)
         # What it names beside itself need not be there to decode, and may not be looked at.
-        if not any(state["params"].get(key) for key in _NAMING):
+        if not _names_files(state["params"]):
             feature.check()
     except ConfigError as error:
         raise CorruptDatasetError(f'feature "{name}": {error}; restore the file, or fit again') from error
     except TypeError as error:
         raise FormatVersionError(f'feature "{name}": {error}; it was saved by another version of daskprep') from error
     return feature
+
+
+def _names_files(*parts: Mapping[str, Any]) -> bool:
+    return any(part.get(key) for part in parts for key in _NAMING)
 
 
 def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
@@ -219,7 +230,13 @@ def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
     try:
         with suppress(NameError):  # annotations that only a type checker imports
             check_fields(learned)
-    except TypeError as error:
+        rows = rows_seen(feature, learned)
+        if not 0 <= learned.missing <= rows:
+            raise ValueError(f"there are {learned.missing:,} missing cells among {rows:,} rows")
+        feature._check_learned(learned)
+        if not _names_files(feature.get_params(deep=False), state):
+            empty_arrays(feature, learned)
+    except (TypeError, ValueError) as error:
         raise CorruptDatasetError(f'feature "{name}": {error}; it was altered since it was saved') from error
     return learned
 

@@ -257,6 +257,9 @@ class Contract(Generic[SummaryT, LearnedT]):
         """Return a parsed column for `encode` that says the fold of each training row, from 1 on, and 0 of others."""
         return parsed
 
+    def _check_learned(self, learned: LearnedT) -> None:
+        """Raise ValueError where what was learned, or comes from a file, does not go with the parameters."""
+
     def _cell_of(self, value: Any) -> object:
         """Return what a parsed cell, given as a Python value, was, for who reads about it."""
         return value

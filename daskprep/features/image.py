@@ -199,17 +199,17 @@ class Image(MediaFeature[LearnedImage]):
             raise ConfigError("Image: pack_quality must be at most 100, and none of masks, which JPEG blurs")
         if self.pixel_statistics is not None and (self.is_mask or None in (self.height, self.num_channels)):
             raise ConfigError("Image: pixel_statistics needs one size: give height, width and num_channels")
-        self._check_fill()
+        self._check_fill(self.fill_value or 0, self.num_classes or _MOST_CLASSES)
 
-    def _check_fill(self) -> None:
-        if self.fill_value is None:
-            return
+    def _check_learned(self, learned: LearnedImage) -> None:
+        self._check_fill(learned.fill_value or 0, len(learned.class_map or ()))
+
+    def _check_fill(self, fill: float, classes: int) -> None:
         if self.is_mask:
-            most = (self.num_classes or _MOST_CLASSES) - 1
-            if self.fill_value > most or self.fill_value != int(self.fill_value):
-                raise ConfigError(f"Image: fill_value of masks must be a class from 0 to {most}, not {self.fill_value}")
-        elif self.fill_value > 1:
-            raise ConfigError(f"Image: fill_value must be a brightness from 0 to 1, not {self.fill_value}")
+            if fill >= classes or fill != int(fill):
+                raise ConfigError(f"Image: fill_value of masks must be a class from 0 to {classes - 1}, not {fill}")
+        elif not 0 <= fill <= 1:
+            raise ConfigError(f"Image: fill_value must be a brightness from 0 to 1, not {fill}")
 
     @property
     def is_mask(self) -> bool:
@@ -292,9 +292,7 @@ class Image(MediaFeature[LearnedImage]):
 
     def learn_column(self, summary: ColumnSummary[FileSample]) -> LearnedImage:
         learned = super().learn_column(summary)
-        if learned.class_map is not None and (learned.fill_value or 0) >= len(learned.class_map):
-            most = len(learned.class_map) - 1
-            raise ConfigError(f"Image: fill_value of masks must be a class from 0 to {most}, not {learned.fill_value}")
+        self._check_learned(learned)
         return learned
 
     def _size(self, sample: Sequence[Found]) -> tuple[int, int, int]:

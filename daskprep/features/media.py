@@ -50,6 +50,7 @@ class LearnedMedia(Learned):
 
     file_bytes: int = 0
     base_dir: str | None = None
+    fill_value: float | None = None
 
 
 if TYPE_CHECKING:

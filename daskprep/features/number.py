@@ -393,6 +393,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def drops(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
         return self._outlying if self.outlier_strategy == "drop_row" else None
 
+    def _check_learned(self, learned: LearnedNumber) -> None:
+        if learned.edges is not None and len(learned.edges) < 2:
+            raise ValueError("edges are fewer than two")
+        self.decode(self.encode(pa.array([1.0]), learned), learned)  # needs all that the parameters ask for
+
     def _cell_of(self, value: Any) -> object:
         if not isinstance(value, dict):
             return value

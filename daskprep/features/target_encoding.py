@@ -143,6 +143,11 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         if self._cross_fit is not None:
             self._cross_fit.validate()
 
+    def _check_learned(self, learned: LearnedTargetEncoding) -> None:
+        found, folds = len(learned.encodings) - 1, 0 if self._cross_fit is None else self.folds
+        if found != folds:
+            raise ValueError(f"there are encodings of {found} folds, and folds={folds}")
+
     @property
     def _cross_fit(self) -> KFold | None:
         if self.encoding != "target":

@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from daskprep.serving.large import with_large
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
 from daskprep.serving.saved import (
     LIMIT_BYTES,
+    SIZED,
     check_golden,
     check_learned,
     parse_state,
@@ -127,7 +129,10 @@ class Encoder:
                     continue
                 if feature["type"] in _ENCODERS:
                     check_learned(feature["learned"])
-                features[name] = row_encoder(name, feature) or WholeRows(name, feature)
+                encoder = row_encoder(name, feature)
+                features[name] = encoder or WholeRows(name, feature)
+                if encoder is not None:
+                    _try(encoder, has_length=feature["type"] in SIZED)
             if "golden" in feature:
                 check_golden(name, feature, functools.partial(_encode_cells, features[name]))
         targets = restored_targets(state, features)
@@ -232,6 +237,15 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
 
 def _expanded(encoder: RowEncoder | WholeRows, output: str, array: np.ndarray) -> np.ndarray:
     return array.astype(np.bool_) if output == MISSING else encoder.expand(array)
+
+
+def _try(encoder: RowEncoder, *, has_length: bool) -> None:
+    """Let what was altered show by an error when it is read, not when the first rows come."""
+    for cell in ("0", "no such cell"):
+        row = dict.fromkeys(encoder.columns, cell)
+        with suppress(ValueError):  # of a cell that it refuses
+            # The length may ask for any amount of memory.
+            [encoder.read(one) for one in encoder.cells([row])] if has_length else encoder.encode([row])
 
 
 def _encode_cells(encoder: RowEncoder | WholeRows, cells: Sequence[Any]) -> dict[str, np.ndarray]:

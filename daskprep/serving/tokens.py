@@ -80,7 +80,7 @@ class SetRows(TokenRows):
         return {"": _padded(values, (len(values), self.size), self.dtype)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        if self.params["expand_to"] == "ids":
+        if self.params.get("expand_to") == "ids":
             return super().expand(encoded)
         hot = np.zeros((len(encoded), len(self.ids)), np.int8)
         np.put_along_axis(hot, encoded.astype(np.intp), 1, axis=1)
