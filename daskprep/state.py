@@ -234,7 +234,7 @@ def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
         if not 0 <= learned.missing <= rows:
             raise ValueError(f"there are {learned.missing:,} missing cells among {rows:,} rows")
         feature._check_learned(learned)
-        if not _names_files(feature.get_params(deep=False), state):
+        if not _names_files(vars(feature), state):
             empty_arrays(feature, learned)
     except (TypeError, ValueError) as error:
         raise CorruptDatasetError(f'feature "{name}": {error}; it was altered since it was saved') from error
