@@ -202,6 +202,8 @@ class Image(MediaFeature[LearnedImage]):
         self._check_fill(self.fill_value or 0, self.num_classes or _MOST_CLASSES)
 
     def _check_learned(self, learned: LearnedImage) -> None:
+        if self.is_mask == (learned.class_map is None):
+            raise ValueError("class_map is of masks, and of all masks")
         self._check_fill(learned.fill_value or 0, len(learned.class_map or ()))
 
     def _check_fill(self, fill: float, classes: int) -> None:

@@ -353,7 +353,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return ((batch[:, None] - start) * scale).clamp(low, high)
 
     def tabulated_names(self, name: str, learned: LearnedNumber) -> list[str]:
-        return [f"{name}_{i}" for i in range(learned.num_embeddings)] if self._in_pieces else [name]
+        return [f"{name}_{i}" for i in range(max(learned.num_embeddings, 1))] if self._in_pieces else [name]
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedNumber) -> np.ndarray:
         column = encoded[""][:, None]

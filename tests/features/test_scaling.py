@@ -263,3 +263,10 @@ def test_normal_scores_are_those_of_scipy(share):
 def test_normal_shares_are_those_of_scipy(score):
     # Near 1, doubles are 2e-16 apart.
     assert abs(normal_shares(np.array([score]))[0] - ndtr(score)) < max(1.2e-7 * ndtr(-abs(score)), 3e-16)
+
+
+def test_a_column_without_numbers_has_the_one_piece_that_its_names_say():
+    frame = pd.DataFrame({"a": [None, None], "b": [1.0, 2.0]})
+    pieces = dp.Number(encoding="piecewise_linear", missing_value_strategy="ffill")
+    prep = dp.Preprocessor({"a": pieces, "b": "number"}).fit(frame)
+    assert prep.transform(frame.assign(a=[1.0, 2.0])).shape == (2, len(prep.get_feature_names_out())) == (2, 2)
