@@ -127,8 +127,7 @@ class Assignment:
         assignment, rows, chosen = self.located(source), Rows(source), _chosen(source, sample, seed)
         told = assignment.told(Rows(_sampled(source, chosen)))
         told = [dataclasses.replace(one, sample=choice) for one, choice in zip(told, chosen, strict=True)]
-        asked = rows.asked(assignment._named, assignment.dropping, self.columns)
-        return partitions.arrays(source, *asked, told, like=_empty, rows=source.row_counts)
+        return partitions.arrays(rows.asked(assignment._named, assignment.dropping, self.columns, told), like=_empty)
 
     # -- for one partition
 

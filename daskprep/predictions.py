@@ -164,13 +164,11 @@ class Predicting:
         run = ModelRun(features, learned, model, _device(model, device), outcomes, how, batch_size, own)
         if not (source.in_memory and any(source.row_counts or ())):
             run = dataclasses.replace(run, nothing=run.on_missing_cells(source))
-        function, columns, shared = rows.asked(run, features, own)
-        told = neighbourhood(features, learned, rows)
+        work = rows.asked(run, features, own, neighbourhood(features, learned, rows))
         if not source.in_memory:
             assert run.nothing is not None
-            labels = names if is_frame else ()
-            return partitions.frames(source, function, columns, shared, told, meta=run.nothing, labels=labels)
-        found = pd.concat(partitions.each(source, "predict", function, columns, shared, told), ignore_index=True)
+            return partitions.frames(work, meta=run.nothing, labels=names if is_frame else ())
+        found = pd.concat(partitions.each(work, "predict"), ignore_index=True)
         return labelled(source.frame, names, found) if is_frame else found
 
     @property

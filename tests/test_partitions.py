@@ -200,7 +200,9 @@ def test_each_tells_every_result_once_in_the_calling_thread(source):
     def number(shared, i, table):
         return shared, i, table.num_rows
 
-    results = partitions.each(source, "number", number, ["x"], "shared", range(source.npartitions), advance=advance)
+    results = partitions.each(
+        partitions.Pass(source, number, ["x"], "shared", range(source.npartitions)), "number", advance=advance
+    )
     assert [result[:2] for result in results] == [("shared", i) for i in range(source.npartitions)]
     assert sorted(told) == results
     assert threads == {threading.get_ident()}
@@ -272,7 +274,7 @@ def test_in_memory_the_first_error_in_order_is_raised(table, monkeypatch):
             raise ColumnError(f"partition {i}")
 
     with pytest.raises(ColumnError, match="partition 0"):
-        partitions.each(source, "fail", fail, ["x"], None, [0, 1, *range(2, source.npartitions)])
+        partitions.each(partitions.Pass(source, fail, ["x"], None, [0, 1, *range(2, source.npartitions)]), "fail")
     assert len(started) < 50
 
 
@@ -307,12 +309,8 @@ def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
 
     numbers = range(source.npartitions)
     folded = partitions.fold(
-        source,
+        partitions.Pass(source, lambda shared, i, table: (i, {"a": [i], "b": [-i]}), ["x"], None, numbers),
         "scan",
-        lambda shared, i, table: (i, {"a": [i], "b": [-i]}),
-        ["x"],
-        None,
-        numbers,
         merge=merge,
         finish=finish,
         keys=["b", "a"],
@@ -379,12 +377,10 @@ def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
 def test_many_columns_are_merged_in_chunks(source):
     keys = [f"x{i}" for i in range(200)]
     folded = partitions.fold(
-        source,
+        partitions.Pass(
+            source, lambda shared, i, table: (None, dict.fromkeys(keys, i)), ["x"], None, range(source.npartitions)
+        ),
         "scan",
-        lambda shared, i, table: (None, dict.fromkeys(keys, i)),
-        ["x"],
-        None,
-        range(source.npartitions),
         merge=sum,
         finish=lambda key, values: sum(values),
         keys=keys,
@@ -426,7 +422,9 @@ def test_a_cluster_tells_results_as_they_come(cluster, table, tmp_path):
     for frame in (as_file(table, tmp_path), dd.from_pandas(table, npartitions=10).persist()):
         source = as_source(frame)
         rows = partitions.each(
-            source, "rows", lambda shared, i, part: part.num_rows, ["x"], None, range(10), advance=told.append
+            partitions.Pass(source, lambda shared, i, part: part.num_rows, ["x"], None, range(10)),
+            "rows",
+            advance=told.append,
         )
         assert rows == [4] * 10
     assert told == [4] * 20
@@ -462,12 +460,14 @@ def test_a_fold_on_a_cluster_sends_small_things_alone(cluster, table):
     told = []
     source = as_source(dd.from_pandas(table, npartitions=20))
     folded = partitions.fold(
-        source,
+        partitions.Pass(
+            source,
+            lambda shared, i, part: (part.num_rows, dict.fromkeys([1000, 2000], part["x"].to_pylist())),
+            ["x"],
+            None,
+            range(20),
+        ),
         "scan",
-        lambda shared, i, part: (part.num_rows, dict.fromkeys([1000, 2000], part["x"].to_pylist())),
-        ["x"],
-        None,
-        range(20),
         merge=lambda values: list(chain(*values)),
         finish=lambda key, values: key + sum(chain(*values)),
         keys=[1000, 2000],

@@ -159,12 +159,8 @@ def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[s
         return {}
     advance = progress.stage("guessing types", total=source.npartitions, unit="partitions")
     found: dict[str, ColumnFacts] = partitions.fold(
-        source,
+        partitions.Pass(source, _partition_facts, columns, list(columns), range(source.npartitions)),
         "types",
-        _partition_facts,
-        columns,
-        list(columns),
-        range(source.npartitions),
         merge=_merge,
         finish=lambda _, parts: _merge(parts),
         keys=list(columns),

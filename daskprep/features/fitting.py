@@ -122,10 +122,8 @@ def learn_rows(
         parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
         learned: dict[str, list[Learned]] = partitions.fold(
-            rows.source,
+            rows.asked(question, features, columns, told),
             "scan",
-            *rows.asked(question, features, columns),
-            told,
             merge=functools.partial(_merge, folder),
             finish=functools.partial(_learn, folder, dict(features)),
             keys=list(features),
@@ -204,9 +202,9 @@ def tabulate_cross_fitted(
         edges = told_edges(around, ask(rows, "census", functools.partial(_edges, around, dict(learned)), around))
         told = [dataclasses.replace(one, carries=edge.carries) for one, edge in zip(told, edges, strict=True)]
     wanted = {name: features[name] for name in inputs}
-    asked = rows.asked(functools.partial(_tabulate_cross_fitted, wanted, features, dict(learned)), features, columns)
+    question = functools.partial(_tabulate_cross_fitted, wanted, features, dict(learned))
     like = functools.partial(_empty_table, wanted, learned)
-    return partitions.arrays(source, *asked, told, like=like, rows=source.row_counts)["table"]
+    return partitions.arrays(rows.asked(question, features, columns, told), like=like)["table"]
 
 
 def _tabulate_cross_fitted(
@@ -274,13 +272,8 @@ def _apply(
     """Return what a function makes of every partition; `empty` makes arrays of the same types without rows."""
     features, rows = located(features, source), Rows(source)
     question = functools.partial(function, features, dict(learned))
-    return partitions.arrays(
-        source,
-        *rows.asked(question, features),
-        neighbourhood(features, learned, rows),
-        like=functools.partial(empty, features, learned),
-        rows=source.row_counts,
-    )
+    work = rows.asked(question, features, (), neighbourhood(features, learned, rows))
+    return partitions.arrays(work, like=functools.partial(empty, features, learned))
 
 
 def neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], rows: Rows) -> partitions.Arguments:
@@ -289,8 +282,9 @@ def neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], 
     told = untold(rows.source.npartitions)
     if not around:
         return told
-    asked = rows.asked(functools.partial(_edges, around, {name: learned[name] for name in around}), around)
-    return partitions.exchanged(rows.source, "census", *asked, told, functools.partial(told_edges, around))
+    question = functools.partial(_edges, around, {name: learned[name] for name in around})
+    work = rows.asked(question, around, (), told)
+    return partitions.exchanged(work, "census", functools.partial(told_edges, around))
 
 
 def _edges(

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 Question = Callable[[Surroundings, Parsed, pa.Table], Any]
 AnyFeature = TypeVar("AnyFeature", bound="Contract")
 Read = Callable[[Mapping[str, "Contract"], int, pa.Table], tuple[Parsed, pa.Table]]
-Asked = tuple[partitions.Function, list[str], Any]
 
 
 def read_raw(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:
@@ -65,9 +64,16 @@ class Rows:
         # A table without columns forgets its rows when it is pickled.
         return source_columns(features, columns) or self.source.columns[:1]
 
-    def asked(self, question: Question, features: Mapping[str, Contract], columns: Iterable[str] = ()) -> Asked:
-        """Return function, columns and shared argument of a pass that asks a question of what these features read."""
-        return _answer, self.wanted(features, columns), (self.read, dict(features), question)
+    def asked(
+        self,
+        question: Question,
+        features: Mapping[str, Contract],
+        columns: Iterable[str],
+        told: partitions.Arguments,
+    ) -> partitions.Pass:
+        """Return the pass that asks a question of what these features read, and of columns as they are."""
+        shared = (self.read, dict(features), question)
+        return partitions.Pass(self.source, _answer, self.wanted(features, columns), shared, told)
 
 
 def _answer(shared: tuple[Read, Mapping[str, Contract], Question], told: Surroundings, table: pa.Table) -> Any:
@@ -95,8 +101,7 @@ def ask(
     if rows.source.row_counts is not None and not features and not columns:
         pairs = list(zip(told, rows.source.row_counts, strict=True))
         return partitions.run(name, _answer_unread, question, pairs, advance=advance)
-    asked = rows.asked(question, features, columns)
-    return partitions.each(rows.source, name, *asked, told, kept=kept, advance=advance)
+    return partitions.each(rows.asked(question, features, columns, told), name, kept=kept, advance=advance)
 
 
 def _answer_unread(question: Question, partition: tuple[Surroundings, int]) -> Any:

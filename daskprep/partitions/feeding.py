@@ -14,8 +14,7 @@ from dask.optimization import cull
 
 from daskprep.errors import ConfigError
 from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef, get_sync, needs_of_tasks, result_of
-from daskprep.partitions.graphs import Layer, on_frame, on_piece, unique
-from daskprep.partitions.passes import Function
+from daskprep.partitions.graphs import Function, Layer, on_frame, on_piece, unique
 from daskprep.partitions.schedulers import active_client, worker_error
 from daskprep.sources import Source
 

@@ -8,11 +8,13 @@ import os
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
 import numpy as np
+import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
 from daskprep.errors import ConfigError
@@ -31,6 +33,9 @@ _OF_DASK = "65536"
 _KEEPING = ((-1, 1 << 28), (-3, 1 << 25))
 
 
+Function = Callable[[Any, Any, pa.Table], Any]
+
+
 class GraphArgument:
     """One argument for each partition that only the graph knows: a node that gives the list of them."""
 
@@ -39,16 +44,31 @@ class GraphArgument:
         self.layer = layer
 
 
+Arguments = Sequence[Any] | GraphArgument
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What is done with every partition of a source: ``function(shared, argument, table)``.
+
+    `shared` is the same for all partitions and is one node of the graph; each has one of the `arguments`.
+    """
+
+    source: Source
+    function: Function
+    columns: Sequence[str]
+    shared: Any
+    arguments: Arguments
+
+    def on(self, partition: int) -> Any:
+        """Return what the function gives for a partition, which is read in this process."""
+        assert not isinstance(self.arguments, GraphArgument)
+        table = self.source.read(partition, self.columns)
+        return self.function(self.shared, self.arguments[partition], table)
+
+
 def partition_layer(
-    source: Source,
-    name: str,
-    function: Callable[..., Any],
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Sequence[Any] | GraphArgument,
-    *,
-    apart: bool = False,
-    labels: Sequence[str] | None = None,
+    work: Pass, name: str, *, apart: bool = False, labels: Sequence[str] | None = None
 ) -> tuple[Layer, list[tuple[str, int]]]:
     """Return the graph of one task for each partition, and the keys of these tasks in order.
 
@@ -56,8 +76,9 @@ def partition_layer(
     the first use to the last. With `labels`, which columns may be, results are frames that take these columns of a Dask
     frame and its index.
     """
-    prefix, state, wanted = unique(name), unique(f"state-{name}"), list(columns)
-    layer: Layer = {state: DataNode(state, shared)}
+    source, arguments = work.source, work.arguments
+    prefix, state, wanted = unique(name), unique(f"state-{name}"), list(work.columns)
+    layer: Layer = {state: DataNode(state, work.shared)}
     if source.is_dask:
         frame = source.frame[list(dict.fromkeys([*wanted, *(labels or ())]))]
         frame = (frame.map_partitions(same) if apart else frame).optimize()
@@ -75,7 +96,7 @@ def partition_layer(
         given = list(arguments)
     keys = [(prefix, i) for i in range(len(parts))]
     for key, argument, part in zip(keys, given, parts, strict=True):
-        layer[key] = Task(key, run, function, TaskRef(state), argument, part, wanted)
+        layer[key] = Task(key, run, work.function, TaskRef(state), argument, part, wanted)
     return layer, keys
 
 

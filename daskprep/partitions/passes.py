@@ -1,7 +1,7 @@
 """What can be done with all partitions of a source: run a function over each, merge, exchange, or make arrays.
 
-Functions are called as ``function(shared, argument, table)``: `shared` is the same for all partitions and is one node
-of the graph, `argument` belongs to the partition. Neither holds rows; tables exist only inside a task.
+Functions are called as ``function(shared, argument, table)``. Neither of the first two holds rows; tables exist only
+inside a task.
 A task takes some consecutive partitions, one after the other, so that there are about 8 tasks for each thread. Only a
 partition of a Dask frame, or of lazy arrays, has a task of its own: together they would be in memory at once.
 Sources in this process's memory (pandas, NumPy) never enter a graph: their partitions are slices that threads work
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import ChainMap, UserDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from operator import getitem
 from typing import TYPE_CHECKING, Any
@@ -22,28 +23,30 @@ import pyarrow as pa
 from dask.highlevelgraph import HighLevelGraph
 
 from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef
-from daskprep.partitions.graphs import GraphArgument, Layer, labelled, partition_layer, references, unique
+from daskprep.partitions.graphs import (
+    Arguments,
+    Function,
+    GraphArgument,
+    Layer,
+    Pass,
+    labelled,
+    partition_layer,
+    references,
+    unique,
+)
 from daskprep.partitions.grouping import Gather, Merging, chunks, groups, on_pieces, with_each
 from daskprep.partitions.schedulers import Advance, compute, on_threads
-from daskprep.sources import Source
 from daskprep.storage.kept import Kept
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Function = Callable[[Any, Any, pa.Table], Any]
-Arguments = Sequence[Any] | GraphArgument
-
 _TREE_WIDTH = 8
 
 
 def each(
-    source: Source,
+    work: Pass,
     name: str,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Arguments,
     *,
     kept: Kept | None = None,
     advance: Advance | None = None,
@@ -53,10 +56,10 @@ def each(
     With `kept`, results of tasks are kept in files, and those that are there already are taken from them.
     `advance` is called in this process with each result as it comes, in any order, by one thread at a time.
     """
-    if source.in_memory:
-        return _each_in_memory(source, function, columns, shared, arguments, advance)
-    layer, keys = _grouped_layer(source, name, function, columns, shared, arguments, list, kept)
-    if source.is_dask:
+    if work.source.in_memory:
+        return on_threads(work.on, work.source.npartitions, advance)
+    layer, keys = _grouped_layer(work, name, list, kept)
+    if work.source.is_dask:
         gathered = [(unique(f"gather-{name}"), i) for i in range(len(groups(len(keys))))]
         for task, group in zip(gathered, groups(len(keys)), strict=True):
             layer[task] = Task(task, _joined, references([keys[i] for i in group]))
@@ -111,12 +114,8 @@ def chained(
 
 
 def fold(
-    source: Source,
+    work: Pass,
     name: str,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Arguments,
     *,
     merge: Callable[[list[Any]], Any],
     finish: Callable[[Any, list[Any]], Any],
@@ -132,13 +131,12 @@ def fold(
     these alone travel to this process.
     """
     merging = Merging(merge)
-    if source.in_memory:
-        return _fold_in_memory(source, function, columns, shared, arguments, merging, finish, keys, advance)
-    layer, tasks = _grouped_layer(source, name, function, columns, shared, arguments, merging, kept)
+    if work.source.in_memory:
+        return _fold_in_memory(work, merging, finish, keys, advance)
+    layer, tasks = _grouped_layer(work, name, merging, kept)
     shared_finish, learn = unique("state-learn"), unique("learn")
-    finished: list[Any] = []
     layer[shared_finish] = DataNode(shared_finish, finish)
-    finished = []
+    finished: list[Any] = []
     for number, chunk in enumerate(chunks(keys), start=1):
         last = _merge_tree(layer, _picked(layer, "part", tasks, number), merging)
         for key in chunk:
@@ -150,50 +148,37 @@ def fold(
     return dict(zip(keys, results, strict=False))
 
 
-def exchanged(
-    source: Source,
-    name: str,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Sequence[Any],
-    combine: Callable[[list[Any]], list[Any]],
-) -> Arguments:
+def exchanged(work: Pass, name: str, combine: Callable[[list[Any]], list[Any]]) -> Arguments:
     """Let partitions tell each other something: `combine` turns all results into one argument for each partition.
 
     For sources outside this process the answer is lazy, a node of the graph that `arrays` builds.
     """
-    if source.in_memory:
-        return combine(_each_in_memory(source, function, columns, shared, arguments))
-    layer, keys = partition_layer(source, name, function, columns, shared, arguments, apart=True)
+    if work.source.in_memory:
+        return combine(on_threads(work.on, work.source.npartitions))
+    layer, keys = partition_layer(work, name, apart=True)
     node = unique(f"exchange-{name}")
     layer[node] = Task(node, combine, references(keys))
     return GraphArgument(node, layer)
 
 
 def arrays(
-    source: Source,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Arguments,
+    work: Pass,
     *,
     like: Callable[[], Mapping[str, np.ndarray]],
-    rows: Sequence[int] | None,
 ) -> dict[str, Any]:
     """Return one array for each key that `function` gives: NumPy for sources in memory, else lazy Dask arrays.
 
-    `function` gives a dict of arrays for one partition; `like` makes empty arrays of the same types and shapes, `rows`
-    are the rows of each partition where they are known.
+    The function gives a dict of arrays for one partition; `like` makes empty arrays of the same types and shapes.
     """
+    source = work.source
     if source.in_memory:
-        parts = _each_in_memory(source, function, columns, shared, arguments)
+        parts = on_threads(work.on, source.npartitions)
         if len(parts) == 1:
             return dict(parts[0])
         return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
-    layer, keys = partition_layer(source, "encode", function, columns, shared, arguments)
+    layer, keys = partition_layer(work, "encode")
     name = keys[0][0]
-    counts = tuple(rows) if rows is not None else (np.nan,) * source.npartitions
+    counts = (np.nan,) * source.npartitions if source.row_counts is None else tuple(source.row_counts)
     picked = {}
     for output, empty in like().items():
         prefix, tail = unique(f"pick-{output}"), (0,) * (empty.ndim - 1)
@@ -207,11 +192,7 @@ def arrays(
 
 
 def frames(
-    source: Source,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Arguments,
+    work: Pass,
     *,
     meta: pd.DataFrame,
     labels: Sequence[str],
@@ -222,7 +203,8 @@ def frames(
     """
     import dask.dataframe as dd  # noqa: PLC0415 it takes a second to import
 
-    layer, keys = partition_layer(source, "predict", function, columns, shared, arguments, labels=labels)
+    source = work.source
+    layer, keys = partition_layer(work, "predict", labels=labels)
     divisions: Sequence[Any] = (None,) * (source.npartitions + 1)
     if source.is_dask:
         divisions, meta = source.frame.divisions, labelled(source.frame._meta, labels, meta)
@@ -240,26 +222,18 @@ class _Unread(UserDict[Any, Any]):
         return str(self._name)
 
 
-def _grouped_layer(
-    source: Source,
-    name: str,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Arguments,
-    gather: Gather,
-    kept: Kept | None,
-) -> tuple[Layer, list[Any]]:
+def _grouped_layer(work: Pass, name: str, gather: Gather, kept: Kept | None) -> tuple[Layer, list[Any]]:
     """Return the graph of a task for some partitions each, or each of a Dask frame, that gathers what they give."""
-    if source.is_dask:
-        return partition_layer(source, name, _gathered, columns, (gather, function, shared), arguments)
-    assert not isinstance(arguments, GraphArgument)
-    prefix, state, pieces = unique(name), unique(f"state-{name}"), source.pieces
-    layer: Layer = {state: DataNode(state, shared)}
-    for i, group in enumerate(groups(source.npartitions, size=None if kept is None else kept.size())):
+    if work.source.is_dask:
+        shared = (gather, work.function, work.shared)
+        return partition_layer(replace(work, function=_gathered, shared=shared), name)
+    assert not isinstance(work.arguments, GraphArgument)
+    prefix, state, pieces = unique(name), unique(f"state-{name}"), work.source.pieces
+    layer: Layer = {state: DataNode(state, work.shared)}
+    for i, group in enumerate(groups(len(pieces), size=None if kept is None else kept.size())):
         some = slice(group.start, group.stop)
-        given = (list(arguments[some]), list(pieces[some]), list(columns), gather, group, kept)
-        layer[prefix, i] = Task((prefix, i), on_pieces, function, TaskRef(state), *given)
+        given = (list(work.arguments[some]), list(pieces[some]), list(work.columns), gather, group, kept)
+        layer[prefix, i] = Task((prefix, i), on_pieces, work.function, TaskRef(state), *given)
     return layer, list(layer)[1:]
 
 
@@ -284,24 +258,16 @@ def _each_told(advance: Advance | None) -> Advance | None:
 
 
 def _fold_in_memory(
-    source: Source,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Arguments,
+    work: Pass,
     merging: Merging,
     finish: Callable[[Any, list[Any]], Any],
     keys: Sequence[Hashable],
     advance: Advance | None,
 ) -> dict[Any, Any]:
-    assert not isinstance(arguments, GraphArgument)
-    runs, tell = groups(source.npartitions, CPU_COUNT), _each_told(advance)
-
-    def gathered(run: int) -> list[Any]:
-        return merging(function(shared, arguments[i], source.read(i, columns)) for i in runs[run])
-
-    gathered_parts = on_threads(gathered, len(runs), None if tell is None else lambda result: tell(result[0]))
-    parts = [dict(ChainMap(*part[1:])) for part in gathered_parts]
+    runs, tell = groups(work.source.npartitions, CPU_COUNT), _each_told(advance)
+    told = None if tell is None else lambda result: tell(result[0])
+    gathered = on_threads(lambda run: merging(map(work.on, runs[run])), len(runs), told)
+    parts = [dict(ChainMap(*part[1:])) for part in gathered]
     while len(parts) > _TREE_WIDTH:
         some = _cut(parts)
         parts = on_threads(lambda i: merging.chunk(some[i]), len(some))  # noqa: B023 it is called here alone
@@ -319,18 +285,6 @@ def _picked(layer: Layer, name: str, tasks: Sequence[Any], place: int) -> list[A
     keys = [(prefix, i) for i in range(len(tasks))]
     layer.update({key: Task(key, getitem, TaskRef(task), place) for key, task in zip(keys, tasks, strict=True)})
     return keys
-
-
-def _each_in_memory(
-    source: Source,
-    function: Function,
-    columns: Sequence[str],
-    shared: Any,
-    arguments: Arguments,
-    advance: Advance | None = None,
-) -> list[Any]:
-    assert not isinstance(arguments, GraphArgument)
-    return on_threads(lambda i: function(shared, arguments[i], source.read(i, columns)), source.npartitions, advance)
 
 
 def _merge_tree(layer: Layer, keys: Sequence[Any], merging: Merging) -> list[Any]:
