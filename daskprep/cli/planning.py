@@ -26,7 +26,7 @@ def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[s
         about, told = "about ", ", estimated from one partition"
     prep = Preprocessor(prep._given_features).fit(TableSource([sample.slice(0, _SAMPLE_ROWS)]))
     # As if all were training rows, as far as a few tell how long they are.
-    layout = choose_layout(prep.features_, prep.learned_, {"train": rows}, None, "lz4")
+    layout = choose_layout(prep.features_, prep.learned_, {"train": rows})
     ceiling, stored = Ceiling.of(1), rows * layout.row_bytes
     files, blocks = count(len(source.files), f"{source.format} file".strip()), count(layout.blocks("train"), "block")
     partitions = f"{count(source.npartitions, 'partition')} of up to {size(max(sizes))}"

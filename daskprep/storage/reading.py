@@ -19,7 +19,7 @@ from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
 from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import read_manifest
 from daskprep.storage.shards import Span
-from daskprep.storage.tables import CELL_TYPE, column_ranges, column_types, decode_table, group_rows, read_footer
+from daskprep.storage.tables import CELL_TYPE, column_ranges, column_types, decode_table, read_footer
 
 REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
 
@@ -187,9 +187,7 @@ def _lies_plain(reader: BlockReader, span: Span, out: np.ndarray) -> bool:
 
 def _read_plain(reader: BlockReader, block: Block, span: Span, out: np.ndarray) -> None:
     """Read a chunk to where its rows belong: no byte is copied twice."""
-    size = reader.folder.size(block.file)
-    if size != block.entry.bytes:
-        raise _wrong_size(reader.folder, block.file, size, block.entry.bytes)
+    Files(reader.folder, {block.file: block.entry}).check_size(block.file)
     stored = bytearray(CHECKSUM_BYTES)
     with reader.folder.opened(block.file) as read_into:
         read_into(span.start, flat(out))
@@ -214,7 +212,8 @@ def read_table(folder: Folder, block: Block, outputs: Iterable[Output]) -> pa.Ta
             kept = footer, column_types(footer)
         footer, types = kept
         # A few bytes may stand for very many rows, or long texts: what the columns are comes first.
-        _check_table(wanted, block.rows, types, group_rows(footer, block.groups))
+        there = [group for group in block.groups if group < footer.num_row_groups]
+        _check_table(wanted, block.rows, types, sum(footer.row_group(group).num_rows for group in there))
         if data is None:
             data = _columns(folder, block, footer, wanted)
         table = decode_table(data, list(wanted), block.groups, footer)

@@ -105,11 +105,6 @@ def column_types(footer: pq.FileMetaData) -> dict[str, pa.DataType]:
     return types
 
 
-def group_rows(footer: pq.FileMetaData, groups: Iterable[int]) -> int:
-    """Return how many rows some row groups have, those that are not there none."""
-    return sum(footer.row_group(group).num_rows for group in groups if group < footer.num_row_groups)
-
-
 def column_ranges(
     footer: pq.FileMetaData, groups: Iterable[int], columns: Collection[str], nbytes: int, *, apart: int
 ) -> list[tuple[int, int]]:

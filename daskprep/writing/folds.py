@@ -8,12 +8,10 @@ them comes last.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
 
 from sklearn.base import clone
 
@@ -53,8 +51,11 @@ class FoldedJob(WriteJob):
 
     def _of_fold(self, split: KFold, number: int) -> WriteJob:
         held: KFold = clone(split).set_params(fold=number)
-        describe = functools.partial(_describe_fold, self.recipe.describe, held.to_dict())
-        recipe = dataclasses.replace(self.recipe, split=held, describe=describe)
+        recipe = dataclasses.replace(
+            self.recipe,
+            split=held,
+            describe=lambda learned: {**self.recipe.describe(learned), "split": held.to_dict()},
+        )
         return WriteJob(
             recipe,
             self.source,
@@ -102,10 +103,8 @@ class FoldedJob(WriteJob):
             manifest, place = Manifest.from_bytes(data, job.root.url), f"{FOLD}{number}"
             files[f"{place}/{MANIFEST}"] = FileEntry.of(MANIFEST, data)
             files |= {f"{place}/{manifest.version}/{name}": entry for name, entry in manifest.files.items()}
-        options = self.options
-        stored = options.block_rows, options.compression, bool(options.shards)
-        layout = choose_layout(self.recipe.features, learned, {}, *stored)
-        settings = {**options.settings, "folds": len(jobs)}
+        layout = choose_layout(self.recipe.features, learned, {}, self.options)
+        settings = {**self.options.settings, "folds": len(jobs)}
         commit(self.root, Manifest(self.name, layout, files, self.fingerprint, settings))
 
 
@@ -117,11 +116,3 @@ def _held(told: Surroundings, fold: int) -> Surroundings:
 def _committed(job: WriteJob) -> bool:
     manifest = read_manifest(job.root)
     return manifest is not None and manifest.version == job.name
-
-
-def _describe_fold(
-    describe: Callable[[Mapping[str, Learned] | None], dict[str, Any]],
-    split: Mapping[str, Any],
-    learned: Mapping[str, Learned] | None,
-) -> dict[str, Any]:
-    return {**describe(learned), "split": split}

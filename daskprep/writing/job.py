@@ -211,15 +211,7 @@ class WriteJob:
             raise ColumnError(
                 "every row is left out, by features that drop rows or by the split: nothing is left to write"
             )
-        options = self.options
-        layout = choose_layout(
-            recipe.features,
-            learned,
-            placement.rows,
-            options.block_rows,
-            options.compression,
-            bool(options.shards),
-        )
+        layout = choose_layout(recipe.features, learned, placement.rows, self.options)
         plan = WritePlan(layout, placement, tuple(one.rejects for one in counted))
         if not self._looks_around:
             # It says that a write can go on from here: after the state, and after all scratch that the passes left.

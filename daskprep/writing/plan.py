@@ -14,11 +14,12 @@ from daskprep.features import Feature, Learned
 from daskprep.features.checking import all_empty_arrays
 from daskprep.features.media import MediaFeature
 from daskprep.state import state_from_files
-from daskprep.storage.arrays import Compression, Output
+from daskprep.storage.arrays import Output
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry
 from daskprep.writing.placement import Placement
+from daskprep.writing.recipe import Options
 
 CHECKPOINT = "checkpoint.json"
 
@@ -32,9 +33,7 @@ def choose_layout(
     features: Mapping[str, Feature],
     learned: Mapping[str, Learned],
     rows: Mapping[str, int],
-    block_rows: int | None,
-    compression: Compression,
-    sharded: bool = False,
+    options: Options | None = None,
 ) -> Layout:
     """Return how so many rows of each split lie on disk, by what features learned."""
     media = {name: feature for name, feature in features.items() if isinstance(feature, MediaFeature)}
@@ -45,9 +44,9 @@ def choose_layout(
         for suffix, array in all_empty_arrays(feature, learned[name]).items()
     ]
     carried_bytes = sum(feature.carried_bytes(learned[name]) for name, feature in media.items())
-    return Layout.choose(
-        outputs, rows, block_rows=block_rows, compression=compression, carried_bytes=carried_bytes, sharded=sharded
-    )
+    given = options or Options()
+    how: Any = {"block_rows": given.block_rows, "compression": given.compression, "sharded": bool(given.shards)}
+    return Layout.choose(outputs, rows, carried_bytes=carried_bytes, **how)
 
 
 @dataclass(frozen=True)

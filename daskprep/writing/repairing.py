@@ -74,12 +74,10 @@ def repair(
     root, found = Folder.open(path, storage_options), dataset.damaged()
     if isinstance(dataset, FoldedDataset):
         for number in range(dataset.folds):
-            place = f"{dataset.version}/{FOLD}{number}/"
-            if any(damage.file.startswith(place) for damage in found):
+            place = f"{dataset.version}/{FOLD}{number}"
+            if any(damage.file.startswith(f"{place}/") for damage in found):
                 fold = dataset.fold(number)
-                _repair(
-                    fold, root / dataset.version / f"{FOLD}{number}", fold.damaged(), frame, progress, storage_options
-                )
+                _repair(fold, root / place, fold.damaged(), frame, progress, storage_options)
         _clean(root, dataset.manifest)
     else:
         _repair(dataset, root, found, frame, progress, storage_options)
@@ -121,9 +119,11 @@ def _repair(
             lambda learned: state,
         )
     columns = source_columns(recipe.features, recipe.assigning)
-    source = sampled(
-        _source(frame, columns, committed, storage_options), state.get("sample"), state.get("sample_seed", 0)
-    )
+    if frame is not None:
+        source = as_source(frame, columns=columns, storage_options=storage_options)
+    else:
+        source = _recorded(committed.source or {}, columns, storage_options)
+    source = sampled(source, state.get("sample"), state.get("sample_seed", 0))
     seed = committed.settings.get("shuffle_seed")
     options = Options(
         shuffle=seed is not None,
@@ -140,12 +140,6 @@ def _clean(root: Folder, committed: Manifest) -> None:
     with root.locked():
         check_committed(root, committed)
         clean(root, committed)
-
-
-def _source(frame: Any, columns: list[str], committed: Manifest, storage_options: Mapping[str, Any] | None) -> Source:
-    if frame is not None:
-        return as_source(frame, columns=columns, storage_options=storage_options)
-    return _recorded(committed.source or {}, columns, storage_options)
 
 
 def _recorded(recorded: Mapping[str, Any], columns: list[str], storage_options: Mapping[str, Any] | None) -> Source:
