@@ -223,7 +223,7 @@ def _chosen(source: Source, sample: float | None, seed: int) -> Sequence[RandomA
     if sample is None:
         return [None] * source.npartitions
     _, counted = Assignment({}).counted(Rows(source), untold(source.npartitions))
-    return sample_rows([one.rows for one in counted], sample, seed)
+    return sample_rows([one.rows for one in counted], plain(sample), plain(seed))
 
 
 def _sampled(source: Source, chosen: Sequence[RandomAssignment | None]) -> Source:

@@ -136,8 +136,6 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         self.fit_on = fit_on
         self.scratch = scratch
 
-    # -- learn and apply
-
     @hints_parameters
     def fit(self, frame: Any, y: Any = None, *, progress: bool | None = False) -> Self:
         """Fit every feature on the training rows.
@@ -160,7 +158,8 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             frame = as_source(frame, scratch=self.scratch)
         features, _ = self._features_for(frame, goes_by.split, progress=progress)
         split = goes_by.split if self.fit_on == "train" else None
-        source = self._sampled(as_source(frame, columns=goes_by._columns(features), scratch=self.scratch))
+        source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
+        source = sampled(source, self.sample, self.sample_seed)
         with Progress(progress) as shown, kept_fit(goes_by._recipe(features, None), source, self._scratch) as kept:
             scratch = self.scratch
             learned, *folds = learn_source(features, source, split=split, scratch=scratch, kept=kept, progress=shown)
@@ -303,7 +302,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             self._check_one_fold("assign")
         assignment = Assignment(features, goes_by.split, self.balance, getattr(self, "learned_", None))
         source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
-        return assignment.arrays(source, plain(self.sample), plain(self.sample_seed))
+        return assignment.arrays(source, self.sample, self.sample_seed)
 
     @hints_parameters
     def fit_write(
@@ -436,11 +435,10 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         if prepare is not None:
             frame = prepared(frame, prepare, storage_options=storage_options)
         features, source = self._new_rows(
-            lambda columns: self._sampled(
-                as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch)
-            ),
+            lambda columns: as_source(frame, columns=columns, storage_options=storage_options, scratch=self.scratch),
             lambda features: [*assigning_columns(goes_by.split, self.balance), *fold_columns(features)],
         )
+        source = sampled(source, self.sample, self.sample_seed)
         return Stream(goes_by._recipe(features, self.learned_), source, batch_size, **options)
 
     def _check_one_fold(self, method: str) -> None:
@@ -470,7 +468,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
 
         def read(columns: Sequence[str]) -> Source:
             options = {"storage_options": storage_options, "scratch": self._scratch}
-            return self._sampled(plan_source(frame, columns, memory, options))
+            return sampled(plan_source(frame, columns, memory, options), self.sample, self.sample_seed)
 
         if features is None:
             assigning = assigning_columns(goes_by.split, self.balance)
@@ -500,9 +498,6 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         other = copy.copy(self)
         other.split = split
         return other
-
-    def _sampled(self, source: Source) -> Source:
-        return sampled(source, plain(self.sample), plain(self.sample_seed))
 
     def _recipe(self, features: Mapping[str, Feature], learned: Mapping[str, Learned] | None) -> Recipe:
         own = None if learned is None else {name: learned[name] for name in features}
@@ -552,10 +547,9 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         if self.weight is not None:
             leave[self.weight] = "is the weight of each row"
         source = plan_source(frame, None, memory, {"storage_options": storage_options, "scratch": self._scratch})
+        rows, targets = sampled(source, self.sample, self.sample_seed), self._target_names
         with Progress(progress) as shown:
-            self.inferred_: InferredFeatures = infer_source(
-                self._sampled(source), self._target_names, leave, self.style, progress=shown
-            )
+            self.inferred_: InferredFeatures = infer_source(rows, targets, leave, self.style, progress=shown)
         features = made_features(self.inferred_, self._target_names, self.weight)
         return features, source if isinstance(source, StreamSource) else frame
 
@@ -575,8 +569,6 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
                 f'feature "{crossed[0]}" would encode validation rows by their own targets: use fit_on="train"'
             )
         return features
-
-    # -- other forms
 
     @classmethod
     def from_dataset(cls, dataset: Dataset) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from daskprep.assignment import sampled
 from daskprep.display.words import count, size
 from daskprep.errors import ColumnError
 from daskprep.preprocessor import Preprocessor
@@ -16,7 +17,7 @@ _SAMPLE_ROWS = 10_000
 
 def plan_lines(prep: Preprocessor, source: Source, output: str | None) -> list[str]:
     """Return the plan of a write as lines of text: one partition is read, and its first rows are learned from."""
-    source = prep._sampled(source)
+    source = sampled(source, prep.sample, prep.sample_seed)
     sizes = [piece.nbytes for piece in source.pieces]
     number, sample = _first_rows(source)
     if source.row_counts is not None:
