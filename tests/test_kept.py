@@ -94,7 +94,7 @@ def test_a_fit_goes_on_from_finished_tasks(file, reads, tmp_path, split, threads
     with pytest.raises(Killed):
         preprocessor(str(scratch), split).fit(source_of(file))
     # With one thread there are eight tasks of six partitions: three are done. More threads change no task.
-    monkeypatch.setattr(dp.partitions.grouping, "worker_threads", lambda: (1, threads))
+    monkeypatch.setattr(dp.partitions.passes, "worker_threads", lambda: (1, threads))
     reads.update(read=[], until=None)
     assert preprocessor(str(scratch), split).fit(source_of(file)).to_dict() == expected
     assert len(reads["read"]) == 48 - 18

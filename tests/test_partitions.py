@@ -334,7 +334,7 @@ def test_a_task_takes_several_partitions(table, tmp_path, threads):
         return dask.get(dsk, keys, **options)
 
     with dask.config.set(scheduler=count), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partitions.grouping, "worker_threads", lambda: (1, threads))
+        patch.setattr(partitions.passes, "worker_threads", lambda: (1, threads))
         prep.fit(as_source(str(tmp_path / "part.parquet"), partition_bytes=1))
     assert prep.to_dict() == expected
     scans = min(ROWS // (ROWS // (8 * threads)), ROWS)
@@ -359,16 +359,16 @@ def test_a_task_holds_one_partition_at_a_time(table):
     def small(shared, i, rows):
         return i, {"key": [i]}
 
-    merging = partitions.grouping.Merging(lambda values: list(chain(*values)))
+    merging = partitions.passes.Merging(lambda values: list(chain(*values)))
     pieces = [Piece() for _ in range(5)]
-    told, merged = partitions.grouping.on_pieces(small, None, range(5), pieces, ["x"], merging, range(5), None)
+    told, merged = partitions.passes.on_pieces(small, None, range(5), pieces, ["x"], merging, range(5), None)
     assert (told, merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
     assert most == [1] * 5
 
 
 @pytest.mark.parametrize(("count", "threads", "tasks"), [(0, 1, 0), (15, 1, 15), (16, 1, 8), (20_001, 2, 17)])
 def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
-    runs = partitions.grouping.groups(count, threads)
+    runs = partitions.passes.groups(count, threads)
     assert len(runs) == tasks
     assert list(chain(*runs)) == list(range(count))
 
@@ -386,7 +386,7 @@ def test_many_columns_are_merged_in_chunks(source):
         keys=keys,
     )
     assert folded == dict.fromkeys(keys, sum(range(source.npartitions)))
-    assert [len(chunk) for chunk in partitions.grouping.chunks(keys)] == [64, 64, 64, 8]
+    assert [len(chunk) for chunk in partitions.passes.chunks(keys)] == [64, 64, 64, 8]
 
 
 def test_worker_threads_follow_the_configuration():

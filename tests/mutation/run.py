@@ -78,7 +78,7 @@ NEAREST_TESTS = {
     "daskprep/summaries/token_order.py": ["tests/summaries/test_token_order.py", TOKEN_COUNTS],
     "daskprep/features/target_bins.py": ["tests/features/test_target_bins.py"],
     "daskprep/features/target_encoding.py": ["tests/features/test_target_encoding.py"],
-    "daskprep/partitions/grouping.py": ["tests/test_partitions.py"],
+    "daskprep/partitions/passes.py": ["tests/test_partitions.py"],
     "daskprep/loader/order.py": ["tests/loader/test_order.py", "tests/loader/test_state.py"],
     "daskprep/loader/sampling.py": ["tests/loader/test_sampling.py"],
     "daskprep/storage/manifest.py": ["tests/storage/test_manifest.py"],
