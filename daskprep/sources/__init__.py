@@ -1,6 +1,7 @@
 """Where rows come from: frames, Arrow's tables and streams, and files, each as an ordered list of partitions."""
 
 from daskprep.sources.base import Piece, Source
+from daskprep.sources.datasets import HuggingFaceSource
 from daskprep.sources.file_source import FileSource, read_files
 from daskprep.sources.frames import (
     DaskSource,
@@ -11,7 +12,6 @@ from daskprep.sources.frames import (
     table_from_pandas,
     table_to_pandas,
 )
-from daskprep.sources.huggingface import HuggingFaceSource
 from daskprep.sources.opening import as_source
 from daskprep.sources.prepared import PreparedSource, prepared
 from daskprep.sources.streams import StreamSource

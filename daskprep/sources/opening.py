@@ -11,8 +11,8 @@ import pandas as pd
 from daskprep.errors import ConfigError
 from daskprep.sources.base import Source
 from daskprep.sources.composed import by_split, splits_of
+from daskprep.sources.datasets import HuggingFaceSource, is_dataset, open_fragments
 from daskprep.sources.file_source import PARTITION_BYTES, read_files
-from daskprep.sources.fragments import open_fragments
 from daskprep.sources.frames import (
     DaskSource,
     PandasSource,
@@ -23,7 +23,6 @@ from daskprep.sources.frames import (
     is_dask_frame,
     is_of,
 )
-from daskprep.sources.huggingface import HuggingFaceSource, is_dataset
 from daskprep.sources.streams import open_stream
 
 _ACCEPTED = (

@@ -18,10 +18,10 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import MOST_ROWS, JoinedPiece, grouped
 from daskprep.sources.columnar import Schemas
+from daskprep.sources.datasets import stream_schema, stream_tables
 from daskprep.sources.feather import FeatherPiece
 from daskprep.sources.file_source import FileSource, is_known
 from daskprep.sources.frames import chosen_columns, is_of
-from daskprep.sources.huggingface import stream_schema, stream_tables
 from daskprep.sources.locations import find_files
 from daskprep.storage.files import Appended, Folder
 

@@ -25,7 +25,7 @@ import pytest
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources import Source, StreamSource, as_source
-from daskprep.sources.fragments import FragmentSource
+from daskprep.sources.datasets import FragmentSource
 
 ROWS = 900
 FEATURES = {

@@ -17,7 +17,7 @@ import daskprep as dp
 from daskprep.errors import ColumnError
 from daskprep.media.cells import media_cells
 from daskprep.sources import as_source
-from daskprep.sources.huggingface import HuggingFaceSource
+from daskprep.sources.datasets import HuggingFaceSource
 
 ROWS = 400
 FEATURES = datasets.Features(

@@ -1,4 +1,7 @@
-"""Hugging Face datasets as sources, read a slice of rows at a time as they are stored."""
+"""Datasets of Hugging Face and of Arrow, thereby of Delta Lake and Lance: some rows at a time, as they are stored.
+
+Row groups of Parquet files and ranges of rows are pieces.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset as pds
 
-from daskprep.errors import ColumnError
+from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
-from daskprep.sources.base import MadePiece, PieceSource, rows_alone
+from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, grouped, rows_alone
 from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
+from daskprep.storage.threads import in_threads
 
 # Of a stream: rows that are fetched at a time.
 _BATCH_ROWS = 256
@@ -20,6 +25,8 @@ _REMEDIES = {
     "DatasetDict": 'give one of its splits, such as dataset["train"]',
     "IterableDatasetDict": 'give one of its splits, such as dataset["train"]',
 }
+# Rows that tell how many bytes a row takes in the mean.
+_SAMPLE_ROWS = 1_000
 
 
 class HuggingFaceSource(PieceSource):
@@ -101,3 +108,55 @@ def _is_mapped(table: Any) -> bool:
     if blocks is not None:
         return all(_is_mapped(block) for row in blocks for block in row)
     return isinstance(table, MemoryMappedTable)
+
+
+class FragmentSource(PieceSource):
+    """A dataset of Arrow that lies in Parquet files, or one of Lance."""
+
+
+def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int) -> FragmentSource | None:
+    """Return the source of a dataset; None where it cannot be cut, as where it is filtered, or lies in other files."""
+    columns = chosen_columns(dataset.schema.names, wanted, "the dataset")
+    try:
+        fragments = list(dataset.get_fragments())
+    except ValueError:  # it is filtered
+        return None
+    known = is_of(dataset, "lance", "LanceDataset") or {type(one) for one in fragments} == {pds.ParquetFileFragment}
+    if not known:
+        return None
+    sample = narrow_table(dataset.head(_SAMPLE_ROWS, columns=columns, batch_size=_SAMPLE_ROWS))
+    row_bytes = max(1.0, sample.nbytes / max(len(sample), 1))
+    most = max(1, int(partition_bytes / row_bytes))
+    pieces = [
+        MadePiece(
+            functools.partial(_some_of_fragment, fragment, dataset.schema, rows, start), rows, int(rows * row_bytes)
+        )
+        for parts in in_threads(lambda fragment: _parts(fragment, most), fragments, local=False)
+        for fragment, rows, start in parts
+    ]
+    joined = grouped(pieces, partition_bytes, JoinedPiece.of)
+    return FragmentSource(narrow_schema(dataset.schema, columns), joined) if joined else None
+
+
+def _some_of_fragment(
+    fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
+) -> pa.Table:
+    """Return one row group of a Parquet file, or of a fragment of Lance the rows from `start` on."""
+    if not columns:
+        return rows_alone(rows)
+    how = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
+    try:
+        table = fragment.to_table(columns=list(columns), **how)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise ConfigError(f"{fragment!r}: cannot be read: {error}; create the dataset again") from error
+    if table.num_rows != rows:
+        raise ConfigError(f"{fragment!r}: has other rows than when it was listed; create the dataset again")
+    return narrow_table(table).select(list(columns))
+
+
+def _parts(fragment: Any, most: int) -> list[tuple[Any, int, int | None]]:
+    """Return row groups of a Parquet file, or ranges of rows of a fragment of Lance; of each its rows and the first."""
+    if isinstance(fragment, pds.ParquetFileFragment):
+        return [(one, sum(group.num_rows for group in one.row_groups), None) for one in fragment.split_by_row_group()]
+    rows = fragment.count_rows()
+    return [(fragment, min(most, rows - start), start) for start in range(0, rows, most)]
