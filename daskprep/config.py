@@ -206,7 +206,7 @@ def _parse(text: str, kind: str, where: str) -> Any:
     except RecursionError as error:
         raise ConfigError(f"{where} is not a configuration: it is nested too deeply") from error
     except (ValueError, yaml.YAMLError) as error:
-        raise ConfigError(f"{where} is no {kind}: {error}") from error
+        raise ConfigError(f"{where} is not valid {kind}: {error}") from error
 
 
 class _Loader(yaml.SafeLoader):
@@ -223,7 +223,7 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode) and (key.tag, key.value) in seen:
-                raise ValueError(f'the key "{key.value}" stands twice in one mapping,{key.start_mark}')
+                raise ValueError(f'the key "{key.value}" occurs twice in one mapping,{key.start_mark}')
             seen.add((key.tag, key.value) if isinstance(key, yaml.ScalarNode) else id(key))
         return node
 

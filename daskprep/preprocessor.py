@@ -444,7 +444,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
     def _check_one_fold(self, method: str) -> None:
         if self.split is not None and self.split.folds:
             raise ConfigError(
-                f"Preprocessor: {method} is of one fold, and KFold has {self.split.folds}: use "
+                f"Preprocessor: {method} needs one fold, but KFold has {self.split.folds}: use "
                 f"prep.fold(0).{method}(...), or fit_write for the datasets of all folds"
             )
 

@@ -114,13 +114,13 @@ def test_a_path_that_does_not_exist_is_named(path):
 
 @pytest.mark.parametrize("text", ["input_features: [", "a: 1\n  b: 2\n", "!!python/object/apply:os.getcwd []"])
 def test_text_that_is_no_safe_yaml_is_refused(text):
-    assert "is no YAML" in message_of(text)
+    assert "is not valid YAML" in message_of(text)
 
 
 def test_a_broken_file_is_named(tmp_path):
     (tmp_path / "a.json").write_text("{", encoding="utf-8")
     (tmp_path / "b.yaml").write_bytes(b"\xff\xfe\x00")
-    assert "a.json is no JSON" in message_of(tmp_path / "a.json")
+    assert "a.json is not valid JSON" in message_of(tmp_path / "a.json")
     assert "b.yaml is not UTF-8 text" in message_of(tmp_path / "b.yaml")
 
 
@@ -761,11 +761,11 @@ HOSTILE = {
     "itself.yaml": ("preprocessing: &a {split: *a}\n", "more than 1,000,000 values"),
     "deep.yaml": ("[" * 100_000, "nested too deeply"),
     "deep.json": ("[" * 1_000_000, "nested too deeply"),
-    "twice.yaml": ("input_features:\n  - name: a\n    type: number\n    type: text\n", '"type" stands twice.*line 4'),
-    "twice.json": ('{"input_features": [], "input_features": []}', '"input_features" stands twice'),
+    "twice.yaml": ("input_features:\n  - name: a\n    type: number\n    type: text\n", '"type" occurs twice.*line 4'),
+    "twice.json": ('{"input_features": [], "input_features": []}', '"input_features" occurs twice'),
     "constant.json": ('{"input_features": NaN}', "NaN is not a JSON number"),
-    "integer.json": ("1" * 5000, "no JSON"),
-    "integer.yaml": ("1" * 5000, "no YAML"),
+    "integer.json": ("1" * 5000, "not valid JSON"),
+    "integer.yaml": ("1" * 5000, "not valid YAML"),
     "tag.yaml": ("!!python/object/apply:os.getcwd []", "could not determine a constructor"),
 }
 

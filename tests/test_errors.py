@@ -78,7 +78,7 @@ def test_swapped_arguments_are_recognized(frame, prep, tmp_path):
     for features in (prep, {"price": dp.Number()}):
         with pytest.raises(ConfigError, match="expected rows, not features"):
             prep.fit(features)
-    with pytest.raises(ConfigError, match="by its path or URL, not DataFrame"):
+    with pytest.raises(ConfigError, match="the path or URL of a dataset, not DataFrame"):
         dp.open_dataset(frame)
 
 

@@ -284,7 +284,7 @@ class FoldedDataset(Dataset):
         return map(self.fold, range(self.folds))
 
     def __getitem__(self, split: str) -> Split:
-        raise ConfigError(f"{self.url} has {self.folds} folds: ask one of them for {split!r}, as dataset.fold(0)[...]")
+        raise ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0)[{split!r}]")
 
     def cache_media(self, client: Any = None, **options: Any) -> None:
         """Decode and cache the images and audio of every fold, with the options of `Dataset.cache_media`."""
@@ -296,10 +296,10 @@ class FoldedDataset(Dataset):
             one.clear_cache(unused=unused)
 
     def report(self, path: object = None) -> None:  # type: ignore[override]
-        raise ConfigError(f"report() is of one fold: dataset.fold(0).report() of {self.url}")
+        raise ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0).report()")
 
     def plot(self, name: str, split: str | None = "train") -> None:  # type: ignore[override]
-        raise ConfigError(f"plot() is of one fold: dataset.fold(0).plot({name!r}) of {self.url}")
+        raise ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0).plot({name!r})")
 
     @property
     def description(self) -> Description:

@@ -62,12 +62,12 @@ def open_dataset(
     alone = isinstance(path, str | os.PathLike) or not isinstance(path, Iterable) or hasattr(path, "columns")
     paths: list[Any] = [path] if alone else list(path)  # type: ignore[arg-type]
     if wrong := [one for one in paths if not isinstance(one, str | os.PathLike)]:
-        raise ConfigError(f"a dataset is opened by its path or URL, not {type(wrong[0]).__name__}")
+        raise ConfigError(f"path must be the path or URL of a dataset, not {type(wrong[0]).__name__}")
     found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
     if len(found) > 1 and (folded := [one for one in found if isinstance(one, FoldedDataset)]):
         raise ConfigError(f"{folded[0].url} has folds: open it alone, or one of them by its path")
     if not found:
-        raise ConfigError("the list of datasets is empty: give the path of one at least")
+        raise ConfigError("the list of datasets is empty: give at least one path")
     return found[0] if len(found) == 1 else JoinedDataset(found)
 
 
@@ -107,7 +107,9 @@ class JoinedDataset(Dataset):
 
     def of_one(self, what: str) -> ConfigError:
         """Return the error for what only one dataset has."""
-        return ConfigError(f"{what} is of one dataset, and these are {len(self.datasets)} ({self.url}): open one alone")
+        return ConfigError(
+            f"{what} needs a single dataset, not {len(self.datasets)} ({self.url}): open one of them alone"
+        )
 
     def rejects(self) -> pa.Table:
         raise self.of_one("rejects()")
@@ -162,7 +164,7 @@ class JoinedSplit(Split):
 
     @property
     def arrays(self) -> Any:
-        raise self.dataset.of_one("arrays, a group of Zarr,")
+        raise self.dataset.of_one("arrays")
 
     def to_dask(self, columns: Iterable[str] | str | None = None) -> dict[str, Any]:
         names = [output.name for output in self._outputs(columns)]
@@ -175,8 +177,8 @@ def _check_same(first: Dataset, other: Dataset) -> None:
     one, two = ({name: made.metadata.get(name) for name in ("features", "targets")} for made in (first, other))
     if found := sorted(_differences(one, two), key=lambda difference: ".learned." in difference):
         raise ConfigError(
-            f"{first.url} and {other.url} cannot be read as one, since another Preprocessor made each: they differ in "
-            f"{found[0]}; write both by one fitted Preprocessor"
+            f"{first.url} and {other.url} cannot be opened together, because different Preprocessors wrote them "
+            f"({found[0]}); write both with the same fitted Preprocessor"
         )
 
 

@@ -32,7 +32,7 @@ def row_numbers(index: Any, rows: int, where: str) -> Rows:
         )
     outside = asked[(asked < -rows) | (asked >= rows)] if asked.size else asked
     if outside.size:
-        raise IndexError(f"row {outside[0]} of {where}, which has the rows {-rows} to {rows - 1}")
+        raise IndexError(f"row {outside[0]} is out of range: {where} has {rows:,} rows")
     numbers: Integers = np.where(asked < 0, asked + rows, asked).astype(np.int64)
     return numbers
 

@@ -273,7 +273,7 @@ class Split:
                 same = False
             if not same:
                 raise CorruptDatasetError(
-                    f"{self.dataset.files.folder.url}/{name} was altered: it tells of other arrays than the manifest; "
+                    f"{self.dataset.files.folder.url}/{name} was altered: it describes other arrays than the manifest; "
                     f"{REMEDY}"
                 )
         if self.layout.compression == "none":

@@ -104,21 +104,23 @@ class StoredDataset:
         described = [name + suffix for name, feature in features.items() for suffix in all_outputs(feature)]
         stored = {output.name: output for output in self.layout.outputs}
         if learned.keys() != features.keys() or set(described) != stored.keys():
-            raise self._disagreement(f"outputs {', '.join(described)}, and the manifest of {', '.join(stored)}")
+            raise self._disagreement(f"outputs {', '.join(described)}, but the manifest lists {', '.join(stored)}")
         for name, output in stored.items():
             feature = features.get(name)
             if isinstance(feature, MediaFeature):
                 decoder = feature.decoder(learned[name])
                 if (decoder.shape, decoder.dtype) != (output.shape, output.dtype):
-                    raise self._disagreement(f'"{name}" in the shape {decoder.shape}, the manifest in {output.shape}')
+                    raise self._disagreement(
+                        f'"{name}" with shape {decoder.shape}, but the manifest with {output.shape}'
+                    )
             elif output.is_cells:
-                raise self._disagreement(f'"{name}" as no images or audio, and the manifest as such')
+                raise self._disagreement(f'"{name}" as something other than images or audio, but the manifest as such')
         return features, learned
 
     def _disagreement(self, what: str) -> CorruptDatasetError:
         return CorruptDatasetError(
-            f"{self.files.folder.url}/{METADATA} tells of {what}: one of them is of another dataset; restore them from "
-            "a copy, or write the dataset again"
+            f"{self.files.folder.url}/{METADATA} describes {what}: one of them belongs to another dataset; restore "
+            "both from a copy, or write the dataset again"
         )
 
     def state(self) -> dict[str, Any]:

@@ -57,8 +57,8 @@ def proven(schedule: Schedule, batches: range, tally: GivenRows) -> dict[str, in
     due = expected(schedule, batches)
     if due != tally:
         raise CorruptDatasetError(
-            f"epoch {schedule.blocks.epoch}, rank {schedule.rank}: the {tally.rows:,} rows that were given are not "
-            f"the {due.rows:,} of {len(batches):,} batches that the order says: batches were lost or repeated"
+            f"epoch {schedule.blocks.epoch}, rank {schedule.rank}: the {tally.rows:,} rows yielded are not the "
+            f"{due.rows:,} rows expected of {len(batches):,} batches: batches were lost or repeated"
         )
     return {"rows": due.rows, "batches": len(batches)}
 

@@ -453,20 +453,20 @@ class Loader(BatchIterator):
         version, digest = self.split.dataset.version, state.get("digest", self._digest)
         if (state["version"], digest, state["split"]) != (version, self._digest, self.split.name):
             raise CorruptDatasetError(
-                f'the state is of split "{state["split"]}" of version {state["version"]} (digest {digest}), and this '
-                f'is "{self.split.name}" of version {version} (digest {self._digest}): rows would be missed or given '
-                "twice; open the dataset that it was taken from, or start the epoch again"
+                f'the state belongs to split "{state["split"]}" of version {state["version"]} (digest {digest}), but '
+                f'this is "{self.split.name}" of version {version} (digest {self._digest}): rows would be skipped or '
+                "repeated; open the dataset that the state was saved for, or restart the epoch"
             )
         check_packed(self._packer, state.get("packing"), self._schedule())
         check_same(state, {name: getattr(self, name) for name in ("streams", "seed", "shuffle")})
         if state["sampling"] != self.state_dict()["sampling"]:
             raise ConfigError(
-                "the state was taken with another balance= or weights=, which give other rows: create the loader with "
-                "the same, or start the epoch again"
+                "the state was saved with a different balance= or weights=, which yields other rows: use the same "
+                "ones, or restart the epoch"
             )
         given = state["rows_given"]
         if self._packer is None and (given > self._rows or (given < self._rows and given % self.streams)):
-            raise ConfigError(f"state: rows_given={given}: no number of batches of {self._rows} rows gives so many")
+            raise ConfigError(f"state: rows_given={given}: no number of whole batches of {self._rows} rows has so many")
 
     def __repr__(self) -> str:
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"

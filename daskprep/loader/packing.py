@@ -175,14 +175,16 @@ def check_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule
     """Refuse a state of rows that were packed otherwise, or not at all."""
     if packer is None or state is None:
         if packer is not None or state is not None:
-            was, now = ("with", "does not") if packer is None else ("without", "does")
-            raise ConfigError(f"the state was taken {was} pack=, and this loader {now} pack: give it the same options")
+            was, now = ("with", "without") if packer is None else ("without", "with")
+            raise ConfigError(
+                f"the state was saved {was} pack=, but this loader was created {now} it: use the same options"
+            )
         return
     for name, value in packer.settings(schedule).items():
         if state[name] != value:
             raise ConfigError(
-                f"the state was taken with {name}={state[name]!r}, and this loader packs with {value!r}, which makes "
-                f"other rows: continue with {name}={state[name]!r}, or start the epoch again with set_epoch"
+                f"the state was saved with {name}={state[name]!r}, but this loader packs with {value!r}, which yields "
+                f"other rows: continue with {name}={state[name]!r}, or restart the epoch with set_epoch"
             )
 
 
@@ -199,12 +201,12 @@ def _column(split: Split, packing: Packing) -> str:
     columns = [packing.columns] if isinstance(packing.columns, str) else list(packing.columns)
     if len(columns) != 1:
         raise ConfigError(
-            f"Packing: columns={columns!r}: expected one output, as documents have other lengths in each and would get "
-            "out of step; make a loader for each, or join their texts in one column before writing"
+            f"Packing: columns={columns!r}: expected one output, because documents differ in length between outputs; "
+            "create a loader for each, or join their texts in one column before writing"
         )
     output = split.output(columns[0])
     if output.name in _BESIDES:
-        raise ConfigError(f'Packing: batches hold "{output.name}" besides the tokens: give the feature another name')
+        raise ConfigError(f'Packing: batches already have a tensor "{output.name}": rename the feature')
     return output.name
 
 

@@ -54,7 +54,7 @@ class Ranks:
             raise ConfigError(f"rank={rank!r} of world_size={world}: ranks are 0 to {world - 1}")
         if batch_size % world:
             raise ConfigError(
-                f"batch_size={batch_size} is for all ranks together and not divisible by {world} ranks; give "
+                f"batch_size={batch_size} is the total over all ranks, but not divisible by {world} ranks; give "
                 f"batch_size={-(-batch_size // world) * world}"
             )
         return rank, world
@@ -76,7 +76,7 @@ def check_left(rows: int, world: int, epoch: int) -> None:
 def check_state(state: Any, names: Iterable[str], counts: Iterable[str], newest: int, kind: str = "loader") -> None:
     """Raise unless a state has these names, whole numbers where it counts, and a format that can be read."""
     if not isinstance(state, Mapping) or not set(names) <= state.keys():
-        raise ConfigError(f"this is not a state of a {kind}: {str(state)[:200]}")
+        raise ConfigError(f"not a state of a {kind}: {str(state)[:200]}")
     for name in ("format", *counts):
         check_count(f"state: {name}", "nothing" if state[name] is None else state[name], 0)
     if state["format"] > newest:
@@ -88,7 +88,7 @@ def check_same(state: Mapping[str, Any], own: Mapping[str, Any], kind: str = "lo
     for name, value in own.items():
         if state[name] != value:
             raise ConfigError(
-                f"the state was taken with {name}={state[name]!r}, and this {kind} has {value!r}: "
+                f"the state was saved with {name}={state[name]!r}, but this {kind} has {value!r}: "
                 f"create the {kind} with {name}={state[name]!r}"
             )
 

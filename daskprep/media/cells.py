@@ -145,7 +145,7 @@ def array_of_npy(source: pa.Buffer | bytes) -> np.ndarray:
         array = np.frombuffer(view[file.tell() :], dtype)
         return array.reshape(shape, order="F" if is_fortran else "C")
     except _NO_NPY as error:
-        raise MediaError(f"it is no .npy file of numbers, or cut short: {error}") from error
+        raise MediaError(f"it is not a .npy file of numbers, or cut short: {error}") from error
 
 
 def _of_either(array: np.ndarray) -> _Content:

@@ -191,7 +191,7 @@ def _open(source: ImageSource, formats: Sequence[str], max_pixels: int) -> Image
     start = bytes(memoryview(source)[:30])
     name = next((name for name, row in _FORMATS.items() if row[0].match(start)), None)
     if name is None or name not in formats:
-        found = f"it is a {name} file" if name else f"it is no image: it starts with {start[:12]!r}"
+        found = f"it is a {name} file" if name else f"it is not an image: it starts with {start[:12]!r}"
         raise MediaError(f"{found if start else 'it is empty'}. Expected one of {', '.join(formats)}.")
     if name == "NPY":
         values = array_of_npy(source)

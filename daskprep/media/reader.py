@@ -35,7 +35,7 @@ _CELL_ERRORS = {
     errno.EACCES: "permission denied",
     errno.EPERM: "permission denied",
     errno.EISDIR: "it is a folder",
-    errno.ENXIO: "it is no file",
+    errno.ENXIO: "it is not a file",
     errno.ELOOP: "its links lead in a circle",
     errno.ENAMETOOLONG: "no file can have a name this long",
 }
@@ -118,7 +118,7 @@ class MediaReader:
     def _found(self, path: str) -> Folder:
         """Return where a file is."""
         if not path or "\0" in path:
-            raise MediaError(f"{path!r} is no path")
+            raise MediaError(f"{path!r} is not a path")
         if self.base is None and self.dataset is None:
             return self._opened(path)
         # Where a dataset has a base_dir of its own, a file of that name in its folder is another one.
@@ -245,7 +245,7 @@ def _reason(error: BaseException) -> str | None:
     if isinstance(status, int) and 400 <= status < 500 and status not in COME_AGAIN:
         return f"the server answers {status}"
     if isinstance(error, ValueError):
-        return "it is no path there"
+        return "it is not a valid path there"
     # File systems give the class of an error at least, and maybe its number.
     known = (number for kind, number in _NUMBERS.items() if isinstance(error, kind))
     return _CELL_ERRORS.get(next(known, getattr(error, "errno", None) or 0))

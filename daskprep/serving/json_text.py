@@ -8,14 +8,14 @@ from typing import Any, NoReturn
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Return the value that a text holds; ValueError for NaN, a key that stands twice, and very deep nesting.
+    """Return the value that a text holds; ValueError for NaN, a key that occurs twice, and very deep nesting.
 
     Examples
     --------
     >>> parse_json('{"a": 1, "a": 2}')
     Traceback (most recent call last):
     ...
-    ValueError: the key "a" stands twice in it
+    ValueError: the key "a" occurs twice in it
     """
     try:
         return json.loads(text, object_pairs_hook=unique_keys, parse_constant=_refuse)
@@ -24,12 +24,12 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON as a dict; ValueError for a key that stands twice."""
+    """Return an object of JSON as a dict; ValueError for a key that occurs twice."""
     found = dict(pairs)
     if len(found) < len(pairs):
         counts = Counter(key for key, _ in pairs)
         twice = next(key for key, count in counts.items() if count > 1)
-        raise ValueError(f'the key "{twice}" stands twice in it')
+        raise ValueError(f'the key "{twice}" occurs twice in it')
     return found
 
 

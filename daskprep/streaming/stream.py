@@ -305,20 +305,20 @@ class Stream(BatchIterator):
         check_same({"prepare": None, **state}, {"prepare": self.source.prepared_by}, "stream")
         if (state["digest"], state["split"]) != (self._digest, self.split):
             raise CorruptDatasetError(
-                f'the state is of split "{state["split"]}" of a stream {state["digest"]}, and this is "{self.split}" '
-                f"of {self._digest}: another Preprocessor, or other rows in partitions, so that rows would be missed "
-                "or given twice; stream what it was taken from, or start the epoch again"
+                f'the state belongs to split "{state["split"]}" of stream {state["digest"]}, not to "{self.split}" '
+                f"of {self._digest}: the Preprocessor or the partitions differ, so rows would be skipped or repeated; "
+                "stream what the state was saved for, or restart the epoch"
             )
         if state.get("source") not in (None, self._source_mark):
             raise CorruptDatasetError(
-                f"the state is of another source than {self.source!r}, or of one that was changed since, so that rows "
-                "would be missed or repeated; stream what it was taken from, or start the epoch again (without its "
-                '"source", a state is taken for one of these rows)'
+                f"the state belongs to another source than {self.source!r}, or the source has changed, so rows would "
+                "be skipped or repeated; stream what the state was saved for, or restart the epoch (a state without "
+                '"source" is accepted for any)'
             )
         check_same(state, {name: own[name] for name in ("seed", "shuffle")}, "stream")
         if state["window_rows"] != own["window_rows"]:
             raise ConfigError(
-                f"the state was taken with windows of {state['window_rows']:,} rows, and this stream has "
+                f"the state was saved with windows of {state['window_rows']:,} rows, but this stream has "
                 f"{own['window_rows']:,}: give the same window=, columns= and decode_on="
             )
         if state["rows_given"] > self._rows:

@@ -511,7 +511,7 @@ def test_pixel_statistics_leave_out_what_is_missing_or_broken():
     found = learned(feature, flat(51), None, b"no image", flat(153))
     assert found.mean == [0.4]
     np.testing.assert_allclose(found.deviation, [0.2])
-    with pytest.raises(MediaError, match="is no image"):
+    with pytest.raises(MediaError, match="is not an image"):
         learned(dp.Image(**SMALL, pixel_statistics="image"), flat(51), b"no image")
     with pytest.raises(MediaError, match="no image to learn pixel_statistics from"):
         learned(feature, b"no image")

@@ -309,7 +309,7 @@ def test_a_transform_is_applied_last(train):
     ("pack", "message"),
     [
         (dp.Packing(0, ["review"]), "block_size=0: expected a whole number from 1"),
-        (dp.Packing(8, ["review", "rare"]), "expected one output.*make a loader for each"),
+        (dp.Packing(8, ["review", "rare"]), "expected one output.*create a loader for each"),
         (dp.Packing(8, []), "expected one output"),
         (dp.Packing(8, "rare"), '"rare" is a binary: expected an output of a Sequence or Text, such as review'),
         (dp.Packing(8, "row_id"), '"row_id" is no feature'),
@@ -348,11 +348,11 @@ def test_a_state_of_other_rows_is_refused(train):
     for options, message in [
         ({"pack": dp.Packing(9, "review")}, "block_size=7"),
         ({"pack": PACKING, "rank": 0, "world_size": 2}, "world_size=1"),
-        ({}, "with pack=, and this loader does not"),
+        ({}, "with pack=, but this loader was created without it"),
     ]:
         loader = train.loader(8, **options)
         with pytest.raises(ConfigError, match=message):
             loader.load_state_dict(state)
         assert loader.state_dict()["epoch"] == 0
-    with pytest.raises(ConfigError, match="without pack=, and this loader does"):
+    with pytest.raises(ConfigError, match="without pack=, but this loader was created with it"):
         train.loader(8, pack=PACKING, streams=8).load_state_dict(train.loader(8).state_dict())

@@ -140,7 +140,7 @@ def test_a_state_is_small_and_json(train, options):
     ("changed", "error", "words"),
     [
         ({"version": "0123456789abcdef"}, CorruptDatasetError, "of version 0123456789abcdef"),
-        ({"split": "test"}, CorruptDatasetError, 'of split "test"'),
+        ({"split": "test"}, CorruptDatasetError, 'belongs to split "test"'),
         ({"seed": 7}, ConfigError, "create the loader with seed=7"),
         ({"streams": 8}, ConfigError, "create the loader with streams=8"),
         ({"shuffle": False}, ConfigError, "create the loader with shuffle=False"),
@@ -163,7 +163,7 @@ def test_a_state_of_something_else_is_refused(train, changed, error, words):
 
 @pytest.mark.parametrize("state", [{}, None, [1], {"rows_given": 48}, {"model": 1}])
 def test_what_is_no_state_is_refused(train, state):
-    with pytest.raises(ConfigError, match="this is not a state of a loader"):
+    with pytest.raises(ConfigError, match="not a state of a loader"):
         train.loader(48).load_state_dict(state)
 
 

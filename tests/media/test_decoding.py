@@ -50,7 +50,7 @@ def test_images_are_decoded_into_their_rows() -> None:
 def test_missing_and_broken_images_get_their_colours() -> None:
     out, failures = decoded(IMAGES, media_cells([None, b"GIF", picture()], "image"))
     assert [(one.row, one.cell) for one in failures] == [(1, "bytes in memory")]
-    assert "no image" in failures[0].reason
+    assert "not an image" in failures[0].reason
     assert out[0, :, 0, 0].tolist() == [1, 2, 3]
     assert (out[1].transpose(1, 2, 0) == [7, 8, 9]).all()
     assert np.array_equal(out[2], decode_image(picture(), RECIPE))

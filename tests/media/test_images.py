@@ -222,11 +222,11 @@ def test_files_cut_short_are_errors(kind):
 
 
 @pytest.mark.parametrize(("data", "reason"), [
-    (b"", "it is empty"), (b"\0" * 500, "it is no image"), (b"hello, world", "starts with b'hello, world'"),
+    (b"", "it is empty"), (b"\0" * 500, "it is not an image"), (b"hello, world", "starts with b'hello, world'"),
     (b"\xff\xd8\xff" + b"\0" * 50, "broken"), (b"\x89PNG\r\n\x1a\n" + b"x" * 50, "broken"),
     (b"BM" + b"\xff" * 50, "broken"), (b"GIF89a", "broken"), (b"RIFF\0\0\0\0WEBPVP8 ", "broken"),
     (b"P6 zwei 2 255", "broken"), (b"II*\0\xff\xff\xff\xff", "broken"),
-    (b"<svg></svg>", "it is no image"), (b"%!PS-Adobe", "it is no image"),
+    (b"<svg></svg>", "it is not an image"), (b"%!PS-Adobe", "it is not an image"),
 ])  # fmt: skip
 @pytest.mark.filterwarnings("ignore:Truncated File Read")
 def test_what_is_no_image_is_an_error(data, reason):
@@ -294,7 +294,7 @@ def test_large_images_within_the_limit_are_no_bombs_to_pillow(monkeypatch):
 def test_formats_that_are_not_allowed_are_refused():
     with pytest.raises(MediaError, match="it is a GIF file. Expected one of JPEG, PNG"):
         decode_image(saved(picture(), "GIF"), ImageRecipe(4, 4, 3, formats=("JPEG", "PNG")))
-    with pytest.raises(MediaError, match="it is no image"):
+    with pytest.raises(MediaError, match="it is not an image"):
         decode_image(saved(picture(), "TGA"), ImageRecipe(4, 4, 3))
 
 
@@ -558,8 +558,8 @@ def test_arrays_in_files_are_the_images_that_they_are_in_memory():
     (npy(np.zeros((4, 4)))[:-1], "cut short"), (npy(np.full((4, 4), 2.0)), "float pixels range from 2.0 to 2.0"),
     (npy(np.zeros((2, 2, 2, 2))), "of shape"), (npy(np.array(["a"])), "expected numbers"),
     (npy(np.zeros((30, 50), np.uint8)), "30 x 50 pixels"), (npy(np.zeros(0, np.uint8)), "of shape"),
-    (npy(np.zeros((2, 2), np.int64)), "array of int64"), (b"\x93NUMPY\x01\x00", "no .npy file"),
-    (npy(np.zeros((9, 9), np.uint8)).replace(b"(9, 9)", b"(((((" ), "no .npy file"),
+    (npy(np.zeros((2, 2), np.int64)), "array of int64"), (b"\x93NUMPY\x01\x00", "not a .npy file"),
+    (npy(np.zeros((9, 9), np.uint8)).replace(b"(9, 9)", b"(((((" ), "not a .npy file"),
 ])  # fmt: skip
 def test_arrays_that_are_no_images_are_errors(data, reason):
     with pytest.raises(MediaError, match=reason):

@@ -99,7 +99,7 @@ def test_any_of_many_altered_states_is_loaded_or_refused(state: dict[str, Any], 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"format": 1, "format": 1}', 'the key "format" stands twice'),
+        ('{"format": 1, "format": 1}', 'the key "format" occurs twice'),
         ('{"format": NaN, "features": {}}', "NaN is not a JSON number"),
         ("[" * 1_000_000, "nested too deeply"),
         ('{"format": "1", "features": {}}', "its format is 1"),

@@ -200,5 +200,5 @@ def test_brackets_in_text_are_no_nesting(tmp_path: Path) -> None:
 
 def test_a_key_that_stands_twice_is_refused_beside_values_of_several_kinds(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": "x"}\n{"a": 1, "a": 2}\n')
-    with pytest.raises(RejectedValueError, match=r'a\.jsonl, line 2: .*the key "a" stands twice'):
+    with pytest.raises(RejectedValueError, match=r'a\.jsonl, line 2: .*the key "a" occurs twice'):
         read_files(tmp_path / "a.jsonl")

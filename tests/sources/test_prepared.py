@@ -76,10 +76,10 @@ def test_a_state_knows_what_prepared_the_rows(tmp_path):
     rest = torch.cat([first["each"], *(batch["each"] for batch in again)])
     assert torch.equal(rest, torch.cat([batch["each"] for batch in batches]))
     with pytest.raises(
-        ConfigError, match=r"the state was taken with prepare='.*with_each', and this stream has '.*of_text'"
+        ConfigError, match=r"the state was saved with prepare='.*with_each', but this stream has '.*of_text'"
     ):
         stream(of_text).load_state_dict(state)
-    with pytest.raises(ConfigError, match=r"and this stream has None"):
+    with pytest.raises(ConfigError, match=r"but this stream has None"):
         prep.stream(EXPECTED, 64).load_state_dict(state)
 
 

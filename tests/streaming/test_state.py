@@ -110,7 +110,7 @@ def test_a_state_is_small_and_json(prep, parts):
     ("changed", "error", "words"),
     [
         ({"digest": "0123456789abcdef"}, CorruptDatasetError, "stream 0123456789abcdef"),
-        ({"split": "test"}, CorruptDatasetError, 'of split "test"'),
+        ({"split": "test"}, CorruptDatasetError, 'belongs to split "test"'),
         ({"seed": 7}, ConfigError, "create the stream with seed=7"),
         ({"shuffle": False}, ConfigError, "create the stream with shuffle=False"),
         ({"window_rows": 7}, ConfigError, "windows of 7 rows"),
@@ -135,7 +135,7 @@ def test_a_state_of_another_preprocessor_or_other_rows_is_refused(simple, table,
     state = simple.stream(parts, 60).state_dict()
     other = dp.Preprocessor({"price": dp.Number(normalization="zscore"), "city": "category"}).fit(table)
     for stream in (other.stream(parts, 60), simple.stream(table.iloc[1:], 60)):
-        with pytest.raises(CorruptDatasetError, match="another Preprocessor"):
+        with pytest.raises(CorruptDatasetError, match="the Preprocessor or the partitions differ"):
             stream.load_state_dict(state)
 
 
@@ -143,7 +143,7 @@ def test_a_state_of_another_source_with_as_many_rows_is_refused(simple, table, p
     table.assign(price=-1.0).to_parquet(tmp_path / "other.parquet")
     for one, other in ((path, tmp_path / "other.parquet"), (table, table.assign(price=-1.0))):
         state = simple.stream(one, 60).state_dict()
-        with pytest.raises(CorruptDatasetError, match="another source.*stream what it was taken from"):
+        with pytest.raises(CorruptDatasetError, match="another source.*stream what the state was saved for"):
             simple.stream(other, 60).load_state_dict(state)
 
 

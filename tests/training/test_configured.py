@@ -112,7 +112,7 @@ REFUSED = [
     ("{files: a.csv, name: x, preprocessor: p.json}", 'unknown key "name"'),
     ("{files: a.csv, preprocessor: p.json}", "needs a .preprocessor., and from_config needs folder="),
     ("{huggingface: squad, trust_remote_code: true}", 'unknown key "trust_remote_code"'),
-    ("!!python/name:os.system", "is no YAML"),
+    ("!!python/name:os.system", "is not valid YAML"),
     ("{}", "data is empty: give one of dataset, files, huggingface"),
     ("{files: a.csv, 3: x}", "keys must be strings"),
     ("{files: a.csv, preprocessor: {1: x, a: y}}", "keys must be strings"),
@@ -146,7 +146,7 @@ def test_arguments_that_a_function_does_not_have_are_named(path, steps):
 
 
 def test_a_dataset_is_named_by_text():
-    with pytest.raises(ConfigError, match="by its path or URL, not int"):
+    with pytest.raises(ConfigError, match="the path or URL of a dataset, not int"):
         dp.open_dataset(3)
 
 

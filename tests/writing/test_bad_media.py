@@ -63,7 +63,7 @@ BROKEN_IMAGES: dict[str, tuple[str, bytes | None, str]] = {
     "cut short": ("photo.png", PNG[: len(PNG) // 2], "broken or cut short"),
     "jpeg cut short": ("photo.jpg", JPEG[: len(JPEG) // 2], "broken or cut short"),
     "zero bytes": ("photo.png", b"", "it is empty"),
-    "text": ("photo.png", b"this is no image", "it is no image"),
+    "text": ("photo.png", b"this is no image", "it is not an image"),
     "wide header": ("photo.png", png_header(30_000, 30_000), "30000 x 30000 pixels"),
     "wide and flat header": ("photo.png", png_header(30_000, 10), "broken or cut short"),
     "missing": ("photo.png", None, "no such file"),

@@ -263,16 +263,16 @@ def test_folds_are_opened_alone(source, table, tmp_path):
     assert "3 folds" in repr(dataset)
     assert "3 folds" in dataset._repr_html_()
     for call, message in (
-        (lambda: opened["train"], r"has 3 folds: ask one of them for 'train', as dataset\.fold\(0\)"),
+        (lambda: opened["train"], r"has 3 folds: choose one, as in dataset\.fold\(0\)\['train'\]"),
         (lambda: opened.fold(3), "has no fold 3: its folds are 0 to 2"),
         (lambda: opened.fold(-1), "has no fold -1"),
         (lambda: opened.fold("a"), "has no fold 'a'"),
         (opened.report, r"dataset\.fold\(0\)\.report\(\)"),
         (lambda: opened.plot("price"), r"dataset\.fold\(0\)\.plot\('price'\)"),
         (lambda: dp.open_dataset([tmp_path / "a.dp"] * 2), "has folds: open it alone"),
-        (lambda: prep.write(source, tmp_path / "b.dp"), r"write is of one fold, and KFold has 3: use prep\.fold\(0\)"),
+        (lambda: prep.write(source, tmp_path / "b.dp"), r"write needs one fold, but KFold has 3: use prep\.fold\(0\)"),
         (lambda: prep.stream(source), r"prep\.fold\(0\)\.stream\(\.\.\.\)"),
-        (lambda: prep.set_params(balance=dp.Oversample("sold", ratio=1.0)).assign(table), "assign is of one fold"),
+        (lambda: prep.set_params(balance=dp.Oversample("sold", ratio=1.0)).assign(table), "assign needs one fold"),
     ):
         with pytest.raises(ConfigError, match=message):
             call()
