@@ -57,13 +57,8 @@ def line_of(message: object) -> str:
 @contextmanager
 def warnings_as_lines() -> Iterator[None]:
     """Show warnings without their place in the code, which means nothing on the command line."""
-
-    def show(message: Warning | str, *where: object, **more: object) -> None:
-        del where, more
-        say("warning", message)
-
     with warnings.catch_warnings():
-        warnings.showwarning = show
+        warnings.showwarning = lambda message, *_, **__: say("warning", message)
         yield
 
 

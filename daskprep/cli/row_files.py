@@ -155,16 +155,13 @@ def _readable(column: pa.Array) -> pa.Array:
 @contextmanager
 def opened_file(output: str, storage_options: Mapping[str, Any] | None = None) -> Iterator[BinaryIO]:
     """Give a file at a path or URL that is there once the block ends, and not at all if it ends with an exception."""
-    if "://" not in output and _is_fixed(Path(output)):
-        with Path(output).open("wb") as file:
+    path = Path(output)
+    # No other file may take the place of a pipe, a device, or a link such as /dev/stdout.
+    if "://" not in output and (path.is_symlink() or (path.exists() and not path.is_file())):
+        with path.open("wb") as file:
             yield file
         return
     folder, slash, name = output.rpartition("/")
     writer = Folder.open(folder or slash or ".", storage_options).writer(name)
     with writer as append, io.BufferedWriter(Appended(append)) as file:
         yield file
-
-
-def _is_fixed(path: Path) -> bool:
-    """Tell whether no other file may take its place: it is a pipe, a device, or a link such as /dev/stdout."""
-    return path.is_symlink() or (path.exists() and not path.is_file())

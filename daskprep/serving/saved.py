@@ -82,16 +82,15 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
 
 def check_format(state: Any) -> None:
     """Raise unless the state is one that this version can read."""
+    fault, features = "", state.get("features") if isinstance(state, Mapping) else None
     if not isinstance(state, Mapping) or "format" not in state or "features" not in state:
-        raise CorruptDatasetError("this JSON is not a saved Preprocessor: it has no format and features")
-    features = state["features"]
-    if not (isinstance(features, Mapping) and all(isinstance(one, Mapping) for one in features.values())):
-        raise CorruptDatasetError(
-            f"this JSON is not a saved Preprocessor: {str(features)[:_SHOWN]} are not features by name"
-        )
-    if type(state["format"]) is not int or state["format"] < 1:
-        found = str(state["format"])[:_SHOWN]
-        raise CorruptDatasetError(f"this JSON is not a saved Preprocessor: its format is {found}")
+        fault = "it has no format and features"
+    elif not (isinstance(features, Mapping) and all(isinstance(one, Mapping) for one in features.values())):
+        fault = f"{str(features)[:_SHOWN]} are not features by name"
+    elif type(state["format"]) is not int or state["format"] < 1:
+        fault = f"its format is {str(state['format'])[:_SHOWN]}"
+    if fault:
+        raise CorruptDatasetError(f"this JSON is not a saved Preprocessor: {fault}")
     if state["format"] > FORMAT:
         raise FormatVersionError(
             f"this Preprocessor was saved in format {state['format']}, and this daskprep reads up to {FORMAT}: "
