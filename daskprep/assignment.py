@@ -127,7 +127,9 @@ class Assignment:
         assignment, rows, chosen = self.located(source), Rows(source), _chosen(source, sample, seed)
         told = assignment.told(Rows(_sampled(source, chosen)))
         told = [dataclasses.replace(one, sample=choice) for one, choice in zip(told, chosen, strict=True)]
-        return partitions.arrays(rows.asked(assignment._named, assignment.dropping, self.columns, told), like=_empty)
+        empty: dict[str, np.ndarray] = {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}
+        work = rows.asked(assignment._named, assignment.dropping, self.columns, told)
+        return partitions.arrays(work, like=lambda: empty)
 
     # -- for one partition
 
@@ -233,7 +235,3 @@ def _sampled(source: Source, chosen: Sequence[RandomAssignment | None]) -> Sourc
 
 def _count_chosen(shared: None, choice: RandomAssignment) -> int:
     return int(np.count_nonzero(choice.is_train(len(choice.ranks))))
-
-
-def _empty() -> dict[str, np.ndarray]:
-    return {"split": np.empty(0, np.uint8), "repeats": np.empty(0, np.int64)}

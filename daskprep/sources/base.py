@@ -94,7 +94,7 @@ class MadePiece(Piece):
     nbytes: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
-        return self.made(columns)
+        return rows_alone(self.rows) if self.rows is not None and not columns else self.made(columns)
 
 
 class Source(ABC):

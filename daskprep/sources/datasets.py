@@ -14,7 +14,7 @@ import pyarrow.dataset as pds
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
-from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, grouped, rows_alone
+from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, grouped
 from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 from daskprep.storage.threads import in_threads
@@ -61,8 +61,6 @@ class HuggingFaceSource(PieceSource):
 
 def _some_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
     """Return some rows of a dataset, which travels as the paths of its files."""
-    if not columns:
-        return rows_alone(rows)
     table = dataset.select_columns(list(columns))[start : start + rows]
     # Of a shuffled dataset every row is a chunk of its own.
     return narrow_table(table.combine_chunks()).select(list(columns))
@@ -142,8 +140,6 @@ def _some_of_fragment(
     fragment: Any, schema: pa.Schema, rows: int, start: int | None, columns: Sequence[str]
 ) -> pa.Table:
     """Return one row group of a Parquet file, or of a fragment of Lance the rows from `start` on."""
-    if not columns:
-        return rows_alone(rows)
     how = {"schema": schema, "use_threads": False} if start is None else {"offset": start, "limit": rows}
     try:
         table = fragment.to_table(columns=list(columns), **how)

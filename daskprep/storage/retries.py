@@ -86,7 +86,7 @@ def is_passing(error: BaseException) -> bool:
     """Tell whether the same request may succeed a moment later."""
     *_, first = _chain(error)  # of web servers, fsspec says of all that fails that the file is not there
     for one in _chain(error):
-        if (status := _status(one)) is not None:
+        if (status := _answer(one)[1]) is not None:
             return status >= 500 or status in COME_AGAIN
     if isinstance(first, _FINAL) or getattr(first, "errno", None) in FULL or "Credential" in type(first).__name__:
         return False
@@ -95,7 +95,8 @@ def is_passing(error: BaseException) -> bool:
 
 def reason_of(error: BaseException) -> str:
     """Return why a request failed: its class, and the code that the store or the system gave."""
-    codes = (code for said in (_code, _status, _strerror) for one in _chain(error) if (code := said(one)))
+    answers = list(map(_answer, _chain(error)))
+    codes = (code for kind in zip(*answers, strict=True) for code in kind if code)
     tries = getattr(error, "attempts", 1)
     *_, first = _chain(error)
     named = first if isinstance(error, FileNotFoundError) else error
@@ -121,25 +122,15 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _response(error: BaseException) -> Mapping[str, Any]:
-    """Return what botocore keeps of an answer."""
-    response = getattr(error, "response", None)
-    return response if isinstance(response, Mapping) else {}
-
-
-def _status(error: BaseException) -> int | None:
-    """Return the status of HTTP that an error is about."""
-    kept = _response(error).get("ResponseMetadata", {}).get("HTTPStatusCode")
+def _answer(error: BaseException) -> tuple[str | None, int | None, str | None]:
+    """Return what an error tells of: the code of a store, the status of HTTP, what the system says."""
+    response = getattr(error, "response", None)  # which botocore keeps of an answer
+    kept: Mapping[str, Any] = response if isinstance(response, Mapping) else {}
+    code = str(kept.get("Error", {}).get("Code", ""))
     # aiohttp has codes of its own, which are none.
-    own = "code" if type(error).__module__.startswith("gcsfs") else "status"
-    return next((one for one in (kept, getattr(error, own, None)) if isinstance(one, int) and 400 <= one < 600), None)
-
-
-def _code(error: BaseException) -> str | None:
-    code = str(_response(error).get("Error", {}).get("Code", ""))
-    return code if _CODE.fullmatch(code) else None
-
-
-def _strerror(error: BaseException) -> str | None:
+    own = getattr(error, "code" if type(error).__module__.startswith("gcsfs") else "status", None)
+    statuses = (kept.get("ResponseMetadata", {}).get("HTTPStatusCode"), own)
+    status = next((one for one in statuses if isinstance(one, int) and 400 <= one < 600), None)
     number = error.errno if isinstance(error, OSError) else None
-    return os.strerror(number) if isinstance(number, int) else None
+    said = os.strerror(number) if isinstance(number, int) else None
+    return code if _CODE.fullmatch(code) else None, status, said

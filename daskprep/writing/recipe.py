@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import numbers
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from daskprep.assignment import Assignment
 from daskprep.balance import Balance
+from daskprep.described import is_whole
 from daskprep.errors import ConfigError
 from daskprep.features import Feature, Learned
 from daskprep.features.folds import fold_columns, learning_columns
@@ -76,18 +76,18 @@ class Options:
     def check(self) -> None:
         """Raise ConfigError for an option that makes no sense."""
         Layout.choose([], {}, block_rows=self.block_rows, compression=self.compression)
-        if self.scratch is not None and (not isinstance(self.scratch, str) or "://" in self.scratch):
-            raise ConfigError(f"scratch={self.scratch!r}: expected a local folder, which all workers see")
         Progress(self.progress)
-        for name in ("shuffle", "overwrite"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: expected True or False")
-        if not isinstance(self.shards, bool | None):
-            raise ConfigError(f"shards={self.shards!r}: expected True, False, or None for what suits the store")
-        if isinstance(self.seed, bool) or not isinstance(self.seed, numbers.Integral):
-            raise ConfigError(f"seed={self.seed!r}: expected a whole number")
-        if self.version is not None and not isinstance(self.version, str):
-            raise ConfigError(f'version={self.version!r}: expected text, such as "2024-06-01"')
+        local = self.scratch is None or (isinstance(self.scratch, str) and "://" not in self.scratch)
+        for name, fits, expected in (
+            ("scratch", local, "a local folder, which all workers see"),
+            ("shuffle", isinstance(self.shuffle, bool), "True or False"),
+            ("overwrite", isinstance(self.overwrite, bool), "True or False"),
+            ("shards", isinstance(self.shards, bool | None), "True, False, or None for what suits the store"),
+            ("seed", is_whole(self.seed), "a whole number"),
+            ("version", isinstance(self.version, str | None), 'text, such as "2024-06-01"'),
+        ):
+            if not fits:
+                raise ConfigError(f"{name}={getattr(self, name)!r}: expected {expected}")
 
     @property
     def settings(self) -> dict[str, Any]:
