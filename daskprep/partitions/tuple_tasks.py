@@ -6,7 +6,8 @@ references hide in the function that is called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -38,12 +39,17 @@ def Task(key: Any, function: Callable[..., Any], *arguments: Any) -> tuple[Any, 
     """Return a task that calls a function with arguments and the results of others."""
     del key
     needed: list[Any] = []
+    given: list[tuple[str, Any]] = []
     for argument in arguments:
         if isinstance(argument, TaskRef):
             needed.append(argument.key)
+            given.append(("result", None))
         elif isinstance(argument, List):
             needed.extend(reference.key for reference in argument.references)
-    return _Call(function, arguments), *needed
+            given.append(("results", len(argument.references)))
+        else:
+            given.append(("value", argument))
+    return functools.partial(_called, function, given), *needed
 
 
 def DataNode(key: Any, value: Any) -> tuple[Any, ...]:  # noqa: N802
@@ -51,36 +57,16 @@ def DataNode(key: Any, value: Any) -> tuple[Any, ...]:  # noqa: N802
     return Task(key, _same, value)
 
 
+def _called(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], *results: Any) -> Any:
+    """Call a function with all its arguments, of which some are results, or lists of so many."""
+    left = iter(results)
+    return function(
+        *[
+            one if kind == "value" else next(left) if kind == "result" else list(islice(left, one))
+            for kind, one in arguments
+        ]
+    )
+
+
 def _same(value: Any) -> Any:
     return value
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where a result goes, or a list of so many."""
-
-    count: int | None
-
-
-class _Call:
-    """Called with the results that are needed, calls a function with all its arguments."""
-
-    def __init__(self, function: Callable[..., Any], arguments: Sequence[Any]) -> None:
-        self.function = function
-        self.arguments = [_place(argument) for argument in arguments]
-
-    def __call__(self, *results: Any) -> Any:
-        left = iter(results)
-        return self.function(*[_filled(argument, left) for argument in self.arguments])
-
-
-def _place(argument: Any) -> Any:
-    if isinstance(argument, TaskRef):
-        return _Place(None)
-    return _Place(len(argument.references)) if isinstance(argument, List) else argument
-
-
-def _filled(argument: Any, results: Iterator[Any]) -> Any:
-    if not isinstance(argument, _Place):
-        return argument
-    return next(results) if argument.count is None else list(islice(results, argument.count))

@@ -1,6 +1,6 @@
 """Where rows come from: frames, Arrow's tables and streams, and files, each as an ordered list of partitions."""
 
-from daskprep.sources.base import Piece, Source
+from daskprep.sources.base import Source
 from daskprep.sources.datasets import HuggingFaceSource
 from daskprep.sources.file_source import FileSource, read_files
 from daskprep.sources.frames import (
@@ -21,7 +21,6 @@ __all__ = [
     "FileSource",
     "HuggingFaceSource",
     "PandasSource",
-    "Piece",
     "PreparedSource",
     "Source",
     "StreamSource",
