@@ -113,9 +113,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         if labels is None or self._numbers(labels):
             return self._learn_numbers(tokens)
         known = {label: CONVENTIONAL[label.lower()] for label in labels if label.lower() in CONVENTIONAL}
-        if self.fallback_true_label is None and len(known) == len(labels):
-            return _conventional(known)
-        if self.fallback_true_label is None and len(set(known.values())) == 2:
+        if self.fallback_true_label is None and (len(known) == len(labels) or len(set(known.values())) == 2):
             return _conventional(known)
         return self._learn_labels(sorted(labels, key=str.encode), known)
 

@@ -19,7 +19,7 @@ from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_
 from daskprep.sources.arrow_types import narrow_table
 
 if TYPE_CHECKING:
-    from daskprep.features.base import Contract, Learned
+    from daskprep.features.base import Learned
 
 
 class Estimator(FrameOutput, auto_wrap_output_keys=None):
@@ -42,20 +42,21 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Fit each column of a frame (pandas or Dask) or 2-D array."""
-        validate(self._feature())
-        if learned_from := self._feature()._learning_columns:
+        feature: Any = self
+        validate(feature)
+        if learned_from := feature._learning_columns:
             raise ConfigError(
                 f'{type(self).__name__} learns from the column "{learned_from[0]}" too: use it in a Preprocessor, '
                 "since a transformer is not given this column"
             )
-        if (read := self._feature().reads("")[0]) != "":
+        if (read := feature.reads("")[0]) != "":
             raise ConfigError(
                 f"{type(self).__name__}: column={read!r} is for features of a Preprocessor; "
                 "a transformer reads the columns that it is given"
             )
         X = _framed(X)
         source = as_source(as_frame(self, X))
-        features = dict.fromkeys(source.columns, self._feature())
+        features = dict.fromkeys(source.columns, feature)
         self.learned_: dict[str, Learned] = learn_source(features, source)[0]
         self.n_features_in_ = len(source.columns)
         if is_frame(X) and all(isinstance(name, str) for name in X.columns):
@@ -69,7 +70,7 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
         check_is_fitted(self)
         X = _framed(X)
         source = self._checked_source(X)
-        features = dict.fromkeys(self.learned_, self._feature())
+        features: dict[str, Any] = dict.fromkeys(self.learned_, self)
         return self._contained(tabulate_source(features, self.learned_, source), X)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
@@ -83,12 +84,9 @@ class Estimator(FrameOutput, auto_wrap_output_keys=None):
             if len(given) != len(names):
                 raise ValueError(f"input_features should have length {len(names)}, the number of features in fit")
             names = given
-        feature = self._feature()
+        feature: Any = self
         columns = zip(names, self.learned_.values(), strict=True)
         return np.asarray([out for name, one in columns for out in column_names(feature, name, one)], dtype=object)
-
-    def _feature(self) -> Contract:
-        return self  # type: ignore[return-value]
 
     def _checked_source(self, X: Any) -> Source:
         frame = as_frame(self, X)

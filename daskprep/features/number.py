@@ -391,7 +391,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
     @property
     def drops(self) -> Callable[[pa.Array, LearnedNumber], np.ndarray | None] | None:
-        return self._outlying if self.outlier_strategy == "drop_row" else None
+        if self.outlier_strategy != "drop_row":
+            return None
+        return lambda parsed, learned: self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
 
     def _check_learned(self, learned: LearnedNumber) -> None:
         if learned.edges is not None and len(learned.edges) < 2:
@@ -402,9 +404,6 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if not isinstance(value, dict):
             return value
         return f"{value['number']:.3f}" if value["doubtful"] else value["text"] or value["number"]
-
-    def _outlying(self, parsed: pa.Array, learned: LearnedNumber) -> np.ndarray | None:
-        return self.outliers(parsed.to_numpy(zero_copy_only=False), learned)
 
     def outliers(self, values: np.ndarray, learned: LearnedNumber | None) -> np.ndarray | None:
         """Return which values are too far from the mean (None: none, or that is not known yet)."""
