@@ -48,7 +48,6 @@ class CachedMedia(MediaRows):
         self.first = first
         self._room = kept[first : first + cached.cache.block_rows]
         self._slot = self._rows = self._room[: cached.cache.rows_of(number)]
-        self._cells: CellArray | None = None
         self._growing: GrowingBlock | None = None
         self._done = np.zeros(len(self._slot), bool)
         self._is_ours = is_ours
@@ -67,11 +66,11 @@ class CachedMedia(MediaRows):
         if self._growing is not None:
             self.kept = None
         self._media.load()
-        self._cells, _ = self._media.look(np.empty(0, np.int64))
+        self.cells = self._media.cells
 
     def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
         with self._lock:
-            return self._cells, self._done[at]
+            return self.cells, self._done[at]
 
     def row_ids(self, at: Integers) -> Integers:
         return self._media.row_ids(at)
@@ -97,7 +96,7 @@ class CachedMedia(MediaRows):
             self._is_filled |= filled
             if self._is_settled or not self._done.all():
                 return 0
-            self._is_settled, self._cells = True, None
+            self._is_settled, self.cells = True, None
         # What stands for a broken file is no data, and the file may be mended.
         if self._is_filled or self._cached.is_full:
             return 0
@@ -115,7 +114,7 @@ class CachedMedia(MediaRows):
         return self._is_ours and not is_settled and bool(self._done.any())
 
     def finish(self) -> Decoded:
-        cells, missing = self._cells, np.flatnonzero(~self._done)
+        cells, missing = self.cells, np.flatnonzero(~self._done)
         if cells is None or self._cached.cache.has(self._number):
             return Decoded()
         try:

@@ -26,9 +26,9 @@ class Mover:
         self._is_cuda = device is not None and device.type == "cuda"
 
     @property
-    def make_array(self) -> Callable[[Group, int], np.ndarray] | None:
-        """What makes the arrays that windows are gathered into; None for plain ones."""
-        return _pinned if self._is_cuda else None
+    def make_array(self) -> Callable[[Group, int], np.ndarray]:
+        """What makes the arrays that windows are gathered into."""
+        return _pinned if self._is_cuda else Group.empty
 
     def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Give each window with its tensors on the device."""

@@ -312,9 +312,7 @@ class Loader(BatchIterator):
         finally:
             pipeline.close()
 
-    def _pipeline(
-        self, groups: Sequence[Group], schedule: Schedule, batches: range, mover: Mover | None = None
-    ) -> Pipeline:
+    def _pipeline(self, groups: Sequence[Group], schedule: Schedule, batches: range, mover: Mover) -> Pipeline:
         settings, times = self._settings_for(groups, schedule), LoaderTimes()
         lanes = max(1, schedule.streams // schedule.world_size)
         source: BlockSource[Any] = FileBlocks(
@@ -344,7 +342,7 @@ class Loader(BatchIterator):
             own=-(-schedule.batch_size // schedule.world_size),
             streams=schedule.streams,
             times=times,
-            make_arrays=None if mover is None else mover.make_array,
+            make_array=mover.make_array,
             buffers=self._buffers,
         )
 
@@ -353,7 +351,7 @@ class Loader(BatchIterator):
         [group] = groups = groups_of([packer.output])
         place = self._place
         unread = range(place.read, len(schedule))
-        pipeline = self._pipeline(groups, schedule, unread)
+        pipeline = self._pipeline(groups, schedule, unread, Mover(None))
         self._times = pipeline.times
         tally = GivenRows()
         self._audited = (schedule, unread[:0], tally)

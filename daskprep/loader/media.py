@@ -39,6 +39,7 @@ class CellArray(Protocol):
 class MediaRows:
     """The images or sounds of one output in a block: their cells, of which each window decodes those it needs."""
 
+    cells: CellArray | None = None  # None: all rows are decoded, or nothing was read yet
     kept: np.ndarray | None = None  # where decoded rows are to be brought: to those of a larger array from `first` on
     first = 0
     is_unfinished = False  # whether the block should be finished before it is let go
@@ -51,7 +52,7 @@ class MediaRows:
 
     def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
         """Return the cells, and which of some rows are decoded already; without cells, all are."""
-        raise NotImplementedError
+        return self.cells, np.zeros(len(at), bool)
 
     def row_ids(self, at: Integers) -> Integers:
         """Return the numbers that rows have in the source."""
@@ -81,13 +82,9 @@ class StoredMedia(MediaRows):
         self._media = media
         self._where = where
         self.decoder = media.decoder
-        self._cells: pa.StructArray | None = None
 
     def load(self) -> None:
-        self._cells = self._media.cells(self._where)
-
-    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
-        return self._cells, np.zeros(len(at), bool)
+        self.cells = self._media.cells(self._where)
 
     def row_ids(self, at: Integers) -> Integers:
         return self._media.row_ids(self._where)[at]

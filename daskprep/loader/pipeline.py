@@ -97,7 +97,7 @@ class Pipeline:
         own: int,
         streams: int,
         times: Times,
-        make_arrays: Callable[[Group, int], np.ndarray] | None = None,
+        make_array: Callable[[Group, int], np.ndarray] = Group.empty,
         buffers: Buffers | None = None,
     ) -> None:
         self.source = source
@@ -116,10 +116,11 @@ class Pipeline:
         self._windows_ahead = max(_WINDOWS_AHEAD, more)
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + streams + own
-        make = make_arrays or (lambda group, count: group.empty(count))
         self._shape = (tuple(groups), rows)
         self._windows = self._buffers.take(
-            WindowArrays, self._shape, lambda: WindowArrays(lambda: {group: make(group, rows) for group in groups})
+            WindowArrays,
+            self._shape,
+            lambda: WindowArrays(lambda: {group: make_array(group, rows) for group in groups}),
         )
         self._size = 1
         self._queue: deque[_Coming] = deque()

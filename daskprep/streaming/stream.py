@@ -258,7 +258,7 @@ class Stream(BatchIterator):
                 own=self.batch_size // self.world_size,
                 streams=1,
                 times=times,
-                make_arrays=mover.make_array,
+                make_array=mover.make_array,
             )
             yield from self._iterate(pipeline, mover, self._finish, running)
         finally:

@@ -16,7 +16,7 @@ import pyarrow as pa
 from daskprep.errors import ConfigError
 from daskprep.features.table import Surroundings
 from daskprep.loader.groups import Group
-from daskprep.loader.media import CellArray, MediaRows, by_block
+from daskprep.loader.media import MediaRows, by_block
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import StreamTimes
@@ -63,10 +63,7 @@ class _WindowMedia(MediaRows):
 
     def __init__(self, window: WindowRows, cells: _WindowCells) -> None:
         self._window = window
-        self._cells = cells
-
-    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
-        return self._cells, np.zeros(len(at), bool)
+        self.cells = cells
 
     def row_ids(self, at: Integers) -> Integers:
         [row_ids] = [array for group, array in self._window.arrays.items() if group.name == ROW_ID.name]
