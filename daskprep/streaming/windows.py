@@ -16,7 +16,7 @@ import pyarrow as pa
 from daskprep.errors import ConfigError
 from daskprep.features.table import Surroundings
 from daskprep.loader.groups import Group
-from daskprep.loader.media import MediaRows, by_block
+from daskprep.loader.media import CellArray, MediaRows, by_block
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import StreamTimes
@@ -31,10 +31,11 @@ _PARTITIONS_PER_THREAD = 2
 _LOOK_SECONDS = 1.0
 
 
-class _WindowCells:
-    """The cells of media in a window, as partitions brought them."""
+class _WindowMedia(MediaRows):
+    """The images or sounds of one output in a window: their cells, as partitions brought them."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: WindowRows) -> None:
+        self._window = window
         self._pieces: dict[int, pa.StructArray] = {}
         self.nbytes = 0
 
@@ -43,7 +44,7 @@ class _WindowCells:
         self._pieces[first] = cells
         self.nbytes += cells.nbytes
 
-    def keep(self, at: Integers) -> None:
+    def shrink_to(self, at: Integers) -> None:
         """Let go of all but some slots, which are then numbered from 0."""
         kept = self.take(at) if len(at) else None
         self._pieces, self.nbytes = {}, 0
@@ -57,13 +58,8 @@ class _WindowCells:
         taken = [self._pieces[int(starts[piece])].take(at[chosen] - starts[piece]) for piece, chosen in groups]
         return pa.concat_arrays(taken).take(np.argsort(np.concatenate([chosen for _, chosen in groups])))
 
-
-class _WindowMedia(MediaRows):
-    """The images or sounds of one output in a window."""
-
-    def __init__(self, window: WindowRows, cells: _WindowCells) -> None:
-        self._window = window
-        self.cells = cells
+    def look(self, at: Integers) -> tuple[CellArray | None, np.ndarray]:
+        return self, np.zeros(len(at), bool)
 
     def row_ids(self, at: Integers) -> Integers:
         [row_ids] = [array for group, array in self._window.arrays.items() if group.name == ROW_ID.name]
@@ -90,8 +86,8 @@ class WindowRows(ResidentBlock):
         self.row_numbers = np.empty(rows, np.int64)
         self.order = np.empty(rows, np.uint32)
         self._groups = list(groups)
-        self._cells = {group: _WindowCells() for group in groups if group.is_cells}
-        self.media = {group: _WindowMedia(self, cells) for group, cells in self._cells.items()}
+        self._cells = {group: _WindowMedia(self) for group in groups if group.is_cells}
+        self.media = dict(self._cells)
         self._filled = 0
         self._given = 0
         self._lock = threading.Lock()
@@ -128,7 +124,7 @@ class WindowRows(ResidentBlock):
         self.row_numbers = self.row_numbers[slots]
         self.arrays = {group: array[slots] for group, array in self.arrays.items()}
         for cells in self._cells.values():
-            cells.keep(slots)
+            cells.shrink_to(slots)
 
     @property
     def nbytes(self) -> int:
