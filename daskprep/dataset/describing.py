@@ -80,8 +80,7 @@ def _joined(*parts: Description) -> Description:
 
 
 def _outputs(layout: Layout) -> Table:
-    return Table(("output", "dtype", "row shape"), layout.outputs, _output_row, "output")
+    def row(output: Output) -> Row:
+        return cut(output.name), output.dtype, " x ".join(f"{side:,}" for side in output.shape)
 
-
-def _output_row(output: Output) -> Row:
-    return cut(output.name), output.dtype, " x ".join(f"{side:,}" for side in output.shape)
+    return Table(("output", "dtype", "row shape"), layout.outputs, row, "output")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -116,7 +117,7 @@ class BatchIterator(IterableDataset[Any]):
 
     def stats(self) -> dict[str, float]:
         """Return where the last iteration spent its time, in seconds summed over threads, and what it did."""
-        return self._times.as_dict()
+        return {name: round(value, 4) for name, value in dataclasses.asdict(self._times).items()}
 
     def _settings(self, order: str, outputs: list[str]) -> dict[str, str]:
         return {

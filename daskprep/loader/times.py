@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 
 from daskprep.loader.media import Decoded
@@ -28,10 +27,6 @@ class Times:
         self.decoded += part.rows
         self.filled += part.filled
         self.cached += part.cached
-
-    def as_dict(self) -> dict[str, float]:
-        """Return what a user is shown."""
-        return {key: round(value, 4) for key, value in dataclasses.asdict(self).items()}
 
 
 @dataclass
