@@ -17,7 +17,7 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
 from daskprep.loader.times import LoaderTimes
 from daskprep.permutation import Integers
-from daskprep.storage.reading import read_block
+from daskprep.storage.reading import column_array, read_block, read_table
 
 _SMALL_BYTES = 1 << 22  # of all scalars of a split
 
@@ -140,7 +140,9 @@ class FileBlocks:
             if split.is_local or rows.start == held.start:
                 split.dataset.files.check_size(split.block(names[0], number).file)
         else:
-            columns = split.read(names, rows.start, rows.stop)
+            # Not by `read`, which copies them once more.
+            table = read_table(split.dataset.files.folder, split.block(names[0], number), self._scalars)
+            columns = {output.name: column_array(table, output) for output in self._scalars}
         for group in self._packed:
             for place, output in enumerate(group.outputs):
                 column = columns[output.name][rows.start - held.start : rows.stop - held.start]
