@@ -39,6 +39,7 @@ _PIECE_BYTES = 1 << 18  # as much as a core keeps at hand
 _LEAST_PART = 4096  # bytes of a row that are worth writing by themselves
 _TRIES = 10  # to write to a cache that others remove
 _MAPPED_BYTES = 1 << 29
+_MOST_OVERHEAD = 4096  # bytes of a chunk beside its rows
 _MOST_MAPPED = 1 << 12  # of the 65,530 mappings that Linux lets a process have
 
 Stamp: TypeAlias = tuple[str, int, int]
@@ -139,6 +140,8 @@ class BlockCache:
         except FileNotFoundError:
             # It may be there by now.
             return None
+        except IsADirectoryError as error:
+            raise CorruptDatasetError(f"{self.folder.url}/{name} is a folder, not a cached block: remove it") from error
 
     @property
     def _is_plain(self) -> bool:
@@ -148,7 +151,11 @@ class BlockCache:
 
     def _read(self, name: str, out: np.ndarray | None, mapped: MappedChunks | None) -> np.ndarray:
         if not self._is_plain:
-            return decode_chunk(self.folder.mapped(name), self.output, self.block_rows, self.compression, out)
+            data, plain = self.folder.mapped(name), math.prod(self.output.shape) * np.dtype(self.output.dtype).itemsize
+            # Its checksum would be that of a very large file first.
+            if len(data) > 2 * self.block_rows * plain + _MOST_OVERHEAD:
+                raise CorruptDatasetError(f"{self.folder.url}/{name} has {len(data):,} bytes")
+            return decode_chunk(data, self.output, self.block_rows, self.compression, out)
         stamp = self._stamp(name)
         found = None if mapped is None or stamp is None else mapped.get(stamp)
         if found is None:

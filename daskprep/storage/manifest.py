@@ -21,6 +21,7 @@ FORMAT = 2
 """Of datasets whose arrays are sharded; others are written in format 1."""
 
 _LIMIT_BYTES = 1 << 30
+_MOST_FOLDS = 255  # which are numbered by bytes
 _MOST_NAME_BYTES = 255  # of one folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -254,8 +255,9 @@ def _check_origin(source: Any, settings: Any) -> None:
                 raise TypeError(f"the source names {file!r} as a file")
     if type(settings.get("shuffle_seed")) not in {int, type(None)}:
         raise TypeError(f"the seed {settings['shuffle_seed']!r}")
-    if type(settings.get("folds")) not in {int, type(None)}:
-        raise TypeError(f"{settings['folds']!r} folds")
+    folds = settings.get("folds")
+    if folds is not None and (type(folds) is not int or not 0 <= folds <= _MOST_FOLDS):
+        raise TypeError(f"{folds!r} folds")
 
 
 def _checked_name(name: str) -> str:

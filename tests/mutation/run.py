@@ -1,6 +1,6 @@
 """Change the package in small ways, one at a time, and see whether the nearest tests notice.
 
-    .venv/bin/python tests/mutation/run.py [daskprep/permutation.py ...] [--jobs 2]
+    .venv/bin/python tests/mutation/run.py [daskprep/permutation.py ...] [--jobs 2] [--every 5]
 
 Prints every change that no test noticed, and the share that was noticed. Changes that make no difference to what
 the package does are listed, with reasons, in ``accepted.toml``; the share leaves them out.
@@ -108,8 +108,8 @@ class Trial(NamedTuple):
 class Trials:
     """A plugin that runs no tests in this process, but in one for each change."""
 
-    def __init__(self, path: str, jobs: int, only: set[str] | None) -> None:
-        self.path, self.jobs, self.only = ROOT / path, jobs, only
+    def __init__(self, path: str, jobs: int, only: set[str] | None, every: int) -> None:
+        self.path, self.jobs, self.only, self.every = ROOT / path, jobs, only, every
         self.module = importlib.import_module(path.removesuffix(".py").removesuffix("/__init__").replace("/", "."))
         self.tree = ast.parse(self.path.read_text())
         self.missed: list[Change] = []
@@ -134,7 +134,9 @@ class Trials:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         reaches = self._reaches(session)
         gc.freeze()
-        for change in find_changes(self.tree):
+        for number, change in enumerate(find_changes(self.tree)):
+            if number % self.every:
+                continue
             self.count += 1
             if self.only is not None and change.describe() not in self.only:
                 continue
@@ -291,11 +293,11 @@ def _find_function(module: ModuleType, name: str) -> FunctionType:
     return value
 
 
-def try_module(path: str, jobs: int, again: bool) -> None:
+def try_module(path: str, jobs: int, again: bool, every: int) -> None:
     """Try the changes of a module, or again those that were missed; write what was missed below `RESULTS`."""
     file = _results(path)
     before = json.loads(file.read_text()) if again else None
-    trials = Trials(path, jobs, before and {text for _, text in before["missed"]})
+    trials = Trials(path, jobs, before and {text for _, text in before["missed"]}, every)
     options = [
         "-q",
         "-p",
@@ -336,16 +338,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("modules", nargs="*", help="files of the package (default: all that have tests of their own)")
     parser.add_argument("--jobs", type=int, default=2, help="changes tried at a time (default: 2)")
+    parser.add_argument("--every", type=int, default=1, help="try one of so many changes alone (default: all)")
     parser.add_argument("--again", action="store_true", help="try only what the last run missed")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.one:
-        try_module(chosen.modules[0], chosen.jobs, chosen.again)
+        try_module(chosen.modules[0], chosen.jobs, chosen.again, chosen.every)
         return
     reasons = tomllib.loads(ACCEPTED.read_text())
     count = noticed = 0
     for path in chosen.modules or NEAREST_TESTS:
-        command = [sys.executable, __file__, path, "--one", f"--jobs={chosen.jobs}", *["--again"] * chosen.again]
+        command = [
+            sys.executable,
+            __file__,
+            path,
+            "--one",
+            f"--jobs={chosen.jobs}",
+            f"--every={chosen.every}",
+            *["--again"] * chosen.again,
+        ]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         accepted = {text for changes in reasons.get(path, {}).values() for text in changes}
         count, noticed = (a + b for a, b in zip((count, noticed), report(path, accepted), strict=True))
