@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import dask
 import dask.dataframe as dd
 import numpy as np
@@ -234,3 +236,19 @@ def test_what_cannot_cross_fit_is_refused(table):
         dp.Preprocessor({"x": encoding("prize")}).fit(table)
     with pytest.raises(ConfigError, match="leave out time"):
         dp.Preprocessor({"x": encoding(fold_group="shop", fold_time="day")}).fit(table)
+
+
+@pytest.mark.parametrize("parameters", [
+    {"target": "price"}, {"target": "two", "target_type": "class"}, {"target": "three", "target_type": "class"},
+    {"encoding": "count"},
+])  # fmt: skip
+def test_what_json_holds_is_what_was_learned(parameters):
+    frame = pd.DataFrame({"city": list("abcabdabca"), "price": np.arange(10.0), "two": list("xy") * 5})
+    frame["three"] = list("xyzxyzxyzx")
+    prep = dp.Preprocessor({"city": dp.TargetEncoding(folds=2, **parameters)}).fit(frame)
+    table = prep.learned_["city"].encodings
+    columns = 3 if parameters.get("target") == "three" else 1
+    assert table.shape == (1 if "encoding" in parameters else 3, 5, columns)
+    found = dp.Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict()))).learned_["city"]
+    assert found == prep.learned_["city"]
+    np.testing.assert_array_equal(found.encodings, table)
