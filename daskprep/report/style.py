@@ -30,7 +30,7 @@ a:hover,a:focus-visible{text-decoration:underline}
 .card{padding:16px 20px;margin:0 0 16px}
 section.card{scroll-margin-top:12px;content-visibility:auto;contain-intrinsic-size:auto 380px}
 .scroll{overflow-x:auto}
-.scroll th,.scroll td{white-space:nowrap}
+.scroll th,.scroll td{white-space:nowrap!important}.scroll wbr{display:none}
 .scroll>table{width:100%}
 .overview svg{margin-left:auto}
 .overview tr>:nth-child(2){text-align:left}

@@ -62,6 +62,12 @@ def test_a_report_fits_the_screen_and_breaks_no_word(browser, page, width):
     assert {word for word in browser.evaluate(BROKEN) if not word.startswith("long")} == set()
 
 
+def test_rows_of_tables_that_scroll_are_one_line_high_on_a_phone(browser, page):
+    browser.open(page.as_uri(), PHONE)
+    heights = browser.evaluate("[...document.querySelectorAll('.scroll td')].map(cell => cell.offsetHeight)")
+    assert max(heights) < 40
+
+
 def test_the_overview_shows_the_features_that_are_searched_for(browser, page):
     browser.open(page.as_uri(), DESKTOP)
     shown = "[...document.querySelectorAll('.overview tr')].filter(row => row.offsetHeight).length - 1"
