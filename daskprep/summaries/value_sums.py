@@ -143,7 +143,8 @@ class ValueSums(Summary):
             if cut is not None:
                 values, digits, borders = cut
                 rows = slice(int(borders[shards.start]), int(borders[shards.stop]))
-                pieces.append(Sums(values[rows], labels, digits[rows]))
+                if rows.start < rows.stop:  # Arrow leaves out empty chunks
+                    pieces.append(Sums(values[rows], labels, digits[rows]))
             if pieces:
                 yield _added_up(tuple(pieces), labels)
 
@@ -180,7 +181,7 @@ def _small(values: pa.Array, labels: Labels, digits: np.ndarray) -> Sums:
 
 def _narrow(digits: np.ndarray) -> np.ndarray:
     """Return whole numbers in the smallest type that holds them."""
-    least = min(int(digits.min(initial=0)), -1 - int(digits.max(initial=0)))
+    least = min(int(digits.min()), -1 - int(digits.max()))
     return digits.astype(np.min_scalar_type(least))
 
 
