@@ -17,6 +17,7 @@ Label: TypeAlias = int | str
 # without rounding. What is 16 places below the largest target is left out.
 _BITS, _PLACE_SHIFT, _MOST_PLACES = 24, 2, 16
 _PLACE_BITS = 1 << _PLACE_SHIFT
+_LEAST_EXPONENT = -1073  # of a double
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,8 @@ class TargetSums(Summary):
         mantissas, exponents = np.frexp(finite_doubles(target))
         if not len(exponents):
             return cls()
-        exponents -= _BITS
+        # Zero is the least of targets: it must not leave out tiny ones.
+        exponents = np.where(mantissas == 0.0, _LEAST_EXPONENT, exponents) - _BITS
         digits = np.ldexp(np.rint(np.ldexp(mantissas, _BITS)), exponents & ((1 << _PLACE_SHIFT) - 1))
         places = exponents >> _PLACE_SHIFT
         highest = int(places.max())
@@ -94,7 +96,8 @@ class TargetSums(Summary):
         return _together(keys, np.concatenate([self.rows, other.rows]), sums, labels, shift)._settled()
 
     def __mul__(self, times: int) -> TargetSums:
-        return TargetSums(self.keys, self.rows * times, self.sums * times, self.labels, self.shift)
+        repeated = TargetSums(self.keys, self.rows * times, self.sums * times, self.labels, self.shift)
+        return repeated if times else TargetSums()
 
     def _aligned(self, labels: tuple[Label, ...]) -> np.ndarray:
         sums = np.zeros((len(self.keys), len(labels)), np.int64)

@@ -71,8 +71,16 @@ NEAREST_TESTS = {
     "daskprep/summaries/quantiles.py": ["tests/summaries/test_quantiles.py", MERGING],
     "daskprep/summaries/rejects.py": ["tests/summaries/test_rejects.py", MERGING],
     "daskprep/summaries/spill.py": ["tests/summaries/test_spill.py", TOKEN_COUNTS],
-    "daskprep/summaries/target_sums.py": ["tests/features/test_target_bins.py"],
-    "daskprep/summaries/value_sums.py": ["tests/features/test_target_encoding.py"],
+    "daskprep/summaries/target_sums.py": [
+        "tests/summaries/test_target_sums.py",
+        MERGING,
+        "tests/features/test_target_bins.py",
+    ],
+    "daskprep/summaries/value_sums.py": [
+        "tests/summaries/test_value_sums.py",
+        MERGING,
+        "tests/features/test_target_encoding.py",
+    ],
     "daskprep/summaries/token_counts.py": [TOKEN_COUNTS, MERGING],
     "daskprep/summaries/token_hash.py": ["tests/summaries/test_token_hash.py"],
     "daskprep/summaries/token_order.py": ["tests/summaries/test_token_order.py", TOKEN_COUNTS],

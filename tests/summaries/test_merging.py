@@ -26,7 +26,10 @@ from daskprep.summaries import (
 )
 from daskprep.summaries import quantiles as quantiles_module
 from daskprep.summaries import token_counts as token_counts_module
+from daskprep.summaries import value_sums as value_sums_module
 from daskprep.summaries.base import finite_doubles
+from daskprep.summaries.target_sums import TargetSums
+from daskprep.summaries.value_sums import ValueSums
 
 Row = tuple[int, float]
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -63,6 +66,16 @@ def file_sample(rows: list[Row]) -> FileSample:
     return FileSample.of(paths.cast(pa.string()), pa.array(data, pa.large_binary()), 4, bytes)
 
 
+def value_sums(rows: list[Row]) -> ValueSums:
+    folds = np.array([row % 3 for row, _ in rows], np.uint8)
+    return ValueSums.of(texts(rows).dictionary_encode(), folds, 3, {"rows": np.ones(len(rows)), "y": doubles(rows)})
+
+
+def class_sums(rows: list[Row]) -> TargetSums:
+    classes, codes = np.unique(np.array([f"{row % 4}" for row, _ in rows], str), return_inverse=True)
+    return TargetSums.of(doubles(rows), codes, tuple(classes.tolist()))
+
+
 def bits(*values: float) -> list[str]:
     return [value.hex() for value in values]
 
@@ -76,6 +89,11 @@ def column_report(summary: ColumnSummary) -> Any:
     assert isinstance(summary.values, Moments)
     assert summary.cells is not None
     return summary.rows, summary.rejects, summary.values, arrow_report(summary.cells)
+
+
+def value_report(summary: ValueSums) -> Any:
+    parts = ((part, part.values.to_pylist(), part.digits.tolist()) for part in summary.parts())
+    return sorted((*sums, part.labels) for part, *columns in parts for sums in zip(*columns, strict=True))
 
 
 KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
@@ -92,6 +110,9 @@ KINDS: dict[str, tuple[Callable[[list[Row]], Any], Callable[[Any], Any]]] = {
     "rejects": (rejects, lambda s: (s.count, s.samples)),
     "token counts": (token_counts, arrow_report),
     "number counts": (number_counts, arrow_report),
+    "value sums": (value_sums, value_report),
+    "target sums": (lambda rows: TargetSums.of_numbers(doubles(rows), doubles(rows)), lambda s: s),
+    "class sums": (class_sums, lambda s: s),
     "file sample": (file_sample, lambda s: s),
     "column": (column, column_report),
 }
@@ -104,6 +125,8 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_counts_module, "COMPACT_CHUNKS", 3)
     monkeypatch.setattr(token_counts_module, "SPILL_ENTRIES", 5)
     monkeypatch.setattr(token_counts_module, "GROUP_ENTRIES", 7)
+    monkeypatch.setattr(value_sums_module, "SPILL_BYTES", 250)
+    monkeypatch.setattr(value_sums_module, "GROUP_BYTES", 2_000)
     monkeypatch.setattr(quantiles_module, "MOST_BUCKETS", 6)
 
 

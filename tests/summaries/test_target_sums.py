@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from daskprep.summaries import Quantiles, quantiles
+from daskprep.summaries.target_sums import TargetSums
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+SMALLEST = 5e-324
+
+
+def by_class(values: list[float], names: list[str], labels: tuple[str, ...]) -> TargetSums:
+    return TargetSums.of(np.array(values), np.array([labels.index(name) for name in names], np.int64), labels)
+
+
+def held(sums: TargetSums) -> list[Fraction]:
+    """Return the sum of each bucket."""
+    places = [Fraction(16) ** int(place) for place in sums.labels]
+    return [
+        sum((digit * place for digit, place in zip(row, places, strict=True)), Fraction(0))
+        for row in sums.sums.tolist()
+    ]
+
+
+def test_of_no_rows_nothing_is_held() -> None:
+    none = np.zeros(0)
+    for empty in (TargetSums.of_numbers(none, none), TargetSums.of(none, none.astype(np.int64), ("a",))):
+        assert empty == TargetSums()
+        assert empty.targets().shape == (0, 0)
+        assert empty + TargetSums.of_numbers(np.ones(1), np.ones(1)) == TargetSums.of_numbers(np.ones(1), np.ones(1))
+
+
+@pytest.mark.parametrize("values", [[3.0, 1.0, 3.0, 2.0], [1e300, -1e300, 1e300, 5.0], [0.0, -0.5, -0.0, -0.25]])
+def test_rows_of_each_class_are_counted_by_value(values: list[float]) -> None:
+    sums = by_class(values, ["b", "a", "c", "c"], ("c", "b", "a"))
+    assert sums.labels == ("a", "b", "c")
+    assert sums.buckets.values().tolist() == sorted(set(values))
+    assert sums.rows.tolist() == [1, 1, 2]
+    assert sums.targets().tolist() == [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 1.0, 1.0]]
+
+
+def test_classes_that_parts_lack_are_zero_there() -> None:
+    left = by_class([1.0, 1.0, 2.0], ["z", "b", "b"], ("z", "b"))
+    right = by_class([2.0, 3.0], ["a", "z"], ("a", "z"))
+    for both in (left + right, right + left):
+        assert both.labels == ("a", "b", "z")
+        assert both.targets().tolist() == [[0.0, 1.0, 1.0], [1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    assert (left * 3).targets().tolist() == [[3.0, 3.0], [3.0, 0.0]]
+    assert (left * 3).rows.tolist() == [6, 3]
+
+
+@given(st.lists(finite | st.sampled_from([0.0, -0.0, SMALLEST, -SMALLEST]), min_size=1, max_size=30), st.integers(2, 6))
+@example([-SMALLEST, SMALLEST, -1.0, 1.0, 2.0, 0.0], 3)
+def test_buckets_are_those_of_quantiles(values: list[float], most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(quantiles, "MOST_BUCKETS", most + 1)
+        numbers = np.array(values)
+        expected = Quantiles.of(numbers)
+        whole = TargetSums.of_numbers(numbers, numbers)
+        parts = [TargetSums.of_numbers(numbers[i::3], numbers[i::3]) for i in range(3)]
+        assert whole.buckets == expected
+        assert parts[2] + parts[0] + parts[1] == whole
+
+
+@given(st.lists(st.builds(math.ldexp, st.integers(1 - 2**24, 2**24).map(float), st.integers(-9, 9)), min_size=1))
+def test_sums_of_24_bits_are_exact(target: list[float]) -> None:
+    for values in (np.zeros(len(target)), np.arange(float(len(target)))):
+        sums = TargetSums.of_numbers(values, np.array(target))
+        assert sum(held(sums), Fraction(0)) == sum(map(Fraction, target), Fraction(0))
+        assert held(sums * 5) == [5 * one for one in held(sums)]
+
+
+def test_a_target_is_rounded_to_24_bits() -> None:
+    target = [1.0 + 2.0**-24, 1.0 + 3 * 2.0**-24, -1.0 - 2.0**-23]
+    sums = TargetSums.of_numbers(np.arange(3.0), np.array(target))
+    assert held(sums) == [1, 1 + Fraction(1, 2**22), -1 - Fraction(1, 2**23)]
+
+
+@pytest.mark.parametrize(("target", "places"), [([0.5], 1), ([3.0, 3.0], 1), ([-1.0, 16.0**4], 5)])
+def test_labels_are_the_places_from_the_lowest_to_the_highest(target: list[float], places: int) -> None:
+    sums = TargetSums.of_numbers(np.zeros(len(target)), np.array(target))
+    assert len(sums.labels) == places
+    assert (sums + sums).labels == sums.labels
+    assert sums.targets().tolist() == [[sum(target) / 16.0 ** max(sums.labels)]]
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_of_a_target_the_16_highest_places_are_kept(together: bool) -> None:
+    target = np.array([16.0**place for place in (3, 3 - 15, 3 - 16, 3 - 40)])
+    parts = [TargetSums.of_numbers(np.zeros(len(one)), one) for one in ([target] if together else np.split(target, 4))]
+    for ordered in (parts, parts[::-1]):
+        sums = sum(ordered, TargetSums())
+        assert len(sums.labels) == 16
+        assert held(sums) == [16**3 + Fraction(16) ** (3 - 15)]
+        assert sums.rows.tolist() == [4]
+
+
+def test_zeros_among_tiny_targets_leave_these_as_they_are() -> None:
+    values, target = np.arange(3.0), np.array([2.0**-900, 0.0, -3 * 2.0**-901])
+    whole = TargetSums.of_numbers(values, target)
+    assert held(whole) == [Fraction(one) for one in target.tolist()]
+    parts = [TargetSums.of_numbers(values[i : i + 1], target[i : i + 1]) for i in range(3)]
+    assert parts[1] + parts[0] + parts[2] == whole
+    assert parts[0] + (parts[2] + parts[1]) == whole
+
+
+def test_sums_beyond_the_doubles_are_told_by_the_largest_place() -> None:
+    target = np.array([1.5e308, 1.5e308, -1.0])
+    sums = TargetSums.of_numbers(np.array([1.0, 1.0, 2.0]), target)
+    (first,), (second,) = sums.targets().tolist()
+    assert math.isclose(first * (16.0 ** max(sums.labels) / 2), 1.5e308, rel_tol=2.0**-23)
+    assert second == 0.0
