@@ -479,6 +479,8 @@ def watch_decoding(monkeypatch, seconds: Callable[[list[int]], float]) -> tuple[
     decode, running, seen, rows, lock = AudioDecoder.decode, [], [], [], threading.Lock()
 
     def watched(self, cells, out):
+        if not len(out):  # the trial of a state that is read
+            return decode(self, cells, out)
         with lock:
             running.append(1)
             seen.append(len(running))
