@@ -195,7 +195,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         decimals = dataclasses.replace(
             self._summarize(unsure, of_unsure), fractions=int(np.count_nonzero(values != np.floor(values)))
         )
-        thousands = self._summarize(as_thousands(unsure), of_unsure)
+        thousands = self._summarize(as_thousands(unsure), of_unsure) if len(unsure) else decimals
         summary = self._summarize(numbers, of_numbers)
         return dataclasses.replace(summary, written=written, decimals=decimals, thousands=thousands)
 
