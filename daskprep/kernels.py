@@ -40,7 +40,7 @@ KEEP_BYTES = np.array([(1 << (8 * n)) - 1 for n in range(WORD + 1)], u64)
 # Bytes that valid UTF-8 never contains: two that mark keys by their first byte, one that stands for NUL.
 LONG, EMPTY_SLOT, ESCAPED_NUL = 0xFE, 0xFC, 0xFD
 MAX_SLOT_BITS = 17  # 2**17 slots of 12 bytes; larger tables leave the L2 cache and are slower
-MULTIPLIER = 0x9E3779B97F4A7C15  # odd, its bits well mixed
+MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)  # odd, their bits well mixed
 
 
 class Pieces(NamedTuple):
@@ -273,13 +273,14 @@ def _code(offsets: Codes, data: Bytes) -> tuple[Codes, pa.StringArray]:
     if 3 * len(long) > len(keys):
         codes, values = _code_strings(strings(offsets, data))
     else:
-        numbers, texts = _code_strings(strings(offsets, data).take(pa.array(long)))
-        keys[long] = (numbers.astype(u64) << u64(8)) | u64(LONG)
+        keys[long] = LONG
         codes, found = _number(keys)
-        is_long = (found & u64(0xFF)) == LONG
-        at = np.where(is_long, (found >> u64(8)).astype(np.int64) + len(found), np.arange(len(found)))
-        short = _strings_of(np.where(is_long, u64(0), found))
-        values = pa.concat_arrays([short, texts]).take(pa.array(at)) if len(texts) else short
+        values = _strings_of(found)
+        if len(long):
+            numbers, texts = _code_strings(strings(offsets, data).take(pa.array(long)))
+            place = int(np.flatnonzero(found == LONG)[0])  # of the first long piece; the others follow the short ones
+            codes[long] = np.where(numbers == 0, np.int32(place), numbers + np.int32(len(found) - 1))
+            values = pa.concat_arrays([values[:place], texts[:1], values[place + 1 :], texts[1:]])
     ends, text = string_views(values)
     return codes, strings(ends, np.where(text == ESCAPED_NUL, u8(0), text))
 
@@ -303,44 +304,40 @@ def words_at(data: Bytes) -> Words:
 
 
 def _code_strings(values: pa.StringArray) -> tuple[Codes, pa.StringArray]:
-    encoded = values.dictionary_encode()
-    return merge_equal(encoded.indices.to_numpy(), _unpadded(encoded.dictionary))
+    encoded = _unpadded(values).dictionary_encode()
+    return encoded.indices.to_numpy(), encoded.dictionary
 
 
-def _number(keys: Words) -> tuple[Codes, Words]:
+def _number(keys: Words, multipliers: tuple[int, ...] = MULTIPLIERS) -> tuple[Codes, Words]:
     """Number the distinct keys: codes, and keys by code.
 
     Each slot of a table that fits the cache keeps one of the keys that fall on it, mostly a frequent one, as
-    the last write wins. Keys that find another in their slot are few: Arrow numbers them.
+    the last write wins. Keys that find another in their slot are few: they go on to the next multiplier.
     """
-    if len(keys) < BLOCK_PIECES // 8:
-        return _number_rest(keys)
+    if len(keys) < BLOCK_PIECES // 8 or not multipliers:
+        encoded = pa.array(keys).dictionary_encode()
+        return np.array(encoded.indices), encoded.dictionary.to_numpy()
     bits = min(MAX_SLOT_BITS, len(keys).bit_length())
     blocks = [slice(begin, begin + BLOCK_PIECES) for begin in range(0, len(keys), BLOCK_PIECES)]
     slots = np.full(1 << bits, EMPTY_SLOT, u64)
     for block in blocks:
-        slots[_slots(keys[block], bits)] = keys[block]
+        slots[_slots(keys[block], multipliers[0], bits)] = keys[block]
     used = np.flatnonzero(slots != EMPTY_SLOT)
     code_of = np.zeros(len(slots), np.int32)
     code_of[used] = np.arange(len(used), dtype=np.int32)
     codes, missed = np.empty(len(keys), np.int32), []
     for block in blocks:
-        at = _slots(keys[block], bits)
+        at = _slots(keys[block], multipliers[0], bits)
         np.take(code_of, at, mode="clip", out=codes[block])
         missed.append(np.flatnonzero(slots.take(at, mode="clip") != keys[block]) + block.start)
     miss = np.concatenate(missed)
-    rest_codes, rest = _number_rest(keys.take(miss))
+    rest_codes, rest = _number(keys.take(miss), multipliers[1:])
     codes[miss] = rest_codes + np.int32(len(used))
     return codes, np.concatenate([slots.take(used), rest])
 
 
-def _number_rest(keys: Words) -> tuple[Codes, Words]:
-    encoded = pa.array(keys).dictionary_encode()
-    return encoded.indices.to_numpy(), encoded.dictionary.to_numpy()
-
-
-def _slots(keys: Words, bits: int) -> npt.NDArray[np.int64]:
-    return ((keys * u64(MULTIPLIER)) >> u64(64 - bits)).view(np.int64)
+def _slots(keys: Words, multiplier: int, bits: int) -> npt.NDArray[np.int64]:
+    return ((keys * u64(multiplier)) >> u64(64 - bits)).view(np.int64)
 
 
 def _strings_of(words: Words) -> pa.StringArray:

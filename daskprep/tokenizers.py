@@ -216,20 +216,22 @@ def _recut(coded: Coded, cut: Callable[[str], list[str]]) -> Coded:
 
 
 def _replace(coded: Coded, index: Array, tokens: Sequence[Sequence[str]]) -> Coded:
-    """Put `tokens[k]` (none, one or many) in the place of value `index[k]`."""
+    """Put `tokens[k]` (none, one or many) in the place of value `index[k]`; those that stay are all ASCII."""
     if not len(index):
         return coded
     kept = np.ones(len(coded.values), bool)
     kept[index] = False
-    flat = pa.array(list(chain.from_iterable(tokens)), pa.string())
+    flat = pa.array(list(chain.from_iterable(tokens)), pa.string()).dictionary_encode()
     lengths = np.ones(len(kept), np.int32)
     lengths[index] = np.fromiter(map(len, tokens), np.int32, len(tokens))
     is_kept = np.repeat(kept, lengths)
     codes = np.empty(len(is_kept), np.int32)
     codes[is_kept] = np.arange(kept.sum())
-    codes[~is_kept] = np.arange(len(flat)) + kept.sum()
-    values = pa.concat_arrays([coded.values.filter(pa.array(kept)), flat])
-    return expand(coded, kernels.offsets_of(lengths), *kernels.merge_equal(codes, values))
+    codes[~is_kept] = flat.indices.to_numpy() + kept.sum()
+    values = pa.concat_arrays([coded.values.filter(pa.array(kept)), flat.dictionary])
+    if kept.any() and len(kernels.non_ascii(flat.dictionary)) < len(flat.dictionary):
+        codes, values = kernels.merge_equal(codes, values)
+    return expand(coded, kernels.offsets_of(lengths), codes, values)
 
 
 def expand(coded: Coded, offsets: Array, codes: Array, values: pa.StringArray) -> Coded:
