@@ -21,6 +21,7 @@ from daskprep.sources.feather import plan_feather
 from daskprep.sources.json_lines import JsonPiece, plan_json, typed
 from daskprep.sources.locations import File, find_files, for_each_file
 from daskprep.sources.parquet import plan_parquet
+from daskprep.sources.spool import Spool
 from daskprep.sources.text import TextFile, codec_name
 
 PARTITION_BYTES = 64_000_000
@@ -131,6 +132,7 @@ def read_files(
     partition_bytes: int = PARTITION_BYTES,
     partitions: int | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> FileSource:
     r"""Read files as a source of rows: Parquet, CSV, TSV, JSON, Feather or Arrow IPC.
 
@@ -173,6 +175,8 @@ def read_files(
         often.
     storage_options : mapping, optional
         Options for fsspec to open URLs, such as credentials.
+    scratch : str or path, optional
+        Folder for the rows of JSON that needs several partitions: they are then parsed once, not again for each pass.
 
     Examples
     --------
@@ -209,7 +213,7 @@ def read_files(
         share = min(partition_bytes, max(1, sum(file.size or 0 for file in files) // (partitions or 1)))
         parts: list[Any]
         if found == "jsonl":
-            schemas, parts = _plan_json(texts, share, keep_bytes=partition_bytes)
+            schemas, parts = _plan_json(texts, share, partition_bytes, scratch)
         else:
             settings |= {"delimiter": delimiter, "quote": quote, "null_values": dialect.null_values, **dialect.unusual}
             schemas, parts = _plan_delimited(texts, dialect, share)
@@ -235,11 +239,14 @@ def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> 
     return found, list(chain.from_iterable(planned))
 
 
-def _plan_json(texts: Sequence[TextFile], share: int, keep_bytes: int) -> tuple[Schemas, list[JsonPiece]]:
+def _plan_json(
+    texts: Sequence[TextFile], share: int, keep_bytes: int, scratch: str | os.PathLike[str] | None
+) -> tuple[Schemas, list[JsonPiece]]:
     untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, share), texts)))
-    keep = sum(piece.nbytes for piece in untyped) <= keep_bytes
+    few = sum(piece.nbytes for piece in untyped) <= keep_bytes
+    keep = few if few or scratch is None else Spool(scratch)
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
-        pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep=keep), untyped)))
+        pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep), untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.
     return Schemas([pieces[0].file], [pieces[0].schema]), pieces
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,6 +25,7 @@ from daskprep.serving.json_text import unique_keys
 from daskprep.sources.base import FilePiece, evenly, rows_alone
 from daskprep.sources.json_types import JsonType, array_type, json_array, merged_fields, settled, values_type
 from daskprep.sources.quotes import take_ends, whole_runs
+from daskprep.sources.spool import Spool
 from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark
 
 _HEAD_BYTES = 1 << 16
@@ -41,12 +44,22 @@ _MARKS = np.isin(np.arange(256), list(b"[{]},\n"))
 
 
 class _Kept:
-    """The rows of a piece as its survey parsed them, for who reads them first; they stay in this process."""
+    """The rows of a piece as its survey parsed them: in this process, for who reads them first, or in a file."""
 
-    table: pa.Table | None = None
+    def __init__(self, path: Path | None = None, spool: Any = None) -> None:
+        self.table: pa.Table | None = None
+        self.path, self.spool = path, spool
 
-    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
-        return _Kept, ()
+    def __reduce__(self) -> tuple[type[_Kept], tuple[Path | None]]:
+        return _Kept, (self.path,)
+
+    def rows(self) -> pa.Table | None:
+        """Return the rows, of a table in memory once; None if there are none, or a worker does not see the file."""
+        table, self.table = self.table, None
+        if self.path is not None and self.path.exists():
+            with self.path.open("rb") as file:
+                table = pa.ipc.open_stream(file).read_all()
+        return table
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,7 @@ class JsonPiece(FilePiece):
     kind: ClassVar[str] = "JSON"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        kept, self.kept.table = self.kept.table, None
+        kept = self.kept.rows()
         if kept is not None and (table := self._fitted(kept, columns)) is not None:
             return table
         data = self._lines()
@@ -85,8 +98,8 @@ class JsonPiece(FilePiece):
                 )
         return table.select(columns)
 
-    def survey(self, *, keep: bool) -> tuple[int, dict[str, JsonType]]:
-        """Return how many rows there are, and the type of every column as this piece has it; keep the rows if told."""
+    def survey(self, keep: Spool | bool) -> tuple[int, dict[str, JsonType]]:
+        """Return how many rows there are, and the type of every column; keep the rows in files or memory if told."""
         data = self._lines()
         self._check_depth(data.to_pybytes())
         try:
@@ -101,7 +114,10 @@ class JsonPiece(FilePiece):
         if keep:
             with suppress(pa.ArrowInvalid):
                 table.validate(full=True)
-                self.kept.table = table
+                if isinstance(keep, Spool):
+                    self.kept.path, self.kept.spool = keep.write(f"{uuid.uuid4().hex}.arrow", table), keep
+                else:
+                    self.kept.table = table
         return table.num_rows, {name: (array_type(table[name]), False) for name in table.column_names}
 
     def _fitted(self, table: pa.Table, columns: list[str]) -> pa.Table | None:

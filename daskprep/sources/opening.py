@@ -58,7 +58,7 @@ def as_source(
     partitions : int, optional
         Of files and Hugging Face datasets: in how many partitions they are read at least.
     scratch : str or path, optional
-        The folder for the rows of a stream; by default the system's temporary folder.
+        The folder for the rows of a stream, by default the system's temporary folder, and for parsed rows of JSON.
     **options
         Of files: what `read_files` takes besides.
 
@@ -88,7 +88,8 @@ def as_source(
         return source
     listed = frame if isinstance(frame, list | tuple | set) else [frame]
     if all(isinstance(item, str | os.PathLike) for item in listed):
-        return read_files(frame, columns=wanted, partition_bytes=partition_bytes, partitions=partitions, **options)
+        size: Any = {"partition_bytes": partition_bytes, "partitions": partitions}
+        return read_files(frame, columns=wanted, scratch=scratch, **size, **options)
     raise ConfigError(f"{_described(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -23,7 +20,7 @@ from daskprep.sources.feather import FeatherPiece
 from daskprep.sources.file_source import FileSource, is_known
 from daskprep.sources.frames import chosen_columns, is_of
 from daskprep.sources.locations import find_files
-from daskprep.storage.files import Appended, Folder
+from daskprep.sources.spool import Spool
 
 # What lies ready before it is asked for; with the defaults it is several times as much.
 _SCANNER = {"batch_readahead": 2, "fragment_readahead": 1}
@@ -32,24 +29,6 @@ _LAZY: dict[str, Any] = {"chunk_size": 32_768, "engine": "streaming"}
 _BATCH_BYTES = 8_000_000
 
 _read: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-class Spool:
-    """A folder that is removed when nobody in this process needs it any more."""
-
-    def __init__(self, parent: str | os.PathLike[str] | None) -> None:
-        if parent is not None:
-            Path(parent).mkdir(parents=True, exist_ok=True)
-        self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent and Path(parent).resolve())
-        weakref.finalize(self, _remove, self.path, os.getpid())
-
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        return str, (self.path,)
-
-
-def _remove(path: str, owner: int) -> None:
-    if os.getpid() == owner:  # not in forked processes
-        shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -145,13 +124,9 @@ def _joined(tables: Sequence[pa.Table]) -> pa.Table:
 
 def _kept(tables: Iterable[pa.Table], columns: list[str], partition_bytes: int, spool: Spool) -> StreamSource:
     """Write each table to a file."""
-    folder, kept = Folder.open(spool.path), []
+    kept = []
     for number, table in enumerate(tables):
-        with (
-            folder.writer(f"part-{number:06d}.arrow", durable=False) as append,
-            pa.ipc.new_stream(Appended(append), table.schema) as file,
-        ):
-            file.write_table(table)
+        spool.write(f"part-{number:06d}.arrow", table)
         kept.append((table.schema, table.num_rows, table.nbytes))
     files = find_files([spool.path], None, is_known)
     schemas = Schemas(files, [schema for schema, _, _ in kept])

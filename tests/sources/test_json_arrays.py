@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import gzip
 import json
 import pickle
@@ -113,3 +114,22 @@ def test_larger_files_are_not_kept(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
     pieces = read_files(tmp_path / "a.jsonl", partition_bytes=100).pieces
     assert all(piece.kept.table is None for piece in pieces if isinstance(piece, JsonPiece))
+
+
+def test_larger_files_are_parsed_once_into_scratch(tmp_path: Path) -> None:
+    rows = [{"a": i, "b": None if i < 20 else f"x{i}"} for i in range(50)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with mock.patch.object(JsonPiece, "_parsed", autospec=True, side_effect=JsonPiece._parsed) as parsed:
+        source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=tmp_path / "scratch")
+        surveyed = parsed.call_count
+        copies = pickle.loads(pickle.dumps(source.pieces))
+        assert len(copies) == surveyed > 5
+        assert [row for piece in copies for row in piece.read(["a", "b"]).to_pylist()] == rows
+        assert whole(source).to_pylist() == rows
+        assert parsed.call_count == surveyed
+        parsed.reset_mock()  # it keeps the pieces that it was called with
+        del source
+        gc.collect()
+        assert not list((tmp_path / "scratch").iterdir())
+        assert [row for piece in copies for row in piece.read(["a", "b"]).to_pylist()] == rows
+        assert parsed.call_count == surveyed

@@ -1,0 +1,40 @@
+"""A folder of rows that were read once, and are read again from there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+
+import pyarrow as pa
+
+from daskprep.storage.files import Appended, Folder
+
+
+class Spool:
+    """A folder that is removed when nobody in this process needs it any more."""
+
+    def __init__(self, parent: str | os.PathLike[str] | None) -> None:
+        if parent is not None:
+            Path(parent).mkdir(parents=True, exist_ok=True)
+        self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent and Path(parent).resolve())
+        weakref.finalize(self, _remove, self.path, os.getpid())
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (self.path,)
+
+    def write(self, name: str, table: pa.Table) -> Path:
+        """Write rows to a file, and return its path."""
+        with (
+            Folder.open(self.path).writer(name, durable=False) as append,
+            pa.ipc.new_stream(Appended(append), table.schema) as file,
+        ):
+            file.write_table(table)
+        return Path(self.path, name)
+
+
+def _remove(path: str, owner: int) -> None:
+    if os.getpid() == owner:  # not in forked processes
+        shutil.rmtree(path, ignore_errors=True)
