@@ -28,6 +28,7 @@ from daskprep.described import with_parameters
 from daskprep.errors import ColumnError
 from daskprep.permutation import Integers, hash_strings
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, Assigned, ReadAgain, Shares, Splitter
+from daskprep.storage.kept import keepable
 
 # The counts of all units, by class, are one array in the client: 128 MB at most.
 LARGEST_STRATA = 1_000
@@ -95,6 +96,7 @@ class GroupSplit(Splitter):
         return [GroupAssignment(self.column, self._key, found.shift, found.units, places)] * len(censuses)
 
 
+@keepable
 @dataclass(frozen=True, eq=False)
 class GroupCounts:
     """How many rows of a partition each group has, by class; a single class (null) where there are none."""

@@ -21,6 +21,7 @@ from daskprep.described import with_parameters
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
+from daskprep.storage.kept import keepable
 
 _LAST = 2**63 - 1
 
@@ -138,6 +139,7 @@ def cut_times(
     return [TimeAssignment(times, whole.unit, pair, starts) for pair in per_partition]
 
 
+@keepable
 @dataclass(frozen=True, eq=False)
 class TimeCounts:
     """The times of a partition's kept rows, and the rows whose time cannot be read; `+` in row order."""

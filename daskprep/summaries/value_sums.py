@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from daskprep.storage.kept import keepable
 from daskprep.summaries.base import Summary
 from daskprep.summaries.spill import SpilledCounts, shard_groups, sharded, spill
 
@@ -27,6 +28,7 @@ _VALUE_BYTES = 32  # of a text, about
 Labels = tuple[tuple[str, int], ...]
 
 
+@keepable
 @dataclass(frozen=True)
 class Sums:
     """The sums of some values.

@@ -39,7 +39,7 @@ class FoldedJob(WriteJob):
         with background_threads() as background:
             entries, planned = self._begun(jobs)
             if entries is None:
-                self.all_scratch.remove_all()
+                self._remove_scratch()
                 entries, planned = self._begin(jobs, background)
             for job, plan in zip(jobs, planned, strict=True):
                 if plan is not None:

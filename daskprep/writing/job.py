@@ -213,7 +213,7 @@ class WriteJob:
             )
         layout = choose_layout(recipe.features, learned, placement.rows, self.options)
         plan = WritePlan(layout, placement, tuple(one.rejects for one in counted))
-        if not self._looks_around:
+        if not self._around:
             # It says that a write can go on from here: after the state, and after all scratch that the passes left.
             state = background.submit(self._save_checkpoint, plan, state)
         return Planned(saved, plan, told, state)
@@ -244,7 +244,7 @@ class WriteJob:
         """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
         if plan.rejects[number] and not intact(self.scratch, rejects_name(number)):
             return False
-        if intact(self.scratch, encoded_name(number)):
+        if not self._looks_around and intact(self.scratch, encoded_name(number)):
             return True
         placed = not self._places or intact(self.scratch, placed_name(number))
         return placed and intact(self.parsed or self.scratch, parsed_name(number))
@@ -269,7 +269,7 @@ class WriteJob:
 
     @property
     def _looks_around(self) -> bool:
-        """Whether encoding takes more than parsed rows and their numbers: then a write that was killed starts again."""
+        """Whether encoding takes parsed rows of all partitions, so that they stay until the end."""
         return bool(self._around or fold_columns(self.recipe.features))
 
     @property
@@ -373,7 +373,6 @@ class WriteJob:
         # Shuffled, a part takes rows from every partition.
         sources = parts if rows.seed is None else [Part(split, 0) for split in {part.split for part in parts}]
         numbers = sorted({i for part in sources for i in rows.partitions_of(part.split, part.number)})
-        # What looks around leaves no checkpoint, and without one parsed rows must stay until the end.
         scanned = self._scanned(rows.placement.source_rows)
         frees = not self._looks_around and self.parsed is None
         encode = Encode(self.recipe.features, saved, rows, scanned, self.scratch, placed=self._places, frees=frees)

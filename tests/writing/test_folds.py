@@ -184,6 +184,43 @@ def test_a_write_that_is_killed_goes_on(counted, tmp_path, monkeypatch, owner, n
         assert again.fold(1).to_dict() == dp.Preprocessor(features, split=split).fit(frame()).fold(1).to_dict()
 
 
+@pytest.mark.parametrize("split", [None, *FOLDS.values()], ids=["none", *FOLDS])
+@pytest.mark.parametrize("place", [{}, {"fold_group": "code"}, {"fold_time": "when"}], ids=["number", "group", "time"])
+@pytest.mark.parametrize("killed", [3, 6])
+def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monkeypatch, split, place, killed):
+    features = {"price": "number", "city": dp.TargetEncoding(target="price", folds=2, **place)}
+    prep, reads = dp.Preprocessor(features, split=split), []
+    piece = type(source.pieces[0])
+    original = piece.read
+
+    def read(self, columns):
+        if len(reads) == killed:
+            raise Killed
+        reads.append(self)
+        return original(self, columns)
+
+    with dask.config.set(scheduler="sync"):
+        prep.fit_write(source, tmp_path / "1.dp")
+        with monkeypatch.context() as patch:
+            patch.setattr(piece, "read", read)
+            patch.setattr(WriteJob, "_save_state", None)  # to which a write comes that has learned
+            with pytest.raises((Killed, TypeError)):
+                prep.fit_write(source, tmp_path / "2.dp")
+            killed = -1
+            with pytest.raises(TypeError):
+                prep.fit_write(source, tmp_path / "2.dp")
+        assert len(reads) == 6
+        with monkeypatch.context() as patch:
+            patch.setattr(piece, "read", None)
+            kill_at(patch, "_write", WriteJob, 1 if split is None else 3)
+            with pytest.raises(Killed):
+                prep.fit_write(source, tmp_path / "2.dp")
+            patch.setattr(WriteJob, "_scan", None)  # where a write begins that has no plan
+            kill_at(patch, "_write", WriteJob, K + 2)
+            prep.fit_write(source, tmp_path / "2.dp")
+    assert content(tmp_path / "1.dp") == content(tmp_path / "2.dp")
+
+
 def test_what_a_killed_write_found_out_is_found_again_if_it_is_damaged(counted, tmp_path, monkeypatch):
     reads, frame = counted
     prep = dp.Preprocessor({"price": "number"}, split=FOLDS["rows"])
