@@ -5,10 +5,13 @@
 Each partition has 10 rows of a number, a category and a text; each run is a fresh process. Printed are seconds,
 milliseconds for each partition, and the ratio of the longest run to the shortest.
 
+    python benchmarks/partitions.py --cluster 1000 4000   CPU time of scheduler and client for each partition
     python benchmarks/partitions.py --plan 100000     seconds and memory to build the graph of a fit
     python benchmarks/partitions.py --workers 256     share of the linear speed-up of a simulated cluster
     python benchmarks/partitions.py --columns 1000    memory of the tasks that merge quantiles of so many columns
 
+With --cluster, two workers are processes of their own, so that this process is the scheduler and the client. What it
+uses while it does nothing is measured first and subtracted; the slope is what each further partition costs.
 The simulated cluster has workers of one thread in this process, and tasks that sleep.
 """
 
@@ -16,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import itertools
 import json
 import operator
 import resource
@@ -27,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 ROWS = 10
+IDLE_SECONDS = 10
 
 
 def partition(number: int) -> Any:
@@ -72,6 +77,63 @@ def run(kind: str, partitions: int) -> None:
         print(json.dumps({"kind": kind, "partitions": partitions, "seconds": time.perf_counter() - start}))
 
 
+def cut(partitions: int, folder: Path) -> Any:
+    """Write Parquet files of 100 row groups, each of which is a partition, and open them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    import daskprep as dp
+
+    folder.mkdir()
+    for start in range(0, partitions, 100):
+        rows = [partition(number) for number in range(start, min(start + 100, partitions))]
+        table = pa.concat_tables(pa.Table.from_pandas(one, preserve_index=False) for one in rows)
+        pq.write_table(table, folder / f"part-{start:06d}.parquet", row_group_size=ROWS)
+    return dp.read_files(folder, partition_bytes=1)
+
+
+def used(work: Any, idle: float) -> tuple[float, float]:
+    """Run some work; return seconds, and CPU seconds of this process beyond what it uses when it waits."""
+    start, cpu = time.perf_counter(), time.process_time()
+    work()
+    seconds = time.perf_counter() - start
+    return seconds, time.process_time() - cpu - idle * seconds
+
+
+def cluster(counts: list[int]) -> None:
+    """Fit and write as many partitions on two workers, and print what scheduler and client used for each."""
+    from distributed import Client, LocalCluster
+
+    import daskprep as dp
+
+    features = {"price": "number", "city": "category", "review": "text", "sold": "binary"}
+    with (
+        tempfile.TemporaryDirectory() as name,
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers,
+        Client(workers),
+    ):
+        folder, split = Path(name), dp.RandomSplit()
+        warm = cut(100, folder / "warm")
+        dp.Preprocessor(features, split=split).fit_write(warm, folder / "warm.dp", progress=False)
+        _, idle = used(lambda: time.sleep(IDLE_SECONDS), 0.0)
+        idle /= IDLE_SECONDS
+        print(f"idle: {1000 * idle:.1f} CPU ms a second", flush=True)
+        found: dict[str, list[float]] = {"fit": [], "fit_write": []}
+        for count in counts:
+            source = cut(count, folder / str(count))
+            for does, cpus in found.items():
+                prep = dp.Preprocessor(features, split=split)
+                given = () if does == "fit" else (folder / f"{count}.dp",)
+                seconds, cpu = used(functools.partial(getattr(prep, does), source, *given, progress=False), idle)
+                cpus.append(cpu)
+                each = 1000 * cpu / count
+                print(f"{does}: {count:,} partitions, {seconds:.1f} s, {each:.3f} CPU ms each", flush=True)
+    for does, cpus in found.items():
+        for (less, first), (more, last) in itertools.pairwise(zip(counts, cpus, strict=True)):
+            slope = 1000 * (last - first) / (more - less)
+            print(f"{does}: {slope:.3f} CPU ms for each partition from {less:,} to {more:,}")
+
+
 def made(rows: int) -> Any:
     """Give a source of so many partitions of a row each, which makes them when they are read."""
     import pyarrow as pa
@@ -87,7 +149,7 @@ def plan(partitions: int) -> None:
     import cloudpickle
 
     import daskprep as dp
-    from daskprep.partitions import grouping
+    from daskprep.partitions import passes
 
     class Planned(BaseException):
         pass
@@ -103,7 +165,7 @@ def plan(partitions: int) -> None:
     import dask
 
     source = made(partitions)
-    grouping.worker_threads = lambda: (1000, 1000)
+    passes.worker_threads = lambda: (1000, 1000)
     start = time.process_time()
     try:
         with dask.config.set(scheduler=stop):
@@ -154,19 +216,19 @@ def merge_wide(columns: int) -> None:
 
     import numpy as np
 
-    from daskprep.partitions import grouping
+    from daskprep.partitions import passes
     from daskprep.summaries import Quantiles
 
     rng = np.random.default_rng(0)
-    chunk = grouping.chunks(range(columns))[0]
-    merging = grouping.Merging(lambda values: functools.reduce(operator.add, values))
+    chunk = passes.chunks(range(columns))[0]
+    merging = passes.Merging(lambda values: functools.reduce(operator.add, values))
     tracemalloc.start()
     parts = [{key: Quantiles.of(rng.lognormal(sigma=9, size=300_000)) for key in chunk} for _ in range(8)]
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.reset_peak()
     merging.chunk(parts)
     peak = tracemalloc.get_traced_memory()[1]
-    tasks = len(grouping.chunks(range(columns)))
+    tasks = len(passes.chunks(range(columns)))
     print(
         f"{columns:,} columns: {tasks} merges of {len(chunk)}; eight hold {held / 1e6:.0f} MB, peak {peak / 1e6:.0f} MB"
     )
@@ -177,12 +239,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--partitions", type=int, nargs="+", default=[1000, 10_000])
     parser.add_argument("--kind", choices=["dask", "files"], nargs="+", default=["dask", "files"])
+    parser.add_argument("--cluster", type=int, nargs="+", metavar="PARTITIONS")
     parser.add_argument("--plan", type=int, metavar="PARTITIONS")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--columns", type=int)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    for does, given in ((plan, arguments.plan), (simulate, arguments.workers), (merge_wide, arguments.columns)):
+    for does, given in ((cluster, arguments.cluster), (plan, arguments.plan), (simulate, arguments.workers), (merge_wide, arguments.columns)):
         if given:
             does(given)
             return

@@ -19,7 +19,7 @@ from distributed import Client, worker_client
 
 import daskprep
 from daskprep import partitions
-from daskprep.partitions import dask_internals, feeding, graphs, tuple_tasks
+from daskprep.partitions import dask_internals, feeding, graphs, schedulers, tuple_tasks
 
 DOCUMENTED = {
     "dask",
@@ -56,6 +56,18 @@ def client() -> Iterator[Client]:
     """One worker with one thread."""
     with Client(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as client:
         yield client
+
+
+class Unread:
+    """An argument that cannot be looked at to make a name of it."""
+
+    def __dask_tokenize__(self):
+        raise AssertionError
+
+
+def test_clients_do_not_look_at_all_that_tasks_are_given(client):
+    layer = {"given": graphs.Task("given", len, [Unread()])}
+    assert schedulers.compute(layer, ["given"]) == [1]
 
 
 def joined(*arguments):

@@ -4,6 +4,7 @@ Relied on, each with a test in ``tests/test_dask_internals.py``:
 
 - ``dask._task_spec``: `Task`, `DataNode`, `TaskRef` and `List`, which Dask's specification of graphs describes, but no
   public module has. Where they are gone, `tuple_tasks` stands for them.
+- ``dask._expr.LLGExpr`` is the graph as which a client sends a dict, and takes the token that else it would make.
 - ``dask.base.get_scheduler`` tells what ``compute`` would use: the `get` of a client, one of Dask's own, or, of an
   executor, a partial of ``dask.local.get_async`` with its `submit` and its size.
 - ``dask.core.istask`` tells tasks from values, in graphs of both kinds.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -34,14 +36,26 @@ from dask.system import CPU_COUNT
 # `Task` and `TaskRef` say which argument is a reference; plain tuples would replace any argument that happens to equal
 # a key, and dask.delayed costs 0.7 ms a task.
 try:
+    from dask._expr import LLGExpr
     from dask._task_spec import DataNode, List, Task, TaskRef
 except ImportError:
-    from daskprep.partitions.tuple_tasks import DataNode, List, Task, TaskRef, result_of  # type: ignore[assignment]
+    from daskprep.partitions.tuple_tasks import (  # type: ignore[assignment]
+        DataNode,
+        List,
+        Task,
+        TaskRef,
+        result_of,
+        unread,
+    )
 else:
 
     def result_of(future: Any) -> Any:
         """Return what stands for the result of a future, as an argument of a task."""
         return TaskRef(future.key)
+
+    def unread(graph: dict[Any, Any]) -> Any:
+        """Return a graph for a client, which would look at all that the tasks are given to name what has a name."""
+        return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
 
 
 __all__ = [
@@ -58,6 +72,7 @@ __all__ = [
     "needs_of_tasks",
     "result_of",
     "seceded",
+    "unread",
 ]
 
 Scheduler = Callable[..., Any]

@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 from dask.optimization import cull
 
 from daskprep.errors import ConfigError
-from daskprep.partitions.dask_internals import CPU_COUNT, DataNode, Task, TaskRef, get_sync, needs_of_tasks, result_of
+from daskprep.partitions.dask_internals import (
+    CPU_COUNT,
+    DataNode,
+    Task,
+    TaskRef,
+    get_sync,
+    needs_of_tasks,
+    result_of,
+    unread,
+)
 from daskprep.partitions.graphs import Function, Layer, on_frame, on_piece, unique
 from daskprep.partitions.schedulers import active_client, worker_error
 from daskprep.sources import Source
@@ -134,7 +143,7 @@ class ClusterFeed(Feed):
         self._encoded, self._own = f"stream-{job.digest}", unique("own")
         shared = f"stream-shared-{job.digest}"
         # A node of a graph, which the scheduler can send again if the worker that has it is lost.
-        (self._shared,) = client.get({shared: DataNode(shared, job.shared)}, [shared], sync=False)
+        (self._shared,) = client.get(unread({shared: DataNode(shared, job.shared)}), [shared], sync=False)
 
     def width(self) -> int:
         threads: dict[str, int] = self._client.nthreads()
@@ -143,7 +152,7 @@ class ClusterFeed(Feed):
     def begin(self, asked: Asked) -> Future[Any]:
         outer: Future[Any] = Future()
         keys, layer = self._layer(asked)
-        futures = self._client.get(layer, keys, sync=False, priority=-asked.place)
+        futures = self._client.get(unread(layer), keys, sync=False, priority=-asked.place)
         with self._lock:
             self._held[self._key(asked)] = futures
         futures[-1].add_done_callback(functools.partial(self._fetch_soon, asked, outer))

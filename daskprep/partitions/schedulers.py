@@ -27,6 +27,7 @@ from daskprep.partitions.dask_internals import (
     executor_of,
     get_sync,
     seceded,
+    unread,
 )
 
 # A worker answers at once; one that swaps may take long.
@@ -199,7 +200,7 @@ def compute(
 def _computed(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> list[Any]:
     if _client(get) is not None:
         with _explained():
-            return list(get(layer, list(keys)))
+            return list(get(unread(layer), list(keys)))
     if get is not dask.threaded.get or dask.config.get("pool", None) is not None:
         return list(get(layer, list(keys)))
     # After an error Dask leaves running tasks alone; leaving a pool of our own waits for them, so that nothing writes
@@ -211,7 +212,7 @@ def _computed(get: Scheduler, layer: dict[Any, Any], keys: Sequence[Any]) -> lis
 def _streamed(client: Any, layer: dict[Any, Any], keys: Sequence[Any], tell: Callable[[Any, Any], None]) -> list[Any]:
     """Gather results from a cluster as they come; releasing their futures cancels those that have not started."""
     distributed = sys.modules["distributed"]
-    futures = client.get(layer, list(keys), sync=False)
+    futures = client.get(unread(layer), list(keys), sync=False)
     results = {}
     try:
         with seceded():

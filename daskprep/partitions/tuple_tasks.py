@@ -54,7 +54,7 @@ def Task(key: Any, function: Callable[..., Any], *arguments: Any) -> tuple[Any, 
 
 def DataNode(key: Any, value: Any) -> tuple[Any, ...]:  # noqa: N802
     """Return a task that gives a value."""
-    return Task(key, _same, value)
+    return Task(key, unread, value)
 
 
 def _called(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], *results: Any) -> Any:
@@ -68,5 +68,6 @@ def _called(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], 
     )
 
 
-def _same(value: Any) -> Any:
+def unread(value: Any) -> Any:
+    """Return what is given: a graph that a client reads, to name it."""
     return value
