@@ -11,8 +11,9 @@ milliseconds for each partition, and the ratio of the longest run to the shortes
     python benchmarks/partitions.py --columns 1000    memory of the tasks that merge quantiles of so many columns
 
 With --cluster, two workers are processes of their own, so that this process is the scheduler and the client. What it
-uses while it does nothing is measured first and subtracted; the slope is what each further partition costs.
-The simulated cluster has workers of one thread in this process, and tasks that sleep.
+uses while it does nothing is measured first and subtracted, and its monitors rest; the slope is what each further
+partition costs.
+The simulated cluster has workers of one thread in this process, and tasks that sleep: 8 for each worker, of 0.1 to 2 s.
 """
 
 from __future__ import annotations
@@ -27,11 +28,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 ROWS = 10
 IDLE_SECONDS = 10
+# What the scheduler and the nannies look after all the time, with partitions or without.
+QUIET = {
+    "distributed.admin.system-monitor.interval": "1h",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.worker.memory.monitor-interval": "1h",
+    "distributed.worker.profile.enabled": False,
+}
 
 
 def partition(number: int) -> Any:
@@ -102,12 +111,14 @@ def used(work: Any, idle: float) -> tuple[float, float]:
 
 def cluster(counts: list[int]) -> None:
     """Fit and write as many partitions on two workers, and print what scheduler and client used for each."""
+    import dask
     from distributed import Client, LocalCluster
 
     import daskprep as dp
 
     features = {"price": "number", "city": "category", "review": "text", "sold": "binary"}
     with (
+        dask.config.set(QUIET),
         tempfile.TemporaryDirectory() as name,
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as workers,
         Client(workers),
@@ -174,40 +185,39 @@ def plan(partitions: int) -> None:
         return
 
 
-def simulate(workers: int, partitions: int = 20_480, nap: float = 0.2) -> None:
-    """Fold partitions that take a nap each, on workers of one thread in this process."""
+def simulate(workers: int, tasks: Sequence[float] = (0.1, 0.5, 1.0, 2.0)) -> None:
+    """Fold partitions that take a nap each, on workers of one thread in this process; a task takes 10 of them."""
+    import dask
     from distributed import Client, LocalCluster
 
     from daskprep import partitions as passes
 
-    def sleep(shared: None, number: int, table: Any) -> Any:
+    each, count = 10, 80 * workers
+
+    def sleep(nap: float, number: int, table: Any) -> Any:
         time.sleep(nap)
         return None, {"key": 1}
 
     with (
+        dask.config.set(QUIET),
         LocalCluster(
             n_workers=workers, threads_per_worker=1, processes=False, memory_limit=0, dashboard_address=None
         ) as cluster,
-        Client(cluster),
+        Client(cluster) as client,
     ):
-        start, cpu = time.perf_counter(), time.process_time()
-        folded = passes.fold(
-            made(partitions),
-            "nap",
-            sleep,
-            ["price"],
-            None,
-            range(partitions),
-            merge=sum,
-            finish=lambda key, values: sum(values),
-            keys=["key"],
-        )
-        seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
-    assert folded == {"key": partitions}
-    share = partitions * nap / workers / seconds
-    print(
-        f"{workers} workers: {seconds:.1f} s, {share:.2f} of linear, {1000 * cpu / partitions:.2f} CPU ms a partition"
-    )
+        client.wait_for_workers(workers)
+        _, idle = used(lambda: time.sleep(IDLE_SECONDS), 0.0)
+        idle /= IDLE_SECONDS
+        print(f"{workers} workers idle: {1000 * idle:.0f} CPU ms a second", flush=True)
+        for seconds in tasks:
+            naps = passes.Pass(made(count), sleep, ["price"], seconds / each, range(count))
+            folding = functools.partial(
+                passes.fold, naps, "nap", merge=sum, finish=lambda key, values: sum(values), keys=["key"]
+            )
+            took, cpu = used(folding, idle)
+            share = count * seconds / each / workers / took
+            task = 1000 * cpu * each / count
+            print(f"tasks of {seconds} s: {took:.1f} s, {share:.2f} of linear, {task:.1f} CPU ms a task", flush=True)
 
 
 def merge_wide(columns: int) -> None:
@@ -245,7 +255,12 @@ def main() -> None:
     parser.add_argument("--columns", type=int)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    for does, given in ((cluster, arguments.cluster), (plan, arguments.plan), (simulate, arguments.workers), (merge_wide, arguments.columns)):
+    for does, given in (
+        (cluster, arguments.cluster),
+        (plan, arguments.plan),
+        (simulate, arguments.workers),
+        (merge_wide, arguments.columns),
+    ):
         if given:
             does(given)
             return
