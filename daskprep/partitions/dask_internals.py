@@ -53,7 +53,7 @@ else:
         """Return what stands for the result of a future, as an argument of a task."""
         return TaskRef(future.key)
 
-    def unread(graph: dict[Any, Any]) -> Any:
+    def unread(graph: Any) -> Any:
         """Return a graph for a client, which would look at all that the tasks are given to name what has a name."""
         return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
 

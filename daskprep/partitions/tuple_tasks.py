@@ -68,6 +68,6 @@ def _called(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], 
     )
 
 
-def unread(value: Any) -> Any:
+def unread(graph: Any) -> Any:
     """Return what is given: a graph that a client reads, to name it."""
-    return value
+    return graph
