@@ -151,9 +151,9 @@ class Folder:
 
             yield read_into
 
-    def mapped(self, name: str) -> pa.Buffer:
-        """Return the bytes of a file, of local ones without reading what is not looked at."""
-        return self.files.mapped(f"{self.path}/{name}", f"{self.url}/{name}")
+    def mapped(self, name: str, start: int = 0, stop: int | None = None) -> pa.Buffer:
+        """Return what `read` does without a copy; of local files, what is not looked at is not read."""
+        return self.files.mapped(f"{self.path}/{name}", f"{self.url}/{name}", start, stop)
 
     def size(self, name: str) -> int | None:
         """Return the bytes of a file, or None if there is none of that name; NO_FILE of a link, a pipe or a device."""

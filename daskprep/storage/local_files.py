@@ -154,10 +154,10 @@ class LocalFiles:
                 start, wanted = start + len(piece), wanted - len(piece)
             return b"".join(pieces)  # a single one without a copy
 
-    def mapped(self, path: str, url: str) -> pa.Buffer:
+    def mapped(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
         self._check_file(path)
         with pa.memory_map(path) as file:
-            return file.read_buffer()
+            return file.read_buffer()[start:stop]
 
     def size(self, path: str, url: str) -> int | None:
         if self._behind_link(path):

@@ -164,7 +164,7 @@ def _part(folder: Folder, block: Block, start: int, stop: int) -> Buffer:
     if folder.is_local or stop - start == block.entry.bytes:
         return sized(folder, block.file, block.entry.bytes)[start:stop]
     try:
-        data = folder.read(block.file, start, stop)
+        data = folder.mapped(block.file, start, stop)
     except FileNotFoundError as error:
         raise _wrong_size(folder, block.file, None, block.entry.bytes) from error
     if len(data) != stop - start:

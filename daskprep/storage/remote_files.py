@@ -11,8 +11,10 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from daskprep.errors import StorageFullError
+from daskprep.storage.checksum import Buffer
 from daskprep.storage.local_files import FULL
 from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
+from daskprep.storage.s3_ranges import read_range
 from daskprep.storage.threads import in_threads
 
 # Names there hold no folders, and to make one could make a bucket.
@@ -37,6 +39,7 @@ class RemoteFiles:
         self._filesystem = filesystem
         self.attempts = attempts
         self._process = os.getpid()
+        self._stores: dict[str, Any] = {}
 
     @property
     def filesystem(self) -> Any:
@@ -102,10 +105,16 @@ class RemoteFiles:
         """Do nothing: what was put is kept."""
 
     def read(self, path: str, url: str, start: int, stop: int | None) -> bytes:
+        return bytes(self._bytes(path, url, start, stop))
+
+    def mapped(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
+        return pa.py_buffer(self._bytes(path, url, start, stop))
+
+    def _bytes(self, path: str, url: str, start: int, stop: int | None) -> Buffer:
         if start == 0 and stop is None:
             # s3fs would ask for the size first, and no reason is told of a request that fails there.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
-            return self._asked(url, "read", lambda: bytes(self.filesystem.cat_file(path, **options)))
+            return self._asked(url, "read", lambda: self.filesystem.cat_file(path, **options))
         if stop is None:
             stop = self.size(path, url)
         if stop is None:
@@ -126,26 +135,23 @@ class RemoteFiles:
 
         yield read_into
 
-    def _range(self, path: str, url: str, start: int, stop: int) -> bytes:
-        def ask() -> bytes:
+    def _range(self, path: str, url: str, start: int, stop: int) -> memoryview:
+        def ask() -> memoryview:
             try:
-                data = bytes(self.filesystem.cat_file(path, start=start, end=stop))
+                data = read_range(self.filesystem, path, start, stop, self._stores)
             except Exception as error:
-                if isinstance(error, FileNotFoundError) or is_passing(error):
+                if isinstance(error, FileNotFoundError) or is_passing(error) or hasattr(error, "response"):
                     raise
                 # Stores have errors of their own for a range behind the end of a file.
                 size = self.size(path, url)
                 if size is None or start < size:
                     raise
-                return b""
+                return memoryview(b"")
             if len(data) < stop - start and len(data) < min(stop, self.size(path, url) or 0) - start:
                 raise EOFError(f"{len(data):,} of {stop - start:,} bytes came")
             return data
 
         return self._asked(url, "read", ask)
-
-    def mapped(self, path: str, url: str) -> pa.Buffer:
-        return pa.py_buffer(self.read(path, url, 0, None))
 
     def size(self, path: str, url: str) -> int | None:
         with suppress(FileNotFoundError):

@@ -1,0 +1,89 @@
+"""Ranges of objects in S3, by obstore: s3fs, which says what opens the store, would need twice the processor time."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from datetime import UTC, datetime, timedelta
+from importlib.util import find_spec
+from typing import Any
+from urllib.parse import urlsplit
+
+from fsspec.asyn import sync
+
+# Whatever else is asked of s3fs, it alone does.
+_OPTIONS = {"anon", "endpoint_url", "key", "profile", "secret", "skip_instance_cache", "token", "use_listings_cache"}
+_INNER_OPTIONS = {"connect_timeout", "endpoint_url", "read_timeout", "region_name", "retries", "user_agent_extra"}
+_VALID = timedelta(minutes=10)  # then credentials are asked for again: s3fs may have renewed them
+_ANSWER = re.compile(r"status code: (\d{3})(?:.*?<Code>([^<]*)</Code>)?", re.DOTALL)
+_works_in: list[int] = []  # the process: a fork does not take obstore's threads along, and would wait for them
+_opening = threading.Lock()
+
+
+def read_range(files: Any, path: str, start: int, stop: int, stores: dict[str, Any]) -> memoryview:
+    """Return some bytes of a file, fewer where it ends before; `stores` keeps what reads a bucket, or None for s3fs."""
+    bucket, _, key = path.partition("/")
+    store = None
+    if type(files).__module__.startswith("s3fs"):
+        _works_in[:1] = _works_in[:1] or [os.getpid()]
+        if _works_in[0] == os.getpid():
+            with _opening:
+                store = stores[bucket] if bucket in stores else stores.setdefault(bucket, _store(files, bucket))
+    if store is None:
+        return memoryview(files.cat_file(path, start=start, end=stop))
+    from obstore import exceptions, get_range  # noqa: PLC0415 for S3 alone
+
+    try:
+        return memoryview(get_range(store, key, start=start, end=stop))
+    except (OSError, exceptions.BaseError) as error:
+        if "status code: 416" in str(error):
+            return memoryview(b"")
+        raise _told(error) from None
+
+
+def _store(files: Any, bucket: str) -> Any:
+    """Return what reads a bucket as s3fs would, or None."""
+    options, inner = dict(files.storage_options), dict[str, Any]()
+    for kind in ("client_kwargs", "config_kwargs"):
+        inner |= options.pop(kind, None) or {}
+    if find_spec("obstore") is None or options.keys() - _OPTIONS or inner.keys() - _INNER_OPTIONS:
+        return None
+    # s3fs knows which host it is, and whether the bucket is a part of its name.
+    url, client = urlsplit(files.url(f"{bucket}/any")), files.s3.meta
+    if url.scheme == "https" and files.session.get_config_variable("ca_bundle"):
+        return None
+    from obstore.store import S3Store  # noqa: PLC0415 as above
+
+    return S3Store(
+        bucket,
+        endpoint=f"{url.scheme}://{url.netloc}",
+        virtual_hosted_style_request=not url.path.startswith(f"/{bucket}/"),
+        region="us-east-1" if client.region_name in {None, "aws-global"} else client.region_name,
+        skip_signature=bool(files.anon),
+        credential_provider=lambda: sync(files.loop, _credentials, files),
+        client_options={
+            "allow_http": url.scheme == "http",
+            "connect_timeout": timedelta(seconds=client.config.connect_timeout),
+            "read_timeout": timedelta(seconds=client.config.read_timeout),
+            "timeout": timedelta(hours=1),  # of a whole answer, however slow
+        },
+        retry_config={"max_retries": 0},
+    )
+
+
+async def _credentials(files: Any) -> dict[str, Any]:
+    held = files.key, files.secret, files.token
+    if not files.key:
+        held = await (await files.session.get_credentials()).get_frozen_credentials()
+    names = ("access_key_id", "secret_access_key", "token")
+    return {**dict(zip(names, held, strict=False)), "expires_at": datetime.now(UTC) + _VALID}
+
+
+def _told(error: Exception) -> Exception:
+    """Return an error that tells the status and the code of an answer as botocore's do, and none of its text."""
+    kind = TimeoutError if "kind: Timeout" in str(error) else ConnectionError
+    told: Any = (FileNotFoundError if isinstance(error, FileNotFoundError) else kind)()
+    if answer := _ANSWER.search(str(error)):
+        told.response = {"ResponseMetadata": {"HTTPStatusCode": int(answer[1])}, "Error": {"Code": answer[2] or ""}}
+    return told  # type: ignore[no-any-return]
