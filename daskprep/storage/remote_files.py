@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from daskprep.errors import StorageFullError
-from daskprep.storage.checksum import Buffer
 from daskprep.storage.local_files import FULL
 from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
 from daskprep.storage.s3_ranges import read_range
@@ -110,11 +109,11 @@ class RemoteFiles:
     def mapped(self, path: str, url: str, start: int, stop: int | None) -> pa.Buffer:
         return pa.py_buffer(self._bytes(path, url, start, stop))
 
-    def _bytes(self, path: str, url: str, start: int, stop: int | None) -> Buffer:
+    def _bytes(self, path: str, url: str, start: int, stop: int | None) -> bytes | memoryview:
         if start == 0 and stop is None:
             # s3fs would ask for the size first, and no reason is told of a request that fails there.
             options = {"max_concurrency": 1} if self.protocol in {"s3", "s3a"} else {}
-            return self._asked(url, "read", lambda: self.filesystem.cat_file(path, **options))
+            return self._asked(url, "read", lambda: bytes(self.filesystem.cat_file(path, **options)))
         if stop is None:
             stop = self.size(path, url)
         if stop is None:
@@ -127,9 +126,7 @@ class RemoteFiles:
         """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
 
         def read_into(start: int, target: memoryview) -> int:
-            if not target:
-                return 0
-            data = self._range(path, url, start, start + len(target))
+            data = self._bytes(path, url, start, start + len(target))
             target[: len(data)] = data
             return len(data)
 

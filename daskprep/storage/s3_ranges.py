@@ -14,7 +14,8 @@ from fsspec.asyn import sync
 
 # Whatever else is asked of s3fs, it alone does.
 _OPTIONS = {"anon", "endpoint_url", "key", "profile", "secret", "skip_instance_cache", "token", "use_listings_cache"}
-_INNER_OPTIONS = {"connect_timeout", "endpoint_url", "read_timeout", "region_name", "retries", "user_agent_extra"}
+_INNER_OPTIONS = {"endpoint_url", "region_name", "retries", "user_agent_extra"}
+_TIMEOUTS = {"connect_timeout": "60s", "read_timeout": "60s", "timeout": "1h"}  # those of s3fs; the last one of all
 _VALID = timedelta(minutes=10)  # then credentials are asked for again: s3fs may have renewed them
 _ANSWER = re.compile(r"status code: (\d{3})(?:.*?<Code>([^<]*)</Code>)?", re.DOTALL)
 _works_in: list[int] = []  # the process: a fork does not take obstore's threads along, and would wait for them
@@ -50,24 +51,20 @@ def _store(files: Any, bucket: str) -> Any:
     if find_spec("obstore") is None or options.keys() - _OPTIONS or inner.keys() - _INNER_OPTIONS:
         return None
     # s3fs knows which host it is, and whether the bucket is a part of its name.
-    url, client = urlsplit(files.url(f"{bucket}/any")), files.s3.meta
+    url, region = urlsplit(files.url(f"{bucket}/any")), files.s3.meta.region_name
     if url.scheme == "https" and files.session.get_config_variable("ca_bundle"):
         return None
     from obstore.store import S3Store  # noqa: PLC0415 as above
 
+    limits: Any = {"allow_http": url.scheme == "http", **_TIMEOUTS}
     return S3Store(
         bucket,
         endpoint=f"{url.scheme}://{url.netloc}",
         virtual_hosted_style_request=not url.path.startswith(f"/{bucket}/"),
-        region="us-east-1" if client.region_name in {None, "aws-global"} else client.region_name,
+        region="us-east-1" if region in {None, "aws-global"} else region,
         skip_signature=bool(files.anon),
         credential_provider=lambda: sync(files.loop, _credentials, files),
-        client_options={
-            "allow_http": url.scheme == "http",
-            "connect_timeout": timedelta(seconds=client.config.connect_timeout),
-            "read_timeout": timedelta(seconds=client.config.read_timeout),
-            "timeout": timedelta(hours=1),  # of a whole answer, however slow
-        },
+        client_options=limits,
         retry_config={"max_retries": 0},
     )
 

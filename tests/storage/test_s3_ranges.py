@@ -65,20 +65,21 @@ def test_the_reason_is_told(proxy, folder, status, code, remedy):  # noqa: F811
     assert "hunter2" not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
 
 
-def test_what_does_not_answer_or_is_not_there_is_told(s3, options, folder):  # noqa: F811
+def test_what_does_not_answer_or_is_not_there_is_told(options, folder, monkeypatch):  # noqa: F811
+    monkeypatch.setattr(s3_ranges, "_TIMEOUTS", {"read_timeout": "200ms"})
     with pytest.raises(FileNotFoundError):
         folder.read("b", 3, 9)
-    late = {**options, "attempts": 2, "config_kwargs": {"read_timeout": 0.2}}
     slow = mock.patch.object(Proxy, "fault", side_effect=lambda: time.sleep(1))
     with slow, pytest.raises(OSError, match=r"TimeoutError, 2 attempts"):
-        Folder.open(folder.url, late).read("a", 3, 9)
+        Folder.open(folder.url, {**options, "attempts": 2}).read("a", 3, 9)
     closed = {**options, "attempts": 2, "client_kwargs": {"endpoint_url": "http://127.0.0.1:9"}}
     with pytest.raises(OSError, match=r"ConnectionError, 2 attempts"):
         Folder.open(folder.url, closed).read("a", 3, 9)
 
 
-def test_options_that_s3fs_alone_knows_are_left_to_it(folder, options):  # noqa: F811
-    other = Folder.open(folder.url, {**options, "requester_pays": True})
+@pytest.mark.parametrize("more", [{"requester_pays": True}, {"config_kwargs": {"read_timeout": 9}}])
+def test_options_that_s3fs_alone_knows_are_left_to_it(folder, options, more):  # noqa: F811
+    other = Folder.open(folder.url, {**options, **more})
     with mock.patch.object(s3_ranges, "_told", side_effect=AssertionError):
         assert other.read("a", 3, 9) == DATA[3:9]
     with by_s3fs(other), pytest.raises(OSError, match="RuntimeError"):
