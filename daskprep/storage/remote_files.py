@@ -126,6 +126,8 @@ class RemoteFiles:
         """Give a function that fills a target from an offset on, and returns how many bytes it filled."""
 
         def read_into(start: int, target: memoryview) -> int:
+            if not target:
+                return 0
             data = self._bytes(path, url, start, start + len(target))
             target[: len(data)] = data
             return len(data)
