@@ -13,7 +13,8 @@ milliseconds for each partition, and the ratio of the longest run to the shortes
 With --cluster, two workers are processes of their own, so that this process is the scheduler and the client. What it
 uses while it does nothing is measured first and subtracted, and its monitors rest; the slope is what each further
 partition costs.
-The simulated cluster has workers of one thread in this process, and tasks that sleep: 8 for each worker, of 0.1 to 2 s.
+The simulated cluster has workers of one thread in this process, and tasks that sleep: 8 for each worker, of
+0.1 to 2 s unless --seconds says otherwise. The monitors of its workers rest too: they alone would fill this process.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def plan(partitions: int) -> None:
         return
 
 
-def simulate(workers: int, tasks: Sequence[float] = (0.1, 0.5, 1.0, 2.0)) -> None:
+def simulate(tasks: Sequence[float], workers: int) -> None:
     """Fold partitions that take a nap each, on workers of one thread in this process; a task takes 10 of them."""
     import dask
     from distributed import Client, LocalCluster
@@ -252,13 +253,14 @@ def main() -> None:
     parser.add_argument("--cluster", type=int, nargs="+", metavar="PARTITIONS")
     parser.add_argument("--plan", type=int, metavar="PARTITIONS")
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--seconds", type=float, nargs="+", default=[0.1, 0.5, 1.0, 2.0])
     parser.add_argument("--columns", type=int)
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     for does, given in (
         (cluster, arguments.cluster),
         (plan, arguments.plan),
-        (simulate, arguments.workers),
+        (functools.partial(simulate, arguments.seconds), arguments.workers),
         (merge_wide, arguments.columns),
     ):
         if given:
