@@ -123,9 +123,9 @@ class Words(PieceTokenizer):
 
 @dataclass(frozen=True, kw_only=True)
 class Subwords(Words):
-    """Words and punctuation marks, of which a feature learns the parts, by byte pairs or as WordPiece has them."""
+    """Words and punctuation marks, of which a feature learns the parts, by byte pairs, as WordPiece or as unigrams."""
 
-    algorithm: Literal["bpe", "wordpiece"]
+    algorithm: Literal["bpe", "wordpiece", "unigram"]
 
     def __post_init__(self) -> None:
         import_package("tokenizers")
@@ -516,6 +516,7 @@ TOKENIZERS: dict[str, Callable[..., Tokenizer]] = {
     "custom": Custom,
     "bpe": partial(Subwords, algorithm="bpe"),
     "wordpiece": partial(Subwords, algorithm="wordpiece"),
+    "unigram": partial(Subwords, algorithm="unigram"),
     "hf_tokenizer": partial(Pretrained, package="tokenizers"),
     "sentencepiece": partial(Pretrained, package="sentencepiece"),
     "english_tokenize": Spacy,

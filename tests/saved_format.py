@@ -245,6 +245,7 @@ def features() -> dict[str, Any]:
         "steps_regex": dp.Sequence(tokenizer="regex", pattern=r"[a-z]+", sequence_length=2, column="text"),
         "parts": dp.Text(tokenizer="bpe", most_common=12, column="text"),
         "pieces": dp.Sequence(tokenizer="wordpiece", most_common=24, add_start_stop=True, column="text"),
+        "unigrams": dp.Text(tokenizer="unigram", most_common=16, column="text"),
         "steps_end": dp.Sequence(add_start_stop=True, max_sequence_length=4, truncation="keep_end", column="text"),
         "text": "text",
         "text_both": dp.Text(level="both", column="text"),

@@ -288,6 +288,7 @@ def all_encodings(split: dp.Split) -> dp.Preprocessor:
             "home_count": dp.TargetEncoding(column="home", encoding="count"),
             "born": dp.Date(parts=["weekend"], cyclic=["month"], since="seen"),
             "note": dp.Text(tokenizer="bpe", most_common=60, truncation="keep_end", max_sequence_length=5),
+            "unigrams": dp.Text(tokenizer="unigram", most_common=60, column="note"),
             "sold": "binary",
         },
         weight="weight",

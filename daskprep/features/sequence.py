@@ -21,12 +21,12 @@ from daskprep.features.checking import kept
 from daskprep.features.feature import with_parameters
 from daskprep.features.missing import valid_mask
 from daskprep.features.parameters import Count, Truncation
-from daskprep.features.subwords import Merges, cut_words, learn_subwords, read_merges, subword_model
+from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, read_rules, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
-from daskprep.serving.cutting import CONTINUED, WORD_START
+from daskprep.serving.cutting import CONTINUED, STARTED, WORD_START
 from daskprep.storage.urls import check_own
 from daskprep.summaries import Lengths
-from daskprep.tokenizers import Subwords, expand
+from daskprep.tokenizers import Subwords, expand, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 
@@ -38,14 +38,14 @@ class LearnedSequence(LearnedTokens):
     max_sequence_length_99ptile: int  # that 99 % of training rows need, at most `max_sequence_length`
     str2idf: Mapping[str, float] | None = None  # log(vocab_size / (1 + rows that hold the token)), if asked for
     merges: Merges = ()  # pairs of tokens that "bpe" puts together, in this order
+    scores: Scores = ()  # the log-probability of each token that is no special symbol, for "unigram"
 
-    later = ("merges",)
+    later = ("merges", "scores")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         learned = super().from_dict(data)
-        merges = read_merges(learned.merges, learned.vocabulary) if learned.merges else ()
-        return dataclasses.replace(learned, merges=merges)
+        return dataclasses.replace(learned, **read_rules(learned.merges, learned.scores, learned.vocabulary))
 
 
 @with_parameters
@@ -58,8 +58,8 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     Parameters
     ----------
     tokenizer : str or callable
-        Name of a tokenizer, or a function from text to a list of tokens. Lists are taken as tokens. "bpe" and
-        "wordpiece" cut words into parts, of which fit trains a vocabulary of `most_common`.
+        Name of a tokenizer, or a function from text to a list of tokens. Lists are taken as tokens. "bpe",
+        "wordpiece" and "unigram" cut words into parts, of which fit trains a vocabulary of `most_common`.
     vocab_file : str or None
         Text file with one token per line in the order of their ids, used as the vocabulary instead of counting.
     sequence_length : int or None
@@ -128,10 +128,11 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         if self.vocab_file is not None and not Path(self.vocab_file).is_file():
             raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
         others = self.vocab_file is not None or self.most_common is None or self.counts_documents()
+        others |= self.tokenizer == "unigram" and self.min_frequency is not None
         if others and isinstance(self.make_tokenizer(), Subwords):
             raise ConfigError(
                 f'{type(self).__name__}: tokenizer="{self.tokenizer}" trains a vocabulary of most_common parts of '
-                "words: set most_common, without vocab_file and compute_idf"
+                "words: set most_common, without vocab_file and compute_idf, and min_frequency for others than unigram"
             )
         if self.tokenizer == "hf_tokenizer" and not Path(self.pretrained_model_name_or_path or "").exists():
             return  # It brings its symbols, and is fetched when it is needed.
@@ -159,8 +160,10 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     def summarize(self, parsed: pa.Array) -> TokenSummary:
         summary = TokenSummary.of(parsed, documents=self.counts_documents())
-        if not isinstance(self.make_tokenizer(), Subwords):
+        if not isinstance(kind := self.make_tokenizer(), Subwords):
             return summary
+        if kind.algorithm == "unigram":
+            import_package("sentencepiece")  # here, so that its lack shows before all rows are read
         # How many parts there will be is not known yet: at most one of each character, and one of where a word starts.
         lists = token_lists(parsed)
         whole = pc.is_in(lists.values, value_set=pa.array(self.special_symbols_in_use().symbols))
@@ -170,9 +173,10 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
         merges: Merges = ()
+        scores: Scores = ()
         if isinstance(kind := self.make_tokenizer(), Subwords):
             specials, most, least = self.special_symbols_in_use(), self.most_common or 0, self.min_frequency or 2
-            vocabulary, merges = learn_subwords(summary.counts, specials, kind, most, least)
+            vocabulary, merges, scores = learn_subwords(summary.counts, specials, kind, most, least)
         else:
             vocabulary = self._vocabulary(summary)
         around = sum(one is not None for one in (vocabulary.specials.start_id, vocabulary.specials.stop_id))
@@ -186,6 +190,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
             max_sequence_length_99ptile=min(typical, length),
             str2idf=_idf(vocabulary, summary),
             merges=merges,
+            scores=scores,
         )
 
     def counts_documents(self) -> bool:
@@ -247,15 +252,15 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         silent = [one for one in (specials.padding_id, specials.start_id, specials.stop_id) if one is not None]
         inside = ~np.isin(ids, silent)
         tokens = kernels.list_of(kernels.offsets_of(inside.sum(axis=1)), learned.vocabulary.decode(ids[inside]))
-        text = pc.binary_join(tokens, "" if self.tokenizer in ("characters", "bpe") else " ")
-        if self.tokenizer == "bpe":
+        text = pc.binary_join(tokens, "" if self.tokenizer in ("characters", *STARTED) else " ")
+        if self.tokenizer in STARTED:
             return pc.replace_substring_regex(pc.replace_substring(text, WORD_START, " "), "^ ", "")
         return pc.replace_substring(text, f" {CONTINUED}", "") if self.tokenizer == "wordpiece" else text
 
 
 @kept
 def _model(feature: Any, learned: LearnedSequence) -> Any:
-    return subword_model(feature.make_tokenizer(), learned.vocabulary, learned.merges)
+    return subword_model(feature.make_tokenizer(), learned.vocabulary, learned.merges, learned.scores)
 
 
 def _read_tokens(path: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from itertools import chain
@@ -13,49 +14,60 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import CorruptDatasetError
-from daskprep.serving.cutting import CONTINUED, WORD_START
+from daskprep.serving.cutting import CONTINUED, STARTED, WORD_START
 from daskprep.summaries import TokenCounts
 from daskprep.tokenizers import BATCH_TEXTS, Subwords, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 Merges = tuple[tuple[int, int], ...]
+Scores = tuple[float, ...]
 
 # The trainer takes no counts, only words: each as often as it occurs, or in proportion. Rarer words are left out.
 _WORDS_FED = 1 << 23
 _DISTINCT_WORDS = 500_000
 _CHARACTERS = 1_000  # the most frequent ones; all others are unknown
 _BETWEEN = "\x1f"
+# The trainer of unigrams takes counts, but some of its versions need memory for each occurrence of a character.
+_CHARACTERS_FED = 1 << 23
+_LONGEST_FED = 1_000  # characters of a word
+_RESERVED = "\0\t\u2585"  # characters that it cannot take
 
 
 def learn_subwords(
     counts: TokenCounts, specials: SpecialSymbols, kind: Subwords, most_common: int, min_frequency: int
-) -> tuple[Vocabulary, Merges]:
-    """Train on words as often as they occur; return the parts by id, and which pairs are merged, in order.
+) -> tuple[Vocabulary, Merges, Scores]:
+    """Train on words as often as they occur; return the parts by id, which pairs are merged, in order, and scores.
 
-    Both follow from the counts alone. The library numbers the parts of WordPiece in an order that differs from process
-    to process, and trains unigram models on words in such an order. Its byte pairs do not depend on it, so that the
-    parts of WordPiece are made of these.
+    All follow from the counts alone. The package tokenizers numbers the parts of WordPiece in an order that differs
+    from process to process, and trains unigram models on words in such an order. Its byte pairs do not depend on it,
+    so that the parts of WordPiece are made of these. SentencePiece sorts the words that it trains unigram models on.
     """
     words, weights = counts.ranked(_DISTINCT_WORDS)
     ordinary = pc.invert(pc.is_in(words, value_set=pa.array(specials.symbols)))
     words, weights = words.filter(ordinary), weights[ordinary.to_numpy(zero_copy_only=False)]
     alphabet, rare = _characters(words, weights, most_common)
-    tokens, pairs = _trained(_repeated(words, weights, rare), specials, most_common, min_frequency)
     merges: Merges = ()
+    scores: Scores = ()
+    if kind.algorithm == "unigram":
+        found = _unigrams(words, weights, rare, max(most_common, len(alphabet) + 1))
+        scored = [one for one in found if one[0] not in specials.symbols][:most_common]
+        tokens, scores = [*specials.symbols, *(part for part, _ in scored)], tuple(score for _, score in scored)
+    else:
+        tokens, pairs = _trained(_repeated(words, weights, rare), specials, most_common, min_frequency)
     if kind.algorithm == "wordpiece":
         parts = [one[1:] if one[0] == WORD_START else CONTINUED + one for one in tokens[len(specials) :]]
         tokens = list(dict.fromkeys([*specials.symbols, *alphabet, *filter(None, parts)]))
         tokens = tokens[: len(specials) + most_common]
-    else:
+    elif kind.algorithm == "bpe":
         ids = {token: number for number, token in enumerate(tokens)}
         merges = tuple((ids[left], ids[right]) for left, right in pairs)
     listed = pa.array(tokens, pa.string())
     frequencies = np.zeros(len(tokens), np.int64)
-    model = subword_model(kind, Vocabulary(listed, frequencies, specials), merges)
+    model = subword_model(kind, Vocabulary(listed, frequencies, specials), merges, scores)
     for words, weights in chain.from_iterable(counts.parts()):
         offsets, cut = cut_words(kind, model, specials, words)
         frequencies += np.bincount(cut, np.repeat(weights, np.diff(offsets)), len(tokens)).astype(np.int64)
-    return Vocabulary(listed, frequencies, specials), merges
+    return Vocabulary(listed, frequencies, specials), merges, scores
 
 
 def _characters(words: pa.StringArray, weights: np.ndarray, most_common: int) -> tuple[list[str], dict[int, str]]:
@@ -68,11 +80,16 @@ def _characters(words: pa.StringArray, weights: np.ndarray, most_common: int) ->
 
 
 def _repeated(words: pa.StringArray, weights: np.ndarray, rare: dict[int, str]) -> Iterator[str]:
-    times = np.rint(weights * min(1.0, _WORDS_FED / max(int(weights.sum()), 1))).astype(np.int64)
+    times = _times(weights, 1, _WORDS_FED)
     for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
         text = WORD_START + word.translate(rare)
         for begin in range(0, count, BATCH_TEXTS):
             yield _BETWEEN.join([text] * min(BATCH_TEXTS, count - begin))
+
+
+def _times(weights: np.ndarray, sizes: np.ndarray | int, most: int) -> np.ndarray:
+    """Return how often words are fed: as often as they occur, or in proportion if their sizes add up to more."""
+    return np.rint(weights * min(1.0, most / max(int((weights * sizes).sum()), 1))).astype(np.int64)
 
 
 def _trained(
@@ -92,32 +109,77 @@ def _trained(
     return sorted(model["vocab"], key=model["vocab"].__getitem__), [(left, right) for left, right in model["merges"]]
 
 
-def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges) -> Any:
+def _unigrams(words: pa.StringArray, weights: np.ndarray, rare: dict[int, str], size: int) -> list[tuple[str, float]]:
+    """Return parts by descending log-probability, and it."""
+    times = _times(weights, pc.utf8_length(words).to_numpy() + 2, _CHARACTERS_FED)
+    rare, lines = rare | dict.fromkeys(map(ord, _RESERVED), _BETWEEN), []
+    for word, count in zip(words.to_pylist(), times.tolist(), strict=True):
+        parts = (WORD_START + word.translate(rare)).split(_BETWEEN) if count else []
+        lines += [f"{part}\t{count}" for part in parts if 0 < len(part) <= _LONGEST_FED]
+    if not lines:
+        return []
+    library, written = import_package("sentencepiece"), io.BytesIO()
+    off = ["hard_vocab_limit", "add_dummy_prefix", "remove_extra_whitespaces", "split_by_number"]
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=written,
+        input_format="tsv",
+        model_type="unigram",
+        vocab_size=size + 1,  # with unknown characters, which have id 0
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        unk_piece=_BETWEEN,
+        num_threads=1,
+        minloglevel=2,
+        **dict.fromkeys([*off, "split_by_unicode_script"], False),
+        **dict.fromkeys(("bos_id", "eos_id"), -1),
+    )
+    model = library.SentencePieceProcessor(model_proto=written.getvalue())
+    return [(model.id_to_piece(number), model.get_score(number)) for number in range(1, model.get_piece_size())]
+
+
+def subword_model(kind: Subwords, vocabulary: Vocabulary, merges: Merges, scores: Scores) -> Any:
     """Return the library's tokenizer of parts by id."""
     library, tokens = import_package("tokenizers"), vocabulary.tokens.to_pylist()
     ids, unknown = {token: number for number, token in enumerate(tokens)}, vocabulary.specials.symbol("unknown")
     if kind.algorithm == "wordpiece":
         return library.Tokenizer(library.models.WordPiece(ids, unk_token=unknown))
+    if kind.algorithm == "unigram":
+        # Nothing is a special symbol within a word, so that these have no text here.
+        first = len(vocabulary.specials)
+        if len(scores) != len(tokens) - first or unknown is None:
+            raise CorruptDatasetError("scores or the unknown symbol are missing: restore the file, or fit again")
+        parts = [("", 0.0)] * first + list(zip(tokens[first:], scores, strict=True))
+        model = library.Tokenizer(library.models.Unigram(parts, vocabulary.specials.unknown_id))
+        model.normalizer = library.normalizers.Replace(" ", WORD_START)  # as the trainer sees it
+        return model
     pairs = [(tokens[left], tokens[right]) for left, right in merges]
     return library.Tokenizer(library.models.BPE(ids, pairs, unk_token=unknown, fuse_unk=True))
 
 
-def read_merges(given: Any, vocabulary: Vocabulary) -> Merges:
-    """Return merges from JSON, or raise CorruptDatasetError unless each is a pair of tokens that make a third."""
+def read_rules(merges: Any, scores: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+    """Return merges and scores from JSON, or raise CorruptDatasetError.
+
+    A merge is a pair of tokens that make a third. Unless there are no scores, each token but special symbols has one.
+    """
+    if not merges and not scores:
+        return {"merges": (), "scores": ()}
     try:
-        pairs = np.array(given, np.int64).reshape(len(given), 2)
+        pairs = np.array(merges, np.int64).reshape(len(merges), 2)
         left, right = (vocabulary.tokens.take(pa.array(side)) for side in pairs.T)
         good = bool(vocabulary.holds(pc.binary_join_element_wise(left, right, "")).all())
+        numbers = np.array(scores, np.float64).reshape(len(scores))
+        good &= len(numbers) in (0, len(vocabulary) - len(vocabulary.specials)) and bool((abs(numbers) < 1e9).all())
     except (TypeError, ValueError, OverflowError, pa.ArrowException):
         good = False
     if not good:
-        raise CorruptDatasetError("merges are not those of the vocabulary: restore the file, or fit again")
-    return tuple((left, right) for left, right in pairs.tolist())
+        raise CorruptDatasetError("merges or scores are not those of the vocabulary: restore the file, or fit again")
+    return {"merges": tuple((left, right) for left, right in pairs.tolist()), "scores": tuple(numbers.tolist())}
 
 
 def cut_words(kind: Subwords, model: Any, specials: SpecialSymbols, words: pa.StringArray) -> tuple[np.ndarray, Any]:
     """Return where the parts of each of some distinct words start, and the ids of all parts."""
-    start = WORD_START if kind.algorithm == "bpe" else ""
+    start = WORD_START if kind.algorithm in STARTED else ""
     known = dict(zip(specials.symbols, specials.ids, strict=True))
     ids: list[list[int]] = []
     for begin in range(0, len(words), BATCH_TEXTS):

@@ -60,14 +60,15 @@ def _on_lower(cut: Cut) -> Callable[[Mapping[str, Any]], Cut]:
 
 
 WORD_START, CONTINUED = "\u2581", "##"  # what the first part of a word begins with, or all others
+STARTED = ("bpe", "unigram")  # the tokenizers whose parts begin so
 
 
 def text_of_tokens(tokens: Sequence[str], tokenizer: object) -> str:
     """Return the text of tokens."""
-    text = ("" if tokenizer in ("characters", "bpe") else " ").join(tokens)
+    text = ("" if tokenizer in ("characters", *STARTED) else " ").join(tokens)
     if tokenizer == "wordpiece":
         return text.replace(" " + CONTINUED, "")
-    return text.replace(WORD_START, " ").removeprefix(" ") if tokenizer == "bpe" else text
+    return text.replace(WORD_START, " ").removeprefix(" ") if tokenizer in STARTED else text
 
 
 CUTS: dict[str, Callable[[Mapping[str, Any]], Cut]] = {

@@ -10,16 +10,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import sentencepiece
 from tokenizers import Tokenizer, models
 
 import daskprep as dp
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, MissingPackageError
 from daskprep.features import subwords
 from daskprep.serving import Encoder
 
 TEXT = "low lower lowest new newer newest wide wider widest tide tides slow slower können naïve 北京 \U0001f600"
 WORDS = TEXT.split()
-KINDS = ["bpe", "wordpiece"]
+KINDS = ["bpe", "wordpiece", "unigram"]
 
 
 def titles(rows: int = 400) -> pd.DataFrame:
@@ -61,6 +62,9 @@ def test_ids_are_those_of_the_library_for_whole_words(kind):
     assert len(ids) <= 48 + 4
     if kind == "wordpiece":
         model, mark = models.WordPiece(ids, unk_token="<UNK>"), ""
+    elif kind == "unigram":
+        scored = zip(ids, [0.0] * 4 + list(learned.scores), strict=True)
+        model, mark = models.Unigram(list(scored), 3), "\u2581"
     else:
         tokens = list(ids)
         pairs = [(tokens[left], tokens[right]) for left, right in learned.merges]
@@ -108,24 +112,66 @@ def test_a_saved_preprocessor_and_a_service_encode_alike(kind, tmp_path):
     assert np.array_equal(dataset["train"].read()["x"], prep.encode(rows)["x"])
 
 
-def test_lists_hold_words_and_special_symbols_stay_whole():
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_lists_hold_words_and_special_symbols_stay_whole(kind):
     frame = pd.DataFrame({"x": [["New York", "tide"], ["<UNK>", "<PAD>"]] * 3})
-    prep = dp.Preprocessor({"x": dp.Sequence(tokenizer="bpe", most_common=40, max_sequence_length=3)}).fit(frame)
-    assert prep.encode(frame)["x"][1].tolist() == [1, 0, 0]
+    prep = dp.Preprocessor({"x": dp.Sequence(tokenizer=kind, most_common=40, max_sequence_length=16)}).fit(frame)
+    assert prep.encode(frame)["x"][1].tolist()[:3] == [1, 0, 0]
     assert prep.decode(prep.encode(frame))["x"][0] == "New York tide"
 
 
-def test_more_words_than_are_fed_count_in_proportion(monkeypatch):
-    whole = fitted("bpe").learned_["x"]
-    monkeypatch.setattr(subwords, "_WORDS_FED", 300)
-    some = fitted("bpe").learned_["x"]
+def test_special_symbols_within_words_are_cut_as_text():
+    frame = pd.DataFrame({"x": [["x<PAD>"], ["<UNK>y"]] * 9})
+    prep = dp.Preprocessor({"x": dp.Sequence(tokenizer="unigram", most_common=40)}).fit(frame)
+    encoded = prep.encode(frame)["x"]
+    assert (encoded[:, 0] > 1).all()
+    assert prep.decode({"x": encoded})["x"].tolist() == ["x<PAD>", "<UNK>y"] * 9
+    assert prep.cell_counts(frame)["unseen"].tolist() == [0]
+
+
+def test_unigrams_are_the_pieces_that_sentencepiece_trains_and_cut_as_it_cuts(tmp_path):
+    words = [word for cell in titles()["x"].dropna() for word in cell.replace("!", " !").split()]
+    counts = pd.Series(words).value_counts()
+    (tmp_path / "words.tsv").write_text("".join(f"\u2581{word}\t{count}\n" for word, count in counts.items()))
+    sentencepiece.SentencePieceTrainer.train(
+        input=str(tmp_path / "words.tsv"), model_prefix=str(tmp_path / "own"), input_format="tsv", vocab_size=49,
+        hard_vocab_limit=False, character_coverage=1.0, normalization_rule_name="identity", add_dummy_prefix=False,
+        bos_id=-1, eos_id=-1, num_threads=1, split_by_unicode_script=False, split_by_number=False, minloglevel=2,
+    )  # fmt: skip
+    own = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "own.model"))
+    prep = fitted("unigram", lowercase=False)
+    learned = prep.learned_["x"]
+    pieces = [(own.id_to_piece(number), own.get_score(number)) for number in range(1, len(own))]
+    assert [*zip(learned.vocabulary.tokens.to_pylist()[2:], learned.scores, strict=True)] == pieces
+    for text in ("slowest", "newertide", "z\u4eactide", "widerwest"):
+        encoded = [number for number in prep.encode(pd.DataFrame({"x": [text]}))["x"][0].tolist() if number]
+        assert encoded == [number + 1 for number in own.encode("\u2581" + text)]
+
+
+@pytest.mark.parametrize(
+    ("cells", "most_common"),
+    [([["\u2585"], ["\0\t"]], 9), ([["a\tb\x1fc", "\ufffe\n"]], 20), ([["ab"]], 1), ([["x" * 2_000]], 9)],
+)
+def test_unigrams_of_odd_words_are_learned(cells, most_common):
+    frame = pd.DataFrame({"x": cells})
+    prep = dp.Preprocessor({"x": dp.Sequence(tokenizer="unigram", most_common=most_common)}).fit(frame)
+    assert len(prep.learned_["x"].vocabulary) <= most_common + 2
+    assert (prep.encode(frame)["x"][:, 0] > 0).all()
+
+
+@pytest.mark.parametrize(("kind", "limit"), [("bpe", "_WORDS_FED"), ("unigram", "_CHARACTERS_FED")])
+def test_more_words_than_are_fed_count_in_proportion(kind, limit, monkeypatch):
+    whole = fitted(kind).learned_["x"]
+    monkeypatch.setattr(subwords, limit, 300)
+    some = fitted(kind).learned_["x"]
     assert some.vocabulary.tokens != whole.vocabulary.tokens
     assert some.vocabulary.frequencies.sum() > 300
 
 
-def test_rare_characters_are_unknown(monkeypatch):
+@pytest.mark.parametrize("kind", ["bpe", "unigram"])
+def test_rare_characters_are_unknown(kind, monkeypatch):
     monkeypatch.setattr(subwords, "_CHARACTERS", 9)
-    vocabulary = fitted("bpe").learned_["x"].vocabulary
+    vocabulary = fitted(kind).learned_["x"].vocabulary
     assert len([token for token in vocabulary.tokens.to_pylist() if len(token) == 1]) == 9 + 1  # and the start
     assert vocabulary.frequencies[1] > 0
 
@@ -133,10 +179,10 @@ def test_rare_characters_are_unknown(monkeypatch):
 def test_predictions_are_texts():
     frame = titles().dropna()
     given = {"most_common": 48, "column": "x"}
-    features = {"x": dp.Text(tokenizer="wordpiece", **given), "y": dp.Text(tokenizer="bpe", **given)}
-    prep = dp.Preprocessor(features, targets=["x", "y"]).fit(frame)
+    features = {kind: dp.Text(tokenizer=kind, **given) for kind in KINDS}
+    prep = dp.Preprocessor(features, targets=KINDS).fit(frame)
     found = prep.predictions(prep.encode(frame.head(3)))
-    for name in ("x", "y"):
+    for name in KINDS:
         assert found[f"{name}_predictions"].tolist() == [cell.replace("!", " !") for cell in frame["x"].head(3)]
 
 
@@ -148,12 +194,47 @@ def test_altered_merges_are_refused(merges):
 
 
 @pytest.mark.parametrize(
-    "given",
-    [{"most_common": None}, {"compute_idf": True}, {"vocab_file": __file__}],
+    "scores", [[-1.0], [float("nan")] * 48, ["a"] * 48, [[-1.0, -2.0]] * 48, [10**400] * 48, "a" * 48, 7]
 )
-def test_what_has_no_meaning_for_parts_is_refused(given):
+def test_altered_scores_are_refused(scores):
+    learned = fitted("unigram").learned_["x"]
+    assert len(learned.scores) == len(learned.vocabulary) - 2
+    with pytest.raises(CorruptDatasetError, match="scores"):
+        type(learned).from_dict({**learned.to_dict(), "scores": scores})
+
+
+@pytest.mark.parametrize("key", ["scores", "special_symbols"])
+def test_scores_and_symbols_that_were_taken_away_are_missed(key):
+    state = fitted("unigram").to_dict()
+    without = {"scores": [], "special_symbols": {"padding": "<PAD>", "start": "<UNK>"}}
+    state["features"]["x"]["learned"][key] = without[key]
+    with pytest.raises(CorruptDatasetError, match="scores or the unknown symbol are missing"):
+        dp.Preprocessor.from_dict(state).encode(titles())
+
+
+def test_scores_come_back_exactly_from_json():
+    learned = fitted("unigram").learned_["x"]
+    assert type(learned).from_dict(json.loads(json.dumps(learned.to_dict()))).scores == learned.scores
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        ("bpe", {"most_common": None}),
+        ("bpe", {"compute_idf": True}),
+        ("bpe", {"vocab_file": __file__}),
+        ("unigram", {"min_frequency": 3}),
+    ],
+)
+def test_what_has_no_meaning_for_parts_is_refused(kind, given):
     with pytest.raises(ConfigError, match="trains a vocabulary of most_common parts"):
-        fitted("bpe", **given)
+        fitted(kind, **given)
+
+
+def test_a_trainer_that_is_not_installed_is_named_at_the_first_rows(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(MissingPackageError, match="pip install sentencepiece"):
+        dp.Text(tokenizer="unigram").summarize(dp.Text().parse(pa.array(["low"])))
 
 
 def test_sets_have_no_parts():
@@ -164,4 +245,6 @@ def test_sets_have_no_parts():
 def test_no_words_make_no_parts():
     frame = pd.DataFrame({"x": pd.array([None, ""], "string")})
     assert fitted("bpe", frame).encode(frame)["x"].tolist() == [[1], [0]]
-    assert pa.array(["<PAD>", "<UNK>"]).equals(fitted("wordpiece", frame).learned_["x"].vocabulary.tokens)
+    for kind in ("wordpiece", "unigram"):
+        assert pa.array(["<PAD>", "<UNK>"]).equals(fitted(kind, frame).learned_["x"].vocabulary.tokens)
+        assert fitted(kind, frame).encode(pd.DataFrame({"x": ["low"]}))["x"].tolist() == [[1]]

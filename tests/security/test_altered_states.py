@@ -41,6 +41,7 @@ def state() -> dict[str, Any]:
         }
     )
     features = {**dict(zip(frame, frame, strict=True)), "number": dp.Number(normalization="zscore")}
+    features |= {kind: dp.Text(tokenizer=kind, most_common=12, column="text") for kind in ("bpe", "unigram")}
     return dp.Preprocessor(features, split=dp.RandomSplit()).fit(frame).to_dict()
 
 
