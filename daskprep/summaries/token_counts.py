@@ -31,7 +31,8 @@ class TokenCounts(Summary):
     """Counts of distinct tokens: strings, or values of 64 bits such as int64, float64 or timestamps.
 
     `chunks` are pairs of tokens and counts in memory, `spilled` are files of more of them, and a token may be
-    in several of both. `total` is the sum of all counts. In memory, Arrow limits the distinct tokens to 2 GiB
+    in several of both. `total` is the sum of all counts. With `in_order` they are in the order of `ranked`
+    where counts are equal. In memory, Arrow limits the distinct tokens to 2 GiB
     of text; ``bounded`` with a folder has no such limit, except for what ``ranked`` is asked to return.
     A negative zero counts as zero.
 
@@ -50,6 +51,7 @@ class TokenCounts(Summary):
     spilled: tuple[SpilledCounts, ...] = ()
     total: int = 0
     settled: int = 0
+    in_order: bool = False
 
     @classmethod
     def of(cls, dictionary: pa.Array, counts: np.ndarray) -> TokenCounts:
@@ -92,6 +94,8 @@ class TokenCounts(Summary):
     def __add__(self, other: TokenCounts) -> TokenCounts:
         if self.token_type != other.token_type:
             raise TypeError(f"Cannot merge counts of {self.token_type} and of {other.token_type} tokens.")
+        if not other.total:
+            return self
         both = TokenCounts(
             self.token_type,
             self.chunks + other.chunks,
@@ -145,7 +149,12 @@ class TokenCounts(Summary):
                 kept = [_first(*_joined(kept), most_common, None)]
         if not kept:
             return pa.array([], self.token_type), np.zeros(0, np.int64)
-        return _sorted(*_joined(kept))
+        tokens, counts = _joined(kept)
+        order = np.arange(len(counts)) if self.in_order and not self.spilled else _order(tokens)
+        # Smaller numbers are sorted by radix.
+        behind = counts.max(initial=0) - counts[order]
+        order = order[np.argsort(behind.astype(np.min_scalar_type(behind.max(initial=0))), kind="stable")]
+        return tokens.take(pa.array(order)), counts[order]
 
     def top(self) -> str | int | float | None:
         """Return the most frequent token, the first in order among equals, or None of no tokens."""
@@ -194,11 +203,13 @@ def counts_without_each(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
     tokens, places = _coded(chunks) if chunks else (pa.array([], kind), np.zeros(0, np.int32))
     counts = np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in chunks)])
     total = _summed(places, counts, len(tokens))
+    order = _order(tokens)
+    ordered = tokens.take(pa.array(order))
     ends = list(accumulate((part.entries for part in parts), initial=0))
     for start, end in [(0, 0), *pairwise(ends[:-1])]:
         rest = total - _summed(places[start:end], counts[start:end], len(tokens))
-        found = TokenCounts.of(tokens, rest)
-        yield replace(found, settled=found.entries)
+        found = TokenCounts.of(ordered, rest[order])
+        yield replace(found, settled=found.entries, in_order=True)
 
 
 def _added_up(chunks: Sequence[Entries]) -> Entries:
@@ -250,7 +261,6 @@ def _where(mask: np.ndarray, tokens: pa.Array, counts: np.ndarray) -> Entries:
     return tokens.filter(pa.array(mask)), counts[mask]
 
 
-def _sorted(tokens: pa.Array, counts: np.ndarray) -> Entries:
-    order = byte_order(tokens) if pa.types.is_string(tokens.type) else pc.sort_indices(tokens).to_numpy()
-    order = order[np.argsort(-counts[order], kind="stable")]
-    return tokens.take(pa.array(order)), counts[order]
+def _order(tokens: pa.Array) -> np.ndarray:
+    order: np.ndarray = byte_order(tokens) if pa.types.is_string(tokens.type) else pc.sort_indices(tokens).to_numpy()
+    return order

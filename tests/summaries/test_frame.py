@@ -32,18 +32,23 @@ def column(number, words):
 
 def told(one):
     tokens, counts = one.values.counts.ranked()
+    first = [[part.tolist() for part in one.values.counts.ranked(*cut)] for cut in ((2,), (None, 2), (3, 2))]
     lengths = one.values.lengths
     rest = one.rows, one.missing, one.seen, one.rejects, one.cells, one.values.documents, one.values.counts.total
-    return tokens.to_pylist(), counts.tolist(), lengths.lengths.tolist(), lengths.counts.tolist(), *rest
+    return tokens.to_pylist(), counts.tolist(), first, lengths.lengths.tolist(), lengths.counts.tolist(), *rest
 
 
 @given(folds=st.lists(st.lists(st.sampled_from("abcd"), max_size=5), min_size=3, max_size=6))
 @pytest.mark.parametrize("limit", [2, 1_000])
-def test_each_fold_is_left_out(folds, limit):
+def test_each_fold_is_left_out(tmp_path_factory, folds, limit):
     parts = [column(number, words) for number, words in enumerate(folds)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        whole, *without = map(told, without_each(parts, None))
+        states = list(without_each(parts, None))
+        whole, *without = map(told, states)
+        patch.setattr(token_counts, "SPILL_ENTRIES", 2)
+        folder = str(tmp_path_factory.mktemp("spilled"))
+        assert [told(state.bounded(folder)) for state in states] == [whole, *without]
     assert whole == told(functools.reduce(operator.add, parts))
     others = [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts) - 1)]
     assert without == [told(functools.reduce(operator.add, one)) for one in others]
