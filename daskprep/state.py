@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import io
 import json
@@ -325,7 +326,13 @@ def _check_own_names(state: Mapping[str, Any]) -> None:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    collects = gc.isenabled()
+    gc.disable()  # json makes a tuple for each entry of a vocabulary, and Python would look through all objects for it
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _without_vocabularies(

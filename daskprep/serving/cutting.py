@@ -15,7 +15,7 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 
 def words(text: str) -> list[str]:
     """Return words and single punctuation marks."""
-    return _WORD.findall(text)
+    return [text] if text.isalnum() else _WORD.findall(text)
 
 
 def ngrams(tokens: Sequence[str], most: int) -> list[str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
+import importlib
 import json
 from typing import Any, TypeAlias
 
@@ -11,6 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 CHECKSUM_BYTES = 4
+
+try:  # google_crc32c keeps the interpreter, also while pages of a mapped file are read: ctypes does not
+    _extend: Any = ctypes.CDLL(importlib.import_module("google_crc32c._crc32c").__file__).crc32c_extend
+    _extend.argtypes, _extend.restype = [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t], ctypes.c_uint32
+except (ImportError, OSError, AttributeError):  # built without C, or with the function inside
+    _extend = None
 
 Buffer: TypeAlias = "bytes | bytearray | memoryview | np.ndarray[Any, Any] | pa.Buffer"
 
@@ -32,5 +40,6 @@ def crc32c(*buffers: Buffer, start: int = 0) -> int:
     checksum = start
     for buffer in buffers:
         # google_crc32c refuses writable views, but takes writable arrays.
-        checksum = int(google_crc32c.extend(checksum, np.frombuffer(flat(buffer), np.uint8)))
+        data = np.frombuffer(flat(buffer), np.uint8)
+        checksum = _extend(checksum, data.ctypes.data, len(data)) if _extend else google_crc32c.extend(checksum, data)
     return checksum

@@ -140,7 +140,8 @@ class LocalFiles:
 
     def sync(self, paths: Sequence[str], root: str) -> None:
         """Flush files, and the folders from theirs up to `root`, each once."""
-        folders = {str(folder) for path in paths for folder in Path(path).parents if folder.is_relative_to(root)}
+        within = {Path(folder) for folder in {path.rpartition("/")[0] for path in paths}}
+        folders = {str(folder) for one in within for folder in (one, *one.parents) if folder.is_relative_to(root)}
         for path in [*paths, *folders]:
             _sync(path)
 

@@ -28,7 +28,7 @@ import pytest
 from fsspec.implementations.dirfs import DirFileSystem
 
 from daskprep.errors import ConfigError, StorageFullError
-from daskprep.storage import Folder, local_files
+from daskprep.storage import Folder, checksum, local_files
 from daskprep.storage.checksum import crc32c
 from daskprep.storage.local_files import GrowingFile
 from daskprep.storage.remote_files import RemoteFiles
@@ -534,3 +534,12 @@ def test_other_errors_of_flushing_a_folder_are_raised(tmp_path: Path, monkeypatc
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match="broken"):
         folder.sync(["a"])
+
+
+@pytest.mark.parametrize("in_c", [True, False])
+def test_checksums_are_those_of_the_standard_in_any_build(in_c, monkeypatch):
+    if not in_c:
+        monkeypatch.setattr(checksum, "_extend", None)
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(b"", b"1234", memoryview(bytearray(b"5678")), np.frombuffer(b"9", np.uint8)) == 0xE3069283
+    assert crc32c(b"56789", start=crc32c(b"1234")) == 0xE3069283
