@@ -1,4 +1,4 @@
-"""Ranges of objects in S3, by obstore: s3fs, which says what opens the store, would need twice the processor time."""
+"""Ranges of objects in S3, by obstore: s3fs, which says what opens the store, needs about twice the processor time."""
 
 from __future__ import annotations
 
