@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -149,14 +151,24 @@ def chunk_span(folder: Folder, block: Block) -> Span:
     """Return where the chunk of a block lies in its file, and the checksum that it ends with."""
     key = folder.url, block.file, block.entry
     found: list[Span] = _indexes.get(key) or []
-    if not found:
-        with _naming(folder, block.file):
-            found = block.entry.chunks(lambda start: _part(folder, block, start, block.entry.bytes))
-        if block.entry.slots is not None:
-            _indexes.keep(key, found, len(found) * _SPAN_BYTES)
+    if not found and block.entry.slots is None:
+        found = _chunks(folder, block)
+    elif not found:
+        # Threads that start with blocks of one shard ask for its index once; a fork leaves the lock of another thread.
+        try:
+            with _asking.setdefault(key, threading.Lock()):
+                found = _indexes.get(key) or _chunks(folder, block)
+                _indexes.keep(key, found, len(found) * _SPAN_BYTES)
+        finally:
+            _asking.pop(key, None)
     if block.chunk >= len(found):
         raise _altered(folder, block.file)
     return found[block.chunk]
+
+
+def _chunks(folder: Folder, block: Block) -> list[Span]:
+    with _naming(folder, block.file):
+        return block.entry.chunks(lambda start: _part(folder, block, start, block.entry.bytes))
 
 
 def _part(folder: Folder, block: Block, start: int, stop: int) -> Buffer:
@@ -279,6 +291,8 @@ class _Kept:
 
 # Parsing a footer takes longer than reading a small block, and in stores each takes a request.
 _footers, _indexes = _Kept(_FOOTER_BYTES), _Kept(_INDEX_BYTES)
+_asking: dict[object, threading.Lock] = {}
+os.register_at_fork(after_in_child=_asking.clear)
 
 
 @contextmanager

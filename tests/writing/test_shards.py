@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +141,31 @@ def test_blocks_are_read_from_a_store_by_parts_of_its_files(
         # Vectors came twice, the index of a shard once; of tables, the footer and one column of three.
         assert count <= (2 if "vector" in name else 0.9) * entries[name].bytes, name
     assert sum("vector" in name for name in asked) == train.layout.parts("train")
+    Folder.open(url).remove_all()
+
+
+@pytest.mark.usefixtures("small_parts")
+def test_threads_ask_for_the_index_of_a_shard_once(
+    table: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{tmp_path.name}"
+    train = write(table, f"{url}/a.dp")["train"]
+    monkeypatch.setattr(reading, "_indexes", reading._Kept(1 << 20))
+    asked: list[str] = []
+
+    def part(folder: Folder, block: reading.Block, start: int, stop: int) -> Any:
+        asked.append(block.file)
+        time.sleep(0.05)
+        return whole(folder, block, start, stop)
+
+    whole = reading._part
+    monkeypatch.setattr(reading, "_part", part)
+    reader, block = train.block_reader("vector"), train.block("vector", 0)
+    with ThreadPoolExecutor(8) as pool:
+        spans = list(pool.map(lambda _: reading.chunk_span(reader.folder, block), range(8)))
+    assert asked == [block.file]
+    assert len(set(spans)) == 1
+    assert not reading._asking
     Folder.open(url).remove_all()
 
 
