@@ -244,7 +244,7 @@ def _plan_json(
 ) -> tuple[Schemas, list[JsonPiece]]:
     untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, share), texts)))
     few = sum(piece.nbytes for piece in untyped) <= keep_bytes
-    keep = few if few or scratch is None else Spool(scratch)
+    keep = few if few or scratch is None or "://" in os.fspath(scratch) else Spool(scratch)  # which is a local folder
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
         pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep), untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.

@@ -133,3 +133,10 @@ def test_larger_files_are_parsed_once_into_scratch(tmp_path: Path) -> None:
         assert not list((tmp_path / "scratch").iterdir())
         assert [row for piece in copies for row in piece.read(["a", "b"]).to_pylist()] == rows
         assert parsed.call_count == surveyed
+
+
+def test_larger_files_are_not_kept_behind_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
+    assert whole(read_files("a.jsonl", partition_bytes=100, scratch="memory://scratch")).num_rows == 50
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
