@@ -54,7 +54,7 @@ def Task(key: Any, function: Callable[..., Any], *arguments: Any) -> tuple[Any, 
 
 def DataNode(key: Any, value: Any) -> tuple[Any, ...]:  # noqa: N802
     """Return a task that gives a value."""
-    return Task(key, unread, value)
+    return Task(key, _same, value)
 
 
 def _called(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], *results: Any) -> Any:
@@ -66,6 +66,10 @@ def _called(function: Callable[..., Any], arguments: Sequence[tuple[str, Any]], 
             for kind, one in arguments
         ]
     )
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def unread(graph: Any) -> Any:
