@@ -534,9 +534,6 @@ def is_own(name: object) -> bool:
     return isinstance(name, str) and TOKENIZERS.get(name) is _OWN.get(name)
 
 
-_signature = lru_cache(inspect.signature)
-
-
 def get_tokenizer(
     name: str | Tokenizer | Callable[[str], list[str]],
     *,
@@ -570,5 +567,5 @@ def get_tokenizer(
         )
     options: dict[str, Any] = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern}
     options["path"] = path or pretrained_model_name_or_path
-    declared = _signature(TOKENIZERS[name]).parameters
+    declared = inspect.signature(TOKENIZERS[name]).parameters
     return TOKENIZERS[name](**{option: value for option, value in options.items() if option in declared})

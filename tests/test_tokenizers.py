@@ -219,6 +219,17 @@ def test_a_tokenizer_can_be_added(monkeypatch):
     assert get_tokenizer("semicolon", lowercase=True)(pa.array(["A;b"])).to_pylist() == [["a", "b"]]
 
 
+def test_a_tokenizer_that_cannot_be_hashed_can_be_added(monkeypatch):
+    class Semicolons:
+        __hash__ = None
+
+        def __call__(self, *, lowercase):
+            return get_tokenizer(lambda text: text.split(";"), lowercase=lowercase)
+
+    monkeypatch.setitem(TOKENIZERS, "semicolon", Semicolons())
+    assert get_tokenizer("semicolon", lowercase=True)(pa.array(["A;b"])).to_pylist() == [["a", "b"]]
+
+
 @pytest.mark.parametrize("name", [*IN_PYTHON, "json"])
 def test_tokenizers_travel(name):
     tokenizer = make(name, lowercase=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from daskprep.errors import ConfigError
 from daskprep.storage.files import Appended, Folder
 
 
@@ -18,6 +19,11 @@ class Spool:
 
     def __init__(self, parent: str | os.PathLike[str] | None) -> None:
         if parent is not None:
+            if "://" in os.fspath(parent):
+                raise ConfigError(
+                    f"scratch={os.fspath(parent)!r} is a URL, and rows that are read once are kept in a local folder: "
+                    "give the path of one, which the workers of a cluster share"
+                )
             Path(parent).mkdir(parents=True, exist_ok=True)
         self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent and Path(parent).resolve())
         weakref.finalize(self, _remove, self.path, os.getpid())

@@ -174,6 +174,13 @@ def test_only_columns_that_are_read_are_kept() -> None:
     assert source.read(0, []).num_rows == ROWS
 
 
+def test_scratch_of_a_stream_is_a_local_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="scratch='memory://scratch' is a URL.*local folder"):
+        as_source(table().to_reader(), scratch="memory://scratch")
+    assert not list(tmp_path.iterdir())
+
+
 def test_stream_is_kept_in_scratch_as_long_as_it_is_needed(tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     prep = dp.Preprocessor({"price": "number"}, scratch=str(scratch)).fit(table())
