@@ -6,5 +6,3 @@ from daskprep.dataset.checking import Damage
 from daskprep.dataset.dataset import Dataset, FoldedDataset
 from daskprep.dataset.opening import open_dataset
 from daskprep.dataset.split import Split
-
-__all__ = ["Damage", "Dataset", "FoldedDataset", "Split", "open_dataset"]

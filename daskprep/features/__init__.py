@@ -19,28 +19,6 @@ from daskprep.features.timeseries import Timeseries
 from daskprep.features.vector import Vector
 from daskprep.features.weight import Weight
 
-__all__ = [
-    "FEATURES",
-    "NAMED",
-    "H3",
-    "Audio",
-    "Bag",
-    "Binary",
-    "Category",
-    "Date",
-    "Feature",
-    "Image",
-    "Learned",
-    "Number",
-    "Sequence",
-    "Set",
-    "TargetEncoding",
-    "Text",
-    "Timeseries",
-    "Vector",
-    "Weight",
-]
-
 _TYPES: tuple[type[Feature], ...] = (
     Binary, Number, Category, TargetEncoding, Set, Bag, Sequence, Text, Timeseries, Vector, Date, H3, Image, Audio,
     Weight,

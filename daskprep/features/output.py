@@ -8,7 +8,7 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from sklearn import get_config  # type: ignore[attr-defined]
+from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from daskprep.display.tables import EstimatorCard

@@ -3,5 +3,3 @@
 from daskprep.loader.augment import MeanSubtraction, Mirror, Normalize, RandomCrop
 from daskprep.loader.loader import Loader
 from daskprep.loader.packing import Packing
-
-__all__ = ["Loader", "MeanSubtraction", "Mirror", "Normalize", "Packing", "RandomCrop"]

@@ -4,28 +4,3 @@ from daskprep.partitions.feeding import Asked, Feed, Job, check_apart, open_feed
 from daskprep.partitions.graphs import Arguments, Pass, blocks, end_to_end, labelled
 from daskprep.partitions.passes import arrays, chained, each, exchanged, fold, frames, run
 from daskprep.partitions.schedulers import is_distributed, is_in_process, on_every_worker, scheduled_on, worker_threads
-
-__all__ = [
-    "Arguments",
-    "Asked",
-    "Feed",
-    "Job",
-    "Pass",
-    "arrays",
-    "blocks",
-    "chained",
-    "check_apart",
-    "each",
-    "end_to_end",
-    "exchanged",
-    "fold",
-    "frames",
-    "is_distributed",
-    "is_in_process",
-    "labelled",
-    "on_every_worker",
-    "open_feed",
-    "run",
-    "scheduled_on",
-    "worker_threads",
-]

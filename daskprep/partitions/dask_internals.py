@@ -58,23 +58,6 @@ else:
         return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
 
 
-__all__ = [
-    "CPU_COUNT",
-    "DataNode",
-    "List",
-    "Scheduler",
-    "Task",
-    "TaskRef",
-    "ask_workers",
-    "chosen_scheduler",
-    "executor_of",
-    "get_sync",
-    "needs_of_tasks",
-    "result_of",
-    "seceded",
-    "unread",
-]
-
 Scheduler = Callable[..., Any]
 
 

@@ -1,7 +1,6 @@
 """Where rows come from: frames, Arrow's tables and streams, and files, each as an ordered list of partitions."""
 
 from daskprep.sources.base import Source
-from daskprep.sources.datasets import HuggingFaceSource
 from daskprep.sources.file_source import FileSource, read_files
 from daskprep.sources.frames import (
     DaskSource,
@@ -15,21 +14,3 @@ from daskprep.sources.frames import (
 from daskprep.sources.opening import as_source
 from daskprep.sources.prepared import PreparedSource, prepared
 from daskprep.sources.streams import StreamSource
-
-__all__ = [
-    "DaskSource",
-    "FileSource",
-    "HuggingFaceSource",
-    "PandasSource",
-    "PreparedSource",
-    "Source",
-    "StreamSource",
-    "TableSource",
-    "arrow_table",
-    "as_source",
-    "is_frame",
-    "prepared",
-    "read_files",
-    "table_from_pandas",
-    "table_to_pandas",
-]

@@ -6,5 +6,3 @@ from daskprep.storage.arrays import Compression, Output
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry, Manifest, read_manifest
-
-__all__ = ["Compression", "FileEntry", "Folder", "Layout", "Manifest", "Output", "read_manifest"]

@@ -12,19 +12,3 @@ from daskprep.summaries.quantiles import Quantiles, Range
 from daskprep.summaries.rejects import Rejects
 from daskprep.summaries.token_counts import TokenCounts
 from daskprep.summaries.weighted import WeightedMoments
-
-__all__ = [
-    "ColumnSummary",
-    "DistinctValues",
-    "FileSample",
-    "FoldedSummary",
-    "Lengths",
-    "Moments",
-    "Quantiles",
-    "Range",
-    "Rejects",
-    "SampledFile",
-    "Summary",
-    "TokenCounts",
-    "WeightedMoments",
-]

@@ -4,5 +4,3 @@ from daskprep.writing.memory import plan_source
 from daskprep.writing.recipe import Options, Recipe
 from daskprep.writing.repairing import repair
 from daskprep.writing.write import kept_fit, write_source
-
-__all__ = ["Options", "Recipe", "kept_fit", "plan_source", "repair", "write_source"]
