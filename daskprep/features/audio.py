@@ -179,12 +179,8 @@ class Audio(MediaFeature[LearnedAudio]):
 
     def test(self, content: pa.Buffer | bytes) -> None:
         seconds = self.audio_file_length_limit_in_s + self.window_length_in_s + _AHEAD_S
-        decode_audio(
-            content,
-            self._recipe(
-                self.sampling_rate or _TEST_RATE, None, type="raw", length_limit_in_s=seconds, librosa_options=()
-            ),
-        )
+        rate = self.sampling_rate or _TEST_RATE
+        decode_audio(content, self._recipe(rate, None, type="raw", length_limit_in_s=seconds, librosa_options=()))
 
     def facts_of(self, content: pa.Buffer | bytes) -> _SoundFacts:
         frames, rate, _ = audio_info(content, self.allowed_formats)

@@ -14,6 +14,7 @@ from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_yo
 from daskprep.features.base import Bounds, Learned, Tensor
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
 from daskprep.features.feature import Feature, with_parameters
+from daskprep.features.missing import Strategy
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
 
@@ -84,15 +85,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     fallback_true_label: str | None = None
     null_values: list[str] | None = None
-    missing_value_strategy: Literal[
-        "fill_with_false",
-        "fill_with_true",
-        "fill_with_const",
-        "fill_with_mode",
-        "bfill",
-        "ffill",
-        "drop_row",
-    ] = "fill_with_false"
+    missing_value_strategy: Literal["fill_with_false", "fill_with_true"] | Strategy = "fill_with_false"
     fill_value: bool | int | float | str | None = None
 
     def parse(self, column: pa.Array) -> pa.Array:

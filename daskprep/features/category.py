@@ -163,10 +163,8 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         return super().reads(name) if self.columns is None else list(self.columns)
 
     def parse(self, column: pa.Array, *others: pa.Array) -> pa.Array:
-        parsed = as_dictionary(column, lowercase=self.lowercase)
-        return (
-            _crossed([parsed, *(as_dictionary(one, lowercase=self.lowercase) for one in others)]) if others else parsed
-        )
+        parsed = [as_dictionary(one, lowercase=self.lowercase) for one in (column, *others)]
+        return _crossed(parsed) if others else parsed[0]
 
     def parse_fill(self, value: object) -> pa.Array:
         if value == _SPECIALS.symbols[0]:

@@ -62,7 +62,8 @@ def _read_forms(text: pa.Array, datetime_format: str | None) -> tuple[np.ndarray
         for rows, cells in _by_length(offsets[block.start : block.stop + 1], data):
             for shape, rows_alike, cells_alike in _by_shape(rows + block.start, cells):
                 if fields := _fields(shape, datetime_format):
-                    at = _as_slice(rows_alike)
+                    first, last = int(rows_alike[0]), int(rows_alike[-1])
+                    at = slice(first, last + 1) if last - first + 1 == len(rows_alike) else rows_alike
                     micros[at], bad[at] = _read_cells(cells_alike, fields)
                     known[at] = True
     return micros, bad, known
@@ -94,11 +95,6 @@ def _by_shape(rows: np.ndarray, cells: np.ndarray) -> Iterator[tuple[bytes, np.n
         alike = equal.reshape(shapes.shape).all(axis=1)
         yield shape.tobytes(), rows[alike], cells[alike]
         rows, cells, shapes = rows[~alike], cells[~alike], shapes[~alike]
-
-
-def _as_slice(rows: np.ndarray) -> np.ndarray | slice:
-    first, last = int(rows[0]), int(rows[-1])
-    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 def _read_cells(cells: np.ndarray, fields: dict[str, tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:

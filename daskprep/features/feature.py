@@ -60,19 +60,13 @@ def with_parameters(cls: type[AnyFeature]) -> type[AnyFeature]:
 
 
 def _check_parameters(cls: type[Feature]) -> None:
-    for name in inspect.signature(cls.__init__).parameters:
-        _check_free(cls, name)
-
-
-def _check_free(cls: type[Feature], parameter: str) -> None:
     """Raise TypeError for a parameter of which the attribute would hide what the package calls."""
-    if parameter in vars(Feature)["__dataclass_fields__"]:
-        return
-    hook = inspect.getattr_static(cls, parameter, None)
-    if parameter == "kind" or hasattr(Feature, parameter) or inspect.isroutine(hook) or isinstance(hook, property):
-        own = (base for base in cls.__mro__ if parameter in vars(base) and base is not Contract)
-        owner = next(own, Feature)
-        raise TypeError(
-            f'{cls.__name__}: the parameter "{parameter}" of __init__ hides {owner.__name__}.{parameter}, which '
-            "daskprep uses: give the parameter another name"
-        )
+    own = vars(Feature)["__dataclass_fields__"]
+    for name in (name for name in inspect.signature(cls.__init__).parameters if name not in own):
+        hook = inspect.getattr_static(cls, name, None)
+        if name == "kind" or hasattr(Feature, name) or inspect.isroutine(hook) or isinstance(hook, property):
+            owner = next((base for base in cls.__mro__ if name in vars(base) and base is not Contract), Feature)
+            raise TypeError(
+                f'{cls.__name__}: the parameter "{name}" of __init__ hides {owner.__name__}.{name}, which daskprep '
+                "uses: give the parameter another name"
+            )

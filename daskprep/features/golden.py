@@ -57,11 +57,8 @@ def _encoded(name: str, feature: Contract, learned: Learned, cells: Sequence[str
         arrays = _encode(name, feature, learned, cells) if cells else {}
     except _UNREAD:
         return {}
-    return arrays if all(_is_plain(array) for array in arrays.values()) else {}
-
-
-def _is_plain(array: np.ndarray) -> bool:
-    return array.dtype.kind in "biu" or (array.dtype.kind == "f" and bool(np.isfinite(array).all()))
+    is_plain = all(one.dtype.kind in "biuf" and np.isfinite(one).all() for one in arrays.values())
+    return arrays if is_plain else {}
 
 
 def _encode(name: str, feature: Contract, learned: Learned, cells: Sequence[str | None]) -> dict[str, np.ndarray]:

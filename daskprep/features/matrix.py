@@ -16,32 +16,24 @@ from daskprep.serving.base import MISSING
 
 def side_by_side(feature: Contract, encoded: Mapping[str, np.ndarray], learned: Learned) -> np.ndarray:
     """Turn the outputs of one column into a 2-D array."""
-    if feature.missing_indicator:
-        marks = encoded[MISSING][:, None]
-        return np.concatenate([_own(feature, encoded, learned), marks], axis=1)
-    return _own(feature, encoded, learned)
-
-
-def _own(feature: Contract, encoded: Mapping[str, np.ndarray], learned: Learned) -> np.ndarray:
     if (own := getattr(feature, "tabulate", None)) is not None:
-        table: np.ndarray = own(encoded, learned)
-        return table
-    flat = [encoded[output].reshape(len(encoded[output]), _width(encoded[output])) for output in feature.outputs]
-    return flat[0] if len(flat) == 1 else np.concatenate(flat, axis=1)
+        tables = [own(encoded, learned)]
+    else:
+        tables = [encoded[output].reshape(len(encoded[output]), _width(encoded[output])) for output in feature.outputs]
+    if feature.missing_indicator:
+        tables.append(encoded[MISSING][:, None])
+    return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
 
 
 def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
     """Return the names of the columns of this array."""
-    return [*_own_names(feature, name, learned), *[name + MISSING] * feature.missing_indicator]
-
-
-def _own_names(feature: Contract, name: str, learned: Learned) -> list[str]:
+    marks = [name + MISSING] * feature.missing_indicator
     if (own := getattr(feature, "tabulated_names", None)) is not None:
-        return list(own(name, learned))
+        return [*own(name, learned), *marks]
     names = []
     for output, array in empty_arrays(feature, learned).items():
         names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(_width(array))]
-    return names
+    return names + marks
 
 
 def _width(array: np.ndarray) -> int:

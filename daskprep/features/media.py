@@ -255,7 +255,9 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
 
     @property
     def drops(self) -> Callable[[pa.Array, MediaT], np.ndarray] | None:
-        return _broken if self.on_error == "drop" else None
+        if self.on_error != "drop":
+            return None
+        return lambda parsed, _: pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
 
     def why_dropped(self, cell: Any) -> str:
         """Say why the row of a cell, given as a Python value, is left out."""
@@ -309,11 +311,6 @@ class _MediaAround(Neighbours):
         sound = sound_cells(parsed)
         filled = super().complete(sound, carry, learned)
         return filled if sound is parsed else pc.if_else(parsed.is_valid(), parsed, filled)
-
-
-def _broken(parsed: pa.StructArray, learned: LearnedMedia) -> np.ndarray:
-    broken: np.ndarray = pc.struct_field(parsed, "error").is_valid().to_numpy(zero_copy_only=False)
-    return broken
 
 
 def _struct(fields: list[pa.Array], mask: pa.Array) -> pa.StructArray:

@@ -92,15 +92,9 @@ def fill_from_neighbours(parsed: pa.Array, strategy: NeighbourStrategy, carry: C
     """Fill every gap from the nearest present cell before (`ffill`) or after (`bfill`) it, borders from `carry`."""
     if not parsed.null_count:
         return parsed
-    valid = valid_mask(parsed)
-    rows = np.arange(len(parsed))
+    valid, rows, border = valid_mask(parsed), np.arange(len(parsed)), pa.array([carry], parsed.type)
     if strategy == "ffill":
-        source = np.maximum.accumulate(np.where(valid, rows, -1))
-        outside = source < 0
-    else:
-        source = np.minimum.accumulate(np.where(valid, rows, len(parsed))[::-1])[::-1]
-        outside = source == len(parsed)
-    if carry is None:
-        return parsed if not valid.any() else parsed.take(pa.array(source, mask=outside))
-    extended = pa.concat_arrays([parsed, pa.array([carry], parsed.type)])
-    return extended.take(pa.array(np.where(outside, len(parsed), source)))
+        nearest = np.maximum.accumulate(np.where(valid, rows + 1, 0))
+        return pa.concat_arrays([border, parsed]).take(pa.array(nearest))
+    nearest = np.minimum.accumulate(np.where(valid, rows, len(parsed))[::-1])[::-1]
+    return pa.concat_arrays([parsed, border]).take(pa.array(nearest))

@@ -110,18 +110,14 @@ class Text(Sequence):
     def _levels(self) -> dict[str, Sequence]:
         """The sequences that do the work of "char" and "both"."""
         shared: dict[str, Any] = {**self.get_params(deep=False), "level": "word"}  # type: ignore[no-untyped-call]
-        word = Text(**shared)
-        char = Text(
-            **{
-                **shared,
-                "tokenizer": "characters",
-                "vocab_file": None,
-                "sequence_length": None,
-                "most_common": self.char_most_common,
-                "max_sequence_length": self.char_max_sequence_length,
-            }
-        )
-        return {"word": word, "char": char}
+        of_characters = {
+            "tokenizer": "characters",
+            "vocab_file": None,
+            "sequence_length": None,
+            "most_common": self.char_most_common,
+            "max_sequence_length": self.char_max_sequence_length,
+        }
+        return {"word": Text(**shared), "char": Text(**shared | of_characters)}
 
     def fingerprint(self) -> str:
         if self.level != "both":

@@ -145,10 +145,9 @@ class LearnedTokens(Learned):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        kept = data.get("vocabulary")
-        return super().from_dict(
-            {**data, "vocabulary": kept if isinstance(kept, Vocabulary) else Vocabulary.from_dict(data)}
-        )
+        if not isinstance(data.get("vocabulary"), Vocabulary):
+            data = {**data, "vocabulary": Vocabulary.from_dict(data)}
+        return super().from_dict(data)
 
     def _sample_texts(self) -> list[str]:
         places = [min(len(self.vocabulary.specials), len(self.vocabulary) - 1), len(self.vocabulary) // 2, -1]

@@ -51,9 +51,6 @@ class Weight(Feature[Moments, LearnedWeight]):
             )
         return numbers
 
-    def cells(self, parsed: pa.Array) -> None:
-        return None
-
     def summarize(self, parsed: pa.Array) -> Moments:
         return Moments.of(parsed.to_numpy(zero_copy_only=False))
 
