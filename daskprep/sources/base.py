@@ -115,7 +115,9 @@ class Source(ABC):
     prepared_by : str or None
         The name of the function that makes the rows of those of another source.
     is_dask : bool
-        The rows are a Dask frame, `frame`.
+        The rows are a Dask frame.
+    frame : DataFrame
+        Of sources of frames alone: the pandas or Dask frame.
     schema : pyarrow.Schema
         Of other sources than frames: the type in which each column arrives.
     files, format
@@ -132,6 +134,7 @@ class Source(ABC):
     in_memory: bool = False
     is_dask: bool = False
     prepared_by: str | None = None
+    frame: Any
     schema: pa.Schema
     files: Sequence[File] = ()
     format: str = ""
@@ -153,11 +156,6 @@ class Source(ABC):
     def folders(self) -> tuple[str, ...]:
         """Folders and URLs in which the files of the source lie."""
         return tuple(dict.fromkeys(file.name.rpartition("/")[0] for file in self.files))
-
-    @property
-    def frame(self) -> Any:
-        """Return the pandas or Dask frame; only sources of frames have one."""
-        raise TypeError(f"a {type(self).__name__} has no frame; only sources of frames do")
 
     def require(self, columns: Iterable[str]) -> None:
         """Raise ColumnError for the first of these columns that cannot be read."""

@@ -21,10 +21,6 @@ from daskprep.storage.threads import in_threads
 
 # Of a stream: rows that are fetched at a time.
 _BATCH_ROWS = 256
-_REMEDIES = {
-    "DatasetDict": 'give one of its splits, such as dataset["train"]',
-    "IterableDatasetDict": 'give one of its splits, such as dataset["train"]',
-}
 # Rows that tell how many bytes a row takes in the mean.
 _SAMPLE_ROWS = 1_000
 
@@ -68,9 +64,11 @@ def _some_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> p
 
 def is_dataset(frame: object) -> bool:
     """Tell whether something is a Hugging Face dataset, without importing the library; ColumnError for several."""
-    for name, remedy in _REMEDIES.items():
+    for name in ("DatasetDict", "IterableDatasetDict"):
         if is_of(frame, "datasets", name):
-            raise ColumnError(f"a datasets.{name} is not a table of rows: {remedy}")
+            raise ColumnError(
+                f'a datasets.{name} is not a table of rows: give one of its splits, such as dataset["train"]'
+            )
     return is_of(frame, "datasets", "Dataset")
 
 

@@ -223,9 +223,8 @@ def row_for_names(text: TextFile, dialect: Dialect) -> str | None:
     # pandas calls columns 0, 1, 2 where they have no names; one name alone may well be a cell as well.
     counted = named == [str(first + i) for i in range(len(named))] and (not first or len(named) > 1)
     repeated = {(i, cell) for row in rows[1:] for i, cell in enumerate(row) if cell and len(cells) > 1}
-    if counted or not all(
-        not cell or (i, cell) in repeated or _FIGURES.fullmatch(cell) for i, cell in enumerate(cells)
-    ):
+    odd = [cell for i, cell in enumerate(cells) if cell and (i, cell) not in repeated and not _FIGURES.fullmatch(cell)]
+    if counted or odd:
         return None
     return f"looks like a row: {cells!r:.{_SHOWN}} are numbers, dates, or cells of rows below as well"
 

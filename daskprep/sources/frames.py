@@ -39,7 +39,7 @@ class PandasSource(Source):
         self._slice_rows = _slice_rows(self._objects.values(), len(frame))
         self.row_counts = slices(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
-        self._frame = frame
+        self.frame = frame
         self._kinds: dict[str, str] = {}
         self._lock = threading.Lock()
 
@@ -54,23 +54,19 @@ class PandasSource(Source):
             arrays[name] = series_column(part, name, self._kind(name), start)
         return _table(arrays, rows)
 
-    @property
-    def frame(self) -> pd.DataFrame:
-        return self._frame
-
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
         """Return some rows, evenly spread."""
         self.require(columns)
-        step = -(-max(len(self._frame), 1) // most)
-        rows = self._frame.iloc[::step]
+        step = -(-max(len(self.frame), 1) // most)
+        rows = self.frame.iloc[::step]
         arrays = {name: series_column(rows[name], name, self._kind(name), None) for name in columns}
         return _table(arrays, len(rows))
 
     @property
     def partition_bytes(self) -> int:
         """What a partition takes in memory, about."""
-        rows = len(self._frame)
-        total = int(self._frame[self.columns].memory_usage(index=False, deep=True).sum())
+        rows = len(self.frame)
+        total = int(self.frame[self.columns].memory_usage(index=False, deep=True).sum())
         return total * min(self._slice_rows, rows) // max(rows, 1)
 
     def _kind(self, name: str) -> str | None:
@@ -121,15 +117,11 @@ class DaskSource(Source):
         self.columns = column_names(frame.columns, columns)
         self.row_counts = None
         self.npartitions = frame.npartitions
-        self._frame = frame
-
-    @property
-    def frame(self) -> Any:
-        return self._frame
+        self.frame = frame
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
-        return table_from_pandas(self._frame[list(columns)].partitions[partition].compute(), columns)
+        return table_from_pandas(self.frame[list(columns)].partitions[partition].compute(), columns)
 
     def __repr__(self) -> str:
         return f"<DaskSource: {self.npartitions} partitions, {len(self.columns)} columns>"

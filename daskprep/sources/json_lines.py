@@ -93,9 +93,8 @@ class JsonPiece(FilePiece):
         if mixed:
             objects = list(self._objects(data))
             for name in mixed:
-                table = table.append_column(
-                    name, json_array([one.get(name) for one in objects], self.schema.field(name).type)
-                )
+                values = [one.get(name) for one in objects]
+                table = table.append_column(name, json_array(values, self.schema.field(name).type))
         return table.select(columns)
 
     def survey(self, keep: Spool | bool) -> tuple[int, dict[str, JsonType]]:

@@ -146,10 +146,8 @@ def _fitted(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
         ]
         names = [field.name for field in kind]
         rows = zip(*columns, strict=True) if columns else iter([()] * len(values))
-        return [
-            None if value is None else dict(zip(names, row, strict=True))
-            for value, row in zip(values, rows, strict=True)
-        ]
+        cells = zip(values, (dict(zip(names, row, strict=True)) for row in rows), strict=True)
+        return [None if value is None else cell for value, cell in cells]
     # Arrow refuses floats as decimals, and integers that a float does not hold.
     number = Decimal if pt.is_decimal(kind) else float if pt.is_floating(kind) else None
     return [value if value is None or number is None else number(value) for value in values]

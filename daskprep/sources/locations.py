@@ -21,6 +21,7 @@ from daskprep.storage.urls import filesystem_of, public_name
 
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MAGIC = re.compile(r"[*?\[]")
+_HIDDEN = re.compile(r"(^|/)[._]")
 # What file systems call the mark of a version of a file, most telling first.
 _STAMPS = (
     "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
@@ -164,7 +165,7 @@ def _inside(
             f'the folder "{public_name(given)}" is a table of Delta Lake, and has files of rows that were deleted or '
             "replaced too: give deltalake.DeltaTable(path), or a glob of files"
         )
-    paths = [path for path, rest in inner.items() if is_data(rest) and not _is_hidden(rest)]
+    paths = [path for path, rest in inner.items() if is_data(rest) and not _HIDDEN.search(rest)]
     if not paths:
         raise ConfigError(
             f'the folder "{public_name(given)}" has no file that can be read among its {len(found)} files; '
@@ -173,10 +174,6 @@ def _inside(
     return [
         _file(filesystem, found[path], given, root if base is None else base) for path in sorted(paths, key=_natural)
     ]
-
-
-def _is_hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.split("/"))
 
 
 def _natural(path: str) -> list[Any]:

@@ -99,11 +99,9 @@ def _is_sound(cell: object) -> bool:
     if isinstance(cell, Mapping):
         return "array" in cell
     # No list that can be read has a list first.
-    return isinstance(cell, tuple) and len(cell) == 2 and _has_samples(cell[0]) and isinstance(cell[1], _NUMBERS)
-
-
-def _has_samples(cell: Any) -> bool:
-    return isinstance(cell, list) or getattr(cell, "ndim", 0) in {1, 2}
+    if not isinstance(cell, tuple) or len(cell) != 2 or not isinstance(cell[1], _NUMBERS):
+        return False
+    return isinstance(cell[0], list) or getattr(cell[0], "ndim", 0) in {1, 2}
 
 
 def _is_medium(cell: Any) -> bool:
@@ -200,9 +198,8 @@ class Cells:
         if unreadable:
             row, what = unreadable[0].row, unreadable[0].what.rstrip(".")
             noun = "an image" if kind == "image" else "a sound"
-            raise self._error(
-                row, f"{noun} cannot be made of this cell ({what}); accepted are {ACCEPTED_OBJECTS[kind]}"
-            )
+            accepted = ACCEPTED_OBJECTS[kind]
+            raise self._error(row, f"{noun} cannot be made of this cell ({what}); accepted are {accepted}")
         return cells
 
     def _lists(self, given: list[Any]) -> pa.Array:
@@ -213,19 +210,15 @@ class Cells:
             array = None
         if array is not None and not _has_objects(array.type):
             return array
-        return pa.array(
-            [None if cell is None else self._element_texts(i, cell) for i, cell in enumerate(cells)],
-            pa.list_(pa.string()),
-        )
+        texts = [None if cell is None else self._element_texts(i, cell) for i, cell in enumerate(cells)]
+        return pa.array(texts, pa.list_(pa.string()))
 
     def _as_list(self, i: int, cell: Any) -> Any:
         if isinstance(cell, set | frozenset):
             return sorted(cell, key=str)
         if isinstance(cell, np.ndarray) and cell.ndim != 1:
-            raise self._error(
-                i,
-                f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel() or more columns",
-            )
+            what = f"an array of {cell.ndim} dimensions cannot be read, only of 1; use .ravel() or more columns"
+            raise self._error(i, what)
         return list(cell) if isinstance(cell, pd.Series) else cell
 
     def _element_texts(self, i: int, cell: Any) -> list[str | None]:
@@ -242,11 +235,8 @@ class Cells:
                 remedy = "put what it holds in columns of their own" if isinstance(cell, dict) else "convert it first"
                 return self._error(i, f"a cell of type {type(cell).__name__} cannot be read: {_shown(cell)}; {remedy}")
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not isinstance(c, _LISTS))
-        return self._error(
-            i,
-            f"a cell of type {type(cell).__name__} in a column of lists: {_shown(cell)}; make all cells "
-            "lists, or all text",
-        )
+        what = f"a cell of type {type(cell).__name__} in a column of lists: {_shown(cell)}"
+        return self._error(i, f"{what}; make all cells lists, or all text")
 
     def _not_text(self, missing: np.ndarray) -> RejectedValueError:
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not _is_text(c))
