@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import functools
 import math
 import os
 import re
@@ -267,7 +266,7 @@ class BlockCache:
         names = ("zarr.json", f"{self._array}/zarr.json", *(name for name, data in own.items() if data))
         if all(self.folder.size(name) for name in names):
             return {}
-        return _metadata(self.output, self.rows, self.block_rows, self.compression) | own
+        return group_metadata([self.output], self.rows, self.block_rows, self.compression) | own
 
     def _make_room(self, nbytes: int) -> bool:
         """Remove chunks of other datasets as far as needed; return whether there is room then."""
@@ -362,8 +361,3 @@ class MappedChunks:
             if len(self._chunks) < _MOST_MAPPED and self._nbytes + chunk.nbytes <= _MAPPED_BYTES:
                 self._chunks[stamp[0]] = stamp, chunk
                 self._nbytes += chunk.nbytes
-
-
-@functools.lru_cache(maxsize=64)
-def _metadata(output: Output, rows: int, block_rows: int, compression: Compression) -> dict[str, bytes]:
-    return group_metadata([output], rows, block_rows, compression)

@@ -24,7 +24,7 @@ from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
-from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, folder_name, open_group
+from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
 from daskprep.storage.checksum import CHECKSUM_BYTES
 from daskprep.storage.layout import CACHE
 from daskprep.storage.reading import (
@@ -284,8 +284,7 @@ class Split:
 
         def check(chunk: tuple[Output, Block]) -> None:
             output, where = chunk
-            shape = (self.layout.block_rows, *(max(1, size) for size in output.shape))
-            nbytes = math.prod(shape) * np.dtype(output.dtype).itemsize
+            nbytes = math.prod(chunk_shape(output.shape, self.layout.block_rows)) * np.dtype(output.dtype).itemsize
             start, stop, _ = chunk_span(folder, where)
             header = folder.read(where.file, start, start + HEADER_BYTES)
             check_header(header, stop - start - CHECKSUM_BYTES, nbytes, output)

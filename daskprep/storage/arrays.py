@@ -96,17 +96,10 @@ class Output:
             raise TypeError(f"an output of name {name!r} and type {dtype!r}")
         if not isinstance(shape, list) or len(shape) > _MOST_AXES:
             raise ValueError(f'output "{name}": the shape {shape!r}')
-        output = cls(
-            name,
-            np.dtype(dtype).name,
-            tuple(whole(size) for size in shape),
-            None if cell_bytes is None else whole(cell_bytes),
-        )
-        if (
-            np.dtype(dtype).kind not in "biuf"
-            or output.row_bytes > MOST_CHUNK_BYTES
-            or (shape == [] and output.is_cells)
-        ):
+        stored = None if cell_bytes is None else whole(cell_bytes)
+        output = cls(name, np.dtype(dtype).name, tuple(map(whole, shape)), stored)
+        is_number = np.dtype(dtype).kind in "biuf"
+        if not is_number or output.row_bytes > MOST_CHUNK_BYTES or (output.is_scalar and output.is_cells):
             raise ValueError(f'output "{name}": rows of type {dtype} and shape {shape}')
         return output
 
@@ -131,7 +124,7 @@ def chunk_buffers(
     rows: np.ndarray, block_rows: int, compression: Compression
 ) -> tuple[bytes | memoryview, bytes | memoryview]:
     """Return a chunk as two buffers that follow one another; a whole block is not copied unless it is compressed."""
-    shape = _chunk_shape(rows.shape[1:], block_rows)
+    shape = chunk_shape(rows.shape[1:], block_rows)
     if rows.shape == shape:
         block = np.ascontiguousarray(rows)
     else:
@@ -161,7 +154,7 @@ def decode_chunk(
             f'output "{output.name}": a chunk has the checksum {computed:08x} instead of {stored:08x}: '
             "it was altered since it was written; write the dataset again"
         )
-    shape = _chunk_shape(output.shape, block_rows)
+    shape = chunk_shape(output.shape, block_rows)
     block = np.empty(shape, output.dtype) if out is None or out.shape != shape else out
     if compression == "none":
         _check_size(output, len(inner), block.nbytes)
@@ -236,20 +229,20 @@ def _array_metadata(
         }
         codecs.append({"name": "blosc", "configuration": blosc_options})
     codecs.append({"name": "crc32c"})
-    chunk_shape = list(_chunk_shape(output.shape, block_rows))
+    shape = list(chunk_shape(output.shape, block_rows))
     if shard_blocks is not None:
         sharding = {
-            "chunk_shape": chunk_shape,
+            "chunk_shape": shape,
             "codecs": codecs,
             "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}, {"name": "crc32c"}],
             "index_location": "end",
         }
         codecs = [{"name": "sharding_indexed", "configuration": sharding}]
-        chunk_shape = [shard_blocks * block_rows, *chunk_shape[1:]]
+        shape = [shard_blocks * block_rows, *shape[1:]]
     return {
         "shape": [rows, *output.shape],
         "data_type": dtype.name,
-        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk_shape}},
+        "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": shape}},
         # All chunks of an array lie in one folder: one for each would cost more than it holds.
         "chunk_key_encoding": {"name": "default", "configuration": {"separator": "."}},
         "fill_value": dtype.type(0).item(),
@@ -282,7 +275,8 @@ def folder_name(name: str) -> str:
         quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
     if len(quoted) <= _NAME_LIMIT:
         return quoted
-    return f"{quoted[: _NAME_LIMIT - 18]}%~{_digest(name)}"
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{quoted[: _NAME_LIMIT - 18]}%~{digest[:16]}"
 
 
 def open_group(folder: Folder) -> zarr.Group:
@@ -302,10 +296,7 @@ def _shuffle(dtype: np.dtype[Any]) -> Literal["shuffle", "noshuffle"]:
     return "shuffle" if dtype.kind in "iu" and dtype.itemsize > 2 else "noshuffle"
 
 
-def _chunk_shape(row_shape: tuple[int, ...], block_rows: int) -> tuple[int, ...]:
+def chunk_shape(row_shape: tuple[int, ...], block_rows: int) -> tuple[int, ...]:
+    """Return the shape of the chunks of an array."""
     # Zarr knows no chunk without numbers, where rows may well have none: sets that are all empty.
     return (block_rows, *(max(1, size) for size in row_shape))
-
-
-def _digest(name: str) -> str:
-    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]

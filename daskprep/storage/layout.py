@@ -171,9 +171,8 @@ class Layout:
         """Return the files of a part by name within the version folder, each with its rows within the split."""
         files = {self.table_file(split, part): self.part_range(split, part)}
         if self.sharded:
-            return files | {
-                self.array_file(split, output, part): self.part_range(split, part) for output in self.matrices
-            }
+            rows = self.part_range(split, part)
+            return files | {self.array_file(split, output, part): rows for output in self.matrices}
         for block in self.part_blocks_of(split, part):
             rows = self.block_range(split, block)
             for output in self.matrices:
@@ -226,11 +225,8 @@ class Layout:
 def _check(compression: str, block_rows: int, widest: int) -> None:
     if compression not in get_args(Compression):
         raise ConfigError(f'compression={compression!r}: expected "lz4", "zstd" or "none"')
-    if (
-        isinstance(block_rows, bool)
-        or not isinstance(block_rows, numbers.Integral)
-        or not 1 <= block_rows <= _MOST_ROWS
-    ):
+    is_whole = isinstance(block_rows, numbers.Integral) and not isinstance(block_rows, bool)
+    if not is_whole or not 1 <= block_rows <= _MOST_ROWS:
         raise ConfigError(f"block_rows={block_rows!r}: expected a whole number from 1 to {_MOST_ROWS:,}")
     if block_rows * widest > MOST_CHUNK_BYTES:
         raise ConfigError(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Mapping, Sequence, Set
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
 from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
@@ -388,9 +388,9 @@ class WriteJob:
             results = partitions.chained("encode", encode.by_split, told, "write", writer, parts, needs, advance=flush)
         else:
             encoded = self.progress.stage("encoding", total=len(numbers), unit="partitions")
-            partitions.run("encode", _apply, encode, told, advance=lambda count: encoded(rows=count))
+            partitions.run("encode", operator.call, encode, told, advance=lambda count: encoded(rows=count))
             advance = self.progress.stage("writing", total=len(parts), unit="parts")
-            results = partitions.run("write", _apply, writer, parts, advance=flush)
+            results = partitions.run("write", operator.call, writer, parts, advance=flush)
         for future in flushed:
             future.result()
         return [receipt for _, receipt in results]
@@ -405,7 +405,7 @@ class WriteJob:
         filled = [one for receipt in receipts for one in receipt.filled]
         rejecting = [number for number, count in enumerate(plan.rejects) if count]
         join = functools.partial(joined_rejects, self.scratch, filled)
-        [data] = partitions.run("rejects", _apply, join, [rejecting])
+        [data] = partitions.run("rejects", operator.call, join, [rejecting])
         return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
     def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:
@@ -417,10 +417,6 @@ def background_threads() -> Executor:
     if partitions.worker_threads() == (1, 1):
         return InlineExecutor()
     return ThreadPoolExecutor(_SAVING_THREADS, thread_name_prefix="daskprep-save")
-
-
-def _apply(task: Any, argument: Any, *table: pa.Table) -> Any:
-    return task(argument, *table)
 
 
 def _starts(census: Sequence[PartitionCensus]) -> np.ndarray:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.state import METADATA
+from daskprep.storage import checksum
 from daskprep.storage.files import Folder
 from daskprep.storage.layout import CACHE, FOLD, SPLITS
 from daskprep.storage.manifest import MANIFEST, Manifest, read_manifest
@@ -30,9 +29,8 @@ _TEMPORARY = re.compile(rf"{re.escape(MANIFEST)}\.[0-9a-f]+\.tmp")
 
 
 def digest_of(description: Mapping[str, Any]) -> str:
-    """Return a digest of JSON values, the same in every process."""
-    text = json.dumps(description, sort_keys=True, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_DIGEST_DIGITS]
+    """Return a short digest of JSON values."""
+    return checksum.digest_of(description)[:_DIGEST_DIGITS]
 
 
 def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bool) -> tuple[str, Manifest | None]:
