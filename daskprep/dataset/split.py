@@ -198,12 +198,11 @@ class Split:
         """Return scalars, and paths or files of media, as an Arrow table of all rows; None: "row_id" and all those."""
         stored = [output for output in self.layout.outputs if output.is_scalar or output.is_cells]
         outputs = [ROW_ID, *stored] if columns is None else self._outputs(columns)
-        for output in outputs:
-            if not output.is_scalar and not output.is_cells:
-                raise ConfigError(
-                    f'output "{output.name}" has rows of shape {output.shape}, which a table cannot hold: '
-                    "use read(), to_dask() or arrays"
-                )
+        if wide := next((one for one in outputs if one not in {ROW_ID, *stored}), None):
+            raise ConfigError(
+                f'output "{wide.name}" has rows of shape {wide.shape}, which a table cannot hold: use read(), '
+                "to_dask() or arrays"
+            )
         pieces = [
             (split.dataset.files.folder, piece)
             for split in self.joined

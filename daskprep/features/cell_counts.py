@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from daskprep.features.base import Contract, Learned
 from daskprep.features.cells import by_code
 from daskprep.features.fitting import located
 from daskprep.features.missing import valid_mask
@@ -17,11 +18,8 @@ from daskprep.features.sequence import Sequence
 from daskprep.features.surroundings import Rows, ask
 from daskprep.features.table import Parsed, Surroundings, naming
 from daskprep.features.tokens import token_lists
+from daskprep.sources import Source
 from daskprep.vocabulary import Vocabulary
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Contract, Learned
-    from daskprep.sources import Source
 
 
 def count_cells(features: Mapping[str, Contract], learned: Mapping[str, Any], source: Source) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import pandas as pd
@@ -11,15 +11,12 @@ from sklearn.utils import check_array
 from sklearn.utils.validation import check_is_fitted
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
-from daskprep.features.base import validate
+from daskprep.features.base import Learned, validate
 from daskprep.features.fitting import learn_source, tabulate_source
 from daskprep.features.matrix import column_names
 from daskprep.features.output import FrameOutput
 from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Learned
 
 
 class Estimator(FrameOutput, auto_wrap_output_keys=None):

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import DaskprepError
+from daskprep.features.base import Learned
 from daskprep.features.checking import kept
+from daskprep.features.feature import Feature
+from daskprep.serving.base import RowEncoder
 from daskprep.serving.encoder import row_encoder
 from daskprep.serving.saved import telling
 from daskprep.sources import PandasSource, Source
 from daskprep.tokenizers import is_own
 from daskprep.vocabulary import LARGE_VOCABULARY
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Learned
-    from daskprep.features.feature import Feature
-    from daskprep.serving.base import RowEncoder
 
 MOST_ROWS = 128  # of more, columns are faster
 _MOST_ITEMS = 1_000  # of lists, likewise

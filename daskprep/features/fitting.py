@@ -8,7 +8,7 @@ import operator
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
-from daskprep.features.base import MediaContract, all_outputs, noun_of
+from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, noun_of
 from daskprep.features.checking import all_empty_arrays, decode_column
 from daskprep.features.folds import fold_columns, learning_columns, put_in_folds, tell_folds
 from daskprep.features.matrix import side_by_side
@@ -43,16 +43,12 @@ from daskprep.features.table import (
     naming,
     summarize_columns,
 )
-from daskprep.split import TRAIN
+from daskprep.progress import Progress
+from daskprep.sources import Source
+from daskprep.split import TRAIN, Splitter
 from daskprep.storage.kept import Kept
 from daskprep.summaries import ColumnSummary, FoldedSummary
 from daskprep.summaries.frame import without_each
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Contract, Learned
-    from daskprep.progress import Progress
-    from daskprep.sources import Source
-    from daskprep.split import Splitter
 
 
 def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()) -> dict[str, AnyFeature]:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.features.base import Contract
 from daskprep.features.surroundings import Rows, ask, planned
 from daskprep.features.table import Surroundings, naming, take_census
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Contract
-    from daskprep.split.folds import KFold
+from daskprep.split.folds import KFold
 
 
 def fold_columns(features: Mapping[str, Contract]) -> list[str]:

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator, clone
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, NAMED, Feature, Weight
 from daskprep.features.base import all_outputs, validate
-from daskprep.features.output import FrameOutput
+from daskprep.features.output import CONFIG, FrameOutput
 from daskprep.features.table import naming
 
 
@@ -113,7 +113,8 @@ class FeatureParams(FrameOutput, auto_wrap_output_keys=None):
             features = {name: clone(one) if isinstance(one, Feature) else one for name, one in features.items()}
         others = {name: clone(value, safe=False) for name, value in self.get_params(deep=False).items()}
         del others["features"]
-        return type(self)(features, **others)._put_out_as(self)  # type: ignore[call-arg]  # of what derives from it
+        copy = type(self)(features, **others)  # type: ignore[call-arg]  # of what derives from it
+        return copy.set_output(**getattr(self, CONFIG, {}))
 
     @property
     def _given_features(self) -> dict[str, Any]:

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import DaskprepError
-from daskprep.features.base import all_outputs
+from daskprep.features.base import Contract, Learned, all_outputs
 from daskprep.features.fitting import encode_source
 from daskprep.serving.saved import check_golden
 from daskprep.sources import PandasSource
-
-if TYPE_CHECKING:
-    from daskprep.features.base import Contract, Learned
 
 _CELLS = 8
 _NUMBERS = 1 << 16  # of all golden rows of a feature; rows longer than this have none

@@ -16,7 +16,7 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.tables import arrow_column
 
 Container = Literal["default", "pandas", "polars"]
-_CONFIG = "_sklearn_output_config"  # where scikit-learn's `clone` looks for it
+CONFIG = "_sklearn_output_config"  # where scikit-learn's `clone` looks for it
 
 
 class EncodedArrays(UserDict[str, Any]):
@@ -47,15 +47,12 @@ class FrameOutput(EstimatorCard, TransformerMixin, BaseEstimator, auto_wrap_outp
                     f'{type(self).__name__}: set_output(transform={transform!r}): give "default", "pandas" or "polars".'
                     + did_you_mean(transform, get_args(Container))
                 )
-            setattr(self, _CONFIG, {"transform": transform})
+            setattr(self, CONFIG, {"transform": transform})
         return self
-
-    def _put_out_as(self, other: FrameOutput) -> Self:
-        return self.set_output(**getattr(other, _CONFIG, {}))
 
     def _contained(self: Any, table: Any, rows: Any) -> Any:
         """Return a table in the container that was asked for; `rows` are what it was made of."""
-        container = getattr(self, _CONFIG, {}).get("transform") or get_config()["transform_output"]
+        container = getattr(self, CONFIG, {}).get("transform") or get_config()["transform_output"]
         if container == "default":
             return table
         names = list(self.get_feature_names_out())

@@ -11,13 +11,14 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from daskprep import partitions
+from daskprep.balance import Balance
 from daskprep.classes import RowCounts
-from daskprep.features.base import drops_missing
+from daskprep.features.base import Contract, drops_missing
 from daskprep.features.table import (
     Parsed,
     PartitionCensus,
@@ -28,15 +29,11 @@ from daskprep.features.table import (
     source_columns,
     take_census,
 )
+from daskprep.progress import Advance, Progress
+from daskprep.sources import Source
 from daskprep.sources.base import rows_alone
+from daskprep.split import PartitionAssignment, Splitter
 from daskprep.storage.kept import Kept
-
-if TYPE_CHECKING:
-    from daskprep.balance import Balance
-    from daskprep.features.base import Contract
-    from daskprep.progress import Advance, Progress
-    from daskprep.sources import Source
-    from daskprep.split import PartitionAssignment, Splitter
 
 Question = Callable[[Surroundings, Parsed, pa.Table], Any]
 AnyFeature = TypeVar("AnyFeature", bound="Contract")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from daskprep.balance import PartitionRepeats
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, drops_missing, noun_of
 from daskprep.features.cells import as_dictionary, one_array, without_texts
@@ -17,14 +18,10 @@ from daskprep.features.checking import check_alike, checked_outputs, empty_array
 from daskprep.features.missing import Neighbours, valid_mask
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
-from daskprep.split import TRAIN
+from daskprep.split import TRAIN, PartitionAssignment, Splitter
+from daskprep.split.random import RandomAssignment
 from daskprep.storage.kept import keepable
 from daskprep.summaries import ColumnSummary, FoldedSummary, Rejects, TokenCounts
-
-if TYPE_CHECKING:
-    from daskprep.balance import PartitionRepeats
-    from daskprep.split import PartitionAssignment, Splitter
-    from daskprep.split.random import RandomAssignment
 
 _PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where global row numbers are not known
 

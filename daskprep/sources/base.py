@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from daskprep.display.words import listed
 from daskprep.errors import ColumnError, MissingColumnError, did_you_mean
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
@@ -191,10 +192,9 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
     known = set(present)
     for name in wanted:
         if name not in known:
-            listed = ", ".join(map(str, present[:_LISTED]))
-            more = f" and {len(present) - _LISTED} more" if len(present) > _LISTED else ""
+            columns = listed(list(map(str, present)), _LISTED)
             raise MissingColumnError(
-                f'column "{name}" is not in the data.{did_you_mean(name, present)} Its columns are: {listed}{more}'
+                f'column "{name}" is not in the data.{did_you_mean(name, present)} Its columns are: {columns}'
             )
 
 

@@ -55,7 +55,6 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "duration": ((dt.timedelta,), None),
 }
 _ZONES = (dt.timezone, ZoneInfo)
-_SHOWN = 60
 _MOST_DIGITS = 76  # of Arrow's decimals
 _QUIET = decimal.Context(traps=[])  # in which a signalling NaN is missing too, and no error
 # Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
@@ -225,7 +224,7 @@ class Cells:
         elements = [None if not isinstance(x, _LISTS) and pd.isna(x) else x for x in cell]
         for element in elements:
             if element is not None and not isinstance(element, SCALARS):
-                raise self._error(i, f"a {type(element).__name__} in a list cannot be read: {_shown(element)}")
+                raise self._error(i, f"a {type(element).__name__} in a list cannot be read: {shown(element)}")
         return cell_texts(elements)
 
     def _refused(self, missing: np.ndarray) -> ColumnError:
@@ -233,15 +232,15 @@ class Cells:
         for i, cell in enumerate(self.values):
             if not missing[i] and not isinstance(cell, (*SCALARS, *_LISTS)):
                 remedy = "put what it holds in columns of their own" if isinstance(cell, dict) else "convert it first"
-                return self._error(i, f"a cell of type {type(cell).__name__} cannot be read: {_shown(cell)}; {remedy}")
+                return self._error(i, f"a cell of type {type(cell).__name__} cannot be read: {shown(cell)}; {remedy}")
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not isinstance(c, _LISTS))
-        what = f"a cell of type {type(cell).__name__} in a column of lists: {_shown(cell)}"
+        what = f"a cell of type {type(cell).__name__} in a column of lists: {shown(cell)}"
         return self._error(i, f"{what}; make all cells lists, or all text")
 
     def _not_text(self, missing: np.ndarray) -> RejectedValueError:
         i, cell = next((i, c) for i, c in enumerate(self.values) if not missing[i] and not _is_text(c))
         return RejectedValueError(
-            f'column "{self.column}", {self._place(i)}: {_shown(cell)} is not UTF-8 text; decode or correct it'
+            f'column "{self.column}", {self._place(i)}: {shown(cell)} is not UTF-8 text; decode or correct it'
         )
 
     def _error(self, i: int, what: str) -> ColumnError:
@@ -267,6 +266,7 @@ def _is_text(cell: Any) -> bool:
     return True
 
 
-def _shown(cell: Any) -> str:
+def shown(cell: Any, most: int = 60) -> str:
+    """Return a cell as errors show it."""
     text = repr(cell)
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -32,7 +32,9 @@ def flat(buffer: Buffer) -> memoryview:
 
 def digest_of(facts: object) -> str:
     """Return the SHA-256 of JSON values."""
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(
+        json.dumps(facts, sort_keys=True, allow_nan=False, separators=(",", ":")).encode()
+    ).hexdigest()
 
 
 def crc32c(*buffers: Buffer, start: int = 0) -> int:

@@ -47,22 +47,13 @@ def encode_table(pieces: Iterable[Columns], block_rows: int, compression: Compre
     The columns come in pieces of whole blocks, but for the last; it makes no difference in which. Only the cells of
     media may be missing.
     """
-    sink = pa.BufferOutputStream()
-    writer: pq.ParquetWriter | None = None
-    for columns in pieces:
-        table = _table(columns)
-        if writer is None:
-            writer = pq.ParquetWriter(
-                sink,
-                table.schema,
-                compression=compression,
-                store_schema=False,
-                use_dictionary=False,
-                write_page_checksum=True,
-            )
-        writer.write_table(table, row_group_size=block_rows)
-    assert writer is not None
-    writer.close()
+    sink, tables = pa.BufferOutputStream(), map(_table, pieces)
+    table = next(tables)
+    how = {"compression": compression, "store_schema": False, "use_dictionary": False, "write_page_checksum": True}
+    with pq.ParquetWriter(sink, table.schema, **how) as writer:
+        while table is not None:
+            writer.write_table(table, row_group_size=block_rows)
+            table = next(tables, None)
     return sink.getvalue()
 
 

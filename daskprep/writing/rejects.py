@@ -14,13 +14,14 @@ from daskprep.features import Feature
 from daskprep.features.base import dropped_rows, noun_of
 from daskprep.features.media import MediaFeature
 from daskprep.features.table import Parsed, naming
+from daskprep.sources.object_cells import shown
 from daskprep.split import DROPPED, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
 from daskprep.writing.scratch import read_table
 
 _GROUP_ROWS = 131_072
-_SHOWN_CHARACTERS = 80
+_SHOWN = 80
 
 
 def rejects_of(
@@ -44,13 +45,13 @@ def rejects_of(
         if (cells := parsed.unreadable.get(name)) is not None:
             where = np.flatnonzero(np.isin(rows, cells.rows))
             texts = cells.among(rows).texts.to_pylist()
-            reasons[where] = [f"{_shown(text)} cannot be read as {noun_of(feature)}" for text in texts]
+            reasons[where] = [f"{shown(text, _SHOWN)} cannot be read as {noun_of(feature)}" for text in texts]
         odd = np.flatnonzero(column.take(pa.array(rows)).is_valid())
         values = column.take(pa.array(rows[odd])).to_pylist()
         reasons[odd] = [
             feature.why_dropped(value)
             if isinstance(feature, MediaFeature)
-            else f"{_shown(feature._cell_of(value))} is left out by what was learned"
+            else f"{shown(feature._cell_of(value), _SHOWN)} is left out by what was learned"
             for value in values
         ]
         found.append((rows, np.full(len(rows), place), name, reasons))
@@ -66,11 +67,6 @@ def rejects_of(
     names = np.concatenate([np.full(len(one[0]), one[2], object) for one in found])
     reasons = np.concatenate([one[3] for one in found])
     return pa.table([rows[order] + first_row, names[order], reasons[order]], schema=REJECTS_SCHEMA)
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]}..."
 
 
 def joined_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partitions: Sequence[int]) -> pa.Buffer:
