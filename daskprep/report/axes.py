@@ -78,18 +78,11 @@ def by_number(title: str, spreads: Mapping[str, Quantiles], center: float) -> Hi
     said = [f"{amount:,} ({share(amount, amounts.sum())}) {where}" for amount, where in outside if amount]
     moved = edges + math.ldexp(center, -unit)
     text, is_whole = writing_of([] if unit else [every + center])
-    return _histogram(
-        title,
-        values,
-        edges,
-        moved,
-        note=f"Values far outside are not drawn: {' and '.join(said)}." if said else "",
-        ticks=[
-            (tick, text(_in_doubles(tick, unit)))
-            for tick in nice_ticks(float(moved[0]), float(moved[-1]), whole=is_whole)
-        ],
-        names=_names([_in_doubles(edge, unit) for edge in moved.tolist()], text, is_whole=is_whole),
-    )
+    note = f"Values far outside are not drawn: {' and '.join(said)}." if said else ""
+    marks = nice_ticks(float(moved[0]), float(moved[-1]), whole=is_whole)
+    ticks = [(tick, text(_in_doubles(tick, unit))) for tick in marks]
+    names = _names([_in_doubles(edge, unit) for edge in moved.tolist()], text, is_whole=is_whole)
+    return _histogram(title, values, edges, moved, note=note, ticks=ticks, names=names)
 
 
 def _histogram(
@@ -210,14 +203,12 @@ def by_calendar(title: str, days: Mapping[str, Quantiles]) -> Histogram:
     width = max(1, -(-(last - first + 1) // (_MONTH_LIMIT // 30)))
     edges = np.arange(first, last + 1 + width, width)
     names = edges[:-1].astype(f"datetime64[{unit}]").astype(str).tolist()
+    labelled = range(0, len(names), -(-len(names) // _LABELS))
     chart = _histogram(
         f"{title} by {({'D': 'day', 'M': 'month', 'Y': 'year'})[unit]}",
         {split: (_in_unit(one.values(), unit), one.counts) for split, one in days.items()},
         edges - 0.5,
-        ticks=[
-            (float(edges[place]) + (width - 1) / 2, names[place])
-            for place in range(0, len(names), -(-len(names) // _LABELS))
-        ],
+        ticks=[(float(edges[place]) + (width - 1) / 2, names[place]) for place in labelled],
         names=names if width == 1 else [f"{name} and {width - 1} after it" for name in names],
     )
     left, part = _outside(chart)

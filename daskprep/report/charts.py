@@ -18,26 +18,14 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True)
 class Histogram(Chart):
-    """How many of what was counted lie between two edges, by split.
-
-    Attributes
-    ----------
-    totals : mapping
-        What the shares of each split are shares of: more than the sum where some lie beyond the edges.
-    ticks : sequence of (float, str)
-        Where on the axis of the edges something is written.
-    names : sequence of str
-        What is between two edges each time.
-    of : str
-        What was counted, such as "row".
-    """
+    """How many of what was counted lie between two edges, by split."""
 
     edges: np.ndarray
     counts: Mapping[str, np.ndarray]
-    totals: Mapping[str, int]
-    ticks: Sequence[tuple[float, str]]
-    names: Sequence[str]
-    of: str = "row"
+    totals: Mapping[str, int]  # of each split: more than the sum where some lie beyond the edges
+    ticks: Sequence[tuple[float, str]]  # where on the axis of the edges something is written
+    names: Sequence[str]  # what is between two edges each time
+    of: str = "row"  # what was counted
 
 
 @dataclass(frozen=True, kw_only=True)

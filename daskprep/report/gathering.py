@@ -22,6 +22,7 @@ _MOST_THREADS = 4
 
 T = TypeVar("T")
 R = TypeVar("R")
+_Task = tuple[Split, Sequence[Column], int, int]  # rows of a few outputs that are read and counted at a time
 
 
 def kind_of(column: Column) -> Kind:
@@ -54,14 +55,14 @@ def gather(splits: Sequence[Split], columns: Sequence[Column]) -> dict[str, dict
     measured = [column for column in columns if kind_of(column).measure is not None]
 
     def measure(task: _Task) -> dict[str, Any]:
-        rows = task.split.read([column.output.name for column in task.columns], task.start, task.stop)
-        return dict(_measured(task.columns, rows))
+        split, columns, start, stop = task
+        return dict(_measured(columns, split.read([column.output.name for column in columns], start, stop)))
 
     tasks = [task for split in splits for task in _tasks(split, measured)]
-    for task, results in zip(tasks, _ahead(measure, tasks), strict=True):
+    for (split, *_), results in zip(tasks, _ahead(measure, tasks), strict=True):
         for name, result in results.items():
-            of_split, split = found[name], task.split.name
-            of_split[split] = of_split[split] + result if split in of_split else result
+            counted = found[name]
+            counted[split.name] = counted[split.name] + result if split.name in counted else result
     return found
 
 
@@ -73,15 +74,6 @@ def _measured(columns: Sequence[Column], rows: Mapping[str, Any], at: Any = ...)
         yield column.output.name, measure(column, rows[column.output.name][at])
 
 
-class _Task(NamedTuple):
-    """Rows of a few outputs that are read and counted at a time."""
-
-    split: Split
-    columns: Sequence[Column]
-    start: int
-    stop: int
-
-
 def _tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
     """Cut a split: the scalars together, which lie in one table, and all other outputs alone."""
     scalars = [column for column in columns if column.output.is_scalar]
@@ -89,7 +81,7 @@ def _tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
     groups += [[column] for column in columns if not column.output.is_scalar]
     for group in groups:
         for start, stop in windows(split, sum(column.output.row_bytes for column in group)):
-            yield _Task(split, group, start, stop)
+            yield split, group, start, stop
 
 
 def windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:

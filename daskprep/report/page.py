@@ -94,11 +94,8 @@ def _tiles(dataset: Dataset) -> Markup:
         "a row, uncompressed": size(dataset.layout.row_bytes),
         "files": f"{len(dataset.manifest.files):,}",
     }
-    return element(
-        "div",
-        *(element("div", element("b", text), name, class_="tile") for name, text in tiles.items()),
-        class_="tiles",
-    )
+    shown = (element("div", element("b", text), name, class_="tile") for name, text in tiles.items())
+    return element("div", *shown, class_="tiles")
 
 
 def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
@@ -181,9 +178,8 @@ def _associations(findings: Mapping[str, Any]) -> list[Markup]:
         for one in findings["associations"][:_MOST_PAIRS]
         if (strength := one["strength"]) >= _WEAK
     ]
-    note = (
-        f"The strongest pairs of numbers and classes in {count(findings['sampled_rows'], 'training row')}, from 0 to 1."
-    )
+    rows_read = count(findings["sampled_rows"], "training row")
+    note = f"The strongest pairs of numbers and classes in {rows_read}, from 0 to 1."
     return [element("h2", "Associations"), _card(_bar_table(rows), note)] if rows else []
 
 
@@ -199,10 +195,8 @@ def _feature(place: int, dataset: Dataset, columns: Sequence[Column], charts: Ma
     drawn = []
     for column in columns:
         level = column.output.name.removeprefix(name).removeprefix("_")
-        drawn += [
-            draw(replace(chart, title=f"{chart.title} ({level})") if level else chart)
-            for chart in charts[column.output.name]
-        ]
+        suffix = f" ({level})" if level else ""
+        drawn += [draw(replace(chart, title=chart.title + suffix)) for chart in charts[column.output.name]]
     return element(
         "section",
         element("h3", cut(name)),
@@ -263,17 +257,8 @@ def _balance(dataset: Dataset, columns: Sequence[Column], found: Found, repeats:
         notes.append(f"{count(repeats.distinct, 'row')} of the source are {count(repeats.rows, 'training row')} now.")
     if balance["type"] == "undersample":
         notes.append("Rows that were left out are not in the dataset, so that only those that were kept are counted.")
-    return join(
-        [
-            element("h2", "Classes before and after balancing"),
-            element(
-                "div",
-                element("p", " ".join(notes), class_="note"),
-                element("div", *charts, class_="charts"),
-                class_="card",
-            ),
-        ]
-    )
+    note, drawn = element("p", " ".join(notes), class_="note"), element("div", *charts, class_="charts")
+    return join([element("h2", "Classes before and after balancing"), element("div", note, drawn, class_="card")])
 
 
 # -- on disk

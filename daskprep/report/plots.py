@@ -25,17 +25,7 @@ _COLOURS = {"train": "#3f74b5", "validation": "#d98a2b", "test": "#2f9e86"}
 
 
 def make_plot(dataset: Dataset, name: str, split: str | None = "train") -> Figure:
-    """Return a figure of a feature, or of one of its outputs.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Its rows are read once.
-    name : str
-        Of the feature or the output.
-    split : str or None
-        Whose rows are counted; None for all splits, side by side.
-    """
+    """Return a figure of a feature, or of one of its outputs; `Dataset.plot` tells of the parameters."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 an extra
     except ImportError as error:
