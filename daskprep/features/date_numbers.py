@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from daskprep.features.cells import as_numbers
 from daskprep.kernels import null_mask
+from daskprep.serving.date_columns import calendar
 from daskprep.sources.cell_text import local_clock
 
 SECOND, DAY = 1_000_000, 86_400
@@ -36,40 +37,13 @@ def count_days(year: np.ndarray, month: np.ndarray, day: np.ndarray) -> np.ndarr
     return days
 
 
-def is_leap(year: np.ndarray) -> np.ndarray:
-    """Return which years have a February 29."""
-    # NumPy divides by a constant with vector instructions, but has none for `%`.
-    leap: np.ndarray = (year & 3 == 0) & ((year - year // 25 * 25 != 0) | (year & 15 == 0))
-    return leap
-
-
 def take_apart(micros: np.ndarray, out: np.ndarray) -> None:
-    """Write year, month, day, weekday, day of year, hour, minute, second and second of day to `out`."""
+    """Write the parts of dates to `out`, in the order of `date_columns.PARTS`."""
     seconds = micros // SECOND
     days = seconds // DAY
-    second_of_day = (seconds - days * DAY).astype(np.int32)
-    days = days.astype(np.int32)
-    shifted = days + 719_468
-    era = shifted // 146_097  # 400 years
-    day_of_era = shifted - era * 146_097
-    year = (day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
-    day_of_year = day_of_era - (365 * year + year // 4 - year // 100)
-    month = (5 * day_of_year + 2) // 153
-    out[:, 2] = day_of_year - (153 * month + 2) // 5 + 1
-    early = month >= 10  # January and February, which end the year that began in March
-    year += era * 400
-    out[:, 4] = day_of_year + np.where(early, np.int32(-305), is_leap(year) + np.int32(60))
-    np.add(month, np.where(early, np.int32(-9), np.int32(3)), out=out[:, 1])
-    np.add(year, early, out=out[:, 0])
-    weekday = days + 3
-    out[:, 3] = weekday - weekday // 7 * 7
-    hour = second_of_day // 3600
-    rest = second_of_day - hour * 3600
-    minute = rest // 60
-    out[:, 5] = hour
-    out[:, 6] = minute
-    out[:, 7] = rest - minute * 60
-    out[:, 8] = second_of_day
+    parts = calendar(days.astype(np.int32), (seconds - days * DAY).astype(np.int32))
+    for column, part in zip(out.T, parts, strict=False):  # but for the weekend
+        column[:] = part
 
 
 # From numbers and timestamps

@@ -21,9 +21,9 @@ from daskprep.features.date_numbers import (
     blocks_of,
     count_days,
     from_numbers,
-    is_leap,
 )
 from daskprep.kernels import null_mask, string_views
+from daskprep.serving.date_columns import is_leap
 from daskprep.serving.dates import COMPACT, INTEGER, MOST_CHARACTERS, forms, moment_in
 
 _MONTH_DAYS = np.array([0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int32)

@@ -59,7 +59,7 @@ def date_columns(
     ``floats(numbers)`` turns whole numbers into float32, ``places(part, numbers)`` into the rows of its `circle`.
     """
     days, seconds = encoded[:, 0], encoded[:, 1]
-    values = dict(zip((*PARTS, WEEKEND), _calendar(days, seconds), strict=True))
+    values = dict(zip((*PARTS, WEEKEND), calendar(days, seconds), strict=True))
     for part in params.get("parts") or ():
         yield floats(values[part])
     for part in params.get("cyclic") or ():
@@ -74,7 +74,13 @@ def date_columns(
         yield floats(whole) + floats(passed - whole * unit) / unit
 
 
-def _calendar(days: Any, seconds: Any) -> Sequence[Any]:
+def is_leap(year: Any) -> Any:
+    """Return which years have a February 29."""
+    # NumPy divides by a constant with vector instructions, but has none for `%`.
+    return (year & 3 == 0) & ((year - year // 25 * 25 != 0) | (year & 15 == 0))
+
+
+def calendar(days: Any, seconds: Any) -> Sequence[Any]:
     """Return the parts, and whether it is a weekend. Years begin in March: a leap day is the last day of its year."""
     shifted = days + 719_468
     era = shifted // 146_097  # 400 years
@@ -86,8 +92,9 @@ def _calendar(days: Any, seconds: Any) -> Sequence[Any]:
     early = month // 10  # January and February, which end the year that began in March
     month = month + 3 - 12 * early
     year = year + era * 400 + early
-    leap = ((year % 4 == 0) & ((year % 100 != 0) | (year % 400 == 0))) * 1
+    leap = is_leap(year)
     day_of_year = since_march + 60 + leap - early * (365 + leap)
-    weekday = (days + 3) % 7
-    hour, minute = seconds // 3_600, seconds // 60 % 60
-    return year, month, day, weekday, day_of_year, hour, minute, seconds % 60, seconds, weekday // 5
+    weekday = days + 3 - (days + 3) // 7 * 7
+    hour, minutes = seconds // 3_600, seconds // 60
+    parts = year, month, day, weekday, day_of_year, hour, minutes - hour * 60, seconds - minutes * 60, seconds
+    return *parts, weekday // 5
