@@ -24,19 +24,8 @@ from daskprep.features.checking import empty_arrays
 from daskprep.features.given import make_feature
 from daskprep.features.golden import check_rows, golden_rows
 from daskprep.features.parameters import check_fields, check_parameters
+from daskprep.serving import saved
 from daskprep.serving.large import FILE_KEY, checked_file
-from daskprep.serving.saved import (
-    FORMAT,
-    LIMIT_BYTES,
-    PLAIN_FORMAT,
-    SIZED,
-    check_learned,
-    digests_of,
-    parse_state,
-    restored_targets,
-    telling,
-    verified,
-)
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
 from daskprep.storage.urls import ReceivedPath, check_own
@@ -121,7 +110,7 @@ class Saved:
                 described[name]["learned"] = learned[name].to_state()
         targets = self._targets_among(features)
         return {
-            "format": PLAIN_FORMAT,
+            "format": saved.PLAIN_FORMAT,
             "features": described,
             **({"targets": list(targets)} if targets else {}),
             **({} if self.weight is None else {"weight": self.weight}),
@@ -135,11 +124,11 @@ class Saved:
     def from_dict(cls, state: Mapping[str, Any]) -> Self:
         """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote."""
         features, learned = restore(state)
-        with telling("the split, the balance or a feature"):
+        with saved.telling("the split, the balance or a feature"):
             weight = state.get("weight")
             prep = cls(
                 {name: feature for name, feature in features.items() if name != weight},
-                targets=restored_targets(state, features) or None,
+                targets=saved.restored_targets(state, features) or None,
                 weight=weight,
                 split=split_from_dict(state["split"]),
                 balance=balance_from_dict(state["balance"]),
@@ -165,7 +154,7 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
 
 def received(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state with marks on the files, folders and URLs that it names: who uses one must refuse to."""
-    state = verified(state)
+    state = saved.verified(state)
     return {**state, "features": {name: _marked(one) for name, one in state["features"].items()}}
 
 
@@ -183,7 +172,7 @@ def _marked(feature: Mapping[str, Any]) -> dict[str, Any]:
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:
     """Return the features of a state and what each learned, which is nothing if it was saved before the fit."""
-    state = verified(state)
+    state = saved.verified(state)
     unlearned = [name for name, one in state["features"].items() if "learned" not in one]
     is_fitted = not unlearned
     if 0 < len(unlearned) < len(state["features"]):
@@ -192,7 +181,7 @@ def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Lea
         )
     features, learned = {}, {}
     for name, one in state["features"].items():
-        with telling(f'feature "{name}"'):
+        with saved.telling(f'feature "{name}"'):
             features[name] = _restored(name, one)
             if is_fitted:
                 learned[name] = _learned(name, features[name], one["learned"])
@@ -225,8 +214,8 @@ def _names_files(*parts: Mapping[str, Any]) -> bool:
 
 
 def _learned(name: str, feature: Feature, state: Mapping[str, Any]) -> Learned:
-    if feature.kind in SIZED:
-        check_learned(state)
+    if feature.kind in saved.SIZED:
+        saved.check_learned(state)
     learned = feature.learned_type.from_dict(state)
     try:
         with suppress(NameError):  # annotations that only a type checker imports
@@ -253,10 +242,10 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
     folder, name = _located(path)
     slim, vocabularies = _without_vocabularies(state, f"{name}.vocab", Vocabulary.to_lists)
     features = {
-        key: {**one, "digests": digests_of(one["learned"]), "golden": golden[key]}
+        key: {**one, "digests": saved.digests_of(one["learned"]), "golden": golden[key]}
         for key, one in slim["features"].items()
     }
-    slim = {**slim, "format": FORMAT, "features": features}
+    slim = {**slim, "format": saved.FORMAT, "features": features}
     for file, content in vocabularies.items():
         folder.write(file, content)
     folder.write(name, _to_bytes(slim))
@@ -272,8 +261,8 @@ def read_state(path: str) -> dict[str, Any]:
     size = folder.size(name)
     if size is None:
         raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}")
-    if size > LIMIT_BYTES:
-        raise CorruptDatasetError(f"{path} is larger than {LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
+    if size > saved.LIMIT_BYTES:
+        raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
     return _read(name, lambda file: (folder if file == name else beside).read(file))
 
 
@@ -301,9 +290,9 @@ def state_from_files(read: Callable[[str], bytes]) -> dict[str, Any]:
 
 
 def _read(name: str, read: Callable[[str], bytes]) -> dict[str, Any]:
-    state = parse_state(read(name), name)
-    with telling(name):
-        restored: dict[str, Any] = _with_vocabularies(verified(state), name, read)
+    state = saved.parse_state(read(name), name)
+    with saved.telling(name):
+        restored: dict[str, Any] = _with_vocabularies(saved.verified(state), name, read)
     return restored
 
 

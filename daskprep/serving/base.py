@@ -19,29 +19,16 @@ Rows = Sequence[Mapping[str, Any]]
 class RowEncoder(ABC):
     """Encodes the cells of one feature just as `encode` of its type does.
 
-    It holds nothing that changes once it is made, so that threads may share it.
-
-    Parameters
-    ----------
-    name : str
-        The feature's name.
-    params, learned : mapping
-        Its parameters and what it learned, as the saved JSON has them.
-
-    Attributes
-    ----------
-    columns : tuple of str
-        What it reads, its own column first.
-    looks_around : bool
-        Whether cells that are there may change by what is around them.
+    Parameters and what was learned are as the saved JSON has them. It holds nothing that changes once it is made, so
+    that threads may share it.
     """
 
-    looks_around = False
+    looks_around = False  # whether cells that are there may change by what is around them
 
     def __init__(self, name: str, params: Mapping[str, Any], learned: Mapping[str, Any]) -> None:
         self.name = name
         self.column: str = params.get("column") or name
-        self.columns: tuple[str, ...] = (self.column,)
+        self.columns: tuple[str, ...] = (self.column,)  # what it reads, its own column first
         self.params = params
         self.learned = learned
         self.marks_missing: bool = params.get("missing_indicator", False)

@@ -21,19 +21,10 @@ from daskprep.errors import (
     MissingPackageError,
     did_you_mean,
 )
+from daskprep.serving import saved
 from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
 from daskprep.serving.large import with_large
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
-from daskprep.serving.saved import (
-    LIMIT_BYTES,
-    SIZED,
-    check_golden,
-    check_learned,
-    parse_state,
-    restored_targets,
-    telling,
-    verified,
-)
 
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
 # Other types, and parameters that it does not take, are for WholeRows.
@@ -68,15 +59,7 @@ _PARAMETERS = {
 
 
 class WholeRows:
-    """Rows of images and sounds, of tokenizers of other packages, and of types of a user's own.
-
-    Parameters
-    ----------
-    name : str
-        The feature's name.
-    feature : mapping
-        Its type, parameters and what it learned, as the saved JSON has them.
-    """
+    """Rows of images and sounds, of tokenizers of other packages, and of types of a user's own."""
 
     def __init__(self, name: str, feature: Mapping[str, Any]) -> None:
         self.name = name
@@ -121,24 +104,24 @@ class Encoder:
     """
 
     def __init__(self, state: Mapping[str, Any]) -> None:
-        state = verified(state)
+        state = saved.verified(state)
         features = {}
         for name, feature in state["features"].items():
-            with telling(f'feature "{name}"'):
+            with saved.telling(f'feature "{name}"'):
                 if feature["type"] == "weight":  # of no use to rows that are predicted
                     continue
                 if feature["type"] in _ENCODERS:
-                    check_learned(feature["learned"])
+                    saved.check_learned(feature["learned"])
                 encoder = row_encoder(name, feature)
                 features[name] = encoder or WholeRows(name, feature)
                 if encoder is not None:
-                    _try(encoder, has_length=feature["type"] in SIZED)
+                    _try(encoder, has_length=feature["type"] in saved.SIZED)
             if "golden" in feature:
-                check_golden(name, feature, functools.partial(_encode_cells, features[name]))
-        targets = restored_targets(state, features)
+                saved.check_golden(name, feature, functools.partial(_encode_cells, features[name]))
+        targets = saved.restored_targets(state, features)
         self._inputs = {name: one for name, one in features.items() if name not in targets}
         self._targets = {name: features[name] for name in targets}
-        with telling("what is predicted"):
+        with saved.telling("what is predicted"):
             self._outcomes = {name: outcome(name, state["features"][name]) for name in targets}
 
     def encode(
@@ -150,21 +133,19 @@ class Encoder:
         row has their columns. With `expand`, arrays are what a model reads, as in the batches of a loader.
         """
         listed = _listed(rows)
-        encoders = self._inputs
-        if (
-            self._targets
-            and listed
-            and all(column in row for row in listed for one in self._targets.values() for column in one.columns)
-        ):
-            encoders = {**encoders, **self._targets}
+        targets = [column for one in self._targets.values() for column in one.columns]
+        has_targets = bool(listed) and all(column in row for row in listed for column in targets)
+        encoders = {**self._inputs, **self._targets} if has_targets else self._inputs
         arrays: dict[str, np.ndarray] = {}
         for name, encoder in encoders.items():
             try:
                 encoded = encoder.encode(listed)
             except KeyError as error:
                 raise self._lacking(error.args[0], listed) from None
-            for output, array in encoded.items():
-                arrays[name + output] = _expanded(encoder, output, array) if expand else array
+            if expand:
+                marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
+                encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks
+            arrays |= {name + output: array for output, array in encoded.items()}
         return arrays
 
     def predictions(
@@ -210,16 +191,16 @@ def load(path: str | os.PathLike[str]) -> Encoder:
     file = Path(path)
     try:
         size = file.stat().st_size
-        data = file.read_bytes() if size <= LIMIT_BYTES else b""
+        data = file.read_bytes() if size <= saved.LIMIT_BYTES else b""
     except OSError as error:
         raise ConfigError(f"there is no saved Preprocessor to read at {path}: {error}") from error
-    if size > LIMIT_BYTES:
-        raise CorruptDatasetError(f"{path} is larger than {LIMIT_BYTES:,} bytes, as no saved Preprocessor is")
-    state = verified(parse_state(data, str(path)))
+    if size > saved.LIMIT_BYTES:
+        raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, as no saved Preprocessor is")
+    state = saved.verified(saved.parse_state(data, str(path)))
     del data
     for feature in state["features"].values():
         if isinstance(feature.get("learned"), Mapping):
-            with telling(str(path)):
+            with saved.telling(str(path)):
                 feature["learned"] = with_large(feature["learned"], file)
     return Encoder(state)
 
@@ -233,10 +214,6 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to values")
     return rows
-
-
-def _expanded(encoder: RowEncoder | WholeRows, output: str, array: np.ndarray) -> np.ndarray:
-    return array.astype(np.bool_) if output == MISSING else encoder.expand(array)
 
 
 def _try(encoder: RowEncoder, *, has_length: bool) -> None:

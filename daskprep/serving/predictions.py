@@ -59,16 +59,9 @@ class How:
 
 
 class Outcome(ABC):
-    """Turns the outputs for one target into predictions.
+    """Turns the outputs for one target into predictions; what it knows of the target is as the saved JSON has it.
 
     It holds nothing that changes once it is made, so that threads may share it.
-
-    Parameters
-    ----------
-    name, kind : str
-        The target's name and type.
-    params, learned : mapping
-        Its parameters and what it learned, as the saved JSON has them.
     """
 
     size: int  # of a row of outputs, where only one is right
@@ -164,15 +157,9 @@ class Outcome(ABC):
 
 
 class OneOfMany(Outcome):
-    """Classes of `Category`.
+    """Classes of `Category`."""
 
-    Attributes
-    ----------
-    labels : ndarray
-        Their labels, in the order of their ids.
-    """
-
-    labels: np.ndarray
+    labels: np.ndarray  # in the order of their ids
     meaning = ", a score for each class of the vocabulary"
 
     def prepare(self) -> None:
@@ -293,7 +280,7 @@ class TextOfTokens(Outcome):
         if self.is_both:
             raise self.error(
                 'a text of level "both" has two outputs: make two features of it, one of level "word" and one of level '
-                f'"char", with column="{self.params.get("column") or self.name}"',
+                f'"char", with column="{self.params.get("column") or self.name}"'
             )
         are_ids, count = given.ndim == 2 and given.dtype.kind in "iu", len(self.tokens)
         if are_ids or (given.ndim == 3 and given.shape[2] == count):
