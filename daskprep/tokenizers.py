@@ -541,20 +541,10 @@ def get_tokenizer(
     ngram_size: int = 2,
     pattern: str | None = None,
     path: str | None = None,
-    pretrained_model_name_or_path: str | None = None,
 ) -> Tokenizer:
-    """Return the tokenizer of a name, or one made of a function.
+    """Return the tokenizer of a name, or one made of a function, which is called for each distinct row.
 
-    Parameters
-    ----------
-    name : str, Tokenizer or callable
-        One of `TOKENIZERS`, or a function from a string to a list of strings, which is slow, as it is
-        called for each distinct row.
-    lowercase : bool
-        Whether strings are lower-cased before they are cut.
-    ngram_size, pattern, path, pretrained_model_name_or_path
-        For "ngram", for "regex", and (one of the last two) for "hf_tokenizer" and "sentencepiece"; the others
-        have no use for them.
+    `ngram_size` is for "ngram", `pattern` for "regex", and `path` for "hf_tokenizer" and "sentencepiece".
     """
     if isinstance(name, Tokenizer):
         return name
@@ -565,7 +555,6 @@ def get_tokenizer(
             f'There is no tokenizer "{name}".{did_you_mean(name, TOKENIZERS)} Known are '
             f"{', '.join(TOKENIZERS)}; or pass a function from a string to a list of strings"
         )
-    options: dict[str, Any] = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern}
-    options["path"] = path or pretrained_model_name_or_path
+    options = {"lowercase": lowercase, "ngram_size": ngram_size, "pattern": pattern, "path": path}
     declared = inspect.signature(TOKENIZERS[name]).parameters
     return TOKENIZERS[name](**{option: value for option, value in options.items() if option in declared})

@@ -280,7 +280,7 @@ def test_hugging_face_keeps_ids(tmp_path):
 
 def test_hugging_face_from_a_folder_that_says_how_to_pad(tmp_path):
     save_tokenizer(tmp_path / "tokenizer.json", padding=True)
-    tokenizer = get_tokenizer("hf_tokenizer", pretrained_model_name_or_path=str(tmp_path))
+    tokenizer = get_tokenizer("hf_tokenizer", path=str(tmp_path))
     assert tokenizer.model.pad_id == 2
     assert tokenizer(pa.array(["c"])).to_pylist() == [["[CLS]", "c"]]
 
@@ -303,7 +303,7 @@ def test_hugging_face_by_name(tmp_path, monkeypatch):
     known = {"some/name": fast, "some/slow": types.SimpleNamespace()}
     fake = types.SimpleNamespace(AutoTokenizer=types.SimpleNamespace(from_pretrained=known.__getitem__))
     monkeypatch.setitem(sys.modules, "transformers", fake)
-    tokenizer = get_tokenizer("hf_tokenizer", pretrained_model_name_or_path="some/name")
+    tokenizer = get_tokenizer("hf_tokenizer", path="some/name")
     assert tokenizer(pa.array(["a"])).to_pylist() == [["[CLS]", "a"]]
     assert (tokenizer.model.pad_id, tokenizer.model.unk_id) == (6, None)
     with pytest.raises(ConfigError, match="some/slow has no fast version"):

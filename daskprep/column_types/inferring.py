@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -29,7 +29,7 @@ _merge = functools.partial(functools.reduce, operator.add)
 _NAME_CHARACTERS, _REASON_CHARACTERS = 40, 200
 
 
-class InferredFeatures(Mapping[str, Feature]):
+class InferredFeatures(dict[str, Feature]):
     """A feature for each useful column, in the order of the columns; pass it to a Preprocessor.
 
     Attributes
@@ -41,18 +41,9 @@ class InferredFeatures(Mapping[str, Feature]):
     """
 
     def __init__(self, features: Mapping[str, Feature], reasons: Mapping[str, str], skipped: Mapping[str, str]) -> None:
-        self._features = dict(features)
+        super().__init__(features)
         self.reasons = dict(reasons)
         self.skipped = dict(skipped)
-
-    def __getitem__(self, name: str) -> Feature:
-        return self._features[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._features)
-
-    def __len__(self) -> int:
-        return len(self._features)
 
     def __repr__(self) -> str:
         return self._description().text()
@@ -61,7 +52,7 @@ class InferredFeatures(Mapping[str, Feature]):
         return self._description().html()
 
     def _description(self) -> Description:
-        columns = [(name, feature.kind, self.reasons[name]) for name, feature in self._features.items()]
+        columns = [(name, feature.kind, self.reasons[name]) for name, feature in self.items()]
         columns += [(name, "skipped", reason) for name, reason in self.skipped.items()]
         line = f"{count(len(self), 'feature')}, {len(self.skipped):,} skipped"
         return Description([line], [Table(("column", "type", "why"), columns, _row, "column")])
@@ -74,11 +65,7 @@ def _row(column: tuple[str, str, str]) -> Row:
 
 @hints_parameters
 def infer_features(
-    frame: Any,
-    *,
-    targets: str | Iterable[str] | None = None,
-    style: Style | None = None,
-    progress: bool | None = None,
+    frame: Any, *, targets: str | Iterable[str] | None = None, style: Style | None = None, progress: bool | None = None
 ) -> InferredFeatures:
     """Guess a feature for every column from all rows.
 

@@ -134,10 +134,7 @@ def _guess_unread(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_media(name: str, facts: ColumnFacts) -> Guess | None:
-    cells = {
-        Image: (facts.images, facts.text.images, "images"),
-        Audio: (facts.sounds, facts.text.sounds, "sounds"),
-    }
+    cells = {Image: (facts.images, facts.text.images, "images"), Audio: (facts.sounds, facts.text.sounds, "sounds")}
     for feature, (stored, paths, what) in cells.items():
         if stored + paths >= _MOST * facts.typed:
             form = "paths" if paths > stored else "bytes or structs"

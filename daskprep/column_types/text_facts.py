@@ -134,9 +134,7 @@ def _words(values: _Values) -> TextFacts:
     spaces, *marks = (_occurrences(offsets, data == ord(mark)) for mark in " ,;|")
     cells = int(values.counts.sum())
     return TextFacts(
-        cells,
-        cells + int(spaces @ values.counts),
-        *(int(values.counts[found > 0].sum()) for found in (spaces, *marks)),
+        cells, cells + int(spaces @ values.counts), *(int(values.counts[found > 0].sum()) for found in (spaces, *marks))
     )
 
 

@@ -194,7 +194,7 @@ class DataModule:
             if each or isinstance(source, Examples):
                 as_list = isinstance(source, Examples) and manager.collate is not None
                 processors.insert(0, EachExample(each, as_list=as_list))
-            groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping()]
+            groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping]
             collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
             world_size = getattr(source, "world_size", ranks[1])
         return Batches(

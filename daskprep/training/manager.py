@@ -95,7 +95,7 @@ class Manager:
         if not _is_rows(data):
             check_examples(data)
         _check_options(options)
-        self._packing()
+        self._packing, self.grouping = self._grouped()
 
     @classmethod
     def of(cls, given: Any) -> Manager:
@@ -120,19 +120,14 @@ class Manager:
             raise ConfigError("shuffle=True is for training only: remove it")
         if role != "predict" and not _is_rows(self.data):
             raise ConfigError(f'data={self.data!r:.200}: only "predict" accepts an iterable: write a dataset instead')
-        _, groups = self._packing()
         check_callables("example_processors", self.example_processors, allowed)
         check_callables("processors", self.processors, allowed)
-        check_callables("group_processors", groups, allowed)
+        check_callables("group_processors", self.grouping, allowed)
         if self.collate is not None:
             check_callables("collate", self.collate, allowed)
 
-    def grouping(self) -> tuple[Any, ...]:
-        """Return the group processors that work on batches."""
-        return self._packing()[1]
-
-    def _packing(self) -> tuple[Packing | None, tuple[Any, ...]]:
-        """Return what packs documents, and the other group processors."""
+    def _grouped(self) -> tuple[Packing | None, tuple[Any, ...]]:
+        """Return what packs documents, and the group processors that work on batches."""
         first, rest = self.group_processors[:1], self.group_processors[1:]
         if any(isinstance(one, Packing) for one in rest):
             raise ConfigError("group_processors: Packing works on documents: give it once, before all others")
@@ -177,9 +172,8 @@ class Manager:
         options = dict(self.options)
         options.setdefault("shuffle", role == "train")
         options["shuffle"] = options["shuffle"] and not overfit
-        packing, _ = self._packing()
-        if packing is not None:
-            options["pack"] = packing
+        if self._packing is not None:
+            options["pack"] = self._packing
         removed = dict.fromkeys(self.columns_to_remove)
         if removed and options.get("pack") is None:
             options["columns"] = self._columns(split, removed)
@@ -205,7 +199,7 @@ class Manager:
 
     def _refuse(self, given: Mapping[str, Any], reason: str, data: Any) -> None:
         """Raise ConfigError for the first option that is given, or for Packing."""
-        useless = [name for name, value in {**given, "Packing": self._packing()[0]}.items() if value is not None]
+        useless = [name for name, value in {**given, "Packing": self._packing}.items() if value is not None]
         if useless:
             raise ConfigError(f"{useless[0]} {reason}: data={data!r:.200}")
 
