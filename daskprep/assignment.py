@@ -32,27 +32,13 @@ Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
 
 @dataclass(frozen=True)
 class Counted:
-    """What one partition gives.
+    """What one partition gives."""
 
-    Attributes
-    ----------
-    rows : int
-        Its rows in the source.
-    counts : tuple of int
-        Those of train, validation and test, repeated ones as often as they are written.
-    edges : mapping
-        What the columns of other partitions must know of it to be encoded, by feature.
-    rejects : int
-        Reasons for which rows are left out, if these are kept.
-    left_out : int
-        Rows that belong to no split, since a cell is missing or cannot be used.
-    """
-
-    rows: int
-    counts: tuple[int, ...]
-    edges: Mapping[str, Any] = field(default_factory=dict)
-    rejects: int = 0
-    left_out: int = 0
+    rows: int  # in the source
+    counts: tuple[int, ...]  # of train, validation and test, repeated rows as often as they are written
+    edges: Mapping[str, Any] = field(default_factory=dict)  # what columns of others must know of it, by feature
+    rejects: int = 0  # reasons for which rows are left out, if these are kept
+    left_out: int = 0  # rows that belong to no split, since a cell is missing or cannot be used
 
 
 @dataclass(frozen=True)

@@ -40,17 +40,8 @@ _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"text": {"lowercase": False
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
     """Return the keyword arguments of a Preprocessor for a configuration in Ludwig's layout.
 
-    Parameters
-    ----------
-    config : dict, str or path
-        The configuration, YAML text of it, or the path of a .yaml, .yml or .json file.
-
-    Returns
-    -------
-    dict
-        "features" by name, inputs first; "split"; "balance"; "targets", the names of the output features, if there are
-        any; and "weight", "sample", "sample_seed" and "fit_on", if the configuration says them.
-        Without a `split` in it that is Ludwig's, `RandomSplit()`; ``split: null`` trains on all rows.
+    Features are by name, inputs first, and the output features are the targets. Without a `split`, it is Ludwig's,
+    `RandomSplit()`; ``split: null`` trains on all rows.
     """
     loaded = load_config(config)
     if not isinstance(loaded, Mapping):

@@ -402,14 +402,7 @@ def pad(
 
 
 def _lay(
-    out: Array,
-    edges: Array,
-    values: Array,
-    *,
-    side: Side,
-    start: int | None,
-    stop: int | None,
-    keeps_end: bool,
+    out: Array, edges: Array, values: Array, *, side: Side, start: int | None, stop: int | None, keeps_end: bool
 ) -> None:
     """Write rows of values into a matrix that holds the padding already."""
     length, sizes = out.shape[1], np.diff(edges)

@@ -215,27 +215,17 @@ def _outcome(feature: Feature, learned: Learned, name: str) -> Outcome:
 
 @dataclass(frozen=True)
 class ModelRun:
-    """Runs a model on the rows of a partition: a question that `Rows` can ask.
+    """Runs a model on the rows of a partition: a question that `Rows` can ask."""
 
-    Attributes
-    ----------
-    features, learned : mapping
-        Those of the inputs.
-    ids : tuple of str
-        Columns of the partition to put in front.
-    nothing : DataFrame or None
-        What a partition without rows gives.
-    """
-
-    features: Mapping[str, Feature]
+    features: Mapping[str, Feature]  # those of the inputs
     learned: Mapping[str, Any]
     model: Model
     device: torch.device
     outcomes: Mapping[str, Outcome]
     how: How
     batch_size: int
-    ids: tuple[str, ...] = ()
-    nothing: pd.DataFrame | None = None
+    ids: tuple[str, ...] = ()  # columns of the partition to put in front
+    nothing: pd.DataFrame | None = None  # what a partition without rows gives
 
     def __call__(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> pd.DataFrame:
         """Return the predictions for a partition."""

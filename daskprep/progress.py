@@ -20,16 +20,7 @@ class Advance(Protocol):
 class Progress:
     """Shows one bar per stage on standard error: tasks done, rows so far, rows per second.
 
-    Parameters
-    ----------
-    enabled : bool, optional
-        True always shows bars, False never does; None shows them on terminals and in notebooks only. Without bars
-        nothing is written and tqdm is not imported.
-
-    Attributes
-    ----------
-    seconds : dict of str to float
-        How long each stage took, those of one name together; shown or not.
+    Where `enabled` is None, bars are for terminals and notebooks. Without bars, tqdm is not imported.
 
     Examples
     --------
@@ -43,7 +34,7 @@ class Progress:
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
         self.enabled = sys.stderr is not None and (_is_watched() if enabled is None else enabled)
-        self.seconds: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}  # of the stages of each name together, shown or not
         self._stage: tuple[str, float] | None = None
         self._bar: Any = None
 

@@ -34,9 +34,7 @@ def box(low: float, mean: float, high: float, spread: float) -> Markup:
 
     left, right = place(mean / 2 - spread / 2), place(mean / 2 + spread / 2)
     middle = min(place(mean / 2), _WIDTH - 1.5)
-    return _chart(
-        [_rect(0, 8.5, _WIDTH, 1), _rect(left, 4, right - left, 10, 0.5), _rect(middle, 2, 1.5, 14)],
-    )
+    return _chart([_rect(0, 8.5, _WIDTH, 1), _rect(left, 4, right - left, 10, 0.5), _rect(middle, 2, 1.5, 14)])
 
 
 def _chart(drawn: Sequence[Markup]) -> Markup:

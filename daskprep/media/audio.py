@@ -166,12 +166,7 @@ def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.flo
     Integers become fractions of their range. A WAV, AIFF or MP3 file that breaks off gives the samples that it holds.
     Sounds at another rate pass through `scipy.signal.resample_poly`, whose numbers are the same on every call; they
     differ from librosa's (soxr) by about 0.1 % below half of the lower rate, and by more close to it. With
-    ``resampling="soxr"`` they pass through `librosa.resample`.
-
-    Raises
-    ------
-    MediaError
-        The source cannot be decoded, holds no samples, or something that a sound cannot be.
+    ``resampling="soxr"`` they pass through `librosa.resample`. What is no sound, or has no samples, is a MediaError.
     """
     plain = plain_samples(memoryview(source)) if "WAV" in recipe.formats else None
     if plain is not None:

@@ -77,12 +77,8 @@ def media_cells(
 ) -> pa.StructArray:
     """Return a column of media as an Arrow column of `CELL_TYPE`, null where a cell is missing.
 
-    Samples without a rate of their own have `rate`.
-
-    Raises
-    ------
-    ColumnError
-        If the column is of a type that holds no media, or a cell is unreadable; see `object_cells` to go on.
+    Samples without a rate of their own have `rate`. A column of a type that holds no media, or with a cell that is
+    unreadable, is a ColumnError; `object_cells` goes on behind such cells.
     """
     if isinstance(column, pa.ChunkedArray):
         return pa.concat_arrays([pa.nulls(0, CELL_TYPE), *(media_cells(chunk, kind, rate) for chunk in column.chunks)])
@@ -228,12 +224,7 @@ def _dicts(column: pa.StructArray) -> Iterator[dict[str, Any]]:
     """Give every row as a dict, samples as NumPy arrays."""
     names = ("path", "bytes", "array", "sampling_rate")
     for path, data, samples, rate in zip(*(_field(column, name) for name in names), strict=True):
-        yield {
-            "path": path.as_py(),
-            "bytes": data.as_py(),
-            "array": _numbers(samples),
-            "sampling_rate": rate.as_py(),
-        }
+        yield {"path": path.as_py(), "bytes": data.as_py(), "array": _numbers(samples), "sampling_rate": rate.as_py()}
 
 
 def _numbers(samples: pa.Scalar) -> Any:

@@ -57,13 +57,7 @@ class MediaDecoder(ABC):
         return shape
 
     def decode(self, cells: pa.StructArray, out: np.ndarray) -> list[Failure]:
-        """Decode each cell into its row of `out`; return those that cannot be decoded.
-
-        Raises
-        ------
-        OSError
-            If storage fails, which is no property of a cell.
-        """
+        """Decode each cell into its row of `out`; return those that cannot be decoded. OSError if storage fails."""
         failures: list[Failure] = []
         self._decode(cells, out, failures)
         if cells.null_count:
@@ -133,14 +127,9 @@ def _each(
 def decode_cells(
     decoder: MediaDecoder, cells: pa.StructArray, out: np.ndarray, column: str, row_ids: Callable[[], Integers]
 ) -> list[Failure]:
-    """Decode cells to `out`; return those for which a fill value stands.
+    """Decode cells to `out`; return those for which a fill value stands, or raise MediaError as `check_failures` does.
 
     `row_ids` gives the numbers of the rows in the source, which are asked for if one is to be named.
-
-    Raises
-    ------
-    MediaError
-        A cell cannot be decoded, and is not to be filled.
     """
     failures = decoder.decode(cells, out)
     check_failures(failures, decoder.on_error, column, row_ids)

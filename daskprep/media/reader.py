@@ -56,39 +56,22 @@ _SUFFIXES = {
 class MediaReader:
     r"""Reads the files that media cells name, from any thread and any process.
 
-    Parameters
-    ----------
-    base : str, optional
-        Absolute path or URL of a folder. Relative paths of cells begin there, and no cell may name what lies
-        outside, also by way of ".." or symbolic links. Without one, cells may name any file or URL.
-    storage_options : mapping, optional
-        What fsspec needs to open URLs, such as credentials.
-    max_bytes : int
-        Files with more bytes are refused before they are read.
-    also : tuple of str
-        More folders that absolute paths and URLs of cells may lie below, where there is a base.
-    dataset : Folder, optional
-        That of a dataset that is not trusted: cells may name nothing outside of it and of `base`; without a base,
-        no relative path.
+    Relative paths of cells begin in the folder `base`, an absolute path or URL, and no cell may name what lies outside
+    of it and of the folders `also`, not even by way of ".." or symbolic links. Without a base, cells may name any file
+    or URL; but those of a `dataset` that is not trusted nothing outside of its folder, and no relative path.
     """
 
     base: str | None = None
     storage_options: Mapping[str, Any] | None = field(default=None, hash=False)
-    max_bytes: int = 1_000_000_000
+    max_bytes: int = 1_000_000_000  # files with more are refused before they are read
     also: tuple[str, ...] = ()
     dataset: Folder | None = None
 
     def read(self, path: str) -> bytes:
         """Return the bytes of a file.
 
-        Raises
-        ------
-        MediaError
-            If the file is not there, may not be read, is no file, has too many bytes, or lies outside `base`.
-        ConfigError
-            If a dataset that is not trusted names what lies outside.
-        OSError
-            If storage fails, which is no property of the file.
+        A file that is not there, may not be read, is too large or lies outside `base` is a MediaError, and what a
+        dataset that is not trusted names outside a ConfigError. If storage fails, it is an OSError.
         """
         found = self._found(path)
         return self._local(found) if found.is_local else self._remote(found)

@@ -39,15 +39,7 @@ _MARKED_ROWS = 100
 
 @dataclass(frozen=True)
 class Contents:
-    """The outputs of a stream.
-
-    Attributes
-    ----------
-    columns, targets : list of str
-        The outputs asked for; targets are given also if they are not among `columns`.
-    decode_on : {"trainer", "workers"}
-        Where images and sounds are decoded.
-    """
+    """The outputs of a stream; `targets` are given also if they are not among `columns`."""
 
     recipe: Recipe
     source: Source
@@ -127,9 +119,8 @@ def names_of(recipe: Recipe, columns: str | Iterable[str] | None) -> tuple[str, 
 
     def check(name: str) -> None:
         if name not in known:
-            raise ConfigError(
-                f'there is no output "{name}".{did_you_mean(name, known)} Outputs are: {", ".join(known)}'
-            )
+            hint = did_you_mean(name, known)
+            raise ConfigError(f'there is no output "{name}".{hint} Outputs are: {", ".join(known)}')
 
     return tuple(chosen_names(columns, known, check))
 

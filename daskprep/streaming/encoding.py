@@ -27,15 +27,9 @@ Rows: TypeAlias = Sequence[Carried]
 
 @dataclass(frozen=True)
 class Encoding:
-    """How partitions are encoded, for all of them.
+    """How partitions are encoded, for all of them."""
 
-    Attributes
-    ----------
-    features, learned : mapping
-        Those of the outputs that are given.
-    """
-
-    features: Mapping[str, Feature]
+    features: Mapping[str, Feature]  # those of the outputs that are given
     dropping: Mapping[str, Feature]  # the features that may leave rows out
     learned: Mapping[str, Any]
     code: int  # the split whose rows are given
@@ -113,17 +107,11 @@ class RankShare:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Where the rows of a partition lie in an epoch's sequence: strewn over a window, or one after the other.
-
-    Attributes
-    ----------
-    first, rows : int
-        Which of the rows of the window the partition has.
-    """
+    """Where the rows of a partition lie in an epoch's sequence: strewn over a window, or one after the other."""
 
     start: int  # where the window begins
-    first: int
-    rows: int
+    first: int  # of the rows of the window, the first that the partition has
+    rows: int  # and how many
     window_rows: int  # rows of the window
     key: int | None  # chooses how the rows of the window are permuted; None: they are not
 

@@ -25,18 +25,12 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """What each partition of a source gives.
-
-    Attributes
-    ----------
-    placement : Placement
-        Rows of each partition in the source, and those that it gives to each split, repeated ones as often as given.
-    """
+    """What each partition of a source gives."""
 
     dropping: Mapping[str, Feature]  # the features that may leave rows out
     columns: list[str]  # what must be read to tell which rows these are
     told: list[Surroundings]  # what each partition must know of the others
-    placement: Placement
+    placement: Placement  # rows of each partition, and those that it gives to each split, as often as given
 
     def sizes(self, split: str) -> Integers:
         """Return the rows that each partition gives to a split; ConfigError if no partition gives any."""
@@ -82,8 +76,5 @@ def plan_stream(
                 f"a cell of {names} is missing or unusable, and these features drop such rows; to keep them, set "
                 "another missing_value_strategy, outlier_strategy or on_error"
             )
-        warn(
-            f"{left_out:,} of {count(whole, 'row')} are left out, because {', or '.join(reasons)}",
-            stacklevel=5,
-        )
+        warn(f"{left_out:,} of {count(whole, 'row')} are left out, because {', or '.join(reasons)}", stacklevel=5)
     return plan

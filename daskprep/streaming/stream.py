@@ -241,12 +241,7 @@ class Stream(BatchIterator):
         pipeline = None
         try:
             source = WindowBlocks(
-                feed,
-                told,
-                contents.groups,
-                row_bytes=contents.row_bytes,
-                window_bytes=self.window_bytes,
-                times=times,
+                feed, told, contents.groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
             )
             media = [Medium(group, contents.decoder(group.name)) for group in contents.groups if group.is_cells]
             pipeline = Pipeline(
