@@ -27,6 +27,7 @@ from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.few_rows import encode_few
 from daskprep.features.fitting import (
+    column_names,
     decode_arrays,
     encode_source,
     learn_source,
@@ -36,7 +37,6 @@ from daskprep.features.fitting import (
 )
 from daskprep.features.folds import fold_columns, learning_columns
 from daskprep.features.given import FeatureParams, made_features
-from daskprep.features.matrix import column_names
 from daskprep.features.output import EncodedArrays
 from daskprep.features.surroundings import assigning_columns
 from daskprep.features.table import source_columns

@@ -15,8 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
 from daskprep.features.base import Contract, Invalid, Learned, LearnedT, validate
-from daskprep.features.fitting import learn_source, tabulate_source
-from daskprep.features.matrix import column_names
+from daskprep.features.fitting import column_names, learn_source, tabulate_source
 from daskprep.features.output import FrameOutput
 from daskprep.sources import Source, arrow_table, as_source, is_frame, table_to_pandas
 from daskprep.sources.arrow_types import narrow_table

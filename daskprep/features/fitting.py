@@ -18,9 +18,8 @@ from daskprep import partitions
 from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, noun_of
-from daskprep.features.checking import all_empty_arrays, decode_column
+from daskprep.features.checking import all_empty_arrays, decode_column, empty_arrays
 from daskprep.features.folds import fold_columns, learning_columns, put_in_folds, tell_folds
-from daskprep.features.matrix import side_by_side
 from daskprep.features.surroundings import (
     AnyFeature,
     Question,
@@ -44,6 +43,7 @@ from daskprep.features.table import (
     summarize_columns,
 )
 from daskprep.progress import Progress
+from daskprep.serving.base import MISSING
 from daskprep.sources import Source
 from daskprep.split import TRAIN, Splitter
 from daskprep.storage.kept import Kept
@@ -223,13 +223,38 @@ def _tabulate_cross_fitted(
 def tabulate(
     features: Mapping[str, Contract], learned: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
 ) -> np.ndarray:
-    """Put encoded arrays side by side in one 2-D array of the smallest type that holds them all."""
-    tables = []
+    """Put encoded arrays side by side in one 2-D array of the smallest type that holds them all.
+
+    A type may put something else there by a method `tabulate`, and give other names by `tabulated_names`.
+    """
+    tables: list[np.ndarray] = []
     for name, feature in features.items():
         with naming(name):
             given = {output: arrays[name + output] for output in all_outputs(feature)}
-            tables.append(side_by_side(feature, given, learned[name]))
+            if (own := getattr(feature, "tabulate", None)) is not None:
+                tables.append(own(given, learned[name]))
+            else:
+                tables += [
+                    given[output].reshape(len(given[output]), _width(given[output])) for output in feature.outputs
+                ]
+            if feature.missing_indicator:
+                tables.append(given[MISSING][:, None])
     return tables[0] if len(tables) == 1 else np.concatenate(tables, axis=1)
+
+
+def column_names(feature: Contract, name: str, learned: Learned) -> list[str]:
+    """Return the names of the columns that `tabulate` makes of a feature."""
+    marks = [name + MISSING] * feature.missing_indicator
+    if (own := getattr(feature, "tabulated_names", None)) is not None:
+        return [*own(name, learned), *marks]
+    names = []
+    for output, array in empty_arrays(feature, learned).items():
+        names += [name + output] if array.ndim == 1 else [f"{name}{output}_{i}" for i in range(_width(array))]
+    return names + marks
+
+
+def _width(array: np.ndarray) -> int:
+    return int(np.prod(array.shape[1:]))
 
 
 def decode_arrays(
