@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, S
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import TypeVar
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.serving.base import MISSING
+from daskprep.split.folds import KFold
 from daskprep.summaries import ColumnSummary
 from daskprep.summaries.base import SummaryT
 
@@ -138,17 +140,10 @@ def _to_json(value: object) -> object:
 
 
 if TYPE_CHECKING:
-    from torch import Tensor as Tensor  # noqa: PLC0414 features import it from here, as imports of torch are few
-    from typing_extensions import TypeVar
-
-    from daskprep.split.folds import KFold
-
-    LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)
+    from torch import Tensor  # features import it from here, as imports of torch are few
 else:
-    from typing import TypeVar
-
     Tensor = Any  # features are made and fitted without torch
-    LearnedT = TypeVar("LearnedT")  # which knows defaults from Python 3.13 on
+LearnedT = TypeVar("LearnedT", bound=Learned, default=Any)
 
 
 class Contract(Generic[SummaryT, LearnedT]):

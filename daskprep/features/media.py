@@ -8,12 +8,13 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from typing_extensions import TypeVar
 
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned, MediaContract
@@ -53,14 +54,7 @@ class LearnedMedia(Learned):
     fill_value: float | None = None
 
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    MediaT = TypeVar("MediaT", bound=LearnedMedia, default=Any)
-else:
-    from typing import TypeVar
-
-    MediaT = TypeVar("MediaT")
+MediaT = TypeVar("MediaT", bound=LearnedMedia, default=Any)
 
 
 @with_parameters

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
+from typing_extensions import TypeVar
 
 from daskprep.storage.kept import keepable
 
@@ -68,14 +69,7 @@ class Summary:
         return replace(self, **changed) if changed else self
 
 
-if TYPE_CHECKING:
-    from typing_extensions import TypeVar
-
-    SummaryT = TypeVar("SummaryT", bound=Summary, default=Any)
-else:
-    from typing import TypeVar
-
-    SummaryT = TypeVar("SummaryT")  # which knows defaults from Python 3.13 on
+SummaryT = TypeVar("SummaryT", bound=Summary, default=Any)
 
 
 def merged(left: Any, right: Any) -> Any:
