@@ -44,21 +44,11 @@ Bounds: TypeAlias = tuple[Bound, Bound] | Limits
 
 @dataclass(frozen=True)
 class Beside:
-    """What is known of the rows of a parsed column besides its cells.
+    """What is known of the rows of a parsed column besides its cells."""
 
-    Attributes
-    ----------
-    table : Table
-        The columns of the source that are learned from besides.
-    folds : ndarray or None
-        The fold of each row, from 0 on, for a feature that cross-fits.
-    weights : ndarray or None
-        The weight of each row; None: 1.
-    """
-
-    table: pa.Table
-    folds: np.ndarray | None = None
-    weights: np.ndarray | None = None
+    table: pa.Table  # the columns of the source that are learned from besides
+    folds: np.ndarray | None = None  # the fold of each row, from 0 on, for a feature that cross-fits
+    weights: np.ndarray | None = None  # the weight of each row; None: 1
 
     def among(self, rows: np.ndarray) -> Beside:
         """Return what is known of some of the rows, given by their numbers."""
@@ -220,8 +210,7 @@ class Contract(Generic[SummaryT, LearnedT]):
     @property
     def around(self) -> Neighbours | None:
         """What completes a column with the rows around, of other partitions too; None where each row stands alone."""
-        strategy = neighbour_strategy(self.missing_value_strategy)
-        return None if strategy is None else Neighbours(strategy)
+        return Neighbours.of(self.missing_value_strategy)
 
     @property
     def _expands(self) -> bool:

@@ -19,7 +19,7 @@ from typing_extensions import TypeVar
 from daskprep.errors import ConfigError, MediaError, RejectedValueError
 from daskprep.features.base import Learned, MediaContract
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Carry, Edge, Neighbours, Strategy, neighbour_strategy
+from daskprep.features.missing import Carry, Edge, Neighbours, Strategy
 from daskprep.media.cells import Kind, media_cells
 from daskprep.media.decoding import STORED_TYPE, MediaDecoder, content_of
 from daskprep.media.reader import MediaReader, save_in_memory
@@ -244,8 +244,7 @@ class MediaFeature(Feature[FileSample, MediaT], MediaContract):
 
     @property
     def around(self) -> Neighbours | None:
-        strategy = neighbour_strategy(self.missing_value_strategy)
-        return None if strategy is None else _MediaAround(strategy)
+        return _MediaAround.of(self.missing_value_strategy)
 
     @property
     def drops(self) -> Callable[[pa.Array, MediaT], np.ndarray] | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import pyarrow as pa
@@ -48,14 +48,40 @@ class Neighbours:
     def __init__(self, strategy: NeighbourStrategy) -> None:
         self._strategy = strategy
 
+    @classmethod
+    def of(cls, strategy: str | None) -> Self | None:
+        """Return what fills gaps by a strategy, if it is one of those by which a neighbour does."""
+        found = neighbour_strategy(strategy)
+        return None if found is None else cls(found)
+
     def edge(self, parsed: pa.Array, learned: Any = None) -> Any:
         return Edge.of(parsed)
 
     def carries(self, edges: Sequence[Any]) -> list[Any]:
-        return carries(edges, self._strategy)
+        """Return for each partition the cell that fills its outermost gap.
+
+        `ffill` takes the last present cell of the partitions before, and where there is none the first one of the
+        frame; `bfill` is its mirror image.
+        """
+        if self._strategy == "bfill":
+            return Neighbours("ffill").carries([Edge(edge.last, edge.first) for edge in reversed(edges)])[::-1]
+        carry = next((edge.first for edge in edges if edge.first is not None), None)
+        result = []
+        for edge in edges:
+            result.append(carry)
+            carry = carry if edge.last is None else edge.last
+        return result
 
     def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
-        return fill_from_neighbours(parsed, self._strategy, carry)
+        """Fill every gap from the nearest present cell before (`ffill`) or after it, borders from `carry`."""
+        if not parsed.null_count:
+            return parsed
+        valid, rows, border = valid_mask(parsed), np.arange(len(parsed)), pa.array([carry], parsed.type)
+        if self._strategy == "ffill":
+            nearest = np.maximum.accumulate(np.where(valid, rows + 1, 0))
+            return pa.concat_arrays([border, parsed]).take(pa.array(nearest))
+        nearest = np.minimum.accumulate(np.where(valid, rows, len(parsed))[::-1])[::-1]
+        return pa.concat_arrays([parsed, border]).take(pa.array(nearest))
 
 
 def neighbour_strategy(strategy: str | None) -> NeighbourStrategy | None:
@@ -69,32 +95,3 @@ def valid_mask(parsed: pa.Array) -> np.ndarray:
         return np.ones(len(parsed), bool)
     valid: np.ndarray = parsed.is_valid().to_numpy(zero_copy_only=False)
     return valid
-
-
-def carries(edges: Sequence[Edge], strategy: NeighbourStrategy) -> list[Carry]:
-    """Return for each partition the cell that fills its outermost gap.
-
-    `ffill` takes the last present cell of the partitions before, and where there is none the first one of the frame;
-    `bfill` is its mirror image.
-    """
-    if strategy == "bfill":
-        mirrored = [Edge(edge.last, edge.first) for edge in reversed(edges)]
-        return carries(mirrored, "ffill")[::-1]
-    carry = next((edge.first for edge in edges if edge.first is not None), None)
-    result = []
-    for edge in edges:
-        result.append(carry)
-        carry = carry if edge.last is None else edge.last
-    return result
-
-
-def fill_from_neighbours(parsed: pa.Array, strategy: NeighbourStrategy, carry: Carry) -> pa.Array:
-    """Fill every gap from the nearest present cell before (`ffill`) or after (`bfill`) it, borders from `carry`."""
-    if not parsed.null_count:
-        return parsed
-    valid, rows, border = valid_mask(parsed), np.arange(len(parsed)), pa.array([carry], parsed.type)
-    if strategy == "ffill":
-        nearest = np.maximum.accumulate(np.where(valid, rows + 1, 0))
-        return pa.concat_arrays([border, parsed]).take(pa.array(nearest))
-    nearest = np.minimum.accumulate(np.where(valid, rows, len(parsed))[::-1])[::-1]
-    return pa.concat_arrays([parsed, border]).take(pa.array(nearest))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.features.missing import Edge, Neighbours, carries, fill_from_neighbours, neighbour_strategy
+from daskprep.features.missing import Edge, Neighbours
 from daskprep.features.written import as_cells
 
 Outlying = Callable[[np.ndarray, Any], np.ndarray | None]
@@ -20,8 +20,7 @@ class NumbersAround(Neighbours):
     """Fills gaps, and puts neighbours in place of outliers, which fill nothing themselves."""
 
     def __init__(self, gaps: str | None, outliers: str | None, outlying: Outlying) -> None:
-        self._gaps = neighbour_strategy(gaps)
-        self._outliers = neighbour_strategy(outliers)
+        self._gaps, self._outliers = Neighbours.of(gaps), Neighbours.of(outliers)
         self._outlying = outlying
         self.learns = self._gaps is not None
 
@@ -35,7 +34,9 @@ class NumbersAround(Neighbours):
         return Edge.of(self._smooth(parsed, learned))
 
     def carries(self, edges: Sequence[Edge]) -> list[Any]:
-        return list(zip(carries(edges, "ffill"), carries(edges, "bfill"), strict=True))
+        nothing = [None] * len(edges)
+        told = [nothing if one is None else one.carries(edges) for one in (self._gaps, self._outliers)]
+        return list(zip(*told, strict=True))
 
     def complete(self, parsed: pa.Array, carry: Any, learned: Any = None) -> pa.Array:
         carry = carry or (None, None)
@@ -43,14 +44,14 @@ class NumbersAround(Neighbours):
             parsed = parsed if pa.types.is_struct(parsed.type) else as_cells(parsed)
         if pa.types.is_struct(parsed.type):
             carry = [{"number": one, "doubtful": False} if isinstance(one, float) else one for one in carry]
-        carried = dict(zip(("ffill", "bfill"), carry, strict=True))
+        of_gaps, of_outliers = carry
         smooth = self._smooth(parsed, learned)
         filled = parsed
         if self._gaps is not None:
-            filled = fill_from_neighbours(smooth, self._gaps, carried[self._gaps])
+            filled = self._gaps.complete(smooth, of_gaps)
             filled = filled if smooth is parsed else pc.coalesce(parsed, filled)
         if smooth is not parsed and self._outliers is not None:
-            patch = fill_from_neighbours(smooth, self._outliers, carried[self._outliers])
+            patch = self._outliers.complete(smooth, of_outliers)
             outliers = pc.and_(parsed.is_valid(), smooth.is_null())
             filled = pc.if_else(outliers, patch, filled)
         return filled
