@@ -61,13 +61,6 @@ class BlockCache:
     A block is there once its chunk is, and chunks appear whole: any number of threads, processes and machines may fill
     a cache together, and whoever is killed loses the block in hand. What is there may be removed at any time: it is
     decoded again.
-
-    Attributes
-    ----------
-    limit : int or None
-        Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones, those unused for
-        longest first; those of the same stay, since each is read once in every epoch. In object stores, which have no
-        locks, processes that write at once may exceed it by a chunk each.
     """
 
     parent: Folder  # holds caches, of which this is one
@@ -76,6 +69,9 @@ class BlockCache:
     rows: int
     block_rows: int
     compression: Compression
+    # Bytes that all caches in `parent` may have. Chunks of other datasets make room for new ones, those unused for
+    # longest first; those of the same stay, since each is read once in every epoch. In object stores, which have no
+    # locks, processes that write at once may exceed it by a chunk each.
     limit: int | None = None
     user: str = ""  # stands for the dataset; a cache may be that of several
     stamps: bytes = b""  # what tells the files of each block from what they were at another time, if anything does

@@ -17,16 +17,10 @@ _Kind = TypeVar("_Kind")
 
 @dataclass(frozen=True)
 class Group:
-    """Outputs that lie side by side in memory: the scalars of one type, or one output of another shape.
-
-    Attributes
-    ----------
-    is_cached : bool
-        Of media that are decoded when they are loaded: whether decoded blocks are kept, here and in a cache.
-    """
+    """Outputs that lie side by side in memory: the scalars of one type, or one output of another shape."""
 
     outputs: tuple[Output, ...]
-    is_cached: bool = False
+    is_cached: bool = False  # of media decoded when they are loaded: whether decoded blocks are kept, here and on disk
 
     @property
     def name(self) -> str:

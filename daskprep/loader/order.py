@@ -40,13 +40,7 @@ def default_streams(batch_size: int) -> int:
 
 @dataclass(frozen=True)
 class Blocks:
-    """The sequence of all rows of an epoch: blocks one after the other, each with its rows in some order.
-
-    Attributes
-    ----------
-    firsts : ndarray or None
-        The number of the first row of each block, where others than the last have fewer rows.
-    """
+    """The sequence of all rows of an epoch: blocks one after the other, each with its rows in some order."""
 
     sizes: Integers  # rows that each block gives, by its number
     block_rows: int  # rows that each block has on disk; the last one may have fewer
@@ -54,7 +48,7 @@ class Blocks:
     epoch: int
     shuffle: bool
     sampling: Sampling | None = None  # which of the rows a block gives; None: each once
-    firsts: Integers | None = None
+    firsts: Integers | None = None  # the first row of each block, where others than the last have fewer rows
 
     @cached_property
     def rows(self) -> int:

@@ -45,20 +45,13 @@ MOST_CHUNK_BYTES = (1 << 31) - 1024
 
 @dataclass(frozen=True)
 class Output:
-    """An encoded output: the type of its numbers, and how many of them a row has.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of one row; a scalar's is ().
-    cell_bytes : int or None
-        Of media that are decoded when they are loaded: how many bytes the path or file in a row has in the mean, and
-        `dtype` and `shape` are those of what is decoded. None where the numbers themselves are stored.
-    """
+    """An encoded output: the type of its numbers, and how many of them a row has."""
 
     name: str
     dtype: str
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()  # of one row; a scalar's is ()
+    # Of media that are decoded when they are loaded: how many bytes the path or file in a row has in the mean, and
+    # `dtype` and `shape` are those of what is decoded. None where the numbers themselves are stored.
     cell_bytes: int | None = None
 
     @property

@@ -40,18 +40,11 @@ _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOP
 
 @dataclass(frozen=True)
 class LocalFiles:
-    """Reads and writes at absolute paths; `Folder` says what each method promises.
+    """Reads and writes at absolute paths; `Folder` says what each method promises."""
 
-    Attributes
-    ----------
-    root : str
-        Below it no folder is a link: nothing is written, listed or removed behind one. The root itself may be one.
-    follows : bool
-        Whether files below it may be links, to be read.
-    """
-
+    # Below it no folder is a link: nothing is written, listed or removed behind one. The root itself may be one.
     root: str = ""
-    follows: bool = False
+    follows: bool = False  # whether files below it may be links, to be read
 
     def _behind_link(self, path: str) -> str | None:
         """Return the first folder between the root and a path that is a link."""

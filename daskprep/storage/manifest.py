@@ -33,17 +33,12 @@ class FileEntry:
     A chunk ends with the CRC-32C of the bytes before it. That makes the CRC-32C of the whole the same constant for
     every chunk, which tells no two apart: of chunks, the one that they end with is meant. Of a shard it is that of the
     checksums of its chunks and of its index, so that each chunk can be checked by itself.
-
-    Attributes
-    ----------
-    slots : int or None
-        Of a shard: how many chunks its index has room for.
     """
 
     bytes: int
     crc32c: int
     rows: int | None = None
-    slots: int | None = None
+    slots: int | None = None  # of a shard: how many chunks its index has room for
 
     @classmethod
     def of(cls, name: str, data: Buffer, rows: int | None = None, slots: int | None = None) -> FileEntry:
@@ -90,25 +85,13 @@ class FileEntry:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that makes a dataset: it is written last, and names every file.
+    """All that makes a dataset: it is written last, and names every file."""
 
-    Attributes
-    ----------
-    version : str
-        The folder of the files.
-    files : mapping
-        A FileEntry for every file, by name relative to that folder.
-    source : mapping or None
-        What the rows were read from.
-    settings : mapping
-        How they were turned into files.
-    """
-
-    version: str
+    version: str  # the folder of the files
     layout: Layout
-    files: Mapping[str, FileEntry]
-    source: Mapping[str, Any] | None
-    settings: Mapping[str, Any]
+    files: Mapping[str, FileEntry]  # by name relative to that folder
+    source: Mapping[str, Any] | None  # what the rows were read from
+    settings: Mapping[str, Any]  # how they were turned into files
 
     def to_bytes(self) -> bytes:
         """Return canonical JSON that holds its own checksum: one manifest has one text."""
@@ -158,17 +141,10 @@ def read_manifest(folder: Folder) -> Manifest | None:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What is kept of a part that was written, so that a rerun need not write it again.
+    """What is kept of a part that was written, so that a rerun need not write it again."""
 
-    Attributes
-    ----------
-    files : mapping
-        Those of the part, by name.
-    filled : sequence of (int, str, str)
-        Row number, column and reason of each medium that could not be decoded, so that a fill value stands for it.
-    """
-
-    files: Mapping[str, FileEntry]
+    files: Mapping[str, FileEntry]  # those of the part, by name
+    # Row number, column and reason of each medium that could not be decoded, so that a fill value stands for it.
     filled: Sequence[tuple[int, str, str]] = ()
 
     def to_bytes(self) -> bytes:

@@ -26,17 +26,12 @@ class RemoteFiles:
     """Reads and writes at paths of one file system; `Folder` says what each method promises.
 
     Paths are taken as they are, never as patterns: no method of fsspec that expands "*" is called.
-
-    Attributes
-    ----------
-    attempts : int
-        How often a request is tried that fails in passing.
     """
 
     def __init__(self, filesystem: Any, attempts: int = ATTEMPTS) -> None:
         ask_once(filesystem)
         self._filesystem = filesystem
-        self.attempts = attempts
+        self.attempts = attempts  # how often a request is tried that fails in passing
         self._process = os.getpid()
         self._stores: dict[str, Any] = {}
 

@@ -55,24 +55,12 @@ _Files = dict[str, FileEntry]
 
 
 class Planned(NamedTuple):
-    """What is known before rows are encoded.
+    """What is known before rows are encoded."""
 
-    Attributes
-    ----------
-    saved : SavedLearned
-        What was learned.
-    plan : WritePlan
-        What goes where.
-    told : list of Surroundings
-        What each partition must know to be encoded.
-    state : Future
-        The files in which what was learned is saved, once they are written.
-    """
-
-    saved: SavedLearned
-    plan: WritePlan
-    told: list[Surroundings]
-    state: Future[_Files]
+    saved: SavedLearned  # what was learned
+    plan: WritePlan  # what goes where
+    told: list[Surroundings]  # what each partition must know to be encoded
+    state: Future[_Files]  # the files in which what was learned is saved, once they are written
 
 
 class Found(NamedTuple):
