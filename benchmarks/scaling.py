@@ -1,6 +1,9 @@
 """What normalizations and encodings of numbers cost while learning, beside plain z-scores: processor seconds, in turn.
 
 .venv/bin/python benchmarks/scaling.py --rows 1000000
+
+Beside z-scores of the same columns are `FEATURES`, the same with a target for two of them, and bins of all columns that
+follow a target.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ import resource
 import statistics
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,16 +32,28 @@ FEATURES = {
     "pieces": dp.Number(encoding="piecewise_linear", normalization="quantile_normal"),
     "pieces_uniform": dp.Number(encoding="piecewise_linear", bin_strategy="uniform"),
 }
+TARGET: dict[str, Any] = {"bin_strategy": "target", "target": "target"}
+WITH_TARGET = FEATURES | {
+    "bins": dp.Number(encoding="bins", clip_quantiles=(0.01, 0.99), **TARGET),
+    "pieces": dp.Number(encoding="piecewise_linear", normalization="quantile_normal", **TARGET),
+}
+WAYS = {
+    "all of these": FEATURES,
+    "all of these, two by target": WITH_TARGET,
+    "bins by target": {name: dp.Number(encoding="bins", **TARGET) for name in FEATURES},
+    "pieces by target": {name: dp.Number(encoding="piecewise_linear", **TARGET) for name in FEATURES},
+}
 
 
 def write(path: Path, rows: int) -> None:
     rng = np.random.default_rng(0)
-    schema = pa.schema([(name, pa.float64()) for name in FEATURES])
+    schema = pa.schema([(name, pa.float64()) for name in (*FEATURES, "target")])
     with pq.ParquetWriter(path, schema) as writer:
         for start in range(0, rows, PIECE):
             size = min(PIECE, rows - start)
             columns = [rng.normal(size=size) if i % 2 else rng.lognormal(size=size) for i in range(len(FEATURES))]
-            writer.write_table(pa.table(dict(zip(FEATURES, columns, strict=True)), schema))
+            columns.append(np.sin(3 * columns[1]) + rng.normal(size=size))
+            writer.write_table(pa.table(dict(zip(schema.names, columns, strict=True)), schema))
 
 
 def seconds(features: dict[str, dp.Number], path: Path) -> float:
@@ -59,13 +75,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "numbers.parquet"
         write(path, options.rows)
-        seconds(FEATURES, path)
-        turns = [(seconds(plain, path), seconds(FEATURES, path)) for _ in range(options.turns)]
-    zscores, encoded = (statistics.median(column) for column in zip(*turns, strict=True))
-    ratios = sorted(one / other for other, one in turns)
-    print(f"| {options.rows:,} rows of {len(FEATURES)} columns | processor seconds |\n|---|---|")
-    print(f"| z-scores | {zscores:.3f} |\n| all of these | {encoded:.3f} |")
-    print(f"| ratio, lowest to highest | {statistics.median(ratios):.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f} |")
+        seconds(WITH_TARGET, path)
+        turns = [[seconds(ways, path) for ways in (plain, *WAYS.values())] for _ in range(options.turns)]
+    print(f"| {options.rows:,} rows of {len(FEATURES)} columns | processor seconds | ratio, lowest to highest |")
+    print("|---|---|---|")
+    for way, (name, spent) in enumerate(zip(["z-scores", *WAYS], zip(*turns, strict=True), strict=True)):
+        ratios = sorted(turn[way] / turn[0] for turn in turns)
+        shown = f"{statistics.median(ratios):.2f}, {ratios[0]:.2f} to {ratios[-1]:.2f}"
+        print(f"| {name} | {statistics.median(spent):.3f} | {shown} |")
 
 
 if __name__ == "__main__":

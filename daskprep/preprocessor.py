@@ -35,11 +35,11 @@ from daskprep.features.fitting import (
     tabulate_cross_fitted,
     tabulate_source,
 )
-from daskprep.features.folds import fold_columns, learning_columns
+from daskprep.features.folds import fold_columns
 from daskprep.features.given import FeatureParams, made_features
 from daskprep.features.output import EncodedArrays
 from daskprep.features.surroundings import assigning_columns
-from daskprep.features.table import source_columns
+from daskprep.features.table import learning_columns, source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
 from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared

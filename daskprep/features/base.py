@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -49,12 +49,14 @@ class Beside:
     table: pa.Table  # the columns of the source that are learned from besides
     folds: np.ndarray | None = None  # the fold of each row, from 0 on, for a feature that cross-fits
     weights: np.ndarray | None = None  # the weight of each row; None: 1
+    made: dict[Any, Any] = field(default_factory=dict)  # what features made of the table for others, too
 
     def among(self, rows: np.ndarray) -> Beside:
         """Return what is known of some of the rows, given by their numbers."""
         # A table without columns would lose its rows.
         table = self.table.take(pa.array(rows)) if self.table.num_columns else self.table
-        return Beside(table, *(None if one is None else one[rows] for one in (self.folds, self.weights)))
+        folds, weights = (None if one is None else one[rows] for one in (self.folds, self.weights))
+        return Beside(table, folds, weights)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,7 +19,7 @@ from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, noun_of
 from daskprep.features.checking import all_empty_arrays, decode_column, empty_arrays
-from daskprep.features.folds import fold_columns, learning_columns, put_in_folds, tell_folds
+from daskprep.features.folds import fold_columns, put_in_folds, tell_folds
 from daskprep.features.surroundings import (
     AnyFeature,
     Question,
@@ -39,6 +39,7 @@ from daskprep.features.table import (
     encode_columns,
     encoded_outputs,
     kept_rows,
+    learning_columns,
     naming,
     summarize_columns,
 )

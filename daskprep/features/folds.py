@@ -21,11 +21,6 @@ def fold_columns(features: Mapping[str, Contract]) -> list[str]:
     return list(dict.fromkeys(column for folds in _folds_of(features).values() for column in folds.columns))
 
 
-def learning_columns(features: Mapping[str, Contract]) -> list[str]:
-    """Return the columns that features learn from besides their own, each once."""
-    return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
-
-
 def tell_folds(rows: Rows, features: Mapping[str, Contract], told: Sequence[Surroundings]) -> list[Surroundings]:
     """Tell every partition the folds of its rows, for each feature that cross-fits.
 

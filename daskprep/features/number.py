@@ -24,7 +24,7 @@ from daskprep.features.number_state import LearnedNumber, NumberSummary
 from daskprep.features.outliers import NumbersAround
 from daskprep.features.parameters import Count, NonNegative
 from daskprep.features.scaling import learn_edges, learn_power, reference_quantiles, within_range
-from daskprep.features.target_bins import sum_target, tree_edges
+from daskprep.features.target_bins import Targets, sum_target, tree_edges
 from daskprep.features.written import (
     Tally,
     as_thousands,
@@ -205,13 +205,19 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         moments = Moments.of(values) if self._needs_moments else None
         if moments is not None and beside.weights is not None:
             moments = WeightedMoments.of_weighted(numbers.to_numpy(zero_copy_only=False), beside.weights)
-        quantiles = Quantiles.of(values) if self._needs_quantiles or moments is None else None
         counts = None
         if "fill_with_mode" in (self.missing_value_strategy, self.outlier_strategy):
             counts = TokenCounts.of_cells(present)
         targets = TargetSums() if self._follows_target else None
         if self.target in beside.table.column_names and len(present):
-            targets = sum_target(numbers, beside.table[self.target], by_class=self.target_type == "class")
+            key = self.target, self.target_type
+            if key not in beside.made:
+                beside.made[key] = Targets.of(beside.table[self.target], by_class=self.target_type == "class")
+            targets = sum_target(numbers, beside.made[key])
+        needed = self._needs_quantiles or moments is None
+        quantiles = targets.buckets if needed and targets is not None else None
+        if needed and (quantiles is None or quantiles.count < len(values)):  # some numbers have no target
+            quantiles = Quantiles.of(values)
         fractions = int(_has_fraction(values))
         return NumberSummary(moments, Range.of(values), quantiles, counts, targets, fractions)
 

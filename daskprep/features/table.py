@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -99,6 +99,11 @@ def source_columns(features: Mapping[str, Contract], others: Iterable[str] = ())
     return list(dict.fromkeys([*columns, *others]))
 
 
+def learning_columns(features: Mapping[str, Contract]) -> list[str]:
+    """Return the columns that features learn from besides their own, each once."""
+    return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
+
+
 def _parsed(feature: Contract, names: list[str], raw: list[pa.ChunkedArray]) -> pa.Array:
     if isinstance(feature, MediaContract):
         return feature.read_cells(raw[0], names[0])
@@ -187,15 +192,16 @@ def summarize_columns(
         cuts = [None if mask is None or mask.all() else np.flatnonzero(mask)]
     columns: dict[str, Any] = {}
     weights = next((parsed.columns[name].to_numpy() for name, one in features.items() if one.kind == "weight"), None)
+    whole = Beside(table.select(learning_columns(features)), None, weights)
+    besides = [whole if rows is None else whole.among(rows) for rows in cuts]
     for name, feature in features.items():
         column, unreadable = parsed.columns.pop(name), parsed.unreadable.get(name)
         completed = column
         if (neighbours := around_while_learning(feature)) is not None:
             completed = neighbours.complete(column, around.carries.get(name))
         folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
-        beside = Beside(table.select(feature._learning_columns), folds, weights)
         every = drops_missing(feature)
-        cut = list(_cut(cuts, column, completed, beside, unreadable, every=every))
+        cut = list(_cut(cuts, column, completed, besides, folds, unreadable, every=every))
         rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in cut]
         with naming(name):
             parts = [_summarize(feature, piece, bad) for piece, bad in zip(cut, rejects, strict=True)]
@@ -216,7 +222,8 @@ def _cut(
     cuts: Sequence[np.ndarray | None],
     column: pa.Array,
     completed: pa.Array,
-    beside: Beside,
+    besides: Sequence[Beside],
+    folds: np.ndarray | None,
     unreadable: UnreadableCells | None,
     *,
     every: bool,
@@ -225,9 +232,9 @@ def _cut(
 
     Rows that a feature drops belong to no split.
     """
-    for place, rows in enumerate(cuts, 1):
+    for place, (rows, beside) in enumerate(zip(cuts, besides, strict=True), 1):
         parsed = completed if rows is None else completed.take(pa.array(rows))
-        own = beside if rows is None else beside.among(rows)
+        own = replace(beside, folds=folds if folds is None or rows is None else folds[rows])
         if every:
             is_last = place == len(cuts)
             yield _Piece(parsed, own, column if is_last else column[:0], unreadable if is_last else None)

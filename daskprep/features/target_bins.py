@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -10,27 +11,42 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.cells import as_dictionary, as_numbers, one_array
 from daskprep.summaries import Range
-from daskprep.summaries.target_sums import TargetSums
+from daskprep.summaries.target_sums import Label, TargetSums, in_digits
 
 LEAF_ROWS = 64
 MOST_CLASSES = 100
 _LEAST_GAIN = 1e-12  # of the squares that a split could save: less is rounding
 
 
-def sum_target(numbers: pa.Array, target: pa.ChunkedArray, *, by_class: bool) -> TargetSums:
+class Targets(NamedTuple):
+    """A target: which of all rows have one (None: all), and of those `TargetSums.of` adds up."""
+
+    present: np.ndarray | None
+    codes: np.ndarray
+    labels: tuple[Label, ...]
+    digits: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, target: pa.ChunkedArray, *, by_class: bool) -> Targets:
+        """Read a target as classes or as numbers."""
+        column = as_dictionary(one_array(target)) if by_class else as_numbers(one_array(target))
+        present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
+        if not by_class:
+            return cls(present, *in_digits(column.drop_null().to_numpy(zero_copy_only=False)))
+        check_classes(len(column.dictionary))
+        return cls(present, column.indices.drop_null().to_numpy(), tuple(column.dictionary.to_pylist()))
+
+
+def sum_target(numbers: pa.Array, targets: Targets) -> TargetSums:
     """Sum up a target by the numbers beside it; rows that lack either are left out."""
-    column = one_array(target)
-    if not by_class:
-        found = as_numbers(column)
-        present = numbers.is_valid().to_numpy(zero_copy_only=False) & found.is_valid().to_numpy(zero_copy_only=False)
-        values, targets = (one.to_numpy(zero_copy_only=False)[present] for one in (numbers, found))
-        return TargetSums.of_numbers(values, targets)
-    labels = as_dictionary(column)
-    present = numbers.is_valid().to_numpy(zero_copy_only=False) & labels.is_valid().to_numpy(zero_copy_only=False)
-    codes = labels.indices.fill_null(0).to_numpy()[present]
-    names = labels.dictionary.to_pylist()
-    check_classes(len(names))
-    return TargetSums.of(numbers.to_numpy(zero_copy_only=False)[present], codes, tuple(names))
+    present, codes, labels, digits = targets
+    values = numbers.to_numpy(zero_copy_only=False)
+    if present is not None:
+        values = values[present]
+    if numbers.null_count:
+        both = values == values  # noqa: PLR0124 NaN is not
+        values, codes, digits = values[both], codes[both], None if digits is None else digits[both]
+    return TargetSums.of(values, codes, labels, digits)
 
 
 def check_classes(classes: int) -> None:
@@ -84,12 +100,12 @@ class _Tree:
     def _best(self, start: int, stop: int) -> tuple[float, int, int, int]:
         """Return the loss of the best split of some buckets, negative, and where it is."""
         rows, sums = self._rows[start : stop + 1], self._sums[start : stop + 1]
-        left, right = rows[1:-1] - rows[0], rows[-1] - rows[1:-1]
-        room = np.flatnonzero((left >= LEAF_ROWS) & (right >= LEAF_ROWS))
-        if not len(room):
+        first, last = rows.searchsorted([rows[0] + LEAF_ROWS, rows[-1] - LEAF_ROWS + 1]).tolist()
+        if first >= last:
             return 0.0, start, start, stop
-        below, above = sums[1:-1][room] - sums[0], sums[-1] - sums[1:-1][room]
-        saved = (below**2 / left[room][:, None] + above**2 / right[room][:, None]).sum(axis=1)
+        middle, inner = rows[first:last, None], sums[first:last]
+        below, above = (inner - sums[0]) ** 2, (sums[-1] - inner) ** 2
+        saved = (below / (middle - rows[0]) + above / (rows[-1] - middle)).sum(axis=1)
         best = int(saved.argmax())
         gain = float(saved[best] - ((sums[-1] - sums[0]) ** 2).sum() / (rows[-1] - rows[0]))
-        return -gain, start + 1 + int(room[best]), start, stop
+        return -gain, start + first + best, start, stop

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -17,7 +19,6 @@ Label: TypeAlias = int | str
 # without rounding. What is 16 places below the largest target is left out.
 _BITS, _PLACE_SHIFT, _MOST_PLACES = 24, 2, 16
 _PLACE_BITS = 1 << _PLACE_SHIFT
-_LEAST_EXPONENT = -1073  # of a double
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,34 +45,34 @@ class TargetSums(Summary):
         keys, shift = bucketed(finite_doubles(values))
         if not len(keys):
             return cls()
+        if digits is not None:
+            lowest, highest = int(codes.min()), int(codes.max())
+            if lowest or highest + 1 < len(labels) or highest >= _MOST_PLACES:
+                lowest = max(lowest, highest - _MOST_PLACES + 1)
+                digits = np.where(codes < lowest, 0.0, digits)
+                codes, labels = np.maximum(codes, lowest) - lowest, labels[lowest : highest + 1]
         low = int(keys.min())
         if int(keys.max()) - low < DENSE_KEYS:
-            distinct, places = None, keys - low
+            keys -= low
+            rows = np.bincount(keys)
+            present = np.flatnonzero(rows > 0)
+            rows, found = rows[present], present + low
+            numbers = np.zeros(int(present[-1]) + 1, np.int64)
+            numbers[present] = np.arange(0, len(present) * len(labels), len(labels))
+            cells = numbers.take(keys)
         else:
-            distinct, places = np.unique(keys, return_inverse=True)
-        rows = np.bincount(places)
-        present = np.flatnonzero(rows)
-        numbers = np.zeros(len(rows), np.int64)
-        numbers[present] = np.arange(len(present))
-        cells = numbers[places] * len(labels) + codes
-        sums = np.bincount(cells, digits, len(present) * len(labels)).astype(np.int64)
-        found = present + low if distinct is None else distinct
-        return cls(found, rows[present], sums.reshape(-1, len(labels)), labels, shift)._settled()
+            found, cells, rows = np.unique(keys, return_inverse=True, return_counts=True)
+            cells *= len(labels)
+        cells += codes
+        sums = np.bincount(cells, digits, len(found) * len(labels)).astype(np.int64).reshape(-1, len(labels))
+        if digits is not None and len(labels) == 1 and not digits.any():  # zeros tell nothing of the places of others
+            sums, labels = sums[:, :0], ()
+        return cls(found, rows, sums, labels, shift)._settled()
 
     @classmethod
     def of_numbers(cls, values: np.ndarray, target: np.ndarray) -> TargetSums:
         """Summarize finite values and the finite targets beside them."""
-        mantissas, exponents = np.frexp(finite_doubles(target))
-        if not len(exponents):
-            return cls()
-        # Zero is the least of targets: it must not leave out tiny ones.
-        exponents = np.where(mantissas == 0.0, _LEAST_EXPONENT, exponents) - _BITS
-        digits = np.ldexp(np.rint(np.ldexp(mantissas, _BITS)), exponents & ((1 << _PLACE_SHIFT) - 1))
-        places = exponents >> _PLACE_SHIFT
-        highest = int(places.max())
-        lowest = max(int(places.min()), highest - _MOST_PLACES + 1)
-        digits[places < lowest] = 0.0
-        return cls.of(values, np.maximum(places, lowest) - lowest, tuple(range(lowest, highest + 1)), digits)
+        return cls.of(values, *in_digits(target))
 
     @property
     def buckets(self) -> Quantiles:
@@ -84,9 +85,10 @@ class TargetSums(Summary):
         if not self.labels or isinstance(self.labels[0], str):
             return sums
         places = np.array(self.labels)
-        # Of the largest first, each by powers of 2 from there: sums may be beyond the doubles.
-        scaled: np.ndarray = np.ldexp(sums, _PLACE_BITS * (places - places.max())).sum(axis=1, keepdims=True)
-        return scaled
+        # By powers of 2 from the largest, as sums may be beyond the doubles; in turn, so that no empty place matters.
+        scaled = np.ldexp(sums, _PLACE_BITS * (places - places.max()))
+        total: np.ndarray = functools.reduce(operator.add, scaled.T)[:, None]
+        return total
 
     def __add__(self, other: TargetSums) -> TargetSums:
         labels = _narrowed({*self.labels, *other.labels})
@@ -112,6 +114,18 @@ class TargetSums(Summary):
         if not further and labels == self.labels:
             return self
         return _together(self.keys >> further, self.rows, self._aligned(labels), labels, self.shift + further)
+
+
+def in_digits(target: np.ndarray) -> tuple[np.ndarray, tuple[Label, ...], np.ndarray]:
+    """Return of finite numbers which of some places each has its digits at, these places, and the digits."""
+    mantissas, exponents = np.frexp(finite_doubles(target))
+    exponents -= _BITS
+    digits = np.ldexp(np.rint(np.ldexp(mantissas, _BITS)), exponents & (_PLACE_BITS - 1))
+    places = exponents >> _PLACE_SHIFT
+    some = mantissas != 0.0
+    used = places if some.all() else places[some]
+    lowest, highest = (int(used.min()), int(used.max())) if len(used) else (0, 0)
+    return np.where(some, places - lowest, 0), tuple(range(lowest, highest + 1)), digits
 
 
 def _together(

@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.target_bins import LEAF_ROWS, sum_target
+from daskprep.features.target_bins import LEAF_ROWS, Targets, sum_target
 from daskprep.serving import Encoder
 from daskprep.summaries import quantiles
 from daskprep.summaries.target_sums import TargetSums
@@ -112,6 +112,20 @@ def test_rows_without_a_number_or_a_target_are_left_out():
         assert binned(target).fit(gaps).learned_["x"].edges == binned(target).fit(frame).learned_["x"].edges
 
 
+@given(st.lists(st.tuples(*[st.sampled_from([None, 0.0, 1.0, -3e-200, 7e9, 1e300])] * 2), min_size=1), st.data())
+def test_targets_of_all_rows_give_the_sums_of_those_with_a_number(rows, data):
+    numbers, column = (pa.array(one, pa.float64()) for one in zip(*rows, strict=True))
+    cut = data.draw(st.integers(0, len(rows)))
+    parts = [
+        sum_target(numbers[start:stop], Targets.of(pa.chunked_array([column[start:stop]]), by_class=False))
+        for start, stop in ((0, cut), (cut, len(rows)))
+    ]
+    both = np.array([row for row in rows if None not in row], float).reshape(-1, 2)
+    whole, found = TargetSums.of_numbers(*both.T), parts[0] + parts[1]
+    assert found.buckets == whole.buckets
+    np.testing.assert_array_equal(found.targets(), whole.targets())
+
+
 def test_a_target_that_says_nothing_leaves_one_bin():
     frame = pd.DataFrame({"x": np.arange(1000.0), "number": 0.1})
     assert binned("number").fit(frame).learned_["x"].edges == (0.0, 999.0)
@@ -143,4 +157,4 @@ def test_what_no_bins_can_follow_is_refused():
         dp.Preprocessor({"x": dp.Number(encoding="bins", target="number")}).fit(frame)
     many = pa.chunked_array([pa.array([str(one) for one in range(101)])])
     with pytest.raises(ColumnError, match="more than 100 classes"):
-        sum_target(pa.array(np.arange(101.0)), many, by_class=True)
+        Targets.of(many, by_class=True)
