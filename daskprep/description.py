@@ -58,13 +58,9 @@ def describe(
         planned = _plan_cells(name, features[name], is_target=name in targets)
         return planned + _learned_cells(features[name], learned.get(name)) if learned else planned
 
-    def chart(name: str) -> Markup:
-        return _chart(learned.get(name))
-
     head = _PLANNED + _LEARNED if learned else _PLANNED
-    return Description(
-        _captions(features, learned, split, balance, sample), [Table(head, features, row, "feature", chart)]
-    )
+    table = Table(head, features, row, "feature", lambda name: _chart(learned.get(name)))
+    return Description(_captions(features, learned, split, balance, sample), [table])
 
 
 def _chart(learned: Learned | None) -> Markup:

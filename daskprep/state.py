@@ -39,18 +39,13 @@ _COLUMN_CHARACTERS = 40
 _NAMING = frozenset({"base_dir", "lazy_cache_dir", "pretrained_model_name_or_path", "vocab_file"})
 
 # Parameters that came later, and what was so before: left out then, they change no state and no version of a dataset.
-LATER: dict[str, Any] = {
+LATER: dict[str, Any] = dict.fromkeys((
+    "order", "null_values", "written", "pixel_statistics", "pack_size", "pack_quality", "librosa_options",
+    "hash_buckets", "columns", "clip_quantiles", "encoding", "target", "parts", "cyclic", "since",
+)) | {
     "transform_to": "ids", "resampling": "polyphase", "missing_indicator": False, "oov_buckets": 0, "bins": 48,
-    "bin_strategy": "quantile", "target_type": "number", "since_unit": "days",
-    "truncation": "keep_start",
+    "bin_strategy": "quantile", "target_type": "number", "since_unit": "days", "truncation": "keep_start",
 }  # fmt: skip
-LATER |= dict.fromkeys(
-    (
-        "order", "null_values", "written", "pixel_statistics", "pack_size", "pack_quality", "librosa_options",
-        "hash_buckets", "columns", "clip_quantiles", "encoding", "target", "parts",
-        "cyclic", "since",
-    )
-)  # fmt: skip
 
 Place = tuple[str, ...]
 

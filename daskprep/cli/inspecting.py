@@ -127,10 +127,6 @@ def _vocabularies(dataset: dp.Dataset) -> Iterator[tuple[str, dict[str, Any]]]:
     for output in dataset.layout.outputs:
         with suppress(ConfigError):  # it has none
             vocabulary = dataset.vocabulary(output.name)
-            head = zip(
-                vocabulary.tokens[:_HEAD_TOKENS].to_pylist(),
-                vocabulary.frequencies[:_HEAD_TOKENS].tolist(),
-                strict=False,
-            )
-            tokens = [{"token": token, "id": i, "frequency": frequency} for i, (token, frequency) in enumerate(head)]
+            head, counts = vocabulary.tokens[:_HEAD_TOKENS].to_pylist(), vocabulary.frequencies
+            tokens = [{"token": token, "id": i, "frequency": int(counts[i])} for i, token in enumerate(head)]
             yield output.name, {"size": len(vocabulary), "head": tokens}

@@ -163,14 +163,8 @@ def _list_facts(cells: pa.ListArray) -> ColumnFacts:
     gaps = _rows_with(text.is_null(), offsets)
     codes = pc.fill_null(text, "").dictionary_encode()
     repeats = np.count_nonzero(rows_with_repeats(Coded(offsets, codes.indices.to_numpy(), codes.dictionary)))
-    return ColumnFacts(
-        rows,
-        lists_of_text=rows,
-        gaps=gaps,
-        repeats=int(repeats),
-        lengths=lengths,
-        items=DistinctValues.of(*_counted(text.drop_null())),
-    )
+    items = DistinctValues.of(*_counted(text.drop_null()))
+    return ColumnFacts(rows, lists_of_text=rows, gaps=gaps, repeats=int(repeats), lengths=lengths, items=items)
 
 
 def _rows_with(marked: pa.BooleanArray, offsets: np.ndarray) -> int:

@@ -118,14 +118,9 @@ def text_facts(texts: pa.StringArray, counts: np.ndarray) -> ColumnFacts:
     rows, present = int(counts.sum()), int(values.counts.sum())
     marked = _mask(pc.is_in(pc.ascii_lower(values.texts), value_set=pa.array(_MARKS)))
     typed, marks = values.where(~marked), values.where(marked)
-    facts = ColumnFacts(
-        rows,
-        missing=rows - present,
-        marked=int(marks.counts.sum()),
-        spelled=DistinctValues.of(marks.texts, marks.counts),
-        distinct=DistinctValues.of(typed.texts, typed.counts),
-        text=_words(typed) + _paths(typed),
-    )
+    spelled, distinct = (DistinctValues.of(*one) for one in (marks, typed))
+    words, cells = _words(typed) + _paths(typed), int(marks.counts.sum())
+    facts = ColumnFacts(rows, missing=rows - present, marked=cells, spelled=spelled, distinct=distinct, text=words)
     return facts + _led_by_digits(typed) + ColumnFacts(text=_named_dates(typed))
 
 

@@ -30,6 +30,11 @@ _LARGEST = 65_535  # of 16 bits
 _ALPHA_TYPES = {"La": "LA", "LA": "LA", "PA": "RGBA", "RGBa": "RGBA", "RGBA": "RGBA"}
 _BYTE_ORDERS = {b"II*\0": "<", b"MM\0*": ">"}
 _ORIENTATION_TAG, _SHORT = 0x0112, 3
+# By orientation, what makes an image upright.
+_TURNS = {
+    2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
+    8: "ROTATE_90",
+}  # fmt: skip
 
 
 def check_choice(name: str, value: object, options: Sequence[object]) -> None:
@@ -137,16 +142,7 @@ def upright(image: Image.Image) -> Image.Image:
         return image
     from PIL.Image import Transpose  # noqa: PLC0415 as above
 
-    methods = [
-        Transpose.FLIP_LEFT_RIGHT,
-        Transpose.ROTATE_180,
-        Transpose.FLIP_TOP_BOTTOM,
-        Transpose.TRANSPOSE,
-        Transpose.ROTATE_270,
-        Transpose.TRANSVERSE,
-        Transpose.ROTATE_90,
-    ]
-    return image.transpose(methods[asked - 2])
+    return image.transpose(Transpose[_TURNS[asked]])
 
 
 def _write_planes(image: Image.Image, out: Pixels) -> None:

@@ -258,11 +258,8 @@ def save_in_memory(cells: pa.StructArray, folder: Folder, kind: Kind) -> pa.Stru
     folder.sync([name for name, is_new in zip(unique, written, strict=True) if is_new])
     root = folder.path if folder.is_local else folder.url
     saved = pa.array([f"{root}/{names[row]}" if row in names else None for row in range(len(cells))], pa.string())
-    return pa.StructArray.from_arrays(
-        [pc.coalesce(saved, path), pa.nulls(len(cells), pa.large_binary()), rate],
-        fields=list(CELL_TYPE),
-        mask=cells.is_null(),
-    )
+    columns = [pc.coalesce(saved, path), pa.nulls(len(cells), pa.large_binary()), rate]
+    return pa.StructArray.from_arrays(columns, fields=list(CELL_TYPE), mask=cells.is_null())
 
 
 def _write_new(folder: Folder, name: str, data: pa.Buffer) -> bool:

@@ -101,14 +101,10 @@ def _(chart: Bars) -> Markup:
 
 def _bundle(shares: Mapping[str, Sequence[float]], place: int, top: float) -> Markup:
     height = 12.0 / len(shares)
-    bars = [
-        element(
-            "g",
-            _rect(0, row * height + 0.3, max(one[place] / top * _WIDTH, 0.6 * bool(one[place])), height - 0.6),
-            class_=split,
-        )
-        for row, (split, one) in enumerate(shares.items())
-    ]
+    bars = []
+    for row, (split, one) in enumerate(shares.items()):
+        length = max(one[place] / top * _WIDTH, 0.6 * bool(one[place]))
+        bars.append(element("g", _rect(0, row * height + 0.3, length, height - 0.6), class_=split))
     return _svg(bars, None, 12.0)
 
 
@@ -141,14 +137,11 @@ def _(chart: ChartData) -> Markup:
 
 @_body.register
 def _(chart: Pictures) -> Markup:
-    shown = [
-        element(
-            "figure",
-            element("img", src=f"data:image/png;base64,{base64.b64encode(data).decode()}", alt=caption, loading="lazy"),
-            element("figcaption", caption),
-        )
-        for data, caption in chart.pictures
-    ]
+    shown = []
+    for data, caption in chart.pictures:
+        source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
+        image = element("img", src=source, alt=caption, loading="lazy")
+        shown.append(element("figure", image, element("figcaption", caption)))
     return element("div", *shown, class_="heats" if isinstance(chart, Heats) else "pictures")
 
 

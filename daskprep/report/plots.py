@@ -77,13 +77,8 @@ def _(chart: Bars, into: Any) -> None:
     places, height = np.arange(len(chart.labels)), 0.8 / len(chart.counts)
     for row, (split, counts) in enumerate(chart.counts.items()):
         whole = max(chart.totals[split], 1)
-        drawn = axes.barh(
-            places + (row + 0.5) * height - 0.4,
-            [one / whole for one in counts],
-            height,
-            color=_COLOURS[split],
-            label=split,
-        )
+        at, shares = places + (row + 0.5) * height - 0.4, [one / whole for one in counts]
+        drawn = axes.barh(at, shares, height, color=_COLOURS[split], label=split)
         if len(chart.counts) == 1:
             axes.bar_label(drawn, [f"{one:,} ({share(one, whole)})" for one in counts], padding=3, fontsize="small")
     axes.set_yticks(places, chart.labels)

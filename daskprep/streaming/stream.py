@@ -235,25 +235,20 @@ class Stream(BatchIterator):
         getpid, is_finalizing = os.getpid, sys.is_finalizing
         process = getpid()
         contents, mover, times = self._contents, Mover(self.device), StreamTimes()
+        groups = contents.groups
         told = list(zip(self._plan.told, self._plan.placement.source_starts[:-1].tolist(), strict=True))
         threads = self.threads or max(2, min(_MOST_THREADS, os.cpu_count() or 1))
         feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
         pipeline = None
         try:
             source = WindowBlocks(
-                feed, told, contents.groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
+                feed, told, groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
             )
-            media = [Medium(group, contents.decoder(group.name)) for group in contents.groups if group.is_cells]
+            media = [Medium(group, contents.decoder(group.name)) for group in groups if group.is_cells]
+            epochs, own = self._epochs(epoch, stop, given), self.batch_size // self.world_size
+            settings = Settings(0, threads, decodes=bool(media), whole_blocks=True)
             pipeline = Pipeline(
-                source,
-                contents.groups,
-                media,
-                self._epochs(epoch, stop, given),
-                Settings(0, threads, decodes=bool(media), whole_blocks=True),
-                own=self.batch_size // self.world_size,
-                streams=1,
-                times=times,
-                make_array=mover.make_array,
+                source, groups, media, epochs, settings, own=own, streams=1, times=times, make_array=mover.make_array
             )
             yield from self._iterate(pipeline, mover, self._finish, running)
         finally:

@@ -130,7 +130,7 @@ def test_an_error_of_a_task_names_the_partition(cluster, simple, table):
     frame = dd.from_map(read, range(11), meta=table.iloc[:0])
     # What counts rows must not read it.
     stream = simple.stream(dd.from_map(lambda piece: table.iloc[piece * 100 :][:100], range(11), meta=table[:0]), 48)
-    stream.source._frame = frame
+    stream.source.frame = frame
     with pytest.raises(OSError, match="disk is broken") as caught:
         list(stream)
     assert "while partition 3 was read and encoded" in caught.value.__notes__
@@ -174,7 +174,7 @@ def test_a_worker_that_is_killed_changes_nothing(simple, table, tmp_path, number
     ):
         frame = counted_frame(table, tmp_path / "log")
         stream = simple.stream(frame, BATCH_SIZE, epochs=2, **OPTIONS)
-        stream.source._frame = counted_frame(table, tmp_path / "log", kill)
+        stream.source.frame = counted_frame(table, tmp_path / "log", kill)
         found = numbers(stream)
     assert kill.exists()
     equal(found, expected)
