@@ -52,11 +52,6 @@ class Tokenizer(ABC):
 
     Tokenizers are small and picklable; two with the same `digest` give the same tokens.
 
-    Parameters
-    ----------
-    lowercase : bool
-        Whether strings are lower-cased, as by `str.lower`, before they are cut.
-
     Examples
     --------
     >>> import pyarrow as pa
@@ -66,7 +61,7 @@ class Tokenizer(ABC):
     [['don', "'", 't', '!'], None, [], ['οδος']]
     """
 
-    lowercase: bool = False
+    lowercase: bool = False  # whether strings are lower-cased, as by `str.lower`, before they are cut
 
     def __call__(self, column: pa.StringArray) -> pa.ListArray:
         """Return the tokens of each row: list<dictionary<int32, string>>, null where the row is null."""

@@ -14,24 +14,10 @@ import pyarrow as pa
 from daskprep.dataset import Split
 from daskprep.display.words import cut, number
 from daskprep.features.base import Holds
+from daskprep.report import measures
 from daskprep.report.axes import by_calendar, by_class, by_length, by_number, writing_of
 from daskprep.report.charts import Band, Bars, Chart, ChartData
-from daskprep.report.measures import (
-    ClassTally,
-    Column,
-    Dates,
-    Places,
-    Positions,
-    Tokens,
-    mean_of,
-    measure_classes,
-    measure_dates,
-    measure_numbers,
-    measure_other,
-    measure_places,
-    measure_positions,
-    measure_tokens,
-)
+from daskprep.report.measures import ClassTally, Column, Dates, Places, Positions, Tokens
 from daskprep.report.samples import sample_images, sample_sounds
 from daskprep.summaries import Quantiles
 
@@ -64,7 +50,7 @@ class Kind(NamedTuple):
 def _show_numbers(column: Column, found: Mapping[str, Quantiles]) -> list[Chart]:
     text, _ = writing_of([one.values() + column.center for one in found.values()])
     rows = [["", *found]]
-    rows.append(["mean", *(text(mean_of(one) + column.center) for one in found.values())])
+    rows.append(["mean", *(text(measures.mean_of(one) + column.center) for one in found.values())])
     for fraction, name in _QUARTILES:
         rows.append([name, *(text(one.quantile(fraction) + column.center) for one in found.values())])
     return [by_number("Values", found, column.center), ChartData(title="Summary", rows=rows)]
@@ -146,17 +132,17 @@ def _show_other(column: Column, found: BySplit) -> list[Chart]:
 
 
 KINDS: Mapping[Holds, Kind] = {
-    "numbers": Kind(_show_numbers, measure_numbers),
-    "classes": Kind(_show_classes, measure_classes),
-    "tokens": Kind(partial(_show_tokens, title="Tokens of a row"), measure_tokens),
-    "sets": Kind(partial(_show_tokens, of_rows=True), measure_tokens),
-    "bags": Kind(_show_tokens, measure_tokens),
-    "series": Kind(_show_positions, measure_positions),
-    "dates": Kind(_show_dates, measure_dates),
-    "places": Kind(_show_places, measure_places),
+    "numbers": Kind(_show_numbers, measures.of_numbers),
+    "classes": Kind(_show_classes, measures.of_classes),
+    "tokens": Kind(partial(_show_tokens, title="Tokens of a row"), measures.of_tokens),
+    "sets": Kind(partial(_show_tokens, of_rows=True), measures.of_tokens),
+    "bags": Kind(_show_tokens, measures.of_tokens),
+    "series": Kind(_show_positions, measures.of_positions),
+    "dates": Kind(_show_dates, measures.of_dates),
+    "places": Kind(_show_places, measures.of_places),
     "images": Kind(_show_samples, sample=sample_images),
     "sounds": Kind(_show_samples, sample=sample_sounds),
-    "others": Kind(_show_other, measure_other),
+    "others": Kind(_show_other, measures.of_other),
 }
 
 

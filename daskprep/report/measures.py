@@ -98,19 +98,19 @@ def mean_of(numbers: Quantiles) -> float:
     return float(min(max(mean, values[0]), values[-1]))
 
 
-def measure_numbers(column: Column, rows: np.ndarray) -> Quantiles:
+def of_numbers(column: Column, rows: np.ndarray) -> Quantiles:
     """Measure numbers as they were before they were normalized, as distances from the column's center."""
     values = column.feature.decode(rows, column.learned).to_numpy(zero_copy_only=False)
     return Quantiles.of(values - column.center)
 
 
-def measure_classes(column: Column, rows: np.ndarray) -> ClassTally:
+def of_classes(column: Column, rows: np.ndarray) -> ClassTally:
     """Count ids, one a row."""
     most = np.max(column.feature.limits(column.learned)[""][1])
     return ClassTally(np.bincount(rows, minlength=int(most) + 1))
 
 
-def measure_tokens(column: Column, rows: np.ndarray) -> Tokens:
+def of_tokens(column: Column, rows: np.ndarray) -> Tokens:
     """Count padded ids, those of bags as often as the numbers below them say."""
     ids, repeats = (rows[:, 0], rows[:, 1].ravel()) if rows.ndim == 3 else (rows, None)
     size, padding = len(column.vocabulary), column.vocabulary.specials.padding_id or 0
@@ -121,7 +121,7 @@ def measure_tokens(column: Column, rows: np.ndarray) -> Tokens:
     return Tokens(counts, np.bincount(lengths, minlength=ids.shape[1] + 1))
 
 
-def measure_dates(column: Column, rows: np.ndarray) -> Dates:
+def of_dates(column: Column, rows: np.ndarray) -> Dates:
     """Count the parts of dates."""
     moments = column.feature.decode(rows, column.learned).cast(pa.int64()).to_numpy()
     days, seconds = np.divmod(moments // SECOND, DAY)
@@ -130,12 +130,12 @@ def measure_dates(column: Column, rows: np.ndarray) -> Dates:
     )
 
 
-def measure_places(column: Column, rows: np.ndarray) -> Places:
+def of_places(column: Column, rows: np.ndarray) -> Places:
     """Count the parts of H3 cells."""
     return Places(np.bincount(rows[:, 2], minlength=16), np.bincount(rows[:, 3], minlength=128))
 
 
-def measure_positions(column: Column, rows: np.ndarray) -> Positions:
+def of_positions(column: Column, rows: np.ndarray) -> Positions:
     """Measure numbers by where they stand in a row."""
     flat = rows.reshape(len(rows), -1)
     low, high = (float(flat.min()), float(flat.max())) if flat.size else (0.0, 0.0)
@@ -145,7 +145,7 @@ def measure_positions(column: Column, rows: np.ndarray) -> Positions:
     return Positions(len(rows), flat.sum(axis=0, dtype=np.float64), squares, Range(low, high))
 
 
-def measure_other(column: Column, rows: np.ndarray) -> Summary:
+def of_other(column: Column, rows: np.ndarray) -> Summary:
     """Measure the rows of a type of someone's own; what is no finite number counts as 0."""
     numbers = np.where(np.isfinite(rows), rows, 0).astype(np.float64)
-    return Quantiles.of(numbers) if rows.ndim == 1 else measure_positions(column, numbers)
+    return Quantiles.of(numbers) if rows.ndim == 1 else of_positions(column, numbers)

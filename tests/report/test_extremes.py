@@ -17,7 +17,7 @@ from daskprep.report.axes import by_number
 from daskprep.report.drawing import draw
 from daskprep.report.gathering import columns_of, gather
 from daskprep.report.kinds import _show_other
-from daskprep.report.measures import mean_of, measure_other
+from daskprep.report.measures import mean_of, of_other
 from daskprep.summaries import Quantiles
 
 LARGEST, SMALLEST = np.finfo(np.float64).max, 5e-324
@@ -169,7 +169,7 @@ def test_all_doubles_have_their_place_in_a_histogram(values, center):
 def test_all_doubles_have_their_place_in_a_band(values):
     found = np.array([0.0 if one is None else one for one in NUMBERS[values]])
     rows = np.stack([found, found[::-1]], axis=1)
-    for chart in _show_other(None, {"train": measure_other(None, rows)}):
+    for chart in _show_other(None, {"train": of_other(None, rows)}):
         assert np.isfinite(coordinates(draw(chart))).all()
 
 

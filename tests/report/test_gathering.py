@@ -10,7 +10,7 @@ from daskprep.features import FEATURES
 from daskprep.report import gathering
 from daskprep.report.gathering import columns_of, count_repeats, gather, windows
 from daskprep.report.kinds import KINDS, _natural_order
-from daskprep.report.measures import measure_positions
+from daskprep.report.measures import of_positions
 from daskprep.report.samples import _unpadded
 
 
@@ -49,7 +49,7 @@ def test_padding_is_no_token(dataset):
 def test_positions_of_two_pieces_are_those_of_all_rows():
     rows = np.array([[1.0, -5.0], [2.0, 7.0], [9.0, 0.5]])
     for cut in (1, 2):
-        both = measure_positions(None, rows[:cut]) + measure_positions(None, rows[cut:])
+        both = of_positions(None, rows[:cut]) + of_positions(None, rows[cut:])
         assert (both.rows, both.range.min, both.range.max) == (3, -5.0, 9.0)
         np.testing.assert_allclose(both.means, rows.mean(axis=0))
         np.testing.assert_allclose(both.deviations, rows.std(axis=0))
