@@ -42,10 +42,7 @@ class MediaBlocks:
     def decode(self, where: Block, rows: slice | Integers, out: np.ndarray) -> list[Failure]:
         """Decode some rows of a block; return those for which a fill value stands.
 
-        Raises
-        ------
-        MediaError
-            A cell cannot be decoded, and is not to be filled; it names the row of the source.
+        Of a cell that cannot be decoded and is not to be filled, a MediaError names the row of the source.
         """
         held = self.cells(where)
         cells = held[rows] if isinstance(rows, slice) else held.take(rows)

@@ -61,30 +61,22 @@ class Beside:
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What a feature learned from one column; its fields are its JSON.
-
-    Attributes
-    ----------
-    rows, missing, invalid : int
-        Rows that were learned from, how many of their cells were missing, and how many of those could not be read.
-        With "drop_row" the rows that were dropped are counted as missing, and not among `rows`.
-    seen : int
-        Rows among which missing cells were counted, if these are not `rows`; else 0. A row that is dropped belongs to
-        no split, so that with "drop_row" these are all rows.
-    invalid_samples : tuple of str
-        The first few distinct cells that could not be read.
-    fill_value : object
-        What a missing cell becomes. With "drop_row", "ffill" and "bfill" the fallback: what it becomes in new rows,
-        of which none is dropped, and where there is no neighbour. None if there was nothing to learn it from.
-    """
+    """What a feature learned from one column; its fields are its JSON."""
 
     later: ClassVar[tuple[str, ...]] = ()  # fields that older states lack: left out where they have their default
 
+    # Rows that were learned from, how many of their cells were missing, and how many of those could not be read. With
+    # "drop_row" the rows that were dropped are counted as missing, and not among `rows`.
     rows: int = 0
     missing: int = 0
     invalid: int = 0
+    # The first few distinct cells that could not be read.
     invalid_samples: tuple[str, ...] = ()
+    # What a missing cell becomes. With "drop_row", "ffill" and "bfill" the fallback: what it becomes in new rows, of
+    # which none is dropped, and where there is no neighbour. None if there was nothing to learn it from.
     fill_value: Any = None
+    # Rows among which missing cells were counted, if these are not `rows`; else 0. A row that is dropped belongs to no
+    # split, so that with "drop_row" these are all rows.
     seen: int = 0
 
     def __getstate__(self) -> dict[str, Any]:
