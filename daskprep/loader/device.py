@@ -36,7 +36,7 @@ class Mover:
             for window in windows:
                 yield window, _tensors(window)
             return
-        stream = torch.cuda.Stream(self.device) if self._is_cuda else None  # type: ignore[no-untyped-call]
+        stream = self._stream()
         ahead: tuple[Window, Tensors, Tensors, torch.Event | None] | None = None
         for window in windows:
             source = _tensors(window)
@@ -46,6 +46,9 @@ class Mover:
             ahead = following
         if ahead is not None:
             yield self._arrived(ahead)
+
+    def _stream(self) -> torch.cuda.Stream | None:
+        return torch.cuda.Stream(self.device) if self._is_cuda else None  # type: ignore[no-untyped-call]
 
     def _copy(self, source: Tensors, stream: torch.cuda.Stream | None) -> tuple[Tensors, torch.Event | None]:
         if stream is None:
