@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from dataclasses import dataclass
+
 import dask
 import dask.dataframe as dd
 import numpy as np
@@ -11,10 +14,12 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ColumnError
+from daskprep.features import Learned
 from daskprep.sources import as_source
 from daskprep.storage import Folder
 from daskprep.storage.kept import Kept, packed, unpacked
 from daskprep.summaries import TokenCounts
+from daskprep.writing.plan import SavedLearned
 
 pytestmark = pytest.mark.filterwarnings("ignore:column")
 
@@ -179,6 +184,33 @@ def test_arrays_come_back_as_they_were():
     assert array.flags.writeable
     assert (column, kind) == (values[1], values[2])
     assert (nothing.dtype, nothing.shape) == (np.float64, (0,))
+
+
+def saved_learned(tmp_path, learned) -> SavedLearned:
+    types = {name: type(one) for name, one in learned.items()}
+    return SavedLearned(Folder.open(tmp_path / "version"), Folder.open(tmp_path / "scratch"), types, learned=learned)
+
+
+def test_other_processes_find_what_was_learned_in_scratch(file, tmp_path):
+    features = {**preprocessor().features, "c": dp.TargetEncoding(target="flag"), "series": "vector"}
+    learned = dp.Preprocessor(features).fit(source_of(file)).learned_
+    saved = saved_learned(tmp_path, learned)
+    assert saved.is_kept()
+    # In the folder of the version is nothing yet.
+    found = dict(pickle.loads(pickle.dumps(saved)))
+    assert {name: (type(one), one.to_dict()) for name, one in found.items()} == {
+        name: (type(one), one.to_dict()) for name, one in learned.items()
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnLearned(Learned):
+    """One of a type of the user's own."""
+
+
+def test_what_was_learned_is_only_kept_if_all_of_it_can_be(tmp_path):
+    assert not saved_learned(tmp_path, {"a": dp.Date.learned_type(rows=1), "b": OwnLearned(rows=1)}).is_kept()
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_what_has_no_known_class_is_not_kept_and_no_class_is_looked_for(tmp_path):

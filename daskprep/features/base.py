@@ -17,6 +17,7 @@ from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.serving.base import MISSING
 from daskprep.split.folds import KFold
+from daskprep.storage.kept import keepable
 from daskprep.summaries import ColumnSummary
 from daskprep.summaries.base import SummaryT
 
@@ -78,6 +79,10 @@ class Learned:
     # Rows among which missing cells were counted, if these are not `rows`; else 0. A row that is dropped belongs to no
     # split, so that with "drop_row" these are all rows.
     seen: int = 0
+
+    def __init_subclass__(cls) -> None:
+        if cls.__module__.startswith("daskprep."):  # others may have another name in another process
+            keepable(cls)
 
     def __getstate__(self) -> dict[str, Any]:
         # Not what is kept beside the fields: it knows parameters, which may be functions.

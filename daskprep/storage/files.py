@@ -14,7 +14,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError
 from daskprep.storage.checksum import Buffer, flat
-from daskprep.storage.local_files import GrowingFile, LocalFiles
+from daskprep.storage.local_files import Durable, GrowingFile, LocalFiles
 from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.retries import attempts_of
 from daskprep.storage.urls import filesystem_of, public_name
@@ -92,11 +92,12 @@ class Folder:
     def __repr__(self) -> str:
         return f'<Folder "{self.url}">'
 
-    def write(self, name: str, *buffers: Buffer, durable: bool = True) -> int:
+    def write(self, name: str, *buffers: Buffer, durable: Durable = True) -> int:
         """Write the concatenation of some buffers as one file, whole or not at all, and return its bytes.
 
         A file of that name is replaced at once: readers see the old or the new one. With `durable`, a file that
-        was written outlives a loss of power. Raise StorageFullError where there is no room.
+        was written outlives a loss of power; with "later" the disk begins to write it, and `sync` waits for that. Raise
+        StorageFullError where there is no room.
         """
         with self.writer(name, durable=durable) as append:
             return sum(map(append, buffers))
@@ -110,7 +111,7 @@ class Folder:
         self.files.sync([f"{self.path}/{name}" for name in names], self.path)
 
     @contextmanager
-    def writer(self, name: str, *, durable: bool = True) -> Iterator[Callable[[Buffer], int]]:
+    def writer(self, name: str, *, durable: Durable = True) -> Iterator[Callable[[Buffer], int]]:
         """Give a function that appends a buffer to a file and returns its bytes; `write` says what is promised.
 
         The file is there once the block ends, and not at all if it ends with an exception.

@@ -51,15 +51,28 @@ class Kept:
     def result(self, run: range, make: Callable[[], Any]) -> Any:
         """Return what is kept of some partitions, or else make it and keep it, if it is of kinds that can be kept."""
         name = f"{self.name}-{run.start}-{run.stop}.kept"
-        # The same work may end elsewhere and remove the folder, or another release may have begun.
-        with contextlib.suppress(FileNotFoundError, _UnknownError):
-            if intact(self.folder, name) and all(intact(self.folder, self.beside(i)) for i in run if self.beside):
-                return unpacked(read_checked(self.folder, name))
-        result = make()
-        with contextlib.suppress(FileNotFoundError, _UnknownError), write_checked(self.folder, name) as write:
-            for buffer in packed(result):
-                write(buffer)
+        result = read_kept(self.folder, name, *(self.beside(i) for i in run if self.beside))
+        if result is None:
+            keep(self.folder, name, result := make())
         return result
+
+
+def keep(folder: Folder, name: str, value: Any) -> bool:
+    """Write a value to a file, and return whether it is there: only if all of it is of kinds that can be kept."""
+    # The same work may end elsewhere and remove the folder.
+    with contextlib.suppress(FileNotFoundError, _UnknownError), write_checked(folder, name) as write:
+        for buffer in packed(value):
+            write(buffer)
+        return True
+    return False
+
+
+def read_kept(folder: Folder, name: str, *beside: str) -> Any:
+    """Return what `keep` wrote; None if that or a file beside it is not there, or if another release wrote it."""
+    with contextlib.suppress(FileNotFoundError, _UnknownError):
+        if all(intact(folder, one) for one in (name, *beside)):
+            return unpacked(read_checked(folder, name))
+    return None
 
 
 class _UnknownError(Exception):

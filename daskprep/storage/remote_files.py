@@ -73,7 +73,7 @@ class RemoteFiles:
         return self._asked(url, what, asked)
 
     @contextmanager
-    def writer(self, path: str, url: str, durable: bool) -> Iterator[Callable[[memoryview], None]]:
+    def writer(self, path: str, url: str, durable: object) -> Iterator[Callable[[memoryview], None]]:
         """Give a function that appends to the file, which is put there once the block ends well."""
         content: list[bytes] = []
         yield lambda view: content.append(bytes(view))

@@ -10,12 +10,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ConfigError, did_you_mean
+from daskprep.storage.kept import keepable
 
 Role = Literal["padding", "unknown", "start", "stop"]
 ROLES: tuple[Role, ...] = get_args(Role)
 LUDWIG: dict[Role, str] = {"stop": "<EOS>", "start": "<SOS>", "padding": "<PAD>", "unknown": "<UNK>"}
 
 
+@keepable
 @dataclass(frozen=True)
 class SpecialSymbols:
     """Symbols that are no tokens of the data, in id order: what each is for, how it is spelled, and its id.

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from daskprep.errors import ConfigError, CorruptDatasetError, RejectedValueError
 from daskprep.serving.base import smallest_uint
+from daskprep.storage.kept import keepable
 from daskprep.storage.tables import read_texts
 from daskprep.summaries import TokenCounts
 from daskprep.vocabulary.special_symbols import SpecialSymbols
@@ -39,6 +40,7 @@ VOCABULARY_SCHEMA = pa.schema(
 )
 
 
+@keepable
 @dataclass(frozen=True, eq=False)
 class Vocabulary:
     """Tokens by id, special symbols among them, and how often each occurs in the data learned from.

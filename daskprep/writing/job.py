@@ -183,9 +183,9 @@ class WriteJob:
         census, told, [learned] = found or self._found()
         scanned = self._scanned([one.rows for one in census])
         saved = self._saved(learned)
-        # Tasks of this process are handed what was learned; those of others read the files, which must be there first.
+        # Tasks of this process are handed what was learned; those of others read a file, which must be there first.
         state = background.submit(self._save_state, learned)
-        if state.done() or not partitions.is_in_process():
+        if state.done() or not (partitions.is_in_process() or saved.is_kept()):
             state.result()
         assignment = recipe.assignment(saved)
         place = None
@@ -239,7 +239,7 @@ class WriteJob:
 
     def _saved(self, learned: Mapping[str, Learned] | None = None) -> SavedLearned:
         types = {name: feature.learned_type for name, feature in self.recipe.features.items()}
-        return SavedLearned(self.version, types, learned=learned)
+        return SavedLearned(self.version, self.scratch, types, learned=learned)
 
     @functools.cached_property
     def scratch(self) -> Folder:

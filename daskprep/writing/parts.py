@@ -18,6 +18,7 @@ from daskprep.media.decoding import Failure, MediaDecoder, check_failures, decod
 from daskprep.storage.arrays import ROW_ID, Output, encode_chunk
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
+from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.shards import encode_shard
 from daskprep.storage.tables import Columns, encode_table
@@ -85,7 +86,7 @@ class PartWriter:
         pieces = self._read(part) if made is None else self._cut(part, made)
         filled: list[Filled] = []
         files = {
-            name: write_file(self.version, name, data, rows, self.expected, slots=slots, durable=False)
+            name: write_file(self.version, name, data, rows, self.expected, slots=slots, durable="later")
             for name, data, rows, slots in self._files(part, pieces, filled)
         }
         if self.syncs:
@@ -191,7 +192,7 @@ def write_file(
     expected: Mapping[str, FileEntry] | None,
     *,
     slots: int | None = None,
-    durable: bool = True,
+    durable: Durable = True,
 ) -> FileEntry:
     """Write a file and return its entry; CorruptDatasetError if it is made again and not the one that is expected."""
     entry = FileEntry.of(name, data, rows, slots)

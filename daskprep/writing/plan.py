@@ -16,12 +16,14 @@ from daskprep.features.media import MediaFeature
 from daskprep.state import state_from_files
 from daskprep.storage.arrays import Output
 from daskprep.storage.files import Folder
+from daskprep.storage.kept import keep, read_kept
 from daskprep.storage.layout import Layout
 from daskprep.storage.manifest import FileEntry
 from daskprep.writing.placement import Placement
 from daskprep.writing.recipe import Options
 
 CHECKPOINT = "checkpoint.json"
+_LEARNED = "learned.kept"
 
 # Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
 # them, so that the lock is held while they are read: those that come meanwhile wait, and need not read them again.
@@ -79,19 +81,24 @@ class WritePlan:
 
 @dataclass(frozen=True, eq=False)
 class SavedLearned(Mapping[str, Any]):
-    """What features learned, by their names, saved in the folder of a version.
+    """What features learned, by their names, saved in the folder of a version, and kept in `scratch` if it can be.
 
     Processes other than that which learned read it once. `types` are those of what each feature learned. The random
     `key` tells one write from another in the memory of a process: a folder may be written again.
     """
 
     version: Folder
+    scratch: Folder
     types: Mapping[str, type[Learned]]
     key: str = field(default_factory=lambda: uuid.uuid4().hex)
     learned: Mapping[str, Learned] | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return SavedLearned, (self.version, self.types, self.key)
+        return SavedLearned, (self.version, self.scratch, self.types, self.key)
+
+    def is_kept(self) -> bool:
+        """Keep what was learned as other processes read it fast, if all of it is of kinds that can be kept."""
+        return keep(self.scratch, _LEARNED, dict(self))
 
     def __getitem__(self, name: str) -> Learned:
         return self._loaded[name]
@@ -107,10 +114,13 @@ class SavedLearned(Mapping[str, Any]):
         if self.learned is not None:
             return self.learned
         with _lock:
-            return _read(self.key, self.version, tuple(self.types.items()))
+            found: Mapping[str, Learned] = _read(self.key, self.version, self.scratch, tuple(self.types.items()))
+        return found
 
 
 @functools.lru_cache(_MOST_KEPT)
-def _read(key: str, version: Folder, types: tuple[tuple[str, type[Learned]], ...]) -> Mapping[str, Learned]:
+def _read(key: str, version: Folder, scratch: Folder, types: tuple[tuple[str, type[Learned]], ...]) -> Any:
+    if (kept := read_kept(scratch, _LEARNED)) is not None:
+        return kept
     described: Mapping[str, Any] = state_from_files(version.read)["features"]
     return {name: kind.from_dict(described[name]["learned"]) for name, kind in types}

@@ -279,6 +279,23 @@ def test_files_are_flushed_together(tmp_path: Path) -> None:
     assert flushed.call_count == 8
 
 
+def test_the_disk_begins_to_write_what_is_flushed_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[int] = []
+    monkeypatch.setattr(local_files, "_begin_flush", lambda descriptor, *_: begun.append(os.fstat(descriptor).st_size))
+    folder = Folder.open(tmp_path)
+    with mock.patch("os.fsync") as flushed:
+        folder.write("a", b"1", durable=False)
+        folder.write("b", b"123", durable="later")
+    assert (begun, flushed.call_count, folder.sizes()) == ([3], 0, {"a": 1, "b": 3})
+
+
+def test_the_system_knows_how_to_begin_to_write(tmp_path: Path) -> None:
+    with open(tmp_path / "a", "wb") as file:  # noqa: PTH123 it takes a descriptor
+        file.write(b"1" * 10_000)
+        file.flush()
+        assert local_files._begin_flush(file.fileno(), *local_files._ALL) == (0 if sys.platform == "linux" else None)
+
+
 def test_many_threads_write_one_file(folder: Folder) -> None:
     contents = [bytes([65 + i]) * 1000 for i in range(8)]
     with ThreadPoolExecutor(8) as pool:

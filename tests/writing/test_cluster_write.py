@@ -21,7 +21,7 @@ from daskprep.dataset import Dataset, open_dataset
 from daskprep.errors import ConfigError, IncompleteDatasetError
 from daskprep.sources import base, read_files
 from daskprep.storage import Folder, files, layout
-from daskprep.writing import parts, passes, scratch
+from daskprep.writing import parts, passes, plan, scratch
 
 pytestmark = pytest.mark.cluster
 
@@ -98,6 +98,13 @@ def test_paths_are_written_by_workers_alone(cluster, file, tmp_path, request, sh
     expected = write_on_threads(file, tmp_path / "threads.dp", shuffle=shuffle)
     request.getfixturevalue("reads_nothing")
     write(pieces(file), tmp_path / "cluster.dp", shuffle=shuffle)
+    assert content(tmp_path / "cluster.dp") == expected
+
+
+def test_workers_read_what_was_learned_from_the_version_if_it_cannot_be_kept(cluster, file, tmp_path, monkeypatch):
+    expected = write_on_threads(file, tmp_path / "threads.dp")
+    monkeypatch.setattr(plan.SavedLearned, "is_kept", lambda self: False)
+    write(pieces(file), tmp_path / "cluster.dp")
     assert content(tmp_path / "cluster.dp") == expected
 
 
