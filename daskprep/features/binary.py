@@ -85,7 +85,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     fallback_true_label: str | None = None
     null_values: list[str] | None = None
-    missing_value_strategy: Literal["fill_with_false", "fill_with_true"] | Strategy = "fill_with_false"
+    missing_value_strategy: Literal["fill_with_false", "fill_with_true", Strategy] = "fill_with_false"
     fill_value: bool | int | float | str | None = None
 
     def parse(self, column: pa.Array) -> pa.Array:
