@@ -181,14 +181,16 @@ def _from_lists(column: pa.Array) -> pa.Array:
     values = column.flatten()
     if pa.types.is_nested(values.type):
         raise ColumnError(f"holds values of type {column.type}, which are not lists of numbers: flatten them first")
+    missing = column.is_null().to_numpy(zero_copy_only=False)
     if is_text(values.type):
-        return parse_float_lists(pc.binary_join(column, " "))
+        texts = list_of(list_offsets(column), pc.fill_null(values, "nan"), missing)
+        return parse_float_lists(pc.binary_join(texts, " "))
     if pa.types.is_boolean(values.type):
         values = values.cast(pa.uint8())
     if pa.types.is_decimal(values.type):
         values = values.cast(pa.string())  # of a decimal, Arrow 26.0.1 gives a float that is not the nearest
     numbers = pc.fill_null(values.cast(pa.float32(), safe=False), np.nan)
-    return list_of(list_offsets(column), numbers, column.is_null().to_numpy(zero_copy_only=False))
+    return list_of(list_offsets(column), numbers, missing)
 
 
 def rows_as_lists(matrix: np.ndarray) -> pa.Array:

@@ -127,7 +127,7 @@ def _in_elements(cell: Sequence[Any], kinds: set[type]) -> list[float] | None:
     if (bytes in kinds and kinds <= {str, bytes}) or any(isinstance(element, (*LISTS, dict)) for element in cell):
         raise ColumnError(f"{cell!r} is not a list of numbers: give numbers or text")
     texts = [text_of(element) for element in cell]
-    return None if None in texts else _in_text(" ".join(map(str, texts)), None)
+    return _in_text(" ".join("nan" if text is None else text for text in texts), None)
 
 
 class VectorRows(RowEncoder):

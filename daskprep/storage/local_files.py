@@ -404,26 +404,32 @@ def _where_supported() -> Iterator[None]:
 
 def _create(path: Path) -> int:
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
+    with suppress(FileNotFoundError):
         return os.open(path, flags, 0o666)
-    except FileNotFoundError:
-        _make_folder(path.parent)
-        return os.open(path, flags, 0o666)
+    return _in_folder(path.parent, lambda: os.open(path, flags, 0o666))
 
 
 def _open_folder(path: Path) -> int:
+    return _in_folder(path, lambda: os.open(path, os.O_RDONLY))
+
+
+def _in_folder(folder: Path, make: Callable[[], int]) -> int:
+    """Make a folder and do something in it, again where others remove the folder meanwhile."""
     while True:
-        _make_folder(path)
-        # Others may remove it again.
         with suppress(FileNotFoundError):
-            return os.open(path, os.O_RDONLY)
+            _make_folder(folder)
+            return make()
 
 
 def _make_folder(folder: Path) -> None:
     if folder.is_dir():
         return
     _make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        if folder.is_file() or folder.is_symlink():
+            raise  # else others made a folder, and may have removed it
     # What is written there later may be durable.
     _sync(folder.parent)
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import dropped_rows, validate
 from daskprep.features.fitting import encode_source, learn_source
@@ -85,6 +86,14 @@ def test_series_are_cut_and_padded(as_frame, parameters, expected):
 def test_text_is_cut_by_its_tokenizer(tokenizer, text, expected):
     assert read(text, None, tokenizer=tokenizer) == [expected, None]
     assert read("7", text, tokenizer=tokenizer) == [[7], expected]
+
+
+def test_an_empty_place_in_a_list_is_the_same_beside_numbers_of_any_size():
+    prep = dp.Preprocessor({"x": dp.Timeseries()}).fit(pd.DataFrame({"x": [[1.0, 2.0], [3.0]]}))
+    alone = prep.encode(pd.DataFrame({"x": [[1, None]]}))["x"]
+    assert alone.tolist() == [[1.0, 0.0]]
+    for other in ([2], [2**63], ["2"]):
+        np.testing.assert_array_equal(prep.encode(pd.DataFrame({"x": [[1, None], other]}))["x"][:1], alone)
 
 
 def test_lists_and_numbers_are_read():

@@ -55,6 +55,33 @@ def read_into(folder: Folder, name: str, start: int, target: memoryview) -> None
         fill(start, target)
 
 
+def test_folders_that_others_make_and_remove_meanwhile_are_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, mkdir = [], Path.mkdir
+
+    def disturbed(self: Path) -> None:
+        made.append(self.name)
+        mkdir(self)
+        if len(made) == 1:
+            self.rmdir()
+            raise FileExistsError(errno.EEXIST, "made by others, who removed it")
+        if len(made) == 4:
+            self.rmdir()
+
+    monkeypatch.setattr(Path, "mkdir", disturbed)
+    Folder.open(tmp_path).write("a/b/c.bin", b"x")
+    assert made == ["a", "b", "a", "b", "b"]
+    assert (tmp_path / "a" / "b" / "c.bin").read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_bytes(b""), lambda path: path.symlink_to("nowhere")])
+def test_what_is_no_folder_is_not_taken_for_one(tmp_path: Path, make) -> None:
+    make(tmp_path / "a")
+    with pytest.raises((FileExistsError, NotADirectoryError)):
+        local_files._open_folder(tmp_path / "a" / "b")
+
+
 def test_what_is_written_is_read(folder: Folder) -> None:
     values = np.arange(6, dtype="uint16").reshape(2, 3)
     assert folder.write("train/a.bin", b"ab", memoryview(b"c"), pa.py_buffer(b"d"), values, np.empty((0, 2))) == 16
