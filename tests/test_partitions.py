@@ -366,6 +366,12 @@ def test_a_task_holds_one_partition_at_a_time(table):
     assert most == [1] * 5
 
 
+def test_what_the_first_partition_gives_is_bounded_too():
+    merging = partitions.passes.Merging(lambda values: ("bounded", *values))
+    assert merging(iter([("told", {"key": 1})])) == [["told"], {"key": ("bounded", 1)}]
+    assert merging(iter([(0, {"key": 1}), (1, {"key": 2})])) == [[0, 1], {"key": ("bounded", ("bounded", 1), 2)}]
+
+
 @pytest.mark.parametrize(("count", "threads", "tasks"), [(0, 1, 0), (15, 1, 15), (16, 1, 8), (20_001, 2, 17)])
 def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
     runs = partitions.passes.groups(count, threads)

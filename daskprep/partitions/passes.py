@@ -351,7 +351,8 @@ class Merging:
         merged: dict[Any, Any] = {}
         for small, values in results:
             told.append(small)
-            merged = {key: self.merge([merged[key], values[key]]) for key in merged} or dict(values)
+            # Also what comes first: a merge bounds what stays in memory.
+            merged = {key: self.merge([*([merged[key]] if merged else []), values[key]]) for key in values}
             del values
         return [told, *({key: merged[key] for key in chunk} for chunk in chunks(list(merged)))]
 

@@ -132,7 +132,7 @@ class TokenCounts(Summary):
         return len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
 
     def _grown(self) -> bool:
-        return self.entries > 2 * self.settled or len(self.chunks) > COMPACT_CHUNKS
+        return len(self.chunks) > 1 and (self.entries > 2 * self.settled or len(self.chunks) > COMPACT_CHUNKS)
 
     def _fits(self) -> bool:
         token_bytes = sum(tokens.nbytes for tokens, _ in self.chunks)

@@ -106,7 +106,10 @@ class ValueSums(Summary):
         labels = _narrowed(columns)
         if not distinct or not labels:
             return cls()
-        return cls((_small(values.dictionary, labels, np.stack([columns[label] for label in labels], axis=1)),))
+        digits = np.empty((distinct, len(labels), count), np.result_type(*(columns[label] for label in labels)))
+        for place, label in enumerate(labels):
+            digits[:, place] = columns.pop(label)  # most are in memory once, as they may take most of it
+        return cls((Sums(values.dictionary, labels, digits),))
 
     def __add__(self, other: ValueSums) -> ValueSums:
         return ValueSums(self.chunks + other.chunks, self.spilled + other.spilled)
@@ -177,10 +180,6 @@ def _narrowed(labels: Collection[tuple[str, int]]) -> Labels:
     return tuple(sorted((name, place) for name, place in labels if place > highest[name] - MOST_PLACES))
 
 
-def _small(values: pa.Array, labels: Labels, digits: np.ndarray) -> Sums:
-    return Sums(values, labels, _narrow(digits))
-
-
 def _narrow(digits: np.ndarray) -> np.ndarray:
     """Return whole numbers in the smallest type that holds them."""
     least = min(int(digits.min()), -1 - int(digits.max()))
@@ -203,4 +202,4 @@ def _added_up(chunks: tuple[Sums, ...], labels: Labels | None = None) -> Sums:
         for column, label in enumerate(chunk.labels):
             if label in labels:
                 total[rows, labels.index(label)] += chunk.digits[:, column]
-    return _small(encoded[-1].dictionary, labels, total)
+    return Sums(encoded[-1].dictionary, labels, _narrow(total))
