@@ -145,14 +145,18 @@ def check_folders(*folders: Folder) -> None:
                 f"{folder.url} cannot be written to: {error}; check the path, and the credentials in storage_options"
             ) from error
         try:
-            sizes = partitions.on_every_worker(Folder.size, folder, probe)
+            seen = partitions.on_every_worker(_sees, folder, probe)
         finally:
             folder.remove(probe)
-        if None in sizes:
+        if not all(seen):
             raise ConfigError(
                 f"the workers do not see {folder.url}, where this process writes: "
                 "give a path that all of them share, such as a network folder or an object store"
             )
+
+
+def _sees(folder: Folder, name: str) -> bool:
+    return folder.size(name) is not None
 
 
 @contextlib.contextmanager
