@@ -274,6 +274,11 @@ class _Kept:
         self._kept: dict[object, Any] = {}
         self._limit = limit
         self._bytes = 0
+        self.unlock()
+
+    def unlock(self) -> None:
+        """Make a new lock: in a forked process nobody would let go of one that another thread held."""
+        self._lock = threading.Lock()
 
     def get(self, key: object) -> Any:
         """Return what is kept of a file, or None."""
@@ -281,18 +286,20 @@ class _Kept:
 
     def keep(self, key: object, value: Any, nbytes: int) -> None:
         """Keep something of a file, if there is room for it."""
-        if key in self._kept or nbytes > self._limit:
-            return
-        if self._bytes + nbytes > self._limit:
-            self._kept, self._bytes = {}, 0
-        self._kept[key] = value
-        self._bytes += nbytes
+        with self._lock:
+            if key in self._kept or nbytes > self._limit:
+                return
+            if self._bytes + nbytes > self._limit:
+                self._kept, self._bytes = {}, 0
+            self._kept[key] = value
+            self._bytes += nbytes
 
 
 # Parsing a footer takes longer than reading a small block, and in stores each takes a request.
 _footers, _indexes = _Kept(_FOOTER_BYTES), _Kept(_INDEX_BYTES)
 _asking: dict[object, threading.Lock] = {}
-os.register_at_fork(after_in_child=_asking.clear)
+for _renew in (_asking.clear, _footers.unlock, _indexes.unlock):
+    os.register_at_fork(after_in_child=_renew)
 
 
 @contextmanager

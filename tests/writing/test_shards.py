@@ -169,6 +169,21 @@ def test_threads_ask_for_the_index_of_a_shard_once(
     Folder.open(url).remove_all()
 
 
+class Slowly(int):
+    """A number that lets other threads go on while it is added."""
+
+    def __radd__(self, other: int) -> int:
+        time.sleep(0.01)
+        return other + int(self)
+
+
+def test_what_threads_keep_of_files_is_counted_whole() -> None:
+    kept = reading._Kept(1 << 20)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: kept.keep(number, None, Slowly(1)), range(8)))
+    assert kept._bytes == 8
+
+
 def altered(manifest: bytes, **changes: Any) -> bytes:
     body = {**json.loads(manifest)["manifest"], **changes}
     text = json.dumps(body, sort_keys=True, separators=(",", ":")).encode()
