@@ -186,7 +186,8 @@ def summarize_columns(
     # Of all rows, or of each fold and, for what counts whichever fold is left out, of no row.
     cuts: list[np.ndarray | None] = [np.zeros(0, np.intp)]
     if splits is not None and around.folds:
-        cuts = [*(np.flatnonzero(splits == fold) for fold in range(around.folds)), *cuts]
+        ends = np.cumsum(np.bincount(splits, minlength=around.folds))[: around.folds]
+        cuts = [*np.split(np.argsort(splits, kind="stable"), ends)[:-1], *cuts]
     else:
         mask = keep if splits is None else splits == TRAIN
         cuts = [None if mask is None or mask.all() else np.flatnonzero(mask)]

@@ -29,6 +29,7 @@ from daskprep.errors import ColumnError
 from daskprep.permutation import Integers, hash_strings
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, TRAIN, Assigned, ReadAgain, Shares, Splitter
 from daskprep.storage.kept import keepable
+from daskprep.summaries.multiset import tallied
 
 # The counts of all units, by class, are one array in the client: 128 MB at most.
 LARGEST_STRATA = 1_000
@@ -112,7 +113,7 @@ def count_groups(table: pa.Table, column: str, stratify: str | None, key: int, k
     if stratify is not None:
         strata, classes = encode_classes(table, stratify)
     pairs = strata * len(names) + groups
-    pairs, rows = np.unique(pairs if keep is None else pairs[keep], return_counts=True)
+    pairs, rows = tallied(pairs if keep is None else pairs[keep])
     hashes, present = _hashes(names, key)[pairs % len(names)], pairs // len(names)
     used, first = np.unique(present, return_index=True)
     pieces = zip(np.split(hashes, first[1:]), np.split(rows, first[1:]), strict=True)
@@ -162,8 +163,11 @@ class GroupUnits:
         weights = np.ascontiguousarray((self.rows / totals).T)[:, :, None]
         squares = (weights * weights).sum(axis=1)[:, 0]
         order = np.argsort(-squares, kind="stable").tolist()
-        lacking = np.repeat(np.array([shares]), len(totals), axis=0)
         places = np.zeros(self.units.size, np.uint8)
+        if len(totals) == 1:
+            places[order] = _shared_out(weights[order, 0, 0].tolist(), squares[order].tolist(), shares)
+            return places
+        lacking = np.repeat(np.array([shares]), len(totals), axis=0)
         for unit in order:
             places[unit] = place = np.argmax((weights[unit] * lacking).sum(axis=0))
             lacking[:, place] -= weights[unit, :, 0]
@@ -179,6 +183,26 @@ class GroupUnits:
                     lacking[:, place] -= weights[unit, :, 0]
                     places[unit], moving = place, True
         return places
+
+
+def _shared_out(weights: Sequence[float], squares: Sequence[float], shares: Sequence[float]) -> list[int]:
+    """Return the split of units of one share each, largest first: in floats, seven times as fast as in arrays of one."""
+    lacking, places, moving = list(shares), list[int](), True
+    for weight in weights:
+        lacked = [weight * lack for lack in lacking]
+        places.append(lacked.index(max(lacked)))
+        lacking[places[-1]] -= weight
+    while moving:
+        moving = False
+        for unit, weight in enumerate(weights):
+            own, lacked = places[unit], [weight * lack for lack in lacking]
+            most = max(lacked)
+            if most - lacked[own] > squares[unit] + _NO_GAIN:
+                place = lacked.index(most)
+                lacking[own] += weight
+                lacking[place] -= weight
+                places[unit], moving = place, True
+    return places
 
 
 @dataclass(frozen=True, eq=False)
