@@ -226,6 +226,11 @@ class Contract(Generic[SummaryT, LearnedT]):
         """Summarize a parsed column by what is known of its rows besides, if that matters to a type."""
         return self.summarize(parsed)
 
+    def _summarize_cuts(self, parsed: pa.Array, besides: list[Beside], cuts: list[np.ndarray | None]) -> list[SummaryT]:
+        """Summarize cuts of the rows of a parsed column, each apart; None is all rows."""
+        pieces = (parsed if rows is None else parsed.take(pa.array(rows)) for rows in cuts)
+        return [self._summarize_rows(piece, beside) for piece, beside in zip(pieces, besides, strict=True)]
+
     @property
     def _learning_columns(self) -> list[str]:
         """The columns of the source that are learned from besides those of `reads`; new rows need not have them."""

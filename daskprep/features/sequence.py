@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from daskprep import kernels
 from daskprep.errors import ConfigError
-from daskprep.features.base import Bounds, Encoded, Limits, Tensor
+from daskprep.features.base import Beside, Bounds, Encoded, Limits, Tensor
 from daskprep.features.checking import kept
 from daskprep.features.feature import with_parameters
 from daskprep.features.missing import valid_mask
@@ -170,6 +170,16 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
         most = pc.if_else(whole, 1, pc.add(pc.utf8_length(lists.values).cast(pa.int64()), 1)).to_numpy()
         sizes = np.diff(np.append(0, np.cumsum(most[lists.codes]))[lists.rows])
         return dataclasses.replace(summary, lengths=Lengths.of(sizes[valid_mask(parsed)]))
+
+    def _summarize_cuts(
+        self, parsed: pa.Array, besides: list[Beside], cuts: list[np.ndarray | None]
+    ) -> list[TokenSummary]:
+        some = [rows for rows in cuts if rows is not None]
+        # A subclass may summarize in its own way.
+        plain = pa.types.is_list(parsed.type) and type(self).summarize.__module__.startswith("daskprep.features.")
+        if not (some and plain) or self.counts_documents() or isinstance(self.make_tokenizer(), Subwords):
+            return super()._summarize_cuts(parsed, besides, cuts)
+        return TokenSummary.of_cuts(parsed, some)
 
     def learn(self, summary: TokenSummary) -> LearnedSequence:
         merges: Merges = ()

@@ -201,56 +201,53 @@ def summarize_columns(
         if (neighbours := around_while_learning(feature)) is not None:
             completed = neighbours.complete(column, around.carries.get(name))
         folds = around.cross_fit[name].assign(table, None) if name in around.cross_fit else None
-        every = drops_missing(feature)
-        cut = list(_cut(cuts, column, completed, besides, folds, unreadable, every=every))
-        rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in cut]
+        own = [
+            replace(one, folds=folds if folds is None or rows is None else folds[rows])
+            for rows, one in zip(cuts, besides, strict=True)
+        ]
+        pieces = list(_cut(cuts, column, unreadable, every=drops_missing(feature)))
+        rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in pieces]
         with naming(name):
-            parts = [_summarize(feature, piece, bad) for piece, bad in zip(cut, rejects, strict=True)]
-        columns[name] = FoldedSummary(tuple(parts)) if around.folds else parts[0]
+            values = feature._summarize_cuts(completed, own, cuts)
+            cells = [_count_cells(feature, completed, rows) for rows in cuts]
+        rows = [len(completed) if one is None else len(one) for one in cuts]
+        seen, missing, _ = zip(*pieces, strict=True)
+        parts = tuple(map(ColumnSummary, rows, missing, rejects, values, cells, seen))
+        columns[name] = FoldedSummary(parts) if around.folds else parts[0]
     return columns
 
 
 class _Piece(NamedTuple):
-    """Rows to summarize of a completed column, and those of the column before whose missing cells count."""
+    """Of some rows, the cells that are looked at, how many of them are missing, and those that are unreadable."""
 
-    parsed: pa.Array
-    beside: Beside
-    before: pa.Array
-    unreadable: UnreadableCells | None
+    seen: int = 0
+    missing: int = 0
+    unreadable: UnreadableCells | None = None
 
 
 def _cut(
-    cuts: Sequence[np.ndarray | None],
-    column: pa.Array,
-    completed: pa.Array,
-    besides: Sequence[Beside],
-    folds: np.ndarray | None,
-    unreadable: UnreadableCells | None,
-    *,
-    every: bool,
+    cuts: Sequence[np.ndarray | None], column: pa.Array, unreadable: UnreadableCells | None, *, every: bool
 ) -> Iterator[_Piece]:
-    """Cut out rows, None of all; with `every`, all missing cells count in the last piece, and none in the others.
+    """Look at cuts of rows, None of all; with `every`, at all missing cells in the last one, and none in the others.
 
     Rows that a feature drops belong to no split.
     """
-    for place, (rows, beside) in enumerate(zip(cuts, besides, strict=True), 1):
-        parsed = completed if rows is None else completed.take(pa.array(rows))
-        own = replace(beside, folds=folds if folds is None or rows is None else folds[rows])
-        if every:
-            is_last = place == len(cuts)
-            yield _Piece(parsed, own, column if is_last else column[:0], unreadable if is_last else None)
-            continue
-        before = parsed if completed is column else column if rows is None else column.take(pa.array(rows))
-        odd = unreadable if unreadable is None or rows is None else unreadable.among(rows)
-        yield _Piece(parsed, own, before, odd)
+    whole = _Piece(len(column), column.null_count, unreadable)
+    gaps = ~valid_mask(column)
+    for place, rows in enumerate(cuts, 1):
+        if every or rows is None:
+            yield whole if place == len(cuts) else _Piece()
+        else:
+            odd = None if unreadable is None else unreadable.among(rows)
+            yield _Piece(len(rows), int(np.count_nonzero(gaps[rows])), odd)
 
 
-def _summarize(feature: Contract, piece: _Piece, rejects: Rejects) -> ColumnSummary:
-    parsed, before = piece.parsed, piece.before
-    plain = feature.cells(parsed.drop_null()) if feature.missing_value_strategy == "fill_with_mode" else None
-    cells = None if plain is None else TokenCounts.of_cells(plain)
-    values = feature._summarize_rows(parsed, piece.beside)
-    return ColumnSummary(len(parsed), before.null_count, rejects, values, cells, len(before))
+def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -> TokenCounts | None:
+    if feature.missing_value_strategy != "fill_with_mode":
+        return None
+    some = parsed if rows is None else parsed.take(pa.array(rows))
+    plain = feature.cells(some.drop_null())
+    return None if plain is None else TokenCounts.of_cells(plain)
 
 
 def _rejects(feature: Contract, name: str, unreadable: UnreadableCells | None, partition: int) -> Rejects:

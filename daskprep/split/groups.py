@@ -186,7 +186,7 @@ class GroupUnits:
 
 
 def _shared_out(weights: Sequence[float], squares: Sequence[float], shares: Sequence[float]) -> list[int]:
-    """Return the split of units of one share each, largest first: in floats, seven times as fast as in arrays of one."""
+    """Return the split of units of one share each, largest first: seven times as fast as in arrays of one."""
     lacking, places, moving = list(shares), list[int](), True
     for weight in weights:
         lacked = [weight * lack for lack in lacking]

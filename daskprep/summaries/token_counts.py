@@ -64,10 +64,9 @@ class TokenCounts(Summary):
             raise ValueError("Counting takes one count of at least 0 for each token, and no null tokens.")
         if kind == pa.float64():
             dictionary = pc.add(dictionary, 0.0)
-        if not counts.all():
-            dictionary, counts = dictionary.filter(pa.array(counts != 0)), counts[counts != 0]
+        dictionary, counts = (_owned(dictionary), counts) if counts.all() else _where(counts != 0, dictionary, counts)
         total = int(counts.sum())
-        chunks = ((_owned(dictionary), counts),) if len(counts) else ()
+        chunks = ((dictionary, counts),) if len(counts) else ()
         return cls(kind, chunks, total=total)
 
     @classmethod
