@@ -309,3 +309,10 @@ def test_counts_of_numbers_add_up():
     numbers, times = np.array([5, 1, 5]), np.array([2, 3, 4])
     counted = OrderedCounts.of(numbers, times)
     assert (counted.buckets.tolist(), counted.counts.tolist()) == ([1, 5], [3, 6])
+
+
+@given(rows=st.lists(st.integers(1, 40), min_size=12, max_size=60), k=st.integers(2, 5))
+def test_groups_of_one_class_go_where_groups_without_classes_go(rows, k):
+    groups = np.repeat(np.arange(len(rows)), rows)
+    alone, together = units_of(groups), units_of(groups, np.zeros(len(groups), int))
+    assert alone.share([1 / k] * k).tolist() == together.share([1 / k] * k).tolist()

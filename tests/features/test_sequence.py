@@ -7,6 +7,7 @@ import pytest
 
 import daskprep as dp
 from daskprep.errors import ConfigError
+from daskprep.features.tokens import TokenSummary
 from daskprep.serving import Encoder
 
 
@@ -125,3 +126,24 @@ def test_ids_and_lengths_have_the_smallest_type():
 def test_a_length_without_room_for_tokens_is_refused(name):
     with pytest.raises(ConfigError, match=f"{name}=2 leaves no room.*at least 3"):
         dp.Sequence(add_start_stop=True, **{name: 2}).fit(column("a"))
+
+
+@pytest.mark.parametrize("own", [0, 1])  # words are in many rows, or in one each
+def test_cuts_are_summarized_as_their_rows_are(own):
+    cells = [None if i % 7 == 3 else " ".join(f"{word + 9 * i * own}" for word in range(i % 4)) for i in range(20)]
+    parsed = dp.Sequence(missing_value_strategy="bfill").parse(pa.array(cells)).slice(1)
+    cuts = [np.array([0, 4, 9]), np.array([1, 2, 3, 15]), np.zeros(0, np.intp), np.array([18])]
+    for found, rows in zip(TokenSummary.of_cuts(parsed, cuts), cuts, strict=True):
+        wanted = TokenSummary.of(parsed.take(pa.array(rows)))
+        assert found.lengths == wanted.lengths
+        assert [part.tolist() for part in found.counts.ranked()] == [part.tolist() for part in wanted.counts.ranked()]
+
+
+def test_a_subclass_that_summarizes_in_its_own_way_does_so_in_folds():
+    class Twice(dp.Sequence):
+        def summarize(self, parsed):
+            return super().summarize(parsed) * 2
+
+    frame = pd.DataFrame({"text": ["a b"] * 6})
+    prep = dp.Preprocessor({"text": Twice()}, split=dp.KFold(3)).fit(frame)
+    assert prep.fold(0).learned_["text"].vocabulary.to_dict()["str2freq"]["a"] == 8
