@@ -132,7 +132,7 @@ class TokenSummary(Summary):
         """Summarize cuts that share no row, apart: their tokens are counted all at once where these are often equal."""
         lists, valid = token_lists(parsed), valid_mask(parsed)
         size = len(lists.values)
-        if (len(cuts) + 1) * size > len(lists.codes):
+        if (len(cuts) + 1) * size >= len(lists.codes):
             return [cls.of(parsed.take(pa.array(rows))) for rows in cuts]
         sizes, firsts = np.diff(lists.rows), np.full(len(parsed), len(cuts) * size)
         for place, rows in enumerate(cuts):
