@@ -51,7 +51,7 @@ def memory(rows: int = 5_000_000, categories: int = 2_000_000, pieces: int = 10)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     known = len(prep.learned_["id"].vocabulary)
     print(f"{known:,} values, {wall:.1f} s, {processor:.1f} s of processors")
-    print(f"peak {peak / 1e6:.2f} GB, {before / 1e6:.2f} GB before the fit")
+    print(f"peak {peak * 1024 / 1e9:.2f} GB, {before * 1024 / 1e9:.2f} GB before the fit")
 
 
 if __name__ == "__main__":

@@ -53,8 +53,8 @@ def as_source(
         The columns that will be read. The others may then be anything, and do not count towards
         `partition_bytes`.
     partition_bytes : int
-        Of all but frames: bytes of rows in memory that a partition holds at most (of a stream: half of it), unless one
-        row group or record holds more.
+        Of all but frames: bytes of rows in memory that a partition holds at most, of a stream two fifths of it, unless
+        one row group or record holds more.
     partitions : int, optional
         Of files and Hugging Face datasets: in how many partitions they are read at least.
     scratch : str or path, optional

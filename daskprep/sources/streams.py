@@ -69,7 +69,7 @@ def open_stream(
             )
         _read.add(given)
     # What gave the rows may hold memory for long, and these files fill a partition as row groups seldom do.
-    partition_bytes //= 2
+    partition_bytes = partition_bytes * 2 // 5
     types, nbytes = narrow_schema(schema, columns), min(_BATCH_BYTES, partition_bytes)
     try:
         return _kept(_batches(read(columns), types, nbytes), columns, partition_bytes, Spool(scratch))
