@@ -133,6 +133,8 @@ def ssh_host(tmp_path: Path) -> Iterator[dict[str, Any]]:
         finally:
             if shell.returncode is None:
                 shell.kill()
+                await shell.wait()
+            shell._transport.close()  # what it started may still hold its pipes
 
     served: queue.Queue[tuple[int, asyncio.AbstractEventLoop, asyncio.Event]] = queue.Queue()
 
