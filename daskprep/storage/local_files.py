@@ -39,6 +39,8 @@ _NO_UNNAMED = frozenset(
 )
 _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
+_MOST_REMOVALS = 100  # of a folder by others, while something is made in it
+
 Durable: TypeAlias = bool | Literal["later"]
 # Only Linux can let the disk begin: SYNC_FILE_RANGE_WRITE is 2, and from 0 on 0 bytes are all.
 _begin_flush = getattr(ctypes.CDLL(None), "sync_file_range", lambda *_: None)
@@ -415,10 +417,12 @@ def _open_folder(path: Path) -> int:
 
 def _in_folder(folder: Path, make: Callable[[], int]) -> int:
     """Make a folder and do something in it, again where others remove the folder meanwhile."""
-    while True:
+    for _ in range(_MOST_REMOVALS):
         with suppress(FileNotFoundError):
             _make_folder(folder)
             return make()
+    _make_folder(folder)  # where no folder can be made, as in /proc, this says so
+    return make()
 
 
 def _make_folder(folder: Path) -> None:

@@ -75,6 +75,15 @@ def test_folders_that_others_make_and_remove_meanwhile_are_made_again(
     assert (tmp_path / "a" / "b" / "c.bin").read_bytes() == b"x"
 
 
+def test_where_no_folder_can_be_made_the_error_comes_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path) -> None:
+        raise FileNotFoundError(errno.ENOENT, "as in /proc", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    with pytest.raises(FileNotFoundError, match="as in /proc"):
+        Folder.open(tmp_path).write("a/b.bin", b"x")
+
+
 @pytest.mark.parametrize("make", [lambda path: path.write_bytes(b""), lambda path: path.symlink_to("nowhere")])
 def test_what_is_no_folder_is_not_taken_for_one(tmp_path: Path, make) -> None:
     make(tmp_path / "a")
