@@ -23,7 +23,7 @@ from daskprep.column_types.identifiers import (
 )
 from daskprep.column_types.text_facts import MARKING_WORDS
 from daskprep.column_types.tokens import guess_tokens
-from daskprep.display.words import share
+from daskprep.display.words import count, share
 from daskprep.errors import ColumnError
 from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary
@@ -165,7 +165,7 @@ def _guess_numbers_in_lists(lengths: Lengths, gaps: int, of: str) -> Guess:
     if not longest:
         return skip(f"empty lists in all of {of}")
     if shortest == longest and not gaps:
-        return Guess(Vector(), f"{longest} numbers in every cell of {of}")
+        return Guess(Vector(), f"{count(longest, 'number')} in every cell of {of}")
     why = f"{shortest} to {longest} numbers in a cell of {of}"
     return Guess(Timeseries(), f"{why}, some of them missing" if gaps else why)
 
@@ -237,6 +237,10 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     texts = facts.distinct.texts
     counts = facts.distinct.counts[: len(texts)]
     found, numbers = read_alike(texts, counts)
+    # Lists of two numbers would have no point beside the comma.
+    if found is None and mostly(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly(facts, r"\.", 0.05) and facts.text.commas:
+        why = f"numbers with a decimal point, and {share(facts.text.commas, facts.typed)} unreadable with a comma"
+        return Guess(Number(missing_value_strategy="fill_with_mean"), f"{why}; write them alike: {counted(facts)}")
     if found is None or not _NO_WORD.match(found.example) or _NOT_UNITS.search(found.example):
         return None
     unread = np.array(numbers.is_null(), bool)
@@ -257,10 +261,11 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.lists + facts.numbers < _MOST * facts.typed or facts.lists < 0.5 * facts.typed:
         return None
-    lengths = facts.lengths.add(1, facts.numbers)
-    if lengths.lengths[0] != lengths.max <= _LONGEST_VECTOR_OF_CODES and (codes := guess_tokens(facts)) is not None:
+    lengths, bare = facts.lengths.add(1, facts.numbers), not mostly(facts, r"^[\[(]", 0.5)
+    few = bare and lengths.lengths[0] != lengths.max <= _LONGEST_VECTOR_OF_CODES
+    if few and (codes := guess_tokens(facts)) is not None:
         return codes
-    separated = Timeseries(tokenizer="comma") if facts.text.commas >= facts.lists else Timeseries()
+    separated = Timeseries(tokenizer="comma") if bare and facts.text.commas >= facts.lists else Timeseries()
     guess = _guess_numbers_in_lists(lengths, facts.gaps, rows(facts))
     return guess._replace(feature=separated) if isinstance(guess.feature, Timeseries) else guess
 

@@ -30,7 +30,7 @@ _NUMERIC_DATE = (
 _MONTH = r"(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 _NAMED_DATE = (
     rf"(?i)^{_MONTH}[ -]\d{{4}}$"
-    rf"|^([a-z]{{3,9}}\.?,? )?(\d{{1,2}}(st|[nr]d|th)?[ -]{_MONTH}|{_MONTH}\.? \d{{1,2}}(st|[nr]d|th)?)\b.*\d$"
+    rf"|^([a-z]{{3,9}}\.?,? )?(\d{{1,2}}(st|[nr]d|th)?[ ./-]{_MONTH}|{_MONTH}\.? \d{{1,2}}(st|[nr]d|th)?)\b.*\d$"
 )
 _DATE_BYTES = 40
 _DAY_IN_FRONT = r"^(1[3-9]|[23]\d)[-/.]\d{1,2}[-/.]\d"
@@ -175,7 +175,7 @@ def _lists(values: _Values) -> ColumnFacts:
         return ColumnFacts()
     parsed = number_lists(values.texts)
     lengths = pc.fill_null(pc.list_value_length(parsed), 0).to_numpy().astype(np.int64)
-    several = lengths > 1
+    several = (lengths > 1) | (values.like(r"^\[") & _mask(parsed.is_valid()))
     lists, gaps = values.where(several), any_in_row(parsed, np.isnan)
     return ColumnFacts(
         lists=int(lists.counts.sum()),

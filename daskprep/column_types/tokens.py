@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.column_types.guess import Guess, rows
+from daskprep.column_types.identifiers import mostly
 from daskprep.display.words import share
-from daskprep.features import Feature, Sequence, Set
+from daskprep.features import Sequence, Set
 from daskprep.features.tokens import rows_with_repeats
 from daskprep.kernels import Coded
+from daskprep.serving.cutting import json_items
 from daskprep.summaries.column_facts import ColumnFacts
 
 _JOINED = 0.05  # cells of several tokens, at least
@@ -22,11 +25,19 @@ _LEAST_CELLS = {" ": 3.0, ",": 2.0, ";": 2.0, "|": 2.0}
 _LARGEST_SET = 20
 _TOKENIZERS = {" ": "space", ",": "comma"}
 _NAMES = {" ": "spaces", ",": "commas", ";": "semicolons", "|": "bars"}
+# Lists as JSON and Python write them, which pandas puts into CSV files, and items in quotes of either kind or in none.
+_LISTED = r"^\[[^\[\]{}]*\]$"
+_ITEMS = r"""(?<=[\[ ,]")[^"]+(?=")|(?<=[\[ ,]')[^']+(?=')|[^\s\[\]"',](?:[^\[\]"',]*[^\s\[\]"',])?"""
 _SENTENCES = ("the", "of", "and", "is", "in", "to", "for", "with", "not", "at", "on")
 
 
 def guess_tokens(facts: ColumnFacts) -> Guess | None:
-    """Return a Set or a Sequence for cells that are put together of few tokens, whatever separates these."""
+    """Return a Set or a Sequence for lists as text, and for cells that are put together of few tokens."""
+    if mostly(facts, _LISTED):
+        are_json = all(json_items(text) is not None for text in facts.distinct.texts.to_pylist())
+        options: dict[str, Any] = {"tokenizer": "json"} if are_json else {"tokenizer": "regex", "pattern": _ITEMS}
+        items = Set(**options).make_tokenizer().code(facts.distinct.texts)
+        return _set_or_sequence(facts, items, "in lists written as text", options)
     held = {"|": facts.text.bars, ";": facts.text.semicolons, ",": facts.text.commas, " ": facts.text.spaced}
     for mark, cells in held.items():
         if cells >= _JOINED * facts.typed and cells > 1 and (guess := _guess(facts, mark)) is not None:
@@ -41,23 +52,28 @@ def _guess(facts: ColumnFacts, mark: str) -> Guess | None:
         return None
     if mark == " " and not _are_tags(cells.values, sizes):
         return None
+    return _set_or_sequence(facts, cells, f"between {_NAMES[mark]}", _options(mark))
+
+
+def _set_or_sequence(facts: ColumnFacts, cells: Coded, where: str, options: dict[str, Any]) -> Guess:
+    sizes = np.diff(cells.rows)
     counts = facts.distinct.counts[: len(sizes)]
     of_all = int(counts.sum())
     mean = float(sizes @ counts) / of_all
-    why = f"{tokens:,} distinct tokens between {_NAMES[mark]} in {rows(facts)}, {mean:.1f} in a cell"
+    why = f"{len(cells.values):,} distinct tokens {where} in {rows(facts)}, {mean:.1f} in a cell"
     repeating = int(counts[rows_with_repeats(cells)].sum())
     if repeating > 0.01 * of_all:
-        return Guess(_feature(Sequence, mark), f"{why}, repeated in {share(repeating, of_all)} of them")
+        return Guess(Sequence(**options), f"{why}, repeated in {share(repeating, of_all)} of them")
     if mean > _LARGEST_SET:
-        return Guess(_feature(Sequence, mark), f"{why}, too many for a set")
-    return Guess(_feature(Set, mark), f"{why}, none twice in a cell")
+        return Guess(Sequence(**options), f"{why}, too many for a set")
+    return Guess(Set(**options), f"{why}, none twice in a cell")
 
 
-def _feature(kind: type[Set | Sequence], mark: str) -> Feature:
+def _options(mark: str) -> dict[str, Any]:
     if mark in _TOKENIZERS:
-        return kind(tokenizer=_TOKENIZERS[mark])
+        return {"tokenizer": _TOKENIZERS[mark]}
     odd = re.escape(mark)
-    return kind(tokenizer="regex", pattern=rf"[^\s{odd}](?:[^{odd}]*[^\s{odd}])?")
+    return {"tokenizer": "regex", "pattern": rf"[^\s{odd}](?:[^{odd}]*[^\s{odd}])?"}
 
 
 def _are_tags(tokens: pa.StringArray, sizes: np.ndarray) -> bool:

@@ -217,6 +217,56 @@ def test_lists_of_one_length_are_vectors_unless_numbers_are_missing():
     assert kind_of([[1.0, 2.0], [3.0, None]]) == "timeseries"
 
 
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["['sauna', 'new pool']", "['sauna']", "[]"], ["sauna", "new pool"]),
+        (["[\"it's\", 'lift']", "['lift']", "['lift', \"it's\"]"], ["lift", "it's"]),
+        (['["sauna", "a, b"]', '["sauna"]', '["caf\\u00e9", "sauna"]'], ["sauna", "a, b", "café"]),
+        (["[sauna, new pool]", "[sauna]", "[sauna, lift]"], ["sauna", "lift", "new pool"]),
+    ],
+)
+def test_lists_of_text_written_as_text_are_sets_of_their_items(texts, found):
+    feature, reason = guess(texts * 10)
+    assert isinstance(feature, dp.Set)
+    assert f"{len(found)} distinct tokens in lists written as text in 30 rows" in reason
+    tokens = dp.Preprocessor({"tags": feature}).fit({"tags": texts}).learned_["tags"].vocabulary.tokens.to_pylist()
+    assert sorted(tokens[2:]) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    ("texts", "found"),
+    [
+        (["[1.5, 2]", "[3]", "[0, 1, 2]"], "timeseries"),
+        (["[1.5, 2]", "[]", "[3]"], "timeseries"),
+        ([f"[{', '.join('5' * length)}]" for length in (6, 7, 8)], "timeseries"),
+        (["(1, 2)", "(1, 2, 3)", "(4, 5, 6)"], "timeseries"),
+        (["[1.5]", "[2.5]", "[4]"], "vector"),
+    ],
+)
+def test_lists_of_numbers_written_as_text_are_read_as_such_lists(texts, found):
+    assert kind(guess(texts * 10)) == found
+    feature = guess(texts * 10).feature
+    assert dp.Preprocessor({"x": feature}).fit({"x": texts}).learned_["x"].invalid == 0
+
+
+def test_numbers_with_both_decimal_marks_are_numbers_and_the_reason_says_so():
+    cells = [f"{one}{',.'[one % 2]}{one}" for one in range(10, 60)]
+    feature, reason = guess(cells)
+    assert isinstance(feature, dp.Number)
+    assert reason == (
+        "numbers with a decimal point, and 50.0 % unreadable with a comma; write them alike: "
+        "50 distinct values in 50 rows"
+    )
+    assert kind_of([cell.replace(".", ",") for cell in cells]) == "number"
+
+
+@pytest.mark.parametrize("mark", [".", "/", "-", " "])
+def test_dates_with_a_month_in_letters_may_have_any_mark(mark):
+    cells = [mark.join((f"{day:02d}", "Oct", "2018")) for day in range(1, 29)]
+    assert kind_of(cells) == "date"
+
+
 # -- one value, two values
 
 
