@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from daskprep.errors import ColumnError, RejectedValueError, did_you_mean
+from daskprep.kernels import plain_column
 from daskprep.permutation import Integers, Words, bit_lengths, hash_strings, permute
 from daskprep.storage.kept import keepable
 
@@ -45,7 +46,7 @@ def find_column(table: pa.Table, column: str) -> pa.ChunkedArray:
         raise ColumnError(f'There is no column "{column}".{hint} The columns are: {names}.')
     if len(places) > 1:
         raise ColumnError(f'There are {len(places)} columns named "{column}". Rename all but one of them.')
-    return table.column(places[0])
+    return plain_column(table.column(places[0]))
 
 
 def data_changed(what: str) -> ColumnError:

@@ -59,6 +59,22 @@ class Coded(NamedTuple):
     values: pa.StringArray
 
 
+# Cells of several kinds: the text of each, and those that are numbers also as such, however text writes numbers.
+MIXED = pa.struct([("daskprep.text", pa.string()), ("daskprep.number", pa.float64())])
+
+
+def plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column with cells of several kinds as text."""
+    return pc.struct_field(column, 0) if column.type == MIXED else column
+
+
+def plain_table(table: pa.Table) -> pa.Table:
+    """Return a table with cells of several kinds as text."""
+    if MIXED not in table.schema.types:
+        return table
+    return pa.table([plain_column(column) for column in table.columns], table.column_names)
+
+
 def string_views(column: pa.Array) -> tuple[Codes, Bytes]:
     """Return the offsets (n + 1, from 0) and bytes of a string array; a null has no bytes."""
     if not pa.types.is_string(column.type):

@@ -13,6 +13,7 @@ import pyarrow as pa
 from typing_extensions import TypeVar
 
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.cells import one_array
 from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
 from daskprep.serving.base import MISSING
@@ -221,6 +222,10 @@ class Contract(Generic[SummaryT, LearnedT]):
         return [None, *learned._sample_texts()[:5], *self._odd_cells]
 
     # -- what only built-in types say: what they learn besides, from a target and by folds, and what a cell was
+
+    def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
+        """Parse columns that may hold cells of several kinds, which `parse` is given as text."""
+        return self.parse(*map(one_array, columns))
 
     def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> SummaryT:
         """Summarize a parsed column by what is known of its rows besides, if that matters to a type."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError
+from daskprep.kernels import plain_column
 from daskprep.serving.cells import NUMBER
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cell_text import as_text
@@ -22,9 +23,9 @@ _EXACT_POWER = 22  # 10**22 is the greatest power of ten that a double holds exa
 _PROBES = 64
 
 
-def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """Return the column as one array with 32-bit offsets."""
-    column = narrow_column(column)
+def one_array(column: pa.Array | pa.ChunkedArray, *, plain: bool = True) -> pa.Array:
+    """Return the column as one array with 32-bit offsets; `plain` makes text of cells of several kinds."""
+    column = plain_column(narrow_column(column)) if plain else narrow_column(column)
     column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         raise ColumnError(

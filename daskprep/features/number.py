@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import Beside, Bounds, Tensor, drops_missing
+from daskprep.features.cells import one_array
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Neighbours, neighbour_strategy
@@ -27,6 +28,7 @@ from daskprep.features.scaling import learn_edges, learn_power, reference_quanti
 from daskprep.features.target_bins import Targets, sum_target, tree_edges
 from daskprep.features.written import (
     Tally,
+    as_cells,
     as_thousands,
     learn_style,
     numbers_in_style,
@@ -35,6 +37,7 @@ from daskprep.features.written import (
     tally,
     thousands_have_points,
 )
+from daskprep.kernels import MIXED
 from daskprep.serving.units import (
     bin_ids,
     bin_middles,
@@ -161,6 +164,18 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if self.written is None:
             return numbers_or_texts(column)
         return numbers_in_style(column, style_of(self.written))
+
+    def _parse_columns(self, *columns: pa.ChunkedArray) -> pa.Array:
+        cells = one_array(columns[0], plain=False)
+        if cells.type != MIXED:
+            return super()._parse_columns(*columns)
+        texts, numbers = cells.flatten()
+        parsed = self.parse(pc.if_else(numbers.is_valid(), pa.scalar(None, pa.string()), texts))
+        if not pa.types.is_struct(parsed.type):
+            return pc.coalesce(numbers, parsed)
+        others, doubtful, texts = parsed.flatten()
+        marks = doubtful.fill_null(False).to_numpy(zero_copy_only=False)
+        return as_cells(pc.coalesce(numbers, others), marks, texts)
 
     def summarize(self, parsed: pa.Array) -> NumberSummary:
         return self._summarize_rows(parsed, _ALONE)

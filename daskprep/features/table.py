@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from daskprep.features.base import Beside, Contract, MediaContract, check_arrow,
 from daskprep.features.cells import as_dictionary, one_array, without_texts
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
 from daskprep.features.missing import Neighbours, valid_mask
+from daskprep.kernels import plain_column
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN, PartitionAssignment, Splitter
@@ -104,13 +105,6 @@ def learning_columns(features: Mapping[str, Contract]) -> list[str]:
     return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
 
 
-def _parsed(feature: Contract, names: list[str], raw: list[pa.ChunkedArray]) -> pa.Array:
-    if isinstance(feature, MediaContract):
-        return feature.read_cells(raw[0], names[0])
-    parse: Callable[..., pa.Array] = feature.parse
-    return parse(*map(one_array, raw))
-
-
 def _without_nulls(column: pa.ChunkedArray, feature: Contract) -> pa.ChunkedArray:
     """Return a column with the cells missing that hold one of the feature's `null_values`."""
     nulls = spelled_missing(vars(feature))
@@ -124,7 +118,10 @@ def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
         with naming(name):
             names = feature.reads(name)
             raw = [_without_nulls(table[column], feature) for column in names]
-            columns[name] = _parsed(feature, names, raw)
+            if isinstance(feature, MediaContract):
+                columns[name] = feature.read_cells(plain_column(raw[0]), names[0])
+            else:
+                columns[name] = feature._parse_columns(*raw)
             check_arrow(feature, "parse", columns[name], table.num_rows)
             # Of media, only an empty cell is unreadable here, and nothing to be warned of.
             quiet = isinstance(feature, MediaContract) and feature.invalid == "missing"

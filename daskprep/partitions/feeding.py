@@ -117,7 +117,7 @@ class ThreadFeed(Feed):
     def _run(self, asked: Asked) -> Any:
         job = self.job
         if self._graph is None:
-            table = job.source.read(asked.number, job.columns)
+            table = job.source._read(asked.number, job.columns)
             result = job.function(job.shared, asked.argument, table)
         else:
             layer, key = self._graph.part(asked.number)

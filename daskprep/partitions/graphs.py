@@ -63,7 +63,7 @@ class Pass:
     def on(self, partition: int) -> Any:
         """Return what the function gives for a partition, which is read in this process."""
         assert not isinstance(self.arguments, GraphArgument)
-        table = self.source.read(partition, self.columns)
+        table = self.source._read(partition, self.columns)
         return self.function(self.shared, self.arguments[partition], table)
 
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from daskprep.display.words import listed
 from daskprep.errors import ColumnError, MissingColumnError, did_you_mean
+from daskprep.kernels import plain_table
 from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
 
@@ -142,16 +143,20 @@ class Source(ABC):
     record: Mapping[str, Any] | None = None
     splits: Mapping[str, Source] = {}
 
-    @abstractmethod
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return one partition with these columns, in this order."""
+        return plain_table(self._read(partition, columns))
+
+    @abstractmethod
+    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+        """Return the same with cells of several kinds as `MIXED` structs, of which features take what they need."""
 
     @property
     def pieces(self) -> Sequence[Piece]:
         """Return one piece for each partition, small and picklable but for rows in memory."""
         if self.row_counts is None:
             raise TypeError(f"a {type(self).__name__} has no pieces")
-        return [MadePiece(functools.partial(self.read, i), rows, 0) for i, rows in enumerate(self.row_counts)]
+        return [MadePiece(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(self.row_counts)]
 
     @property
     def folders(self) -> tuple[str, ...]:
@@ -182,7 +187,7 @@ class PieceSource(Source):
     def pieces(self) -> Sequence[Piece]:
         return self._pieces
 
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
         return self._pieces[partition].read(columns)
 

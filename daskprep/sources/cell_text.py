@@ -32,7 +32,8 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.serving.cells import text_of
+from daskprep.kernels import MIXED
+from daskprep.serving.cells import NUMBERS, TIMES, number_of, text_of
 
 _WHOLE_BELOW = 2.0**63
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
@@ -138,6 +139,18 @@ def _durations_as_text(column: pa.Array) -> pa.Array:
 def cell_texts(cells: Iterable[Any]) -> list[str | None]:
     """Return the texts of scalars, each the same whatever kinds its neighbours are of; None and NaN have none."""
     return [text_of(cell) for cell in cells]
+
+
+def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
+    """Return scalars of several kinds as `MIXED` cells."""
+    given = list(cells)
+    texts = pa.array(cell_texts(given), pa.string())
+    # NumPy's durations are integers.
+    are_numbers = (isinstance(cell, NUMBERS) and not isinstance(cell, TIMES) for cell in given)
+    numbers = [number_of(cell) if is_number else None for cell, is_number in zip(given, are_numbers, strict=True)]
+    return pa.StructArray.from_arrays(
+        [texts, pa.array(numbers, pa.float64())], fields=list(MIXED), mask=texts.is_null()
+    )
 
 
 def local_clock(times: pa.TimestampArray) -> pa.TimestampArray:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.dataset as pds
 
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.kernels import plain_table
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, grouped
 from daskprep.sources.file_source import PARTITION_BYTES
@@ -87,7 +88,7 @@ def stream_tables(dataset: Any, columns: Sequence[str]) -> Iterator[pa.Table]:
     for batch in dataset.iter(_BATCH_ROWS):
         rows = len(next(iter(batch.values())))
         cells = {name: batch.get(name, [None] * rows) for name in columns}
-        yield table_from_pandas(frame_of_columns(cells), columns)
+        yield plain_table(table_from_pandas(frame_of_columns(cells), columns))
 
 
 def _is_on_disk(dataset: Any) -> bool:

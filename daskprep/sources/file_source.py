@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any, Literal, cast, get_args
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters, warn
+from daskprep.kernels import plain_table
 from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import JoinedPiece, Piece, PieceSource, grouped, require_columns
 from daskprep.sources.columnar import Schemas
@@ -31,6 +33,8 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _SHOWN_FILES = 3
 # Each holds a piece and its table.
 _SURVEY_THREADS = 8
+# Rows of JSON are kept where there is room for them several times: a write may need the same disk.
+_FREE_TIMES = 4
 
 Format = Literal["parquet", "csv", "tsv", "jsonl", "feather"]
 _FORMATS: dict[str, Format] = {
@@ -176,7 +180,8 @@ def read_files(
     storage_options : mapping, optional
         Options for fsspec to open URLs, such as credentials.
     scratch : str or path, optional
-        Folder for the rows of JSON that needs several partitions: they are then parsed once, not again for each pass.
+        Local folder for the rows of JSON that needs several partitions, so that they are parsed once, not for each
+        pass. None: the system's temporary folder.
 
     Examples
     --------
@@ -243,12 +248,15 @@ def _plan_json(
     texts: Sequence[TextFile], share: int, keep_bytes: int, scratch: str | os.PathLike[str] | None
 ) -> tuple[Schemas, list[JsonPiece]]:
     untyped = list(chain.from_iterable(for_each_file(lambda text: plan_json(text, share), texts)))
-    few = sum(piece.nbytes for piece in untyped) <= keep_bytes
-    keep = few if few or scratch is None or "://" in os.fspath(scratch) else Spool(scratch)  # which is a local folder
+    nbytes = sum(piece.nbytes for piece in untyped)
+    keep: Spool | bool = nbytes <= keep_bytes
+    if not keep:
+        spool = Spool(None if scratch is None or "://" in os.fspath(scratch) else scratch)
+        keep = shutil.disk_usage(spool.path).free > _FREE_TIMES * nbytes and spool
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
         pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep), untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.
-    return Schemas([pieces[0].file], [pieces[0].schema]), pieces
+    return Schemas([pieces[0].file], [plain_table(pieces[0].schema.empty_table()).schema]), pieces
 
 
 def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
+from daskprep.kernels import plain_column, plain_table
 from daskprep.sources.arrow_types import narrow_column, narrow_schema, narrow_table
 from daskprep.sources.base import Source, check_names, require_columns, rows_alone
 from daskprep.sources.columnar import spelled_bytes
@@ -43,7 +44,7 @@ class PandasSource(Source):
         self._kinds: dict[str, str] = {}
         self._lock = threading.Lock()
 
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
         start = partition * self._slice_rows
         rows = self.row_counts[partition] if self.row_counts else 0
@@ -98,7 +99,7 @@ class TableSource(Source):
         most = rows_of_slices(chosen.schema, spelled_bytes(chosen) / max(len(chosen), 1), partition_bytes)
         return cls([chosen.slice(i * most, most) for i in range(len(slices(len(chosen), most)))])
 
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
         return narrow_table(self._tables[partition].select(list(columns)))
 
@@ -119,7 +120,7 @@ class DaskSource(Source):
         self.npartitions = frame.npartitions
         self.frame = frame
 
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
         return table_from_pandas(self.frame[list(columns)].partitions[partition].compute(), columns)
 
@@ -220,6 +221,7 @@ def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:
 
 def table_to_pandas(table: pa.Table) -> pd.DataFrame:
     """Return an Arrow table as a frame; its types do not depend on the rows, and numbers stay exact."""
+    table = plain_table(table)
     plain = [pa.string() if pt.is_dictionary(kind) else kind for kind in table.schema.types]
     flat = table.cast(pa.schema(zip(table.column_names, plain, strict=True)))
     frame: pd.DataFrame = flat.to_pandas(types_mapper=lambda kind: None if pt.is_string(kind) else pd.ArrowDtype(kind))
@@ -273,7 +275,7 @@ def _remedy(dtype: Any) -> str | None:
 
 def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
     codes = series.cat.codes.to_numpy().astype(np.int32)
-    categories = series_column(pd.Series(series.cat.categories.array, copy=False), name, first_row=None)
+    categories = plain_column(series_column(pd.Series(series.cat.categories.array, copy=False), name, first_row=None))
     values = pa.concat_arrays(categories.chunks) if categories.num_chunks else pa.array([], categories.type)
     column = pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), values, ordered=series.cat.ordered)
     # Different categories may have one text, such as 1 and "1".

@@ -19,8 +19,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.json as pa_json
+import pyarrow.types as pt
 
-from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.errors import ConfigError, RejectedValueError, StorageFullError
+from daskprep.kernels import MIXED
 from daskprep.serving.json_text import unique_keys
 from daskprep.sources.base import FilePiece, evenly, rows_alone
 from daskprep.sources.json_types import JsonType, array_type, json_array, merged_fields, settled, values_type
@@ -111,7 +113,7 @@ class JsonPiece(FilePiece):
                 raise self._explained(data, error) from error
             return len(objects), types
         if keep:
-            with suppress(pa.ArrowInvalid):
+            with suppress(pa.ArrowInvalid, StorageFullError):  # rows that are not kept are parsed again
                 table.validate(full=True)
                 if isinstance(keep, Spool):
                     self.kept.path, self.kept.spool = keep.write(f"{uuid.uuid4().hex}.arrow", table), keep
@@ -229,8 +231,11 @@ def plan_json(text: TextFile, partition_bytes: int) -> list[JsonPiece]:
 def typed(pieces: Sequence[JsonPiece], surveys: Sequence[tuple[int, dict[str, JsonType]]]) -> list[JsonPiece]:
     """Give all pieces the types that hold the values of all of them."""
     types = merged_fields(found for _, found in surveys)
-    schema = pa.schema([(name, settled(kind)) for name, (kind, _) in types.items()])
     mixed = frozenset(name for name, (_, flag) in types.items() if flag)
+    fields = {
+        name: MIXED if name in mixed and pt.is_string(kind) else settled(kind) for name, (kind, _) in types.items()
+    }
+    schema = pa.schema(list(fields.items()))
     return [
         replace(piece, rows=rows, schema=schema, mixed=mixed) for piece, (rows, _) in zip(pieces, surveys, strict=True)
     ]

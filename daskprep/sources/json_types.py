@@ -16,8 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from daskprep.kernels import MIXED
 from daskprep.sources.arrow_types import common_type
-from daskprep.sources.cell_text import cell_texts
+from daskprep.sources.cell_text import cell_texts, mixed_cells
 
 JsonType = tuple[pa.DataType, bool]
 
@@ -131,12 +132,12 @@ def values_type(values: Iterable[Any]) -> JsonType:
 
 def json_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
     """Return parsed JSON values as an array; what is of another kind than the type says turns into text."""
-    return pa.array(_fitted(values, kind), kind)
+    return mixed_cells(map(_written, values)) if kind == MIXED else pa.array(_fitted(values, kind), kind)
 
 
 def _fitted(values: Sequence[Any], kind: pa.DataType) -> list[Any]:
     if pt.is_string(kind):
-        return cell_texts([_written(value) for value in values])
+        return cell_texts(map(_written, values))
     if pt.is_list(kind):
         return [None if value is None else _fitted(value, kind.value_type) for value in values]
     if pt.is_struct(kind):

@@ -4,8 +4,8 @@
 |---|---|
 | text, whole numbers, floats, booleans, bytes, dates, times or decimals alone | that Arrow type |
 | whole numbers and floats | double |
-| scalars of several kinds, whole numbers beyond 64 bits, times of several zones or to the nanosecond | text |
-| decimals that have more than 76 digits together | text |
+| scalars of several kinds, whole numbers beyond 64 bits, times of several zones or to the nanosecond | `MIXED` cells |
+| decimals that have more than 76 digits together | the same |
 | lists, tuples, sets, 1-D arrays | lists; sets are sorted, elements of several kinds are text |
 | pictures and sounds that are objects (see `daskprep.media.cells`), whatever is beside them | `CELL_TYPE` structs |
 | text beside bytes of files | the same |
@@ -31,7 +31,7 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.media.cells import ACCEPTED_OBJECTS, Kind, is_pillow, is_tensor, object_cells
-from daskprep.sources.cell_text import SCALARS, cell_texts
+from daskprep.sources.cell_text import SCALARS, cell_texts, mixed_cells
 
 _LISTS = (list, tuple, set, frozenset, np.ndarray, pd.Series)
 _BOOLEANS = (bool, np.bool_)
@@ -188,7 +188,7 @@ class Cells:
         if self.kind in ("mixed", "list", *_MEDIA):
             cells = [None if gone else cell for gone, cell in zip(missing, self.values, strict=True)]
             if self.kind == "mixed":
-                return pa.array(cell_texts(cells), pa.string())
+                return mixed_cells(cells)
             return self._lists(cells) if self.kind == "list" else self._media(cells, cast("Kind", self.kind))
         return pa.array(self.values, _KINDS[self.kind][1], mask=missing, from_pandas=True)
 

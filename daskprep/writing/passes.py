@@ -131,7 +131,7 @@ class Encode:
         placement, number = self.rows.placement, told.number
         splits, repeats = self._assigned(told)
         keep = splits != DROPPED
-        table = self.scanned.source.read(number, self.scanned.wanted(self.features, fold_columns(self.features)))
+        table = self.scanned.source._read(number, self.scanned.wanted(self.features, fold_columns(self.features)))
         parsed, source = self.scanned.read(self.features, number, table)
         columns = completed_columns(self.features, self.learned, told, parsed)
         put_in_folds(self.features, told, source, columns, splits == TRAIN)

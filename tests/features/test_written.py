@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import warnings
+from decimal import Decimal
 from typing import Any
 
 import dask.dataframe
@@ -339,3 +341,48 @@ def test_columns_of_amounts_are_bit_for_bit_those_of_single_texts(texts):
     ):
         column = written_numbers(pa.array(texts, pa.string()), style_of(example)).to_pylist()
         assert list(map(repr, column)) == [repr(number_written(text, style_of(example))) for text in texts]
+
+
+MARKED = st.sampled_from(["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac", "1.234", "-3,25", "other", ""])
+ALONE = st.one_of(
+    st.floats(-1e6, 1e6),
+    st.floats(width=32).map(np.float32),
+    st.integers(),
+    st.booleans(),
+    st.decimals(-(10**9), 10**9, places=3),
+    st.sampled_from([1.234, -12.345, 1e30, 1.5e-89, Decimal("1.5E-89"), 2**70, float("nan")]),
+)
+
+
+@given(st.lists(ALONE, min_size=1, max_size=9), st.lists(MARKED, min_size=1, max_size=9), st.booleans())
+def test_a_number_is_the_same_beside_text(numbers, texts, is_given):
+    frame = pd.DataFrame({"price": ["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac"]})
+    feature = dp.Number(normalization=None, written="1.234,5 \u20ac" if is_given else None)
+    prep = dp.Preprocessor({"price": feature}).fit(frame)
+    cells = [*numbers, *texts] * (200 // (len(numbers) + len(texts)))  # more than the row encoders take
+    together = encode_columns(prep, pd.DataFrame({"price": pd.Series(cells, dtype=object)}))["price"]
+    alone = Encoder(prep.to_dict()).encode([{"price": cell} for cell in cells])["price"]
+    assert together.tobytes() == alone.tobytes()
+
+
+def test_a_style_is_learned_from_texts_beside_numbers():
+    texts = ["1.299,50 \u20ac", "12,5 \u20ac", "7 \u20ac"] * 20
+    cells = [*texts, 1.234, 7]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        prep = dp.Preprocessor({"price": dp.Number(normalization=None, written="1.234,5 \u20ac")})
+        encoded = encode_columns(prep.fit(pd.DataFrame({"price": cells})), pd.DataFrame({"price": cells}))["price"]
+    assert encoded.tolist() == np.float32([1299.5, 12.5, 7] * 20 + [1.234, 7]).tolist()
+
+
+def test_numbers_beside_text_in_json_stay_numbers(tmp_path):
+    cells = [1.234, "1.299,5 \u20ac", True, [1]]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"price": cell}) + "\n" for cell in cells))
+    feature = dp.Number(normalization=None, written="1.234,5 \u20ac")
+    for partition_bytes in (1, 1000):
+        source = dp.read_files(tmp_path / "a.jsonl", partition_bytes=partition_bytes)
+        assert source.read(source.npartitions - 1, ["price"])["price"].to_pylist()[-1] == "[1]"
+        with pytest.warns(UserWarning, match=r"\[1\]"):
+            prep = dp.Preprocessor({"price": feature}).fit(source)
+        encoded = encode_columns(prep, source)["price"].compute()
+        assert encoded[:3].tolist() == np.float32([1.234, 1299.5, 1]).tolist()

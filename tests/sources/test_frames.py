@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 
 from daskprep.errors import ColumnError
+from daskprep.kernels import plain_table
 from daskprep.media.cells import CELL_TYPE, media_cells
 from daskprep.sources import (
     DaskSource,
@@ -31,7 +32,7 @@ def column(values: Any, dtype: Any = None) -> pa.ChunkedArray:
     """Convert one column as a slice of a pandas frame, and as a Dask partition; both must agree."""
     frame = pd.DataFrame({"c": pd.Series(values, dtype=dtype).set_axis(range(5, 5 + len(values)))})
     read = as_source(frame).read(0, ["c"])["c"]
-    assert table_from_pandas(frame, ["c"])["c"].equals(read)
+    assert plain_table(table_from_pandas(frame, ["c"]))["c"].equals(read)
     return read
 
 

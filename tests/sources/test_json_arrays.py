@@ -6,6 +6,8 @@ import gc
 import gzip
 import json
 import pickle
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -13,9 +15,10 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
-from daskprep.errors import DaskprepError, RejectedValueError
+from daskprep.errors import DaskprepError, RejectedValueError, StorageFullError
 from daskprep.sources import FileSource, json_lines, read_files, text
 from daskprep.sources.json_lines import JsonPiece
+from daskprep.sources.spool import Spool
 
 ROWS: list[dict[str, Any]] = [
     {"a": 1, "b": 'x",[{\\'},
@@ -110,17 +113,17 @@ def test_rows_are_parsed_again_where_types_differ(tmp_path: Path) -> None:
     assert table.to_pydict() == {"a": ["1", "x", "0.5"], "b": ["2020-01-31", "y", None]}
 
 
-def test_larger_files_are_not_kept(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
-    pieces = read_files(tmp_path / "a.jsonl", partition_bytes=100).pieces
-    assert all(piece.kept.table is None for piece in pieces if isinstance(piece, JsonPiece))
-
-
-def test_larger_files_are_parsed_once_into_scratch(tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["scratch", None, "memory://scratch"])
+def test_larger_files_are_parsed_once_into_scratch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str | None
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    given = tmp_path / place if place == "scratch" else place
     rows = [{"a": i, "b": None if i < 20 else f"x{i}"} for i in range(50)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with mock.patch.object(JsonPiece, "_parsed", autospec=True, side_effect=JsonPiece._parsed) as parsed:
-        source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=tmp_path / "scratch")
+        source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=given)
         surveyed = parsed.call_count
         copies = pickle.loads(pickle.dumps(source.pieces))
         assert len(copies) == surveyed > 5
@@ -135,8 +138,16 @@ def test_larger_files_are_parsed_once_into_scratch(tmp_path: Path) -> None:
         assert parsed.call_count == surveyed
 
 
-def test_larger_files_are_not_kept_behind_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("free", [0, 10**12])
+def test_larger_files_are_parsed_again_where_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, free: int
+) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": 1}\n' * 50)
-    assert whole(read_files("a.jsonl", partition_bytes=100, scratch="memory://scratch")).num_rows == 50
-    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: mock.Mock(free=free))
+    with mock.patch.object(Spool, "write", side_effect=StorageFullError) as write:
+        source = read_files(tmp_path / "a.jsonl", partition_bytes=100, scratch=tmp_path / "scratch")
+    assert write.called == (free > 0)
+    assert whole(source).num_rows == 50
+    del source
+    gc.collect()
+    assert not list((tmp_path / "scratch").iterdir())

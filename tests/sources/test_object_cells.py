@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from daskprep.errors import ColumnError, RejectedValueError
+from daskprep.kernels import MIXED, plain_column
 from daskprep.media.cells import CELL_TYPE, object_cells
 from daskprep.sources.cell_text import cell_texts
 from daskprep.sources.object_cells import Cells, cell_kind
@@ -112,8 +113,18 @@ def test_cells_of_one_kind_have_its_type(values: list[Any], kind: pa.DataType, e
 )
 def test_cells_of_several_kinds_are_text(values: list[Any], expected: list[str]) -> None:
     array = converted([*values, *MISSING])
-    assert array.type == pa.string()
-    assert array.to_pylist() == [*expected, *[None] * len(MISSING)]
+    assert array.type == MIXED
+    assert array.null_count == [*expected, *MISSING].count(None) + 3
+    text = plain_column(pa.chunked_array([array]))
+    assert text.type == pa.string()
+    assert text.to_pylist() == [*expected, *[None] * len(MISSING)]
+
+
+def test_numbers_among_cells_of_several_kinds_stay_numbers() -> None:
+    cells = ["1.5", 1.234, Decimal("0.1"), np.float32(0.1), 2**70, True, float("inf"), 10**400, None, np.nan]
+    cells += [DAY, np.timedelta64(1, "D")]
+    numbers = [None, 1.234, 0.1, float(np.float32(0.1)), 2.0**70, 1.0, *[None] * 6]
+    assert converted(cells).field(1).to_pylist() == numbers
 
 
 @pytest.mark.parametrize("values", [[], MISSING])
