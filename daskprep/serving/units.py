@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from daskprep.errors import CorruptDatasetError, RejectedValueError
+from daskprep.errors import RejectedValueError
 from daskprep.serving.base import smallest_uint
 
 Learned = Mapping[str, Any]
@@ -63,7 +63,7 @@ def center_and_scale(normalization: str | None, learned: Learned) -> tuple[float
         return 0.0, 1.0
     low, high = learned.get(first) if first else 0.0, learned.get(last)
     if low is None or high is None:
-        raise CorruptDatasetError(f'a number that "{normalization}" needs was not learned: the file was altered')
+        raise ValueError(f'a number that "{normalization}" needs was not learned')
     spread = high - low
     if normalization == "robust" and spread == 0.0:
         spread = learned["max"] / 2 - learned["min"] / 2
