@@ -487,7 +487,9 @@ def test_a_first_line_that_looks_like_a_row_is_a_warning(write: Write, text: str
     path = write(text)
     with pytest.warns(UserWarning, match=r"a\.csv: its first line is taken for the names.*header=None"):
         read_files(path)
-    read_files(path, header=None)
+    assert rows(read_files(path, header=None)) == [
+        [cell or None for cell in row] for row in csv.reader(io.StringIO(text))
+    ]
 
 
 @pytest.mark.parametrize(
@@ -498,7 +500,10 @@ def test_a_first_line_that_looks_like_a_row_is_a_warning(write: Write, text: str
     ],
 )  # fmt: skip
 def test_names_that_pandas_and_people_give_are_no_warning(write: Write, text: str) -> None:
-    read_files(write(text))
+    names, *cells = csv.reader(io.StringIO(text))
+    source = read_files(write(text))
+    # A name that is not there is the one that pandas gives.
+    assert (source.columns, rows(source)) == ([name or "Unnamed: 0" for name in names], cells)
 
 
 # -- how many partitions

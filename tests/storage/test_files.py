@@ -453,6 +453,18 @@ def test_public_names_hide_queries() -> None:
     assert "SECRET" not in public_name("abfs://c@account.net/x?sig=SECRET")
 
 
+def is_held(path: Path) -> bool:
+    """Tell whether somebody holds the lock of a folder."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def test_a_lock_that_a_forked_process_inherits_is_let_go(tmp_path: Path) -> None:
     folder = Folder.open(tmp_path)
     began, end = os.pipe()
@@ -461,15 +473,13 @@ def test_a_lock_that_a_forked_process_inherits_is_let_go(tmp_path: Path) -> None
         if not child:
             os.read(began, 1)
             os._exit(0)
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        os.close(descriptor)
-        os.write(end, b".")
-        os.waitpid(child, 0)
-        os.close(began)
-        os.close(end)
+        held = [is_held(tmp_path)]
+    held.append(is_held(tmp_path))
+    os.write(end, b".")
+    assert os.waitpid(child, 0)[1] == 0
+    os.close(began)
+    os.close(end)
+    assert held == [True, False]
 
 
 def test_a_forked_process_that_outlives_its_parent_holds_no_lock(tmp_path: Path) -> None:
@@ -480,16 +490,12 @@ def test_a_forked_process_that_outlives_its_parent_holds_no_lock(tmp_path: Path)
         with folder.locked():
             if not os.fork():
                 os.read(began, 1)
-            os._exit(0)  # without letting go, as if it was killed
-    os.waitpid(parent, 0)
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        os.write(end, b".")
-        os.close(descriptor)
-        os.close(end)
-        os.close(began)
+            os._exit(not is_held(tmp_path))  # without letting go, as if it was killed
+    code, is_still_held = os.waitpid(parent, 0)[1], is_held(tmp_path)
+    os.write(end, b".")
+    os.close(end)
+    os.close(began)
+    assert (code, is_still_held) == (0, False)
 
 
 def test_a_forked_process_that_leaves_the_block_lets_its_parent_hold_on(tmp_path: Path) -> None:
@@ -500,12 +506,9 @@ def test_a_forked_process_that_leaves_the_block_lets_its_parent_hold_on(tmp_path
         held.__exit__(None, None, None)
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    descriptor = os.open(tmp_path, os.O_RDONLY)
-    with pytest.raises(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    assert is_held(tmp_path)
     held.__exit__(None, None, None)
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    os.close(descriptor)
+    assert not is_held(tmp_path)
 
 
 def test_who_waits_for_a_folder_is_told_for_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
