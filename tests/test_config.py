@@ -7,8 +7,6 @@ import json
 import os
 import re
 import typing
-import warnings
-from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -359,18 +357,27 @@ def test_a_tokenizer_that_is_named_for_preprocessing_goes_before_that_of_an_enco
     assert read_config(llm)["features"]["x"].pretrained_model_name_or_path == "org/own"
 
 
-@pytest.mark.parametrize("odd", [3, "x", [], [1], {"preprocessing": 3}, {"encoder": [1]}, {1: 2}])
+@pytest.mark.parametrize("odd", [3, "x", [], [1], {"preprocessing": 3}, {1: 2}])
 @pytest.mark.parametrize("kind", ["text", "image", "category_distribution", "anomaly", "audio", None, ["set"]])
-def test_odd_shapes_are_refused_or_told_of(odd, kind):
+def test_odd_shapes_are_refused_by_their_place(odd, kind):
     entry = {"name": "x", "type": kind, **(odd if isinstance(odd, dict) else {"preprocessing": odd, "encoder": odd})}
-    for config in (
-        {"input_features": [entry], "defaults": {"text": odd}},
-        {"output_features": [entry], "preprocessing": {"text": odd, "stratify": odd}},
-        {"input_features": odd, "preprocessing": odd, "model_type": "llm", "base_model": "org/model"},
+    llm = {"model_type": "llm", "base_model": "org/model"}
+    for config, place in (
+        ({"input_features": [entry], "defaults": {"text": odd}}, r"defaults\.text"),
+        (
+            {"output_features": [entry], "preprocessing": {"text": odd, "stratify": odd}},
+            r"output_features\[0\]\.(type|preprocessing) \(feature .x.\)|preprocessing\.(text|split)",
+        ),
+        ({"input_features": odd, "preprocessing": odd, **llm}, "input_features|the configuration has no features"),
     ):
-        with warnings.catch_warnings(), suppress(ConfigError):
-            warnings.simplefilter("ignore")
+        with pytest.raises(ConfigError, match=f"^({place}).*: "):
             read_config(config)
+
+
+@pytest.mark.parametrize("kind", ["text", "image", "audio"])
+def test_encoders_of_odd_shapes_are_left_to_models(kind):
+    odd = read_config(config_of(kind, encoder=[1]) | {"defaults": {"text": {"encoder": [1]}}})["features"]["x"]
+    assert params_of(odd) == params_of(read_config(config_of(kind))["features"]["x"])
 
 
 def test_the_encoder_of_a_type_is_that_of_features_that_name_no_other():
