@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import re
 import warnings
 from pathlib import Path
@@ -58,15 +60,23 @@ def coordinates(page: str) -> list[float]:
 
 
 def show(dataset: dp.Dataset, path: Path) -> None:
-    """Look at all that shows a dataset: each must be made without a warning, and with finite numbers."""
-    page = dataset.report(path / "report.html").html
+    """Look at all that shows a dataset: each must be made without a warning, of all features, with finite numbers."""
+    page, text, html = dataset.report(path / "report.html").html, repr(dataset), dataset._repr_html_()
+    rows, names = len(dataset["train"]), list(dataset.features)
     assert np.isfinite(coordinates(page)).all()
-    assert repr(dataset)
-    assert dataset._repr_html_()
-    for name in dataset.features:
-        dataset.plot(name).savefig(path / "plot.png", dpi=20)
-    assert dataset["train"].head(2) is not None
-    assert main(["inspect", dataset.url]) == 0
+    assert page.count("<section") == len(names)
+    assert text.startswith(f"Dataset at {dataset.url}: {rows} row")
+    assert html.count("</tr>") >= len(names)
+    for name in names:
+        figure = dataset.plot(name)
+        figure.savefig(path / "plot.png", dpi=20)
+        assert np.isfinite([(*axes.get_xlim(), *axes.get_ylim()) for axes in figure.axes]).all()
+    head = dataset["train"].head(2)
+    assert (list(head), len(head)) == (names, min(rows, 2))
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        assert main(["inspect", dataset.url]) == 0
+    assert said.getvalue().startswith(text)
+    assert f"{len(names)} feature" in said.getvalue()
 
 
 def write(columns: dict[str, Any], features: dict[str, Any], path: Path, **options: Any) -> dp.Dataset:
@@ -74,8 +84,9 @@ def write(columns: dict[str, Any], features: dict[str, Any], path: Path, **optio
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of columns without spread, or cells that are no numbers
         dataset = prep.fit_write(pd.DataFrame(columns), path / "made.dp")
-    assert prep._repr_html_()
-    assert repr(prep)
+    assert np.isfinite(coordinates(prep._repr_html_())).all()
+    assert prep._repr_html_().count("</tr>") > len(features)
+    assert repr(prep).startswith("Preprocessor(features={")
     return dataset
 
 
@@ -144,8 +155,12 @@ def test_types_are_guessed_of_numbers_at_the_ends(values):
     if len(column) == 1:
         column = pd.concat([column, column])
     found = dp.infer_features(pd.DataFrame({"x": column, "y": np.arange(len(column)) % 2}))
-    assert repr(found)
-    assert found._repr_html_()
+    finite = column[np.isfinite(column)]
+    # One value says something where it is missing elsewhere, and nothing at all in every row.
+    kind = "number" if len(set(finite)) > 1 else "binary" if 0 < len(finite) < len(column) else None
+    assert [getattr(found.get(name), "kind", None) for name in ("x", "y")] == [kind, "binary"]
+    assert repr(found).startswith(f"{len(found)} feature")
+    assert found._repr_html_().count("</tr>") >= 3  # names of columns, x and y
 
 
 @pytest.mark.parametrize("center", [0.0, 1e290])
@@ -156,7 +171,7 @@ def test_all_doubles_have_their_place_in_a_histogram(values, center):
     if not len(found):
         return
     chart = by_number("Values", {"train": quantiles}, center)
-    assert chart.counts["train"].sum() == len(found) or chart.note
+    assert chart.counts["train"].sum() == len(found)
     assert np.isfinite(chart.edges).all()
     assert (np.diff(chart.edges) > 0).all()
     said = " ".join([*chart.names, *(text for _, text in chart.ticks)])
@@ -169,7 +184,9 @@ def test_all_doubles_have_their_place_in_a_histogram(values, center):
 def test_all_doubles_have_their_place_in_a_band(values):
     found = np.array([0.0 if one is None else one for one in NUMBERS[values]])
     rows = np.stack([found, found[::-1]], axis=1)
-    for chart in _show_other(None, {"train": of_other(None, rows)}):
+    charts = list(_show_other(None, {"train": of_other(None, rows)}))
+    assert len(charts) == 2
+    for chart in charts:
         assert np.isfinite(coordinates(draw(chart))).all()
 
 
