@@ -99,7 +99,7 @@ def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
     if not facts.marked or guess.feature is None or isinstance(guess.feature, MediaFeature):
         return guess
     kind = getattr(guess.feature, "reads_any_text_as", None)
-    texts = sorted(facts.spelled.texts.to_pylist(), key=str.encode)
+    texts = sorted(facts.spelled.texts.to_pylist())
     stays = texts if kind else []
     if getattr(guess.feature, "order", None) is None and isinstance(guess.feature, Binary | Category):
         stays = _marking_words(facts) if kind else []
@@ -238,7 +238,7 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     counts = facts.distinct.counts[: len(texts)]
     found, numbers = read_alike(texts, counts)
     # Lists of two numbers would have no point beside the comma.
-    if found is None and mostly(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly(facts, r"\.", 0.05) and facts.text.commas:
+    if found is None and mostly(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly(facts, r"\.", 0.05):
         why = f"numbers with a decimal point, and {share(facts.text.commas, facts.typed)} unreadable with a comma"
         return Guess(Number(missing_value_strategy="fill_with_mean"), f"{why}; write them alike: {counted(facts)}")
     if found is None or not _NO_WORD.match(found.example) or _NOT_UNITS.search(found.example):
@@ -296,7 +296,7 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
 def _are_codes(facts: ColumnFacts) -> bool:
     """Tell whether whole numbers are labels: all from 0 or 1 on, few, and none rare, as large counts would be."""
     odd = facts.stand_ins
-    values, found = facts.distinct.count - len(odd), facts.besides if odd else facts.range
+    values, found = facts.distinct.count - len(odd), facts.besides
     run = found.min in (0, 1) and found.max - found.min + 1 == values
     if not run or not 3 - bool(odd) <= values <= _CODES or facts.typed < FEW_ROWS * values:
         return False

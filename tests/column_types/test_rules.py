@@ -254,11 +254,15 @@ def test_numbers_with_both_decimal_marks_are_numbers_and_the_reason_says_so():
     cells = [f"{one}{',.'[one % 2]}{one}" for one in range(10, 60)]
     feature, reason = guess(cells)
     assert isinstance(feature, dp.Number)
+    assert feature.missing_value_strategy == "fill_with_mean"
     assert reason == (
         "numbers with a decimal point, and 50.0 % unreadable with a comma; write them alike: "
         "50 distinct values in 50 rows"
     )
     assert kind_of([cell.replace(".", ",") for cell in cells]) == "number"
+    lists = [f"{i},{i + 1}" for i in range(50)]
+    assert kind_of([*lists, "1.5"]) == "timeseries"
+    assert kind_of([*lists, "1.5", "2.5", "3.5"]) == "number"
 
 
 @pytest.mark.parametrize("mark", [".", "/", "-", " "])
@@ -392,7 +396,11 @@ def test_numbers_with_commas_of_their_own_are_told_from_lists():
 @pytest.mark.parametrize(
     ("cells", "reason"),
     [
-        (["1,234", "2,345"], "numbers written as '1,234.5', read as in English, since nothing tells thousands from"),
+        (
+            ["1,234", "2,345"],
+            "numbers written as '1,234.5', read as in English, since nothing tells thousands from decimals: 2",
+        ),
+        ([*(f"{i}.5" for i in range(38)), "$5", "$6"], "numbers from 0.5 to 37.5, as text, 5.0 % unreadable: 40"),
         (["1,234", "2,345", "0.5"], "numbers written as '1,234.5': 3"),
         (["$1,299.00", "$5", "12", "$3M"], "numbers written as '$1,234.5k': 4"),
         (["1 299,00 €", "5,50 €"], "numbers written as '1 234,5 €': 2"),
@@ -614,6 +622,11 @@ def test_symbols_are_missing_and_words_stay_classes():
         "'Unknown', count as a class of their own; markers of missing values, such as '-', count as missing"
     )
     assert guess([*["yes", "no"] * 9, "?", "unknown"]).feature.null_values == ["?", "unknown"]
+    assert guess([*["red", "blue", "green"] * 9, "Unknown"]).feature.null_values is None
+    assert guess([*["red", "blue", "green"] * 9, "unknown", "nil"]).reason.count("of their own") == 1
+    assert kind_of(["yes", "yes", "unknown"]) == "binary"
+    assert kind_of(["up", "up", "unknown"]) == "category"
+    assert kind_of([*["0", "2"] * 20, "unknown"]) == "number"
 
 
 # -- what takes the place of missing cells
@@ -647,9 +660,9 @@ def test_numbers_that_may_stand_for_missing_ones_are_told_and_stay_numbers():
     assert (kind(found), found.reason.endswith(note)) == ("number", True)
     assert guess([f"{cell}" for cell in [*cells, *[-999] * 10]]).reason.endswith(note)
     for alone in ([99, 999] * 9, [*cells, -999.0], [*cells, *[30.0] * 9], [i * 9.0 for i in range(120)] * 2):
-        assert "stand for" not in guess(alone).reason
+        assert "may mark" not in guess(alone).reason
     assert "-999 and 9999 in" in guess([*cells, *[-999.0, 9999.0] * 2]).reason
-    assert "a class of their own" in guess([*codes(3, 20), *[-9] * 3]).reason
+    assert "but count as a class of their own: if so" in guess([*codes(3, 20), *[-9] * 3]).reason
 
 
 # -- values that the frame itself puts in order
@@ -668,6 +681,7 @@ def test_declared_orders_are_kept():
     assert guess(in_order("mid", "low", "high", order=low_to_high, ordered=False)).feature.order is None
     assert guess(in_order("b", "a", "b", order=("b", "a"))).feature.fallback_true_label == "a"
     assert guess(in_order("yes", "no", order=("yes", "no"))).feature.fallback_true_label is None
+    assert guess(in_order("yes", "true", "yes", order=("yes", "true"))).feature.fallback_true_label is None
     assert guess(in_order("low", "?", "mid", order=(*low_to_high, "?"))).feature.null_values is None
 
 
@@ -677,6 +691,7 @@ def test_orders_that_differ_or_cover_only_some_cells_are_none():
     assert guess_feature("column", facts_of(one, other)).feature.order is None
     assert guess_feature("column", facts_of(one, ["a", "b"])).feature.order is None
     assert guess(in_order("a", "b", "c", order=("a", "b", "c", "a "))).feature.order is None
+    assert guess(in_order("a", "b", "c", order=("a", "b", "c", ""))).feature.order is None
 
 
 # -- what is to be predicted
@@ -697,7 +712,20 @@ def test_orders_that_differ_or_cover_only_some_cells_are_none():
         (["a;b", "b", "a", "c;a", "a;b;c", "c", "b;c"] * 9, "set"),
         (["yes", "no", "?"], "binary"),
         (phrases(30, 6), "text"),
+        (phrases(20, 6), "category"),
+        (phrases(21, 2), "text"),
+        ([["a", "b"], ["b"]] * 9, "set"),
         (["up"] * 9, SKIPPED),
+        ([7] * 9, SKIPPED),
+        (codes(2, 20), "binary"),
+        (codes(3, 20), "category"),
+        (codes(13, 9), "number"),
+        ([*range(11), 12] * 9, "category"),
+        ([*["0", "2"] * 20, "unknown"], "category"),
+        ([*[0, 1, 3] * 6, 0, 1], "category"),
+        ([*[0, 1, 3] * 6, 0], "number"),
+        ([0, 1, 5] * 9, "category"),
+        ([0, 1, 6] * 9, "number"),
     ],
 )
 def test_targets_are_judged_as_labels_and_measures(cells, found):
@@ -712,6 +740,8 @@ def test_targets_are_no_identifiers_whatever_they_are_called():
     assert kind_of_target(range(40)) == "number"
     assert kind_of_target([*range(1_000_025, 1_000_225, 7), 1_000_025]) == "number"
     assert kind_of_target([f"u{i:04}" for i in range(30)]) == "category"
+    assert kind_of_target([*map(str, range(38)), "a", "b"]) == "number"
+    assert kind_of_target([*map(str, range(37)), "a", "b", "c"]) == "category"
 
 
 def test_almost_unique_begins_at_twenty_rows_and_nine_tenths():
