@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-demo: $(VENV)/.test-extra ## write a small dataset with images and sounds, read it back, and train a model on it
+demo: $(VENV)/.package ## write a small dataset with images and sounds, read it back, and train a model on it
 	$(BIN)/python examples/demo.py
 
 test: $(VENV)/.test-extra ## all tests but the slow ones
@@ -65,6 +65,11 @@ $(BIN)/python:
 	$(PIP) install --quiet --upgrade pip
 
 # torch comes first and pinned: resolved together with the rest, a build with gigabytes of CUDA may be chosen.
+$(VENV)/.package: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) install --quiet -c constraints.txt torch
+	$(PIP) install --quiet -c constraints.txt -e .
+	@touch $@
+
 $(VENV)/.test-extra: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet -c constraints.txt torch
 	$(PIP) install --quiet -c constraints.txt -e ".[test]"

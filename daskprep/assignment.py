@@ -176,13 +176,17 @@ def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: 
     seed = plain(sample_seed)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected a whole number")
-    if fit_on == "all" and split is not None and split.folds:
-        raise ConfigError('Preprocessor: KFold without a fold needs fit_on="train": use that, or KFold(fold=0)')
-    for name, given, kind in (("split", split, Splitter), ("balance", balance, Balance)):
+    uses = (
+        ("split", split, Splitter, "RandomSplit((0.7, 0.1, 0.2))"),
+        ("balance", balance, Balance, 'Undersample("sold")'),
+    )
+    for name, given, kind, example in uses:
         if not isinstance(given, kind | None):
-            raise ConfigError(f"Preprocessor: {name} must be a {kind.__name__} or None, not {given!r}")
+            raise ConfigError(f"Preprocessor: {name} must be an object such as {example}, or None, not {given!r}")
         if given is not None:
             given.validate()
+    if fit_on == "all" and split is not None and split.folds:
+        raise ConfigError('Preprocessor: KFold without a fold needs fit_on="train": use that, or KFold(fold=0)')
 
 
 def split_of_rows(frame: Any, split: Splitter | None) -> Splitter | None:

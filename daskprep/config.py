@@ -14,6 +14,7 @@ import numpy as np
 import yaml
 
 from daskprep.balance import Balance, Oversample, Undersample, balance_from_dict
+from daskprep.display.words import quoted
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, NAMED, Feature
 from daskprep.features.base import validate
@@ -46,7 +47,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     loaded = load_config(config)
     if not isinstance(loaded, Mapping):
         raise ConfigError(
-            f"a configuration is a mapping with input_features, not {loaded!r}; "
+            f"a configuration is a mapping with input_features, not {quoted(str(loaded), 60)}; "
             f"give a dict, YAML text, or the path of a file that ends in {', '.join(_SUFFIXES)}"
         )
     values, notes = upgraded(loaded)

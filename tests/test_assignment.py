@@ -170,3 +170,13 @@ def test_numbers_of_rows_alone_assign_as_rows_do(table, split):
     assert [len(splits) for splits, _ in found] == counts
     expected = dp.Preprocessor(PLAIN, split=split).assign(table[: sum(counts)].to_pandas())
     assert np.concatenate([splits for splits, _ in found]).tolist() == expected["split"].tolist()
+
+
+@pytest.mark.parametrize("fit_on", ["train", "all"])
+@pytest.mark.parametrize(
+    ("name", "example"), [("split", r"RandomSplit\(\(0.7, 0.1, 0.2\)\)"), ("balance", "Undersample")]
+)
+def test_a_plain_value_in_place_of_a_split_or_a_balance_is_refused_with_an_example(fit_on, name, example):
+    prep = dp.Preprocessor({"price": "number"}, fit_on=fit_on, **{name: (0.8, 0.2)})
+    with pytest.raises(dp.errors.ConfigError, match=rf"{name} must be an object such as {example}.* not \(0.8, 0.2\)"):
+        prep.fit({"price": [1, 2]})

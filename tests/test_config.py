@@ -785,6 +785,15 @@ def test_a_hostile_configuration_is_refused_by_name(tmp_path, name):
         read_config(tmp_path / name)
 
 
+def test_a_table_in_place_of_a_configuration_is_refused_by_its_first_words(tmp_path):
+    (tmp_path / "rows.csv").write_text("city,price\n" + "Rome,3\n" * 1_000)
+    with pytest.raises(
+        ConfigError, match=r"mapping with input_features, not 'city,price Rome,3 .*; give a dict"
+    ) as caught:
+        read_config(tmp_path / "rows.csv")
+    assert len(str(caught.value)) < 250
+
+
 def test_aliases_and_merged_mappings_are_read():
     text = """
     input_features:

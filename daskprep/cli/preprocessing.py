@@ -74,7 +74,9 @@ def preprocess(
     If a write is interrupted or the disk is full, run the same command again to resume it.
     """
     if rows is None:
-        raise click.UsageError("give DATA, or the files of each split: --train, --validation, --test")
+        raise click.UsageError(
+            'give CONFIG or "auto", then DATA or the files of each split: --train, --validation, --test'
+        )
     if sample_ratio is not None and sample_size is not None:
         raise click.UsageError("give either --sample-ratio or --sample-size")
     options.check_files(rows)

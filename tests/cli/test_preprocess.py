@@ -402,7 +402,7 @@ def test_a_dry_run_counts_the_sample(call, files, apart):
     ("more", "message"),
     [
         (["rows.csv", "--test", "rows.csv"], "give either DATA or --test"),
-        ([], "give DATA, or the files of each split"),
+        ([], 'give CONFIG or "auto", then DATA or the files of each split'),
         (["rows.csv", "--sample-size", "5", "--sample-ratio", "0.5"], "give either --sample-ratio or --sample-size"),
     ],
 )
