@@ -33,7 +33,7 @@ class Pieces(Source):
         self.row_counts = [len(piece) for piece in self.tables] if counted else None
         self.reads: list[tuple[int, tuple[str, ...]]] = []
 
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.reads.append((partition, tuple(columns)))
         return self.tables[partition].select(list(columns))
 

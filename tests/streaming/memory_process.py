@@ -27,7 +27,7 @@ class Made(Source):
         self.npartitions = partitions
         self.row_counts = [ROWS] * partitions
 
-    def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
+    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         numbers = np.full(ROWS * WIDTH, partition, np.float32)
         offsets = np.arange(ROWS + 1, dtype=np.int32) * WIDTH
         return pa.table({name: pa.ListArray.from_arrays(offsets, numbers) for name in columns})

@@ -86,8 +86,8 @@ def test_too_few_rows_left_for_all_ranks_are_refused(simple, table):
 @pytest.mark.parametrize(("world", "rows"), [(1, 99), (1, 1), (2, 99), (2, 101)])
 def test_a_source_that_changes_while_it_is_streamed_is_told(simple, gated, world, rows):
     stream = simple.stream(gated, 100, rank=0 if world > 1 else None, world_size=world if world > 1 else None)
-    read = gated.read
-    gated.read = lambda partition, columns: pa.concat_tables([read(partition, columns)] * 2).slice(0, rows)
+    read = gated._read
+    gated._read = lambda partition, columns: pa.concat_tables([read(partition, columns)] * 2).slice(0, rows)
     with pytest.raises(CorruptDatasetError, match=f"it gave {rows} rows, and (100|3) when they were counted"):
         list(stream)
 

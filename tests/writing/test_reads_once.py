@@ -80,13 +80,13 @@ def counted_json_lines(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPa
 def counted_pandas(table: pd.DataFrame, folder: Path, patch: pytest.MonkeyPatch) -> Counted:
     patch.setattr(frames, "_SLICE_ROWS", 50)
     reads: list[int] = []
-    original = frames.PandasSource.read
+    original = frames.PandasSource._read
 
     def read(self: Any, partition: int, columns: Any) -> Any:
         reads.append(partition)
         return original(self, partition, columns)
 
-    patch.setattr(frames.PandasSource, "read", read)
+    patch.setattr(frames.PandasSource, "_read", read)
     return table, reads
 
 
