@@ -146,7 +146,7 @@ def test_a_write_goes_on_from_finished_tasks_of_its_first_pass(file, reads, tmp_
 
 def test_an_error_of_the_data_keeps_nothing(file, tmp_path):
     prep = dp.Preprocessor({"x": dp.Number(), "c": dp.Number(invalid="raise")}, scratch=str(tmp_path / "scratch"))
-    with pytest.raises(dp.errors.RejectedValueError):
+    with pytest.raises(dp.errors.RejectedValueError, match="column \"c\": 'a' cannot be read"):
         prep.fit(source_of(file))
     assert not list((tmp_path / "scratch").iterdir())
 

@@ -217,7 +217,7 @@ def test_one_pixel_is_an_image():
 def test_files_cut_short_are_errors(kind):
     data = saved(picture(), kind)
     for length in (len(data) // 2, len(data) - 30, 20, 9):
-        with pytest.raises(MediaError):
+        with pytest.raises(MediaError, match="cut short: |it starts with"):
             decode_image(data[:length], ImageRecipe(20, 20, 3))
 
 

@@ -100,5 +100,7 @@ def test_types_and_tokenizers_of_ones_own_are_encoded_by_their_feature(monkeypat
     prep = dp.Preprocessor({"code": Code(column="a"), "steps": dp.Sequence(column="b", tokenizer="halves")}).fit(frame)
     encoder = Encoder(prep.to_dict())
     for row, cells in enumerate(frame.astype(object).where(frame.notna(), None).to_dict("records")):
-        for output, array in encoder.encode(cells).items():
-            np.testing.assert_array_equal(array, prep.encode(frame)[output][[row]], strict=True)
+        found, expected = encoder.encode(cells), prep.encode(frame)
+        assert list(found) == list(expected) == ["code", "steps"]
+        for output, array in found.items():
+            np.testing.assert_array_equal(array, expected[output][[row]], strict=True)

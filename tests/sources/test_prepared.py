@@ -178,7 +178,7 @@ def test_rows_that_come_in_splits_stay_in_them(kind, tmp_path):
 def test_a_sample_of_prepared_rows_knows_their_function(frame):
     prep = dp.Preprocessor({"price": "number"}, sample=0.5).fit(frame)
     state = prep.stream(frame, 64, prepare=with_each).state_dict()
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match="saved with prepare=.*with_each.*, but this stream has .*of_both"):
         prep.stream(frame, 64, prepare=of_both).load_state_dict(state)
 
 

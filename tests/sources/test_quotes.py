@@ -55,6 +55,7 @@ def test_cuts_are_the_first_ends_of_records_after_the_targets(
 @given(TEXTS)
 def test_unclosed_quote_is_where_it_opens(text: bytes) -> None:
     opened = unclosed_quote(np.frombuffer(text, np.uint8), ",", '"', 7)
+    assert (opened is not None) == ends_by_character(text)[1]
     if opened is not None:
         assert text[opened : opened + 1] == b'"'
         assert not ends_by_character(text[:opened])[1]

@@ -152,7 +152,7 @@ def test_a_broken_file_is_an_error_that_names_row_and_path(broken, tmp_path, how
     row = BROKEN[1] if "pack" in how else BROKEN[0]
     with pytest.raises(MediaError, match=rf'column "photo", row {row}: .*{expected}: .*; correct it, or use on_error='):
         photos(how).fit_write(broken, tmp_path / "a.dp")
-    with pytest.raises(dp.errors.DaskprepError):
+    with pytest.raises(dp.errors.IncompleteDatasetError, match="was never finished"):
         dp.open_dataset(tmp_path / "a.dp")
 
 

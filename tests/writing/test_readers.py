@@ -120,7 +120,9 @@ def test_arrow_reads_the_tables(dataset, expected):
 
 
 def test_tables_are_plain(dataset):
-    for path in train(dataset, "table").iterdir():
+    paths = list(train(dataset, "table").iterdir())
+    assert len(paths) > 1
+    for path in paths:
         file = pq.ParquetFile(path, page_checksum_verification=True)
         assert not file.schema_arrow.metadata
         assert not file.metadata.metadata
@@ -141,7 +143,9 @@ def test_zarr_reads_the_arrays(dataset, expected):
 
 
 def test_zarr_metadata_hold_nothing_of_ours(dataset):
-    for path in train(dataset, "arrays.zarr").rglob("zarr.json"):
+    paths = list(train(dataset, "arrays.zarr").rglob("zarr.json"))
+    assert len(paths) == 1 + len(ARRAYS)
+    for path in paths:
         content = json.loads(path.read_bytes())
         assert content["zarr_format"] == 3
         assert content["attributes"] == {}

@@ -215,7 +215,7 @@ def test_another_version_replaces_the_old_one(
     second = prep.fit_write(files, tmp_path / "a", **options)
     assert second.version != first.version
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([second.version, "manifest.json"])
-    with pytest.raises(CorruptDatasetError):
+    with pytest.raises(CorruptDatasetError, match=f"{first.version} is gone"):
         first["train"].read()
 
 
