@@ -84,6 +84,8 @@ def from_described(noun: str, types: Mapping[str, type[T]], data: Mapping[str, A
         hint = did_you_mean(unknown, known)
         raise ConfigError(f'{what} has no parameter "{unknown}".{hint} It has {", ".join(known)}.')
     try:
-        return types[name](**parameters)
+        made = types[name](**parameters)
     except TypeError as error:
         raise ConfigError(f"{what}: {error}. Give this parameter.") from None
+    made.validate()
+    return made

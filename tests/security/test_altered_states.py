@@ -79,11 +79,12 @@ def check(state: dict[str, Any], file: Path, seeds: range) -> None:
     for seed in seeds:
         file.write_text(json.dumps(altered(state, random.Random(seed))))
         try:
-            dp.Preprocessor.load(file)
+            loaded = dp.Preprocessor.load(file)
         except DaskprepError as error:
             found[type(error).__name__] += 1
         else:
             found["loaded"] += 1
+            assert dp.Preprocessor.from_dict(loaded.to_dict()).to_dict() == loaded.to_dict(), seed
     assert found["loaded"] > len(seeds) // 4
     assert found["CorruptDatasetError"] > len(seeds) // 10
 

@@ -105,14 +105,14 @@ def put(state: State, place: Place, odd: object) -> State:
 def use(state: State, folder: Path) -> None:
     """Do with a Preprocessor what there is to do, a write too where its state matters to that."""
     prep = dp.Preprocessor.from_dict(state)
-    assert repr(prep)
-    assert prep._repr_html_()
-    prep.to_config()
+    assert repr(prep).startswith("Preprocessor(")
+    assert prep._repr_html_().count("</tr>") > len(prep.features)
+    assert prep.to_config()["input_features" if not prep.targets else "output_features"]
     new = rows().head(2)
     prep.decode(prep.encode(new))
     prep.cell_counts(new)
     assert prep.transform(new).shape[1] == len(prep.get_feature_names_out())
-    dp.Preprocessor.from_dict(prep.to_dict())
+    assert dp.Preprocessor.from_dict(prep.to_dict()).to_dict() == prep.to_dict()
     if prep.split is not None:
         prep.assign(rows())
     if any(one.kind == "target_encoding" for one in prep.features_.values()):
@@ -124,8 +124,8 @@ def serve(state: State, folder: Path) -> None:
     encoder = serving.Encoder(state)
     new = rows().head(2).astype(object)
     listed = new.where(new.notna(), None).to_dict("records")
-    encoder.encode(listed)
-    encoder.encode(listed, expand=True)
+    for expand in (False, True):
+        assert all(len(array) == 2 for array in encoder.encode(listed, expand=expand).values())
 
 
 def outcome(call: Callable[[State, Path], None], state: State, folder: Path) -> str:

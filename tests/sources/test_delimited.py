@@ -7,6 +7,7 @@ import csv
 import gzip
 import io
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
@@ -78,7 +79,7 @@ def test_quotes_inside_cells_never_move_a_cut(
         expected = None
     with mock.patch("daskprep.sources.delimited._PARSED_BYTES", block_bytes):
         if expected is None:
-            with pytest.raises(DaskprepError):
+            with pytest.raises(DaskprepError, match=re.escape(path.name)):
                 whole(read_files(path, partition_bytes=partition_bytes))
         else:
             assert whole(read_files(path, partition_bytes=partition_bytes)).equals(expected)

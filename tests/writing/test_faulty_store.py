@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import random
+import re
 import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -165,7 +166,7 @@ def test_the_reason_is_told(proxy, options, s3, tmp_path, status, code, remedy, 
     for call in (lambda: folder.read("a"), lambda: folder.write("a", b"1")):
         with pytest.raises(OSError, match=remedy) as caught:
             call()
-        assert f"{attempts} attempts" in str(caught.value) or attempts == 1
+        assert re.findall("([0-9]+) attempts", str(caught.value)) == [str(attempts)] * (attempts > 1)
         assert (code in str(caught.value)) == ("<" not in code)
         assert "hunter2" not in str(caught.value)
 
