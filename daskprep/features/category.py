@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Bounds, Tensor
+from daskprep.features.base import Beside, Bounds, Tensor
 from daskprep.features.cells import as_dictionary, by_code, value_order
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
@@ -184,6 +184,14 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         if self.hash_buckets is not None and self.missing_value_strategy == "fill_with_const":
             return TokenCounts(pa.string())
         return TokenCounts.of_cells(parsed)
+
+    def _summarize_cuts(
+        self, parsed: pa.Array, besides: list[Beside], cuts: list[np.ndarray | None]
+    ) -> list[TokenCounts]:
+        some = [rows for rows in cuts if rows is not None]
+        if not some or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
+            return super()._summarize_cuts(parsed, besides, cuts)
+        return TokenCounts.of_cuts(parsed, some)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
         buckets = self.hash_buckets or self.oov_buckets

@@ -141,7 +141,7 @@ class TokenSummary(Summary):
         cells += lists.codes
         counts = np.bincount(cells, minlength=(len(cuts) + 1) * size).reshape(-1, size)
         lengths = (Lengths.of(sizes[rows[valid[rows]]]) for rows in cuts)
-        return [cls(TokenCounts.of(lists.values, some), one) for some, one in zip(counts, lengths, strict=False)]
+        return list(map(cls, TokenCounts.of_each(lists.values, counts[:-1]), lengths))
 
 
 def _counted(lists: Coded) -> TokenCounts:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from typing import Any, Generic
 
 from daskprep.summaries.base import Summary, SummaryT, merged
 from daskprep.summaries.rejects import Rejects
-from daskprep.summaries.token_counts import TokenCounts, counts_without_each, few_in_memory
+from daskprep.summaries.token_counts import TokenCounts, bounded_together, counts_without_each, few_in_memory
 
 
 @dataclass(frozen=True)
@@ -46,19 +47,38 @@ class FoldedSummary(Summary):
         return FoldedSummary(tuple(part * times for part in self.parts))
 
     def bounded(self, folder: str | None) -> FoldedSummary:
-        return FoldedSummary(tuple(part.bounded(folder) for part in self.parts))
+        return FoldedSummary(tuple(_by_field(self.parts, functools.partial(_bounded, folder=folder))))
 
 
 def without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
     """Give the sum of all parts, then the sums without each of them but the last."""
-    names = [field.name for field in fields(parts[0])] if isinstance(parts[0], Summary) else []
-    if names and type(parts[0]).__add__ is Summary.__add__:
-        sums = (without_each([getattr(part, name) for part in parts], folder) for name in names)
-        yield from (type(parts[0])(**dict(zip(names, values, strict=True))) for values in zip(*sums, strict=True))
-    elif isinstance(parts[0], TokenCounts) and few_in_memory(parts):
+    return _by_field(parts, functools.partial(_without_each, folder=folder))
+
+
+def _by_field(parts: Sequence[Any], function: Callable[[Sequence[Any]], Iterable[Any]]) -> Iterator[Any]:
+    """Give what a function makes of several summaries, applied to each field where that is how they merge."""
+    kind = type(parts[0])
+    if (
+        isinstance(parts[0], Summary)
+        and kind.__add__ is Summary.__add__
+        and (names := [one.name for one in fields(kind)])
+    ):
+        made = (_by_field([getattr(part, name) for part in parts], function) for name in names)
+        return (kind(**dict(zip(names, values, strict=True))) for values in zip(*made, strict=True))
+    return iter(function(parts))
+
+
+def _bounded(parts: Sequence[Any], folder: str | None) -> list[Any]:
+    if isinstance(parts[0], TokenCounts):
+        return bounded_together(parts, folder)
+    return [part.bounded(folder) if isinstance(part, Summary) else part for part in parts]
+
+
+def _without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+    if isinstance(parts[0], TokenCounts) and few_in_memory(parts):
         yield from counts_without_each(parts)
     else:
-        parts = [part.bounded(folder) if isinstance(part, Summary) else part for part in parts]
+        parts = _bounded(parts, folder)
         after = list(accumulate(reversed(parts), merged))[::-1]
         yield from after[:2]
         yield from map(merged, accumulate(parts[:-2], merged), after[2:])

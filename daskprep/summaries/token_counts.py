@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 
@@ -31,9 +31,10 @@ class TokenCounts(Summary):
     """Counts of distinct tokens: strings, or values of 64 bits such as int64, float64 or timestamps.
 
     `chunks` are pairs of tokens and counts in memory, `spilled` are files of more of them, and a token may be
-    in several of both. `total` is the sum of all counts. With `in_order` they are in the order of `ranked`
-    where counts are equal. In memory, Arrow limits the distinct tokens to 2 GiB
-    of text; ``bounded`` with a folder has no such limit, except for what ``ranked`` is asked to return.
+    in several of both; in chunks it may occur 0 times, where several counts share their tokens. `total` is the
+    sum of all counts. With `in_order` they are in the order of `ranked` where counts are equal. In memory, Arrow
+    limits the distinct tokens to 2 GiB of text; ``bounded`` with a folder has no such limit, except for what
+    ``ranked`` is asked to return.
     A negative zero counts as zero.
 
     Examples
@@ -68,6 +69,20 @@ class TokenCounts(Summary):
         total = int(counts.sum())
         chunks = ((dictionary, counts),) if len(counts) else ()
         return cls(kind, chunks, total=total)
+
+    @classmethod
+    def of_each(cls, dictionary: pa.StringArray, counts: Iterable[np.ndarray]) -> list[TokenCounts]:
+        """Summarize how often tokens occur in each of several places; they share the tokens, to be hashed once."""
+        shared = _owned(dictionary)
+        chunks = (_shared_or_few(shared, some) for some in counts)
+        return [cls(shared.type, (one,) if len(one[1]) else (), total=int(one[1].sum())) for one in chunks]
+
+    @classmethod
+    def of_cuts(cls, cells: pa.DictionaryArray, cuts: Iterable[np.ndarray]) -> list[TokenCounts]:
+        """Summarize cuts of cells, each apart; missing ones are left out."""
+        size = len(cells.dictionary)
+        codes = cells.indices.fill_null(size).to_numpy()
+        return cls.of_each(cells.dictionary, (np.bincount(codes[rows], minlength=size + 1)[:size] for rows in cuts))
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
@@ -128,7 +143,8 @@ class TokenCounts(Summary):
 
     @property
     def _is_compact(self) -> bool:
-        return len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
+        once = len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
+        return once and bool(self.chunks[0][1].all())
 
     def _grown(self) -> bool:
         return len(self.chunks) > 1 and (self.entries > 2 * self.settled or len(self.chunks) > COMPACT_CHUNKS)
@@ -175,7 +191,7 @@ class TokenCounts(Summary):
         """Give the entries in parts that share no token."""
         if not self.spilled:
             if self.chunks:
-                yield self.chunks
+                yield tuple(_occurring(*chunk) for chunk in self.chunks)
             return
         nothing = (pa.array([], self.token_type), np.zeros(0, np.int64))
         tokens, counts, borders = sharded(*_added_up((nothing, *self.chunks)))
@@ -195,33 +211,62 @@ def few_in_memory(parts: Sequence[TokenCounts]) -> bool:
     return sum(part.entries for part in parts) <= COMPACT_ENTRIES and not any(part.spilled for part in parts)
 
 
+def bounded_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
+    """Return each of several counts as ``bounded`` does, from tokens that are hashed once, and shared then."""
+    if not few_in_memory(parts):
+        return [part.bounded(folder) for part in parts]
+    if not any(part._grown() for part in parts):
+        return list(parts)
+    tokens, pieces = _coded_apart(parts)
+    chunks = [_shared_or_few(tokens, _summed(*piece, len(tokens))) for piece in pieces]
+    pairs = zip(parts, chunks, strict=True)
+    return [replace(part, chunks=(one,), settled=len(one[1])) if part.chunks else part for part, one in pairs]
+
+
 def counts_without_each(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
     """Give the sum of all parts, then the sums without each of them but the last, from tokens that are hashed once."""
-    chunks = [chunk for part in parts for chunk in part.chunks]
-    kind = parts[0].token_type
-    tokens, places = _coded(chunks) if chunks else (pa.array([], kind), np.zeros(0, np.int32))
-    counts = np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in chunks)])
-    total = _summed(places, counts, len(tokens))
+    tokens, pieces = _coded_apart(parts)
+    total = sum((_summed(*piece, len(tokens)) for piece in pieces), np.zeros(len(tokens), np.int64))
     order = _order(tokens)
     ordered = tokens.take(pa.array(order))
-    ends = list(accumulate((part.entries for part in parts), initial=0))
-    for start, end in [(0, 0), *pairwise(ends[:-1])]:
-        rest = total - _summed(places[start:end], counts[start:end], len(tokens))
-        found = TokenCounts.of(ordered, rest[order])
+    for left_out in (np.zeros(len(tokens), np.int64), *(_summed(*piece, len(tokens)) for piece in pieces[:-1])):
+        found = TokenCounts.of(ordered, (total - left_out)[order])
         yield replace(found, settled=found.entries, in_order=True)
+
+
+def _occurring(tokens: pa.Array, counts: np.ndarray) -> Entries:
+    return (tokens, counts) if counts.all() else _where(counts != 0, tokens, counts)
+
+
+def _shared_or_few(tokens: pa.Array, counts: np.ndarray) -> Entries:
+    """Return the tokens as they are if a quarter of them occur, else a copy of those that do."""
+    return (tokens, counts) if 4 * np.count_nonzero(counts) > len(counts) else _where(counts != 0, tokens, counts)
 
 
 def _added_up(chunks: Sequence[Entries]) -> Entries:
     if not any(len(counts) for _, counts in chunks):
         return chunks[0]
-    tokens, places = _coded(chunks)
-    return tokens, _summed(places, np.concatenate([counts for _, counts in chunks]), len(tokens))
+    tokens, places = _coded([tokens for tokens, _ in chunks])
+    return _occurring(tokens, _summed(places, np.concatenate([counts for _, counts in chunks]), len(tokens)))
 
 
-def _coded(chunks: Sequence[Entries]) -> tuple[pa.Array, np.ndarray]:
-    """Return the distinct tokens of chunks, and the place of each entry among them."""
-    encoded = pa.chunked_array([tokens for tokens, _ in chunks]).dictionary_encode().chunks
-    return encoded[-1].dictionary, np.concatenate([chunk.indices.to_numpy() for chunk in encoded])
+def _coded_apart(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np.ndarray, np.ndarray]]]:
+    """Return the distinct tokens of several counts, and of each the places of its entries among them, and counts."""
+    arrays = [tokens for part in parts for tokens, _ in part.chunks]
+    tokens, places = _coded(arrays or [pa.array([], parts[0].token_type)])
+    counts = [np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in part.chunks)]) for part in parts]
+    ends = list(accumulate(map(len, counts), initial=0))
+    return tokens, [(places[start:end], some) for (start, end), some in zip(pairwise(ends), counts, strict=True)]
+
+
+def _coded(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
+    """Return the distinct tokens of arrays, and the place of each token among them; what is shared is hashed once."""
+    shared = {id(array): array for array in arrays}
+    encoded = pa.chunked_array(list(shared.values())).dictionary_encode().chunks
+    places = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in encoded)])
+    cuts = np.split(places, np.cumsum([len(array) for array in shared.values()])[:-1])
+    by_array = dict(zip(shared, cuts, strict=True))
+    return (encoded[-1].dictionary if encoded else arrays[0]), np.concatenate([by_array[id(one)] for one in arrays])
 
 
 def _summed(places: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:
