@@ -284,7 +284,7 @@ class OrderedCounts:
 
     @classmethod
     def _narrowed(cls, shift: int, buckets: Integers, counts: Integers) -> OrderedCounts:
-        order = np.argsort(buckets, kind="stable")
+        order = np.argsort(buckets)
         buckets = buckets[order]
         more = _least_shift(buckets)
         buckets >>= more

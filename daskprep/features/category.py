@@ -185,13 +185,13 @@ class Category(Feature[TokenCounts, LearnedCategory]):
             return TokenCounts(pa.string())
         return TokenCounts.of_cells(parsed)
 
-    def _summarize_cuts(
-        self, parsed: pa.Array, besides: list[Beside], cuts: list[np.ndarray | None]
-    ) -> list[TokenCounts]:
+    def _summarize_cuts(self, parsed: pa.Array, besides: list[Beside], cuts: list[Any]) -> list[TokenCounts]:
         some = [rows for rows in cuts if rows is not None]
         if not some or self.hash_buckets is not None or type(self).summarize is not Category.summarize:
             return super()._summarize_cuts(parsed, besides, cuts)
-        return TokenCounts.of_cuts(parsed, some)
+        codes, size = parsed.indices.fill_null(len(parsed.dictionary)).to_numpy(), len(parsed.dictionary)
+        counts = (np.bincount(codes[rows], minlength=size + 1)[:size] for rows in some)
+        return TokenCounts.of_each(parsed.dictionary, counts)
 
     def learn(self, summary: TokenCounts) -> LearnedCategory:
         buckets = self.hash_buckets or self.oov_buckets

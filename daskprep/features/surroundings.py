@@ -19,6 +19,7 @@ from daskprep import partitions
 from daskprep.balance import Balance
 from daskprep.classes import RowCounts
 from daskprep.features.base import Contract, drops_missing
+from daskprep.features.cells import one_array
 from daskprep.features.table import (
     Parsed,
     PartitionCensus,
@@ -69,12 +70,15 @@ class Rows:
         told: partitions.Arguments,
     ) -> partitions.Pass:
         """Return the pass that asks a question of what these features read, and of columns as they are."""
-        shared = (self.read, dict(features), question)
+        shared = (self.read, dict(features), question, set(columns).intersection(source_columns(features)))
         return partitions.Pass(self.source, _answer, self.wanted(features, columns), shared, told)
 
 
-def _answer(shared: tuple[Read, Mapping[str, Contract], Question], told: Surroundings, table: pa.Table) -> Any:
-    read, features, question = shared
+def _answer(shared: tuple[Any, ...], told: Surroundings, table: pa.Table) -> Any:
+    read, features, question, both = shared
+    for place, name in enumerate(table.column_names):
+        if name in both and pa.types.is_string(table[name].type):  # features and split would each look the texts up
+            table = table.set_column(place, name, one_array(table[name]).dictionary_encode())
     return question(told, *read(features, told.number, table))
 
 

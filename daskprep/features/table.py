@@ -230,13 +230,13 @@ def _cut(
     Rows that a feature drops belong to no split.
     """
     whole = _Piece(len(column), column.null_count, unreadable)
-    gaps = ~valid_mask(column)
+    gaps = ~valid_mask(column) if column.null_count else None
     for place, rows in enumerate(cuts, 1):
         if every or rows is None:
             yield whole if place == len(cuts) else _Piece()
         else:
             odd = None if unreadable is None else unreadable.among(rows)
-            yield _Piece(len(rows), int(np.count_nonzero(gaps[rows])), odd)
+            yield _Piece(len(rows), 0 if gaps is None else int(np.count_nonzero(gaps[rows])), odd)
 
 
 def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -> TokenCounts | None:

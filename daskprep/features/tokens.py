@@ -130,7 +130,7 @@ class TokenSummary(Summary):
     @classmethod
     def of_cuts(cls, parsed: pa.ListArray, cuts: list[np.ndarray]) -> list[TokenSummary]:
         """Summarize cuts that share no row, apart: their tokens are counted all at once where these are often equal."""
-        lists, valid = token_lists(parsed), valid_mask(parsed)
+        lists, valid = token_lists(parsed), valid_mask(parsed) if parsed.null_count else None
         size = len(lists.values)
         if (len(cuts) + 1) * size >= len(lists.codes):
             return [cls.of(parsed.take(pa.array(rows))) for rows in cuts]
@@ -140,7 +140,7 @@ class TokenSummary(Summary):
         cells = np.repeat(firsts, sizes)
         cells += lists.codes
         counts = np.bincount(cells, minlength=(len(cuts) + 1) * size).reshape(-1, size)
-        lengths = (Lengths.of(sizes[rows[valid[rows]]]) for rows in cuts)
+        lengths = (Lengths.of(sizes[rows if valid is None else rows[valid[rows]]]) for rows in cuts)
         return list(map(cls, TokenCounts.of_each(lists.values, counts[:-1]), lengths))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -47,25 +46,22 @@ class FoldedSummary(Summary):
         return FoldedSummary(tuple(part * times for part in self.parts))
 
     def bounded(self, folder: str | None) -> FoldedSummary:
-        return FoldedSummary(tuple(_by_field(self.parts, functools.partial(_bounded, folder=folder))))
+        return FoldedSummary(tuple(_by_field(self.parts, folder, _bounded)))
 
 
 def without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
     """Give the sum of all parts, then the sums without each of them but the last."""
-    return _by_field(parts, functools.partial(_without_each, folder=folder))
+    return _by_field(parts, folder, _without_each)
 
 
-def _by_field(parts: Sequence[Any], function: Callable[[Sequence[Any]], Iterable[Any]]) -> Iterator[Any]:
+def _by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:
     """Give what a function makes of several summaries, applied to each field where that is how they merge."""
     kind = type(parts[0])
-    if (
-        isinstance(parts[0], Summary)
-        and kind.__add__ is Summary.__add__
-        and (names := [one.name for one in fields(kind)])
-    ):
-        made = (_by_field([getattr(part, name) for part in parts], function) for name in names)
-        return (kind(**dict(zip(names, values, strict=True))) for values in zip(*made, strict=True))
-    return iter(function(parts))
+    names = [one.name for one in fields(kind)] if getattr(kind, "__add__", None) is Summary.__add__ else []
+    if not names:
+        return iter(function(parts, folder))
+    made = (_by_field([getattr(part, name) for part in parts], folder, function) for name in names)
+    return (kind(**dict(zip(names, values, strict=True))) for values in zip(*made, strict=True))
 
 
 def _bounded(parts: Sequence[Any], folder: str | None) -> list[Any]:

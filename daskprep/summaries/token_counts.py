@@ -25,6 +25,9 @@ SPILL_ENTRIES = 2_000_000
 SPILL_BYTES = 64 << 20
 GROUP_ENTRIES = 1_000_000
 
+# Counts share tokens of which so many occur in each: zeros take less memory than tokens, and hashing more time.
+SHARED_PART = 0.25
+
 
 @dataclass(frozen=True, eq=False)
 class TokenCounts(Summary):
@@ -74,15 +77,8 @@ class TokenCounts(Summary):
     def of_each(cls, dictionary: pa.StringArray, counts: Iterable[np.ndarray]) -> list[TokenCounts]:
         """Summarize how often tokens occur in each of several places; they share the tokens, to be hashed once."""
         shared = _owned(dictionary)
-        chunks = (_shared_or_few(shared, some) for some in counts)
+        chunks = (_occurring(shared, some, SHARED_PART) for some in counts)
         return [cls(shared.type, (one,) if len(one[1]) else (), total=int(one[1].sum())) for one in chunks]
-
-    @classmethod
-    def of_cuts(cls, cells: pa.DictionaryArray, cuts: Iterable[np.ndarray]) -> list[TokenCounts]:
-        """Summarize cuts of cells, each apart; missing ones are left out."""
-        size = len(cells.dictionary)
-        codes = cells.indices.fill_null(size).to_numpy()
-        return cls.of_each(cells.dictionary, (np.bincount(codes[rows], minlength=size + 1)[:size] for rows in cuts))
 
     @classmethod
     def of_cells(cls, cells: pa.Array) -> TokenCounts:
@@ -143,8 +139,7 @@ class TokenCounts(Summary):
 
     @property
     def _is_compact(self) -> bool:
-        once = len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
-        return once and bool(self.chunks[0][1].all())
+        return len(self.chunks) == 1 and not self.spilled and self.entries == self.settled
 
     def _grown(self) -> bool:
         return len(self.chunks) > 1 and (self.entries > 2 * self.settled or len(self.chunks) > COMPACT_CHUNKS)
@@ -213,12 +208,10 @@ def few_in_memory(parts: Sequence[TokenCounts]) -> bool:
 
 def bounded_together(parts: Sequence[TokenCounts], folder: str | None) -> list[TokenCounts]:
     """Return each of several counts as ``bounded`` does, from tokens that are hashed once, and shared then."""
-    if not few_in_memory(parts):
+    if not (few_in_memory(parts) and all(part._fits() for part in parts) and any(part._grown() for part in parts)):
         return [part.bounded(folder) for part in parts]
-    if not any(part._grown() for part in parts):
-        return list(parts)
     tokens, pieces = _coded_apart(parts)
-    chunks = [_shared_or_few(tokens, _summed(*piece, len(tokens))) for piece in pieces]
+    chunks = [_occurring(tokens, _summed(*piece, len(tokens)), SHARED_PART) for piece in pieces]
     pairs = zip(parts, chunks, strict=True)
     return [replace(part, chunks=(one,), settled=len(one[1])) if part.chunks else part for part, one in pairs]
 
@@ -234,13 +227,11 @@ def counts_without_each(parts: Sequence[TokenCounts]) -> Iterator[TokenCounts]:
         yield replace(found, settled=found.entries, in_order=True)
 
 
-def _occurring(tokens: pa.Array, counts: np.ndarray) -> Entries:
-    return (tokens, counts) if counts.all() else _where(counts != 0, tokens, counts)
-
-
-def _shared_or_few(tokens: pa.Array, counts: np.ndarray) -> Entries:
-    """Return the tokens as they are if a quarter of them occur, else a copy of those that do."""
-    return (tokens, counts) if 4 * np.count_nonzero(counts) > len(counts) else _where(counts != 0, tokens, counts)
+def _occurring(tokens: pa.Array, counts: np.ndarray, least: float = 1.0) -> Entries:
+    """Return the tokens that occur, or all, to be shared, if so large a part of them does."""
+    if np.count_nonzero(counts) >= least * len(counts):
+        return tokens, counts
+    return _where(counts != 0, tokens, counts)
 
 
 def _added_up(chunks: Sequence[Entries]) -> Entries:

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprep.summaries import ColumnSummary, Lengths, Rejects, Summary, TokenCounts, token_counts
+from daskprep.summaries import ColumnSummary, FoldedSummary, Lengths, Rejects, Summary, TokenCounts, token_counts
 from daskprep.summaries.frame import without_each
 
 
@@ -52,3 +52,37 @@ def test_each_fold_is_left_out(tmp_path_factory, folds, limit):
     assert whole == told(functools.reduce(operator.add, parts))
     others = [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts) - 1)]
     assert without == [told(functools.reduce(operator.add, one)) for one in others]
+
+
+@settings(max_examples=20)
+@given(
+    partitions=st.lists(
+        st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=4, max_size=4), max_size=3
+    )
+)
+@pytest.mark.parametrize(("limit", "spilled"), [(1_000, 1_000), (1_000, 2), (2, 2)])
+def test_folds_that_share_tokens_are_counted_as_those_that_do_not(tmp_path_factory, partitions, limit, spilled):
+    tokens, folder = pa.array(list("abcd")), str(tmp_path_factory.mktemp("spilled"))
+
+    def left_out(counted):
+        parts = [[ColumnSummary(9, 0, Rejects(), Words(one, Lengths())) for one in each] for each in counted]
+        folds = (FoldedSummary(tuple(each)) for each in parts)
+        summed = functools.reduce(lambda one, other: (one + other).bounded(folder), folds)
+        return [told(state.bounded(folder)) for state in without_each(summed.parts, folder)]
+
+    nothing = [[0] * 4] * 4
+    counts = [np.array([*some, [0] * 4]) for some in (nothing, *partitions)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
+        patch.setattr(token_counts, "SPILL_ENTRIES", spilled)
+        shared = left_out([TokenCounts.of_each(tokens, each) for each in counts])
+    assert shared == left_out([[TokenCounts.of(tokens, one) for one in each] for each in counts])
+
+
+def test_tokens_of_all_folds_are_hashed_once():
+    parts = TokenCounts.of_each(pa.array(list("abcd")), np.array([[1, 1, 0, 1], [1, 0, 1, 1], [0, 0, 0, 0]]))
+    columns = FoldedSummary(tuple(ColumnSummary(3, 0, Rejects(), part) for part in parts))
+    one, other, none = ((columns + columns).bounded(None)).parts
+    assert one.values.chunks[0][0] is other.values.chunks[0][0]
+    assert not none.values.chunks
+    assert one.values.ranked()[1].tolist() == [2, 2, 2]
