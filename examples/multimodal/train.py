@@ -3,7 +3,7 @@
     python examples/multimodal/train.py
 
 It creates its own data in a temporary folder, and needs no network. Lightning is in an extra:
-pip install "daskprep[lightning,image,audio]".
+pip install "daskprep[lightning]".
 """
 
 from __future__ import annotations
