@@ -202,6 +202,18 @@ def check_anything(path: Path, content: bytes, partition_bytes: int) -> None:
     assert repr(outcome(path, partition_bytes)) == repr(outcome(path, 1_000_000))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "cells"),
+    [
+        ("a.jsonl", b'{"a": "x"}\n{}\n', {"a": ["x", None]}), ("a.jsonl", b'{"a": "x"}{', None),
+        ("a.csv", b"a,b\nx,y\n", {"a": ["x"], "b": ["y"]}), ("a.csv", b"a,b\nx,\xff\n", None),
+    ],
+)  # fmt: skip
+def test_what_is_read_and_what_is_refused(tmp_path: Path, name: str, content: bytes, cells: Any) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert outcome(tmp_path / name, 4) == cells
+
+
 @QUICK
 @given(st.lists(st.dictionaries(texts, anything, max_size=3), min_size=1, max_size=6), st.integers(1, 60))
 def test_json_lines_of_several_kinds_are_read_alike_however_they_are_cut(
