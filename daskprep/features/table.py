@@ -18,6 +18,7 @@ from daskprep.features.checking import check_alike, checked_outputs, empty_array
 from daskprep.features.missing import Neighbours, valid_mask
 from daskprep.kernels import plain_column
 from daskprep.serving.base import MISSING, spelled_missing
+from daskprep.serving.cells import is_missing
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN, PartitionAssignment, Splitter
 from daskprep.split.random import RandomAssignment
@@ -60,12 +61,18 @@ class UnreadableCells:
     @classmethod
     def of(cls, column: pa.Array | pa.ChunkedArray, rows: np.ndarray) -> UnreadableCells:
         cells = one_array(column.take(pa.array(rows)))
-        nested = pa.types.is_nested(cells.type)
-        return cls(rows, pa.array(map(str, cells.to_pylist()), pa.string()) if nested else as_text(cells))
+        if not pa.types.is_nested(cells.type):
+            return cls(rows, as_text(cells))
+        return cls(rows, pa.array([str(_without_nan(cell)) for cell in cells.to_pylist()], pa.string()))
 
     def among(self, rows: np.ndarray) -> UnreadableCells:
         kept = np.isin(self.rows, rows)
         return UnreadableCells(self.rows[kept], self.texts.filter(pa.array(kept)))
+
+
+def _without_nan(cell: Any) -> Any:
+    """Return a cell with None for NaN, of which frames make nulls where they hold objects."""
+    return [_without_nan(item) for item in cell] if isinstance(cell, list) else None if is_missing(cell) else cell
 
 
 @dataclass(frozen=True)

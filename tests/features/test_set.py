@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
 
@@ -68,6 +69,14 @@ def test_a_list_with_a_missing_token_cannot_be_read(as_object_frame):
     with pytest.warns(UserWarning, match="1 cell cannot be read as a set"):
         fitted = dp.Set(expand_to="ids", lowercase=True).fit(frame)
     assert np.asarray(fitted.transform(frame)).tolist() == [[2, 3], [1, 0], [1, 0], [0, 0]]
+
+
+def test_a_list_that_cannot_be_read_is_told_alike_whatever_holds_it():
+    cells, learned = [[None, np.nan], [1.5]], []
+    for held in (pd.Series(cells, dtype=object), pd.Series(cells, dtype=pd.ArrowDtype(pa.list_(pa.float64())))):
+        with pytest.warns(UserWarning, match=r"\[None, None\]"):
+            learned.append(dp.Preprocessor({"x": "set"}).fit(pd.DataFrame({"x": held})).to_dict())
+    assert learned[0] == learned[1]
 
 
 def test_decode_gives_the_tokens_back():
