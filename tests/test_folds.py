@@ -218,6 +218,8 @@ def test_one_fold_is_for_validation_and_the_others_for_training():
         numbers, held = assign(folds, [ROWS], kept), assign(clone(folds).set_params(fold=2), [ROWS], kept)
         assert np.array_equal(held, np.select([numbers == DROPPED, numbers == 2], [DROPPED, VALIDATION], TRAIN))
     assert (KFold(3).folds, KFold(3, fold=0).folds) == (3, 0)
+    first = assign(KFold(3, fold=0), [ROWS])
+    assert np.array_equal(first == VALIDATION, assign(KFold(3), [ROWS]) == 0)
 
 
 @settings(max_examples=30)
@@ -249,6 +251,13 @@ def test_a_split_without_a_group_to_train_on_is_refused():
 def test_too_few_groups_are_named():
     with pytest.raises(ColumnError, match=r'KFold: 2 groups of column "y" are too few for 3 folds'):
         assign(KFold(3, group="y"), [pa.table({"y": [1, 2, 2, 1]})])
+
+
+@pytest.mark.parametrize("folds", [KFold(3), KFold(3, stratify="y"), KFold(3, time="y")])
+def test_too_few_rows_are_told(folds):
+    for rows in range(1, 3):
+        with pytest.raises(ColumnError, match=f"KFold: {rows} rows? .* too few for 3 folds"):
+            assign(folds, [pa.table({"y": pa.array(range(rows), pa.timestamp("us"))})])
 
 
 def test_too_many_classes_to_stratify_groups_by_are_named():
@@ -292,6 +301,8 @@ def test_times_that_cannot_be_read_are_named():
         (KFold(time="t", group="y"), "leave out time"),
         (KFold(time="t", stratify="y"), "leave out time"),
         (KFold(seed=0.5), "seed must be a whole number"),
+        (GroupSplit("y", stratify=""), "stratify must be the name of a column or None"),
+        (GroupSplit("y", stratify=3), 'not 3. Give for instance stratify="label"'),
     ],
 )
 def test_impossible_parameters_are_refused(folds, message):

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from daskprep import classes
+from daskprep.described import Described, plain, with_parameters
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.split import (
     DROPPED,
@@ -718,3 +719,19 @@ def test_a_split_of_ones_own_names_the_closest_parameter():
     assert QuarterSplit.__init__ is HalfSplit.__init__
     with pytest.raises(TypeError, match='Did you mean "share"'):
         HalfSplit(shaer=0.1)
+
+
+def test_what_parameters_describe_is_equal_to_itself_alone_and_suggests_names():
+    made = with_parameters(type("Made", (Described,), {"__annotations__": {"size": int}, "size": 1, "type": "made"}))
+    assert made(2) != made(2)
+    assert repr(made(size=2)) == "Made(size=2)"
+    assert made(size=2).to_dict() == {"type": "made", "size": 2}
+    with pytest.raises(TypeError, match='Did you mean "size"'):
+        made(sizes=1)
+
+
+def test_numbers_of_numpy_become_those_of_python():
+    assert [type(plain(given)) for given in (np.int8(1), np.float32(0.5), 2, None, "a")] == [
+        int, float, int, type(None), str,
+    ]  # fmt: skip
+    assert (plain(np.int8(7)), plain(0.5)) == (7, 0.5)

@@ -60,7 +60,7 @@ NEAREST_TESTS = {
     "daskprep/summaries/base.py": [MERGING],
     "daskprep/summaries/distinct_values.py": ["tests/summaries/test_distinct_values.py"],
     "daskprep/summaries/file_sample.py": ["tests/summaries/test_file_sample.py", MERGING],
-    "daskprep/summaries/frame.py": [MERGING],
+    "daskprep/summaries/frame.py": ["tests/summaries/test_frame.py", MERGING],
     "daskprep/summaries/lengths.py": ["tests/summaries/test_lengths.py", MERGING],
     "daskprep/summaries/moments.py": ["tests/summaries/test_moments.py", MERGING],
     "daskprep/summaries/multiset.py": [

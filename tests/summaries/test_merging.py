@@ -174,6 +174,13 @@ def test_a_field_that_one_side_lacks_is_lost() -> None:
     assert (bare * 2).cells is None
 
 
+def test_summaries_are_equal_to_those_of_their_kind_with_equal_fields() -> None:
+    assert Range(1.0, 2.0) == Range(1.0, 2.0)
+    assert Range(1.0, 2.0) != Range(1.0, 3.0)
+    assert Range(1.0, 2.0) != Rejects()
+    assert Rejects() != Range(1.0, 2.0)
+
+
 def test_bounded_gives_back_what_needs_no_bound() -> None:
     summary = ColumnSummary(1, 0, Rejects(), Range(1.0, 1.0))
     assert summary.bounded("never made") is summary

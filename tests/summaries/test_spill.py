@@ -24,6 +24,19 @@ def test_a_shard_gives_its_tokens_and_their_counts(tmp_path: Path) -> None:
     assert len(list((tmp_path / "made" / "here").iterdir())) == 2
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.float64])
+def test_a_row_of_counts_is_kept_with_each_token(tmp_path: Path, kind: type) -> None:
+    tokens = pa.array([f"token {number}" for number in range(2000)])
+    rows = np.arange(6000, dtype=kind).reshape(2000, 3)
+    file = spill(str(tmp_path), tokens, rows)
+    found = [entries for shard in range(SHARDS) for entries in file.read([shard])]
+    kept = {
+        token: counts.tolist() for names, some in found for token, counts in zip(names.to_pylist(), some, strict=True)
+    }
+    assert kept == dict(zip(tokens.to_pylist(), rows.tolist(), strict=True))
+    assert {counts.dtype for _, counts in found} == {np.dtype(kind)}
+
+
 def test_a_full_disk_is_reported_and_nothing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens = pa.array(["a"])
     for number, kind in ((errno.ENOSPC, StorageFullError), (errno.EIO, OSError)):
