@@ -74,7 +74,7 @@ def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str,
     }
     if notes:
         told = " ".join(f"({number}) {note}." for number, note in enumerate(notes, 1))
-        warn(f"Parts of this configuration are ignored or read differently: {told}", stacklevel=3)
+        warn(f"Parts of this configuration are ignored or read differently: {told}")
     return arguments
 
 

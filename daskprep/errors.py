@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
@@ -24,9 +25,12 @@ class DaskprepError(Exception):
         super().__init__(*(_shortened(one) if isinstance(one, str) else one for one in args), **kwargs)
 
 
-def warn(message: str, *, stacklevel: int) -> None:
-    """Issue a UserWarning of at most 2,000 characters, at a level counted from the caller as `warnings.warn` does."""
-    warnings.warn(_shortened(message), UserWarning, stacklevel=stacklevel + 1)
+def warn(message: str) -> None:
+    """Issue a UserWarning of at most 2,000 characters, at the line that called the package, also by scikit-learn."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith(("daskprep.", "sklearn.")):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(_shortened(message), UserWarning, stacklevel=level)
 
 
 def _shortened(message: str) -> str:

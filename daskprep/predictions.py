@@ -203,8 +203,7 @@ class Predicting:
                 warn(
                     f'target "{name}": {learned.missing:,} of {rows_seen(feature, learned):,} labels are missing, and '
                     f"models are trained as if they were {learned.fill_value!r}: leave these rows out by "
-                    'missing_value_strategy="drop_row"',
-                    stacklevel=3,
+                    'missing_value_strategy="drop_row"'
                 )
 
 

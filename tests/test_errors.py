@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -136,3 +137,14 @@ def test_a_long_message_keeps_its_start_and_its_end():
 def test_errors_of_the_system_keep_their_number_and_pickle():
     error = pickle.loads(pickle.dumps(StorageFullError(28, "no room")))
     assert (error.errno, error.strerror) == (28, "no room")
+
+
+def test_warnings_name_the_line_that_called_the_package():
+    frame = pd.DataFrame({"x": ["1", "2", "many"]})
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        dp.Preprocessor({"x": "number"}).fit(frame)
+        dp.Number().fit(frame)
+        dp.Number().fit_transform(frame)
+    assert {Path(one.filename).name for one in warned} == {"test_errors.py"}
+    assert len({one.lineno for one in warned}) == 3

@@ -154,14 +154,13 @@ def _learn(
 
 def _warn(name: str, feature: Contract, learned: Learned) -> None:
     if advice := feature.advice(learned):
-        warn(f'column "{name}" {advice}', stacklevel=2)
+        warn(f'column "{name}" {advice}')
     if learned.invalid:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
         count = "1 cell" if learned.invalid == 1 else f"{learned.invalid} cells"
         warn(
             f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
-            '; correct the data, or use invalid="raise" to stop at the first',
-            stacklevel=2,
+            '; correct the data, or use invalid="raise" to stop at the first'
         )
 
 

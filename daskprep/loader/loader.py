@@ -185,8 +185,7 @@ class Loader(BatchIterator):
             warn(
                 f"batch_size={batch_size} has no divisor from {LEAST_STREAMS} to {MOST_STREAMS}, so that a batch mixes "
                 f"rows of {self.streams} streams, each of which keeps a block in memory; give "
-                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it and silence this",
-                stacklevel=4,
+                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it and silence this"
             )
         self.drop_last = drop_last
         self.expand = expand

@@ -183,8 +183,7 @@ class ImageDecoder(MediaDecoder):
             # Without the number of pixels, so that Python shows it once.
             warn(
                 f"masks have pixels of other colours than the {len(self.colours or ())} of their classes, which become "
-                "class 0; a larger infer_image_sample_size finds more colours",
-                stacklevel=3,
+                "class 0; a larger infer_image_sample_size finds more colours"
             )
 
     def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:

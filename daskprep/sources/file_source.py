@@ -235,8 +235,7 @@ def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> 
     if dialect.header is not None and (problem := row_for_names(texts[0], planned[0][0].dialect)):
         warn(
             f"{texts[0].file.name}: its first line is taken for the names of the columns, and {problem}; give "
-            "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names",
-            stacklevel=4,
+            "read_files(..., header=None) if it is a row, with names= for names; skip_rows=1 besides replaces names"
         )
     schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
     found = Schemas([text.file for text in texts], schemas)

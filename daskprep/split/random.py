@@ -168,7 +168,7 @@ class StratifiedSplit(Splitter):
         )
         if self.on_small == "error":
             raise ColumnError(f'{message} Merge rare classes, or give on_small="train" to train on them.')
-        warn(f"{message} All rows of these classes are used for training.", stacklevel=3)
+        warn(f"{message} All rows of these classes are used for training.")
 
 
 @dataclass(frozen=True)

@@ -383,7 +383,7 @@ def _tell_of_waiting(descriptor: int, folder: Path) -> None:
         for lock in map(str.split, _LOCKS.read_text().splitlines()):
             if lock[1] == "FLOCK" and lock[5].endswith(f":{inode}"):
                 holder = f"process {lock[4]}"
-    warn(f"{folder} is held by {holder}, which writes there: waiting until it is done; Ctrl-C stops", stacklevel=2)
+    warn(f"{folder} is held by {holder}, which writes there: waiting until it is done; Ctrl-C stops")
 
 
 def _let_go(descriptor: int) -> None:

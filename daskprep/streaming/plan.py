@@ -76,5 +76,5 @@ def plan_stream(
                 f"a cell of {names} is missing or unusable, and these features drop such rows; to keep them, set "
                 "another missing_value_strategy, outlier_strategy or on_error"
             )
-        warn(f"{left_out:,} of {count(whole, 'row')} are left out, because {', or '.join(reasons)}", stacklevel=5)
+        warn(f"{left_out:,} of {count(whole, 'row')} are left out, because {', or '.join(reasons)}")
     return plan
