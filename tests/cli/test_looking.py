@@ -65,7 +65,7 @@ def test_verify_lists_damage_that_repair_mends(call, files, tmp_path, tree):
 def test_tables_fit_the_terminal_and_are_whole_in_a_pipe(call, files, monkeypatch, width):
     whole = call("inspect", files / "rows.dp").out
     assert max(map(len, whole.splitlines())) > 100
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((width, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=(80, 24): os.terminal_size((width, fallback[1])))
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     narrow = call("inspect", files / "rows.dp").out.split("\n\n")[1]
     assert 0 < max(map(len, narrow.splitlines()[2:])) <= width
