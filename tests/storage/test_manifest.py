@@ -14,8 +14,9 @@ import pytest
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
 from daskprep.storage.arrays import encode_chunk
-from daskprep.storage.checksum import crc32c
-from daskprep.storage.manifest import Receipt
+from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c
+from daskprep.storage.manifest import FORMAT, Receipt
+from daskprep.storage.shards import Span, tail_bytes
 
 FILES = {"metadata.json": FileEntry(3, 0xFFFFFFFF), "train/arrays.zarr/a/c.0.0": FileEntry(5, 7, 2)}
 LAYOUT = Layout.choose([Output("ä/b", "uint16", (3,))], {"train": 2}, block_rows=4, compression="lz4")
@@ -195,3 +196,78 @@ def test_entry_is_of_no_altered_file(name: str) -> None:
         assert not entry.is_of(name, altered)
     assert not entry.is_of(name, content[:-1])
     assert not entry.is_of(name, b"")
+
+
+SOURCE = {"files": [["a.csv", 3, "x"]], "format": "csv", "settings": {}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"source": []}, "no mapping"),
+        ({"settings": []}, "no mapping"),
+        ({"source": None, "settings": None}, "no mapping"),
+        ({"source": {**SOURCE, "format": 3}}, "no format and settings"),
+        ({"source": {**SOURCE, "settings": []}}, "no format and settings"),
+        ({"source": {"splits": {"train": {**SOURCE, "format": 3}}}}, "no format and settings"),
+        ({"source": {**SOURCE, "files": ["a.csv"]}}, "names 'a.csv' as a file"),
+        ({"source": {**SOURCE, "files": [[]]}}, r"names \[\] as a file"),
+        ({"source": {**SOURCE, "files": [[3, 3, "x"]]}}, r"names \[3, 3, 'x'\] as a file"),
+        ({"settings": {"shuffle_seed": "0"}}, "the seed '0'"),
+        ({"settings": {"shuffle_seed": True}}, "the seed True"),
+        ({"settings": {"folds": -1}}, "-1 folds"),
+        ({"settings": {"folds": 256}}, "256 folds"),
+        ({"settings": {"folds": 2.0}}, "2.0 folds"),
+        ({"settings": {"folds": True}}, "True folds"),
+        ({"files": {}}, 'the split "train" has 2 rows, and the files are too few'),
+        ({"files": {"b" * 256: [3, 7], "metadata.json": [3, 7]}}, "is too long"),
+        ({"files": {"metadata.json": [3, 7, 2, 1]}}, "is no size, checksum and number of rows"),
+        ({"files": {"train/arrays.zarr/a/c.0.0": [3, 7, 2, 1, 1]}}, "is no size, checksum and number of rows"),
+        ({"files": {"train/arrays.zarr/a/c.0.0": [10**9, 7, 2, 10**9]}}, "a shard of 1,000,000,000 chunks in"),
+        ({"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(1) - 1, 7, 2, 1]}}, "a shard of 1 chunks in"),
+    ],
+)
+def test_what_a_manifest_says_of_files_and_of_how_it_was_written_must_make_sense(
+    changes: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(CorruptDatasetError, match=f"here is damaged: .*{reason}"):
+        Manifest.from_bytes(with_body(**changes), "here")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source": SOURCE},
+        {"source": {"splits": {"train": SOURCE}}},
+        {"source": {"files": []}},
+        {"source": {"format": 3}},
+        {"settings": {"shuffle_seed": 0, "folds": 0}},
+        {"settings": {"shuffle_seed": None, "folds": 255}},
+        {"files": {"b" * 255: [3, 7], "metadata.json": [3, 7]}},
+        {"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(1), 7, 2, 1], "metadata.json": [3, 7, 2]}},
+    ],
+)
+def test_a_manifest_may_say_so(changes: dict[str, object]) -> None:
+    found = Manifest.from_bytes(with_body(**changes), "here")
+    assert json.loads(found.to_bytes()) == json.loads(with_body(**changes))
+
+
+def test_rows_of_tables_and_formats_must_be_those_of_the_layout() -> None:
+    table = LAYOUT.table_file("train", 0)
+    for rows, fits in ((2, True), (3, False)):
+        text = with_body(files={table: [3, 7, rows], "metadata.json": [3, 7]})
+        if fits:
+            assert Manifest.from_bytes(text, "here").files[table].rows == 2
+        else:
+            with pytest.raises(CorruptDatasetError, match="has 3 rows, and 2 lie there"):
+                Manifest.from_bytes(text, "here")
+    with pytest.raises(CorruptDatasetError, match="and shards are False"):
+        Manifest.from_bytes(with_body(format=FORMAT), "here")
+
+
+def test_an_entry_of_a_shard_covers_its_tail_alone() -> None:
+    data, name = bytes(range(100)), "train/arrays.zarr/a/c.0.0"
+    entry = FileEntry.of(name, data, 2, 3)
+    tail = data[100 - tail_bytes(3) : -CHECKSUM_BYTES]
+    assert entry == FileEntry(100, crc32c(tail), 2, 3)
+    assert FileEntry(100, 5).chunks(lambda _: b"") == [Span(0, 100, 5)]
