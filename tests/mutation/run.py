@@ -81,7 +81,7 @@ NEAREST_TESTS = {
         MERGING,
         "tests/features/test_target_encoding.py",
     ],
-    "daskprep/summaries/token_counts.py": [TOKEN_COUNTS, MERGING],
+    "daskprep/summaries/token_counts.py": [TOKEN_COUNTS, MERGING, "tests/summaries/test_frame.py"],
     "daskprep/summaries/token_hash.py": ["tests/summaries/test_token_hash.py"],
     "daskprep/summaries/token_order.py": ["tests/summaries/test_token_order.py", TOKEN_COUNTS],
     "daskprep/features/target_bins.py": ["tests/features/test_target_bins.py"],
