@@ -70,8 +70,7 @@ $(VENV)/.package: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) install --quiet -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.test-extra: pyproject.toml constraints.txt | $(BIN)/python
-	$(PIP) install --quiet -c constraints.txt torch
+$(VENV)/.test-extra: $(VENV)/.package
 	$(PIP) install --quiet -c constraints.txt -e ".[test]"
 	@touch $@
 
