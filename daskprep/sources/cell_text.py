@@ -146,8 +146,7 @@ def mixed_cells(cells: Iterable[Any]) -> pa.StructArray:
     given = list(cells)
     texts = pa.array(cell_texts(given), pa.string())
     # NumPy's durations are integers.
-    are_numbers = (isinstance(cell, NUMBERS) and not isinstance(cell, TIMES) for cell in given)
-    numbers = [number_of(cell) if is_number else None for cell, is_number in zip(given, are_numbers, strict=True)]
+    numbers = [number_of(cell) if isinstance(cell, NUMBERS) and not isinstance(cell, TIMES) else None for cell in given]
     return pa.StructArray.from_arrays(
         [texts, pa.array(numbers, pa.float64())], fields=list(MIXED), mask=texts.is_null()
     )
