@@ -28,7 +28,7 @@ class DaskprepError(Exception):
 def warn(message: str) -> None:
     """Issue a UserWarning of at most 2,000 characters, at the line that called the package, also by scikit-learn."""
     frame, level = sys._getframe(1), 2
-    while frame.f_back is not None and frame.f_globals["__name__"].startswith(("daskprep.", "sklearn.")):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(("daskprep.", "sklearn.")):
         frame, level = frame.f_back, level + 1
     warnings.warn(_shortened(message), UserWarning, stacklevel=level)
 

@@ -11,7 +11,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import daskprep as dp
-from daskprep.errors import MOST_CHARACTERS, ConfigError, DaskprepError, StorageFullError
+from daskprep.errors import MOST_CHARACTERS, ConfigError, DaskprepError, StorageFullError, warn
 
 
 @pytest.fixture
@@ -148,3 +148,8 @@ def test_warnings_name_the_line_that_called_the_package():
         dp.Number().fit_transform(frame)
     assert {Path(one.filename).name for one in warned} == {"test_errors.py"}
     assert len({one.lineno for one in warned}) == 3
+
+
+def test_code_without_a_name_is_warned_too():
+    with pytest.warns(UserWarning, match="odd"):
+        exec("warn('odd')", {"warn": warn})
