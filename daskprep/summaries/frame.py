@@ -77,4 +77,4 @@ def _without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
         parts = _bounded(parts, folder)
         after = list(accumulate(reversed(parts), merged))[::-1]
         yield from after[:2]
-        yield from map(merged, accumulate(parts[:-2], merged), after[2:])
+        yield from map(merged, after[2:], accumulate(parts, merged))

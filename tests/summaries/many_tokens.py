@@ -1,6 +1,6 @@
-"""Count many distinct tokens in this process and say what came out, and the peak memory, as JSON.
+"""Count many distinct tokens, within memory.
 
-Run by ``test_token_counts.py``, in a process of its own: ``many_tokens.py tokens folder spill_entries``.
+As a program, ``many_tokens.py tokens folder``, it says what came out, and its peak memory, as JSON.
 
 Token i is ``token-<i as eight digits>``. Every one occurs once, and every 2,000th i more times.
 """
@@ -13,12 +13,13 @@ import operator
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.summaries import TokenCounts, token_counts
+from daskprep.summaries import TokenCounts
 
 PIECES = 80
 FANOUT = 8
@@ -41,7 +42,8 @@ def peak_kib() -> int:
     return int(re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
 
-def main(tokens: int, folder: str) -> None:
+def report(tokens: int, folder: str) -> dict[str, Any]:
+    """Count the tokens from 80 pieces, eight at a time, and return what they are."""
     size = tokens // PIECES
     level: list[TokenCounts] = []
     counts: TokenCounts | None = None
@@ -52,16 +54,13 @@ def main(tokens: int, folder: str) -> None:
             counts = merged if counts is None else (counts + merged).bounded(folder)
             level = []
     ranked, frequencies = counts.ranked(most_common=MOST_COMMON)
-    report = {
+    return {
         "total": counts.total,
         "files": len(counts.spilled),
         "tokens": ranked.to_pylist(),
         "frequencies": frequencies.tolist(),
-        "peak_kib": peak_kib(),
     }
-    json.dump(report, sys.stdout)
 
 
 if __name__ == "__main__":
-    token_counts.SPILL_ENTRIES = int(sys.argv[3])
-    main(int(sys.argv[1]), sys.argv[2])
+    json.dump(report(int(sys.argv[1]), sys.argv[2]) | {"peak_kib": peak_kib()}, sys.stdout)

@@ -12,8 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from daskprep.summaries import ColumnSummary, FoldedSummary, Lengths, Rejects, Summary, TokenCounts, token_counts
+from daskprep.summaries import (
+    ColumnSummary,
+    FoldedSummary,
+    Lengths,
+    Rejects,
+    Summary,
+    TokenCounts,
+    token_counts,
+    value_sums,
+)
 from daskprep.summaries.frame import without_each
+from daskprep.summaries.value_sums import ValueSums
 
 
 @dataclass(frozen=True)
@@ -86,3 +96,21 @@ def test_tokens_of_all_folds_are_hashed_once():
     assert one.values.chunks[0][0] is other.values.chunks[0][0]
     assert not none.values.chunks
     assert one.values.ranked()[1].tolist() == [2, 2, 2]
+
+
+def test_folds_are_repeated_each():
+    folds = FoldedSummary(tuple(column(number, "ab"[:number]) for number in (1, 2, 2)))
+    assert folds.rows == 5
+    assert [told(part) for part in (folds * 3).parts] == [told(part) for part in (folds + folds + folds).parts]
+
+
+def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch):
+    for name, limit in (("COMPACT_ENTRIES", 5), ("SPILL_ENTRIES", 1)):
+        monkeypatch.setattr(token_counts, name, limit)
+    monkeypatch.setattr(value_sums, "SPILL_BYTES", 1)
+    values = pa.array(["a", "b"]).dictionary_encode()
+    sums = ValueSums.of(values, np.zeros(2, np.uint8), 1, {"y": np.ones(2)})
+    cells = TokenCounts.of_cells(values)
+    folds = FoldedSummary(tuple(ColumnSummary(2, 0, Rejects(), sums, cells) for _ in range(3)))
+    for parts in (folds.bounded(str(tmp_path)).parts, without_each(folds.parts, str(tmp_path))):
+        assert all(part.values.spilled and part.cells.spilled and not part.cells.entries for part in parts)

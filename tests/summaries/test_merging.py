@@ -4,8 +4,9 @@ import math
 import operator
 import pickle
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daskprep.storage.kept import packed, unpacked
 from daskprep.summaries import (
     ColumnSummary,
     FileSample,
@@ -27,7 +29,7 @@ from daskprep.summaries import (
 from daskprep.summaries import quantiles as quantiles_module
 from daskprep.summaries import token_counts as token_counts_module
 from daskprep.summaries import value_sums as value_sums_module
-from daskprep.summaries.base import finite_doubles
+from daskprep.summaries.base import SummaryT, finite_doubles
 from daskprep.summaries.target_sums import TargetSums
 from daskprep.summaries.value_sums import ValueSums
 
@@ -179,6 +181,20 @@ def test_summaries_are_equal_to_those_of_their_kind_with_equal_fields() -> None:
     assert Range(1.0, 2.0) != Range(1.0, 3.0)
     assert Range(1.0, 2.0) != Rejects()
     assert Rejects() != Range(1.0, 2.0)
+    lengths = Lengths.of(np.array([1, 2]))
+    assert lengths == Lengths.of(np.array([2, 1]))
+    assert lengths != lengths * 2  # the counts alone differ
+    assert lengths != Rejects()
+
+
+def test_a_kind_of_ones_own_may_be_generic_and_can_be_kept() -> None:
+    @dataclass(frozen=True)
+    class Named(Summary, Generic[SummaryT]):
+        name: str
+        values: SummaryT
+
+    named = Named[Range]("a", Range(1.0, 2.0))
+    assert unpacked(b"".join(packed(named))) == named
 
 
 def test_bounded_gives_back_what_needs_no_bound() -> None:

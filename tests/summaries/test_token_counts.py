@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daskprep.summaries import TokenCounts, token_counts
+from tests.summaries import many_tokens
 
 tokens_strategy = st.lists(st.text(alphabet="aé\x00z😀", max_size=3) | st.text(max_size=20), max_size=40)
 
@@ -210,31 +212,30 @@ def test_other_types_are_refused() -> None:
         counted(["a"]) + TokenCounts(pa.int64())
 
 
-def count_in_a_process(tokens: int, folder: Path, spill_entries: int) -> dict[str, object]:
-    """Run ``many_tokens.py`` and check what it ranked; return its report."""
-    script = Path(__file__).with_name("many_tokens.py")
-    paths = os.pathsep.join([str(Path(token_counts.__file__).parents[2]), *filter(None, sys.path)])
-    command = [sys.executable, str(script), str(tokens), str(folder), str(spill_entries)]
-    environment = {**os.environ, "PYTHONPATH": paths}
-    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-    report: dict[str, object] = json.loads(done.stdout)
+def check_many_tokens(report: dict[str, Any], tokens: int) -> None:
     repeated = range(tokens - 2000, 0, -2000)
     ordinary = [number for number in range(30_000) if number == 0 or number % 2000]
-    names = [*repeated, *ordinary][:20_000]
+    names = [*repeated, *ordinary][: many_tokens.MOST_COMMON]
     assert report["tokens"] == [f"token-{number:08d}" for number in names]
     assert report["frequencies"] == [number + 1 if number % 2000 == 0 else 1 for number in names]
     assert report["total"] == tokens + sum(repeated)
-    return report
 
 
-def test_many_tokens_are_ranked_from_files(tmp_path: Path) -> None:
-    report = count_in_a_process(160_000, tmp_path, spill_entries=10_000)
+def test_many_tokens_are_ranked_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 10_000)
+    report = many_tokens.report(160_000, str(tmp_path))
+    check_many_tokens(report, 160_000)
     assert report["files"] == 10
 
 
 @pytest.mark.slow
 def test_20_million_distinct_tokens_are_counted_within_1_gb(tmp_path: Path) -> None:
-    report = count_in_a_process(20_000_000, tmp_path, spill_entries=token_counts.SPILL_ENTRIES)
+    tokens = 20_000_000
+    paths = os.pathsep.join([str(Path(token_counts.__file__).parents[2]), *filter(None, sys.path)])
+    command = [sys.executable, many_tokens.__file__, str(tokens), str(tmp_path)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, stdout=subprocess.PIPE, check=True)
+    report = json.loads(done.stdout)
+    check_many_tokens(report, tokens)
     # Each of the ten merges gives 2 million tokens, as many as may stay in memory, so every second one fills a file.
-    assert report["files"] == 20_000_000 // (2 * token_counts.SPILL_ENTRIES) == 5
+    assert report["files"] == tokens // (2 * token_counts.SPILL_ENTRIES) == 5
     assert report["peak_kib"] * 1024 < 1e9
