@@ -405,6 +405,9 @@ def test_damaged_json_is_noticed(change: dict[str, Any]) -> None:
         {"values": [0], "tokens": [2, 1]},
         {"values": [0, 1]},
         {"values": ["x", 1], "tokens": [2, 1]},
+        {"values": [0, 1, 2, 3, 4], "tokens": [2**62, 2**62, 2**62, 2**62, 3]},
+        {"values": [0, 1], "tokens": [2**64, 3]},
+        {"values": [0, 2**64], "tokens": [2, 1]},
     ],
 )
 def test_damaged_lists_are_noticed(frequencies: dict[str, list[Any]]) -> None:

@@ -180,13 +180,14 @@ class Vocabulary:
             tokens = pa.array(data["idx2str"], pa.string())
             if "frequencies" in data:
                 values, runs = (np.array(data["frequencies"][part], np.int64) for part in ("values", "tokens"))
-                if runs.min(initial=0) < 0 or runs.sum() != len(tokens):
-                    raise ValueError(f"{len(tokens)} tokens, and {runs.sum()} frequencies")
+                # Not the sum of NumPy: it may overflow, and `repeat` would then write beyond its result.
+                if (total := sum(runs.tolist())) != len(tokens):
+                    raise ValueError(f"{len(tokens)} tokens, and {total} frequencies")
                 frequencies = np.repeat(values, runs)
             else:
                 frequencies = np.array([data["str2freq"][token] for token in data["idx2str"]], np.int64)
             specials = SpecialSymbols.found_in(tokens, dict(data["special_symbols"]))
-        except (KeyError, TypeError, ValueError, pa.ArrowException, ConfigError) as error:
+        except (KeyError, OverflowError, TypeError, ValueError, pa.ArrowException, ConfigError) as error:
             raise CorruptDatasetError(
                 f"This is not a vocabulary as daskprep writes it ({error!r}): restore the file, or fit again."
             ) from error
