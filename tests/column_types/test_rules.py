@@ -490,6 +490,7 @@ def test_numbers_led_by_zeros_are_labels():
         (range(10_001, 99_999, 4_003), SKIPPED),
         (range(10_000, 99_999, 4_000), "number"),
         (range(1_000, 9_999, 400), "number"),
+        (range(1_001, 9_999, 401), "number"),
         (range(90_000, 110_000, 1_000), "number"),
         (range(-10_000, -99_999, -4_000), "number"),
         (range(0, 3_000, 3), SKIPPED),
@@ -562,9 +563,12 @@ def test_text_that_is_unique_in_every_row_is_an_identifier():
     assert guess(one_word).reason.startswith("unique in every row: an identifier (20 rows, such as 'w")
     assert kind_of(one_word) == SKIPPED
     assert kind_of(one_word[1:]) == "category"
-    assert kind_of(one_word[1:], "rowId") == SKIPPED
+    assert kind_of(one_word[1:], "rowId") == kind_of(one_word[1:], "key") == SKIPPED
     assert kind_of([*one_word, "w1"]) == "category"
     assert kind_of(phrases(30, 2)) == "text"
+    towns = [f"{chr(97 + i)}ton" for i in range(18)]
+    assert kind_of([*towns, "bath", "new york"]) == SKIPPED
+    assert kind_of([*towns, "east bath", "new york"]) == "category"
 
 
 def test_codes_are_identifiers_also_with_spaces_and_prose_is_none_also_without():
@@ -753,8 +757,10 @@ def test_almost_unique_begins_at_twenty_rows_and_nine_tenths():
 
 def test_codes_without_a_name_tell_rows_apart_from_a_hundred_rows_on():
     for rows, cells, expected in ((100, "k{}", True), (99, "k{}", False), (100, "k{} and so on", False)):
-        facts = facts_of([cells.format(min(i, rows - 5)) for i in range(rows)])
-        assert identifiers.text_tells_apart("town", facts) is expected
+        texts = [cells.format(min(i, rows - 5)) for i in range(rows)]
+        assert identifiers.text_tells_apart("town", facts_of(texts)) is expected
+        words = [text.translate(str.maketrans("0123456789", "abcdefghij")) for text in texts]
+        assert identifiers.text_tells_apart("town", facts_of(words)) is False
 
 
 def test_a_share_of_texts_is_reached_by_exactly_as_many():

@@ -16,7 +16,7 @@ from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_m
 from daskprep.storage.arrays import encode_chunk
 from daskprep.storage.checksum import CHECKSUM_BYTES, crc32c
 from daskprep.storage.manifest import FORMAT, Receipt
-from daskprep.storage.shards import Span, tail_bytes
+from daskprep.storage.shards import Span, encode_shard, tail_bytes
 
 FILES = {"metadata.json": FileEntry(3, 0xFFFFFFFF), "train/arrays.zarr/a/c.0.0": FileEntry(5, 7, 2)}
 LAYOUT = Layout.choose([Output("ä/b", "uint16", (3,))], {"train": 2}, block_rows=4, compression="lz4")
@@ -34,8 +34,11 @@ def test_manifest_is_read_as_it_was_written() -> None:
     assert Manifest.from_bytes(text, "here") == MANIFEST
     assert text.endswith(b"}\n")
     assert set(json.loads(text)) == {"checksum", "manifest"}
-    without = dataclasses.replace(MANIFEST, source=None)
-    assert Manifest.from_bytes(without.to_bytes(), "here") == without
+    sharded = dataclasses.replace(LAYOUT, sharded=True)
+    for changes, written_in in (({"source": None}, 1), ({"layout": sharded}, 2)):
+        other = dataclasses.replace(MANIFEST, **changes)
+        assert Manifest.from_bytes(other.to_bytes(), "here") == other
+        assert json.loads(other.to_bytes())["manifest"]["format"] == written_in
 
 
 def test_an_entry_is_of_its_bytes_alone() -> None:
@@ -59,7 +62,8 @@ def test_other_entries_are_refused(entry: object) -> None:
 
 
 def test_a_receipt_without_fillings_does_not_speak_of_them() -> None:
-    assert b"filled" not in Receipt(FILES).to_bytes()
+    body = json.loads(Receipt(FILES).to_bytes())["receipt"]
+    assert body == {"format": 1, "files": {name: entry.to_list() for name, entry in FILES.items()}}
     assert Receipt.from_bytes(Receipt(FILES).to_bytes()) == Receipt(FILES, [])
 
 
@@ -221,9 +225,11 @@ SOURCE = {"files": [["a.csv", 3, "x"]], "format": "csv", "settings": {}}
         ({"settings": {"folds": True}}, "True folds"),
         ({"files": {}}, 'the split "train" has 2 rows, and the files are too few'),
         ({"files": {"b" * 256: [3, 7], "metadata.json": [3, 7]}}, "is too long"),
+        ({"files": {"a/" + "b" * 256: [3, 7], "metadata.json": [3, 7]}}, "is too long"),
         ({"files": {"metadata.json": [3, 7, 2, 1]}}, "is no size, checksum and number of rows"),
         ({"files": {"train/arrays.zarr/a/c.0.0": [3, 7, 2, 1, 1]}}, "is no size, checksum and number of rows"),
         ({"files": {"train/arrays.zarr/a/c.0.0": [10**9, 7, 2, 10**9]}}, "a shard of 1,000,000,000 chunks in"),
+        ({"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(257), 7, 2, 257]}}, "a shard of 257 chunks in"),
         ({"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(1) - 1, 7, 2, 1]}}, "a shard of 1 chunks in"),
     ],
 )
@@ -243,7 +249,8 @@ def test_what_a_manifest_says_of_files_and_of_how_it_was_written_must_make_sense
         {"source": {"format": 3}},
         {"settings": {"shuffle_seed": 0, "folds": 0}},
         {"settings": {"shuffle_seed": None, "folds": 255}},
-        {"files": {"b" * 255: [3, 7], "metadata.json": [3, 7]}},
+        {"files": {"b" * 255: [3, 7], "a" * 200 + "/" + "b" * 200: [3, 7]}},
+        {"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(256), 7, 2, 256], "metadata.json": [3, 7, 2]}},
         {"files": {"train/arrays.zarr/a/c.0.0": [tail_bytes(1), 7, 2, 1], "metadata.json": [3, 7, 2]}},
     ],
 )
@@ -271,3 +278,33 @@ def test_an_entry_of_a_shard_covers_its_tail_alone() -> None:
     tail = data[100 - tail_bytes(3) : -CHECKSUM_BYTES]
     assert entry == FileEntry(100, crc32c(tail), 2, 3)
     assert FileEntry(100, 5).chunks(lambda _: b"") == [Span(0, 100, 5)]
+
+
+def test_an_entry_is_of_no_altered_shard() -> None:
+    name = "train/arrays.zarr/a/c.0.0"
+    chunks = [encode_chunk(np.full((4, 3), value, "uint16"), 4, "none") for value in (1, 2)]
+    shard = encode_shard(chunks, 3)
+    entry = FileEntry.of(name, shard, 8, 3)
+    edges = [0, len(chunks[0]), len(chunks[0]) + len(chunks[1])]
+    checksums = [int.from_bytes(chunk[-CHECKSUM_BYTES:], "little") for chunk in chunks]
+    assert entry.chunks(lambda start: shard[start:]) == list(map(Span, edges, edges[1:], checksums))
+    assert entry.is_of(name, shard) is True
+    for position in range(len(shard)):
+        altered = bytearray(shard)
+        altered[position] ^= 1 << position % 8
+        assert entry.is_of(name, altered) is False
+
+
+@pytest.mark.parametrize(
+    ("sharded", "shape", "least"), [(False, (3,), 6), (True, (3,), 3), (False, (), 3), (True, (), 3)]
+)
+def test_files_are_at_least_as_many_as_tables_or_chunks(sharded: bool, shape: tuple[int, ...], least: int) -> None:
+    layout = Layout((Output("x", "uint16", shape),), {"train": 21}, 4, 2, "lz4", sharded)
+    for count in range(8):
+        files = {f"{number}": FileEntry(3, 7) for number in range(count)}
+        text = dataclasses.replace(MANIFEST, layout=layout, files=files).to_bytes()
+        if count >= least:
+            assert Manifest.from_bytes(text, "here").layout == layout
+        else:
+            with pytest.raises(CorruptDatasetError, match="has 21 rows, and the files are too few"):
+                Manifest.from_bytes(text, "here")
