@@ -59,8 +59,8 @@ class Rows:
 
     def wanted(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
         """Return what to read of the source for these features, and for what reads columns as they are."""
-        # A table without columns forgets its rows when it is pickled.
-        return source_columns(features, columns) or self.source.columns[:1]
+        # A table of a Dask frame's partition without columns would have no rows.
+        return source_columns(features, columns) or self.source.columns[: self.source.is_dask]
 
     def asked(
         self,

@@ -32,30 +32,41 @@ class _Quotes:
 
         A first entry at -1 holds the state at the beginning. A block must not end amid a run of quotes.
         """
-        at, opens = self._odd_runs(block)
-        toggles = np.cumsum(opens) + self.inside
-        restarts = np.maximum.accumulate(np.where(opens, -1, np.arange(len(at))))
-        inside = ((toggles - np.where(restarts >= 0, toggles[restarts], 0)) & 1).astype(bool)
-        at, inside = np.concatenate([[-1], at]), np.concatenate([[self.inside], inside])
-        began = np.flatnonzero(inside[1:] & ~inside[:-1])
-        if len(began):
-            self.opened_at = position + int(at[began[-1] + 1])
+        at = self._odd_runs(block)
+        inside = np.empty(1 + len(at), bool)
+        inside[::2], inside[1::2] = self.inside, not self.inside
+        # Where all runs that are to open a part may do so, they open and close in turn.
+        if not self._may_open(block, at[int(self.inside) :: 2]).all():
+            opens = self._may_open(block, at)
+            toggles = np.cumsum(opens) + self.inside
+            restarts = np.maximum.accumulate(np.where(opens, -1, np.arange(len(at))))
+            inside[1:] = (toggles - np.where(restarts >= 0, toggles[restarts], 0)) & 1
         self.inside = bool(inside[-1])
+        if self.inside and len(began := np.flatnonzero(inside[1:] & ~inside[:-1])):
+            self.opened_at = position + int(at[began[-1]])
         if len(block):
             self._before = int(block[-1])
-        return at, inside
+        return np.concatenate([[-1], at]), inside
 
-    def _odd_runs(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return where runs of an odd number of quotes begin, and whether each may open a quoted part."""
+    def _odd_runs(self, block: np.ndarray) -> np.ndarray:
+        """Return where runs of an odd number of quotes begin."""
         if self._quote is None:
-            return np.empty(0, np.int64), np.empty(0, bool)
+            return np.empty(0, np.int64)
         at = np.flatnonzero(block == self._quote)
-        first = np.flatnonzero(np.diff(at, prepend=-2) > 1)
-        runs = at[first[np.diff(first, append=len(at)) & 1 == 1]]
+        follows = np.diff(at, prepend=-2) == 1
+        if not follows.any():
+            return at
+        first = np.flatnonzero(~follows)
+        odd: np.ndarray = at[first[np.diff(first, append=len(at)) & 1 == 1]]
+        return odd
+
+    def _may_open(self, block: np.ndarray, runs: np.ndarray) -> np.ndarray:
+        """Tell of each run whether it may open a quoted part."""
         before = block[runs - 1]
         if len(runs) and runs[0] == 0:
             before[0] = self._before
-        return runs, np.isin(before, (self._delimiter, _NEWLINE, _RETURN))
+        may: np.ndarray = (before == self._delimiter) | (before == _NEWLINE) | (before == _RETURN)
+        return may
 
 
 def _closed(places: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarray:
@@ -64,6 +75,10 @@ def _closed(places: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarra
         return places[:0] if inside[0] else places
     closed: np.ndarray = places[~inside[np.searchsorted(at, places) - 1]]
     return closed
+
+
+def _in_blocks(view: np.ndarray, block_bytes: int) -> Iterator[bytes]:
+    return (view[start : start + block_bytes].tobytes() for start in range(0, len(view), block_bytes))
 
 
 def whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
@@ -135,8 +150,20 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 
 def unclosed_quote(view: np.ndarray, delimiter: str, quote: str | None, block_bytes: int) -> int | None:
     """Return where a quote opens that is never closed, or None."""
-    blocks = (view[i : i + block_bytes].tobytes() for i in range(0, len(view), block_bytes))
-    return cut_records(blocks, 0, (), delimiter, quote)[1]
+    return cut_records(_in_blocks(view, block_bytes), 0, (), delimiter, quote)[1]
+
+
+def count_records(view: np.ndarray, delimiter: str, quote: str | None, block_bytes: int) -> int | None:
+    """Return how many records a text has; None if it has blank lines or carriage returns, which parsing alone tells."""
+    quotes, count, before = _Quotes(delimiter, quote), 0, _NEWLINE
+    for block in whole_runs(_in_blocks(view, block_bytes), quote):
+        part = np.frombuffer(block, np.uint8)
+        ends = part == _NEWLINE
+        if (before == _NEWLINE and ends[0]) or (ends[1:] & ends[:-1]).any() or (part == _RETURN).any():
+            return None
+        at, inside = quotes.follow(part, 0)
+        count, before = count + len(_closed(np.flatnonzero(ends), at, inside)), int(part[-1])
+    return count + (before != _NEWLINE)
 
 
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:

@@ -65,6 +65,7 @@ def test_any_partition_bytes_gives_the_cells_that_were_written(
     )
     with mock.patch("daskprep.sources.delimited._PARSED_BYTES", block_bytes):
         assert rows(source) == records
+        assert sum(source.read(i, []).num_rows for i in range(source.npartitions)) == len(records)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -82,7 +83,9 @@ def test_quotes_inside_cells_never_move_a_cut(
             with pytest.raises(DaskprepError, match=re.escape(path.name)):
                 whole(read_files(path, partition_bytes=partition_bytes))
         else:
-            assert whole(read_files(path, partition_bytes=partition_bytes)).equals(expected)
+            source = read_files(path, partition_bytes=partition_bytes)
+            assert whole(source).equals(expected)
+            assert sum(source.read(i, []).num_rows for i in range(source.npartitions)) == len(expected)
 
 
 def test_large_file_is_cut_into_even_pieces_that_pickle_small(write: Write) -> None:
@@ -150,6 +153,7 @@ def test_newlines_marks_and_blank_lines_are_no_cells(write: Write, content: str,
     source = read_files(write(content), partition_bytes=partition_bytes)
     assert source.columns == ["a", "b"]
     assert rows(source) == [["1", "2"], ["3", "4"]]
+    assert sum(source.read(i, []).num_rows for i in range(source.npartitions)) == 2
 
 
 def test_header_alone_is_one_partition_of_no_rows(write: Write) -> None:
