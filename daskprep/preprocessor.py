@@ -275,19 +275,18 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         return decode_arrays(self.features_, self.learned_, arrays)
 
     def class_weights(self, name: str) -> NDArray[np.float32]:
-        """Return a weight for each class of a `Category` by its id, as `Dataset.class_weights` does.
+        """Return a weight for each class of a `Category` or `Binary` by its id, as `Dataset.class_weights` does.
 
-        Labels of a `Binary` are not counted in a fit, only in a dataset.
+        It counts the rows of the fit, before they are balanced.
         """
         check_is_fitted(self)
-        learned: Any = self.learned_.get(name)
-        if learned is None or self.features_[name].kind != "category" or learned.buckets:
+        learned = self.learned_.get(name)
+        counts = None if learned is None else learned.class_counts()
+        if counts is None:
             raise ConfigError(
-                f'Preprocessor: the classes of "{name}" are not counted in a fit: name a Category without buckets, or '
-                "call class_weights of a dataset"
+                f'Preprocessor: the classes of "{name}" are not counted in a fit: name a Category without buckets or a '
+                "Binary whose missing values are not filled by neighbours, or call class_weights of a dataset"
             )
-        counts = learned.vocabulary.frequencies.copy()
-        counts[0] = learned.rows - counts[1:].sum()
         return balanced_weights(counts)
 
     def assign(self, frame: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def test_weights_are_those_of_scikit_learn(fitted):
     assert dataset.class_weights("kind").tolist() == [unknown, *kinds]
     assert prep.class_weights("kind").tolist() == [unknown, *kinds]
     sold = dataset.class_weights("sold")
-    assert sold.tolist() == theirs("sold").astype(np.float32).tolist()
+    assert sold.tolist() == theirs("sold").astype(np.float32).tolist() == prep.class_weights("sold").tolist()
     assert sold[1] / sold[0] == pytest.approx(9.0)  # pos_weight
 
 
@@ -63,6 +63,30 @@ def test_what_has_no_classes_is_refused(fitted):
     prep, dataset = fitted
     with pytest.raises(ConfigError, match='"price" is a number'):
         dataset.class_weights("price")
-    for name in ("sold", "price", "other"):
+    for name in ("price", "other"):
         with pytest.raises(ConfigError, match="class_weights of a dataset"):
             prep.class_weights(name)
+
+
+@pytest.mark.filterwarnings("ignore:column .sold.")
+@pytest.mark.parametrize(
+    "strategy", ["fill_with_false", "fill_with_true", "fill_with_mode", "fill_with_const", "drop_row"]
+)
+@pytest.mark.parametrize("cells", [["no", "yes", None, "maybe"], ["-1", "0.5", "", "7"], ["yes", None]])
+def test_a_fit_counts_the_labels_that_a_dataset_has(strategy, cells, tmp_path):
+    labels = np.random.default_rng(0).choice(np.array(cells, object), 500)
+    true = "yes" if "yes" in cells else None
+    fill = "yes" if strategy == "fill_with_const" else None
+    sold = dp.Binary(fallback_true_label=true, missing_value_strategy=strategy, fill_value=fill)
+    prep = dp.Preprocessor({"sold": sold}, split=dp.RandomSplit(seed=1))
+    dataset = prep.fit_write(pd.DataFrame({"sold": labels}), tmp_path / "d", progress=False)
+    for fitted in (prep, dp.Preprocessor.from_dict(prep.to_dict())):
+        assert fitted.class_weights("sold").tolist() == dataset.class_weights("sold").tolist()
+
+
+def test_labels_that_neighbours_fill_are_counted_in_a_dataset_alone(tmp_path):
+    prep = dp.Preprocessor({"sold": dp.Binary(missing_value_strategy="ffill")})
+    dataset = prep.fit_write(pd.DataFrame({"sold": ["yes", None, "no"]}), tmp_path / "d", progress=False)
+    assert dataset.class_weights("sold").tolist() == [1.5, 0.75]
+    with pytest.raises(ConfigError, match="not filled by neighbours"):
+        prep.class_weights("sold")

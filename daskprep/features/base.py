@@ -16,6 +16,7 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.cells import one_array
 from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
+from daskprep.permutation import Integers
 from daskprep.serving.base import MISSING
 from daskprep.split.folds import KFold
 from daskprep.storage.kept import keepable
@@ -96,6 +97,10 @@ class Learned:
     def recognize(self, parsed: pa.Array) -> pa.Array:
         """Turn cells that only what was learned shows to be unreadable into missing ones."""
         return parsed
+
+    def class_counts(self) -> Integers | None:
+        """Return how many rows of the fit each class has, by its id; None without classes, or counts of them."""
+        return None
 
     def of_output(self, output: str) -> Learned:
         """Return what was learned of one of several outputs, if that is a part of its own."""

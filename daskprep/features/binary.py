@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor
+from daskprep.features.base import Bounds, Learned, Tensor, fills_all
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
 from daskprep.features.feature import Feature, with_parameters
-from daskprep.features.missing import Strategy
+from daskprep.features.missing import Strategy, neighbour_strategy
+from daskprep.permutation import Integers
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
 
@@ -28,11 +29,17 @@ _UNKNOWN = 2
 class LearnedBinary(Learned):
     """Which cells mean what. Conventional spellings beside the labels are understood if all labels are conventional."""
 
+    later = ("counts",)
+
     fill_value: bool | None = None
     str2bool: Mapping[str, bool] = field(default_factory=dict)
     bool2str: tuple[str, str] = ("False", "True")
     fallback_true_label: str | None = None  # what counts as True where labels are unconventional
     above_zero: bool = False  # whether there are more than two distinct numbers, so that those above 0 are True
+    counts: tuple[int, int] | None = None  # rows of either, as they are encoded, if no neighbour fills missing cells
+
+    def class_counts(self) -> Integers | None:
+        return None if self.counts is None else np.array(self.counts)
 
     def _sample_texts(self) -> list[str]:
         labels = list(self.str2bool)[:2]
@@ -163,8 +170,12 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             "fill_with_true": True,
             "fill_with_const": self._truth_of_fill(learned),
         }.get(self.missing_value_strategy, bool(weight[1] > weight[0]))
+        counts = weight[:2].astype(np.int64)
+        if fills_all(self):
+            counts[int(fill or 0)] += summary.rows - counts.sum()
         return dataclasses.replace(
             learned,
+            counts=None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist()),
             rows=summary.rows,
             missing=summary.missing + odd,
             invalid=summary.rejects.count + odd,

@@ -18,7 +18,7 @@ from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import AtLeast, Count
 from daskprep.features.tokens import LearnedTokens
-from daskprep.permutation import hash_strings
+from daskprep.permutation import Integers, hash_strings
 from daskprep.serving.base import smallest_uint
 from daskprep.serving.hashing import BUCKET_KEY, MISSING_PART, MOST_BUCKETS, SEPARATOR, bucket_names
 from daskprep.sources.cell_text import as_text
@@ -40,6 +40,13 @@ class LearnedCategory(LearnedTokens):
     @property
     def num_embeddings(self) -> int:
         return len(self.vocabulary) + self.buckets
+
+    def class_counts(self) -> Integers | None:
+        if self.buckets:
+            return None
+        counts = self.vocabulary.frequencies.copy()
+        counts[0] = self.rows - counts[1:].sum()
+        return counts
 
     def ids(self, dictionary: pa.Array) -> np.ndarray:
         """Return the ids of distinct values, those of a bucket for values that are not in the vocabulary."""

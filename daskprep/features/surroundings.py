@@ -59,8 +59,9 @@ class Rows:
 
     def wanted(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
         """Return what to read of the source for these features, and for what reads columns as they are."""
-        # A table of a Dask frame's partition without columns would have no rows.
-        return source_columns(features, columns) or self.source.columns[: self.source.is_dask]
+        wanted = source_columns(features, columns)
+        # A partition of a Dask frame without columns has no rows.
+        return self.source.columns[:1] if self.source.is_dask and not wanted else wanted
 
     def asked(
         self,

@@ -32,7 +32,7 @@ _LEVELS = ("word", "char")
 _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("mean", "std", "min", "max", "q1", "q2", "q3", "outlier_fill_value"), (float, int, type(None))),
     **dict.fromkeys(("power", "power_mean", "power_std"), (float, int, type(None))),
-    **dict.fromkeys(("quantiles", "edges"), (list,)),
+    **dict.fromkeys(("quantiles", "edges", "counts"), (list,)),
     **dict.fromkeys(_MOST, (int,)),
     **dict.fromkeys(("str2bool", "special_symbols", *_LEVELS), (dict,)),
     **dict.fromkeys(("idx2str", "classes"), (list,)),
@@ -42,6 +42,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _WITHIN = {
     "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,
+    "counts": int,
 }  # fmt: skip
 _ULPS = 4
 _SPOILT = "it was altered since it was saved: restore the file, or save it again"
