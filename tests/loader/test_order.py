@@ -262,6 +262,14 @@ def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():
         np.testing.assert_array_equal(together.rows_within(block), alone)
 
 
+@pytest.mark.parametrize(("sizes", "firsts"), [([4, 4, 1], None), ([4, 1, 4], [0, 4, 5])])
+def test_rows_are_numbered_from_the_first_of_their_block_on(sizes, firsts):
+    blocks = Blocks(np.array(sizes), 4, 1, 0, shuffle=True, firsts=firsts and np.array(firsts))
+    expected = np.split(np.arange(9), np.cumsum(sizes)[:-1])
+    for place, block in enumerate(blocks.order.tolist()):
+        assert sorted(blocks.numbers(place).tolist()) == expected[block].tolist()
+
+
 class EveryRowTwice:
     def rows(self, block, epoch):
         return np.repeat(np.arange(3) + 10 * epoch, 2)
