@@ -82,7 +82,7 @@ def guess_target(name: str, facts: ColumnFacts) -> Guess:
 
 def _are_classes(facts: ColumnFacts) -> bool:
     """Tell whether whole numbers to predict are classes, of which some may be rare and some not there."""
-    few = 2 <= facts.distinct.count <= _CODES and facts.typed >= FEW_ROWS
+    few = facts.distinct.count <= _CODES and facts.typed >= FEW_ROWS
     from_start = facts.range.min in (0, 1) and facts.range.max < 2 * facts.distinct.count
     return few and from_start and facts.whole == facts.numbers == facts.typed
 

@@ -154,6 +154,8 @@ def test_identifiers_that_hardly_ever_come_twice_are_skipped():
     assert guess(numbers, "sample_id").reason.startswith(reason)
     assert kind_of(numbers) == "number"
     assert kind_of([*numbers, *numbers[:4]], "sample_id") == "category"
+    assert kind_of([*numbers, None], "sample_id") == SKIPPED
+    assert "may mark" not in guess([*numbers, -999, -999], "sample_id").reason
     hashes = [f"{i * 7919:08x}" for i in range(120)]
     assert kind_of([*hashes, hashes[0]]) == kind_of([*hashes[:30], hashes[0]], "user_id") == SKIPPED
     assert kind_of([*hashes[:30], hashes[0]]) == "category"
@@ -209,6 +211,11 @@ def test_lists_of_numbers_beside_other_cells_are_no_lists():
     assert kind(guess_feature("column", facts_of([[1, 2]], [encode_png(np.zeros((2, 2), np.uint8))]))) != "vector"
     assert kind(guess_feature("column", facts_of([[1, 2]], [[], []]))) == "timeseries"
     assert kind(guess_feature("column", facts_of([["a"]], [[], []]))) == "set"
+
+
+def test_numbers_beside_media_are_not_read_as_people_write_them():
+    pixels = encode_png(np.zeros((2, 2), np.uint8))
+    assert kind(guess_feature("column", facts_of([i + 0.5 for i in range(40)], [pixels] * 20))) == "category"
 
 
 def test_lists_of_one_length_are_vectors_unless_numbers_are_missing():
@@ -576,6 +583,7 @@ def test_codes_are_identifiers_also_with_spaces_and_prose_is_none_also_without()
     assert kind_of(plates) == SKIPPED
     assert kind_of([f"{i} Main Street" for i in range(40)]) == "text"
     assert kind_of([f"这是一个很好的产品{chr(0x4E00 + i)}我喜欢" for i in range(40)]) == "text"
+    assert kind_of([f"这是一个很好的产品{chr(0x4E00 + i)}我喜欢" for i in range(30)] * 3) == "text"
     assert kind_of([f"李{chr(0x4E00 + i)}" for i in range(40)]) == SKIPPED
 
 
@@ -589,6 +597,26 @@ def test_numbers_as_people_write_them_are_filled_where_some_are_missing():
     prices = [f"${i}.50" for i in range(60)]
     assert guess(prices).feature.missing_value_strategy == "fill_with_const"
     assert guess([*prices, "x y"]).feature.missing_value_strategy == "fill_with_mean"
+
+
+@pytest.mark.parametrize(
+    ("cells", "found"),
+    [
+        ([f"${i}.50" for i in range(1_100)], "number"),
+        ([*[f"${i}.50" for i in range(38)], "odd", "even"], "number"),
+        ([*[f"${i}.50" for i in range(37)], "odd", "even"], SKIPPED),
+        ([*[f"${i}.50" for i in range(38)], "3 apples"], "number"),
+        ([*[f"${i}.50" for i in range(38)], "1.2.3.4", "odd"], SKIPPED),
+        ([*[f"${i}" for i in range(20)] * 4, "odd"], "number"),
+        ([*[f"${i}" for i in range(19)] * 4, "odd"], "category"),
+        (["$5", "$6"] * 10, "binary"),
+        (["$5", *["$6"] * 18], "number"),
+        (["$5", "$6", "$7"] * 10, "number"),
+        (["1,5", "2,7"] * 10, "number"),
+    ],
+)
+def test_few_values_and_odd_cells_beside_written_numbers_make_labels(cells, found):
+    assert kind_of(cells) == found
 
 
 # -- what spells a missing value
@@ -630,7 +658,7 @@ def test_symbols_are_missing_and_words_stay_classes():
     assert guess([*["red", "blue", "green"] * 9, "unknown", "nil"]).reason.count("of their own") == 1
     assert kind_of(["yes", "yes", "unknown"]) == "binary"
     assert kind_of(["up", "up", "unknown"]) == "category"
-    assert kind_of([*["0", "2"] * 20, "unknown"]) == "number"
+    assert kind_of([*["0", "2"] * 20, "unknown"]) == kind_of([*["1", "2"] * 20, "unknown"]) == "number"
 
 
 # -- what takes the place of missing cells
@@ -642,6 +670,8 @@ def test_symbols_are_missing_and_words_stay_classes():
         ([0.5, 1.25, None], "fill_with_mean"),
         ([*[f"{i / 7}" for i in range(30)], "?"], "fill_with_mean"),
         ([*[f"{i / 7}" for i in range(40)], "odd"], "fill_with_mean"),
+        ([*[f"{i / 7}" for i in range(38)], "odd", "even"], "fill_with_mean"),
+        ([*["0", "1"] * 19, "odd", "even"], "fill_with_false"),
         ([0.5, 1.25], "fill_with_const"),
         (["yes", "no", None], "fill_with_mode"),
         (["yes", None], "fill_with_false"),
@@ -720,6 +750,7 @@ def test_orders_that_differ_or_cover_only_some_cells_are_none():
         (phrases(21, 2), "text"),
         ([["a", "b"], ["b"]] * 9, "set"),
         (["up"] * 9, SKIPPED),
+        (["[]", "[ ]"] * 9, SKIPPED),
         ([7] * 9, SKIPPED),
         (codes(2, 20), "binary"),
         (codes(3, 20), "category"),
@@ -741,11 +772,17 @@ def test_targets_are_no_identifiers_whatever_they_are_called():
         assert kind_of(list(cells), "sample_id") == SKIPPED
         return kind(guess_target("sample_id", facts_of(list(cells))))
 
-    assert kind_of_target(range(40)) == "number"
+    assert kind_of_target(range(40)) == kind_of_target([5, 9]) == "number"
     assert kind_of_target([*range(1_000_025, 1_000_225, 7), 1_000_025]) == "number"
     assert kind_of_target([f"u{i:04}" for i in range(30)]) == "category"
     assert kind_of_target([*map(str, range(38)), "a", "b"]) == "number"
     assert kind_of_target([*map(str, range(37)), "a", "b", "c"]) == "category"
+
+
+def test_targets_that_no_feature_reads_stay_skipped():
+    facts = facts_of([f"u{i:04}" for i in range(30)]) + ColumnFacts(2, others=Counter({"map": 2}))
+    reason = "holds values of type map, which no feature reads: convert the column first"
+    assert guess_target("sample_id", facts) == (None, reason)
 
 
 def test_almost_unique_begins_at_twenty_rows_and_nine_tenths():
