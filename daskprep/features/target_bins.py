@@ -71,8 +71,7 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
     tree = _Tree(sums.rows, sums.targets())
     splits = tree.grown(bins)
     thresholds = high[splits - 1] / 2 + low[splits] / 2
-    inside = thresholds[(thresholds > extent.min) & (thresholds < extent.max)]
-    return np.unique([extent.min, *inside, extent.max])
+    return np.unique([extent.min, *thresholds.clip(extent.min, extent.max), extent.max])
 
 
 class _Tree:

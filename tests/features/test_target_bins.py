@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
+import math
 from fractions import Fraction
+from itertools import pairwise
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.target_bins import LEAF_ROWS, Targets, sum_target
+from daskprep.features import target_bins
+from daskprep.features.target_bins import LEAF_ROWS, Targets, sum_target, tree_edges
 from daskprep.serving import Encoder
-from daskprep.summaries import quantiles
+from daskprep.summaries import Range, quantiles
 from daskprep.summaries.target_sums import TargetSums
 
 ROWS = 200_000
@@ -147,6 +150,51 @@ def test_sums_of_targets_are_exact_in_any_order(rows, limit):
     assert found * Fraction(16) ** max(whole.labels, default=0) == exact
 
 
+def saved_by(rows: list[tuple[float, list[int]]], threshold: float) -> Fraction:
+    """Return the squares that a threshold saves: of the target, or of the rows of its classes."""
+
+    def squares(part: list[list[int]]) -> Fraction:
+        return Fraction(sum(sum(column) ** 2 for column in zip(*part, strict=True)), len(part))
+
+    below, above = ([target for value, target in rows if (value < threshold) is low] for low in (True, False))
+    return squares(below) + squares(above) - squares(below + above)
+
+
+@settings(max_examples=40)
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 9), st.integers(-3, 3)), min_size=1, max_size=30),
+    leaf_rows=st.integers(1, 4),
+    by_class=st.booleans(),
+)
+def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
+    values, target = np.array(rows, float).T
+    sums = TargetSums.of_numbers(values, target)
+    if by_class:
+        sums = TargetSums.of(values, target.astype(int) + 3, tuple("abcdefg"))
+        rows = [(value, [one == other for other in range(-3, 4)]) for value, one in rows]
+    else:
+        rows = [(value, [one]) for value, one in rows]
+    middles = [sum(pair) / 2 for pair in pairwise(np.unique(values).tolist())]
+    cuts: list[float] = []
+    for bins in range(1, 8):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(target_bins, "LEAF_ROWS", leaf_rows)
+            edges = tree_edges(sums, bins, Range.of(values)).tolist()
+            inside = tree_edges(sums, bins, Range(2.5, 6.0)).tolist()
+        saved = {}
+        for low, high in pairwise([-math.inf, *cuts, math.inf]):
+            leaf = [row for row in rows if low < row[0] < high]
+            for middle in (middle for middle in middles if low < middle < high):
+                if leaf_rows <= sum(value < middle for value, _ in leaf) <= len(leaf) - leaf_rows:
+                    saved[middle] = saved_by(leaf, middle)
+        if bins > 1 and any(saved.values()):
+            [new] = set(edges[1:-1]) - set(cuts)
+            assert saved[new] > max(saved.values()) - 1e-9
+            cuts = sorted([*cuts, new])
+        assert edges == sorted({values.min(), *cuts, values.max()})
+        assert inside == [2.5, *(cut for cut in cuts if 2.5 < cut < 6), 6.0]
+
+
 def test_what_no_bins_can_follow_is_refused():
     frame = pd.DataFrame({"x": ["1", "2"], "number": ["a", "b"], "class": ["a", "b"]})
     with pytest.raises(ColumnError, match="no plain numbers with a target beside them"):
@@ -156,5 +204,6 @@ def test_what_no_bins_can_follow_is_refused():
     with pytest.raises(ConfigError, match="others need no target"):
         dp.Preprocessor({"x": dp.Number(encoding="bins", target="number")}).fit(frame)
     many = pa.chunked_array([pa.array([str(one) for one in range(101)])])
+    assert len(Targets.of(many[1:], by_class=True).labels) == 100
     with pytest.raises(ColumnError, match="more than 100 classes"):
         Targets.of(many, by_class=True)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import base64
+import dataclasses
 import json
+import math
 
 import dask
 import dask.dataframe as dd
@@ -14,7 +17,8 @@ from sklearn.model_selection import PredefinedSplit
 from sklearn.preprocessing import TargetEncoder
 
 import daskprep as dp
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError
+from daskprep.features import target_encoding
 from daskprep.serving import Encoder
 from daskprep.split.folds import KFold
 from daskprep.summaries import value_sums
@@ -95,6 +99,75 @@ def test_rows_without_a_target_count_for_nothing():
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", smooth=0.0, folds=2)}).fit(frame)
     mean = np.float32(7 / 3)
     assert prep.encode(pd.DataFrame({"city": list("abc")}))["city"].tolist() == [1.0, 3.0, mean]
+
+
+def fitted(city, target, weight=None, **params) -> dp.Preprocessor:
+    columns = {"city": city, "y": target} | ({} if weight is None else {"weight": weight})
+    feature = dp.TargetEncoding(target="y", folds=2, **params)
+    return dp.Preprocessor({"city": feature}, weight=weight and "weight").fit(pa.table(columns))
+
+
+def encoded(prep: dp.Preprocessor, cities: str) -> list:
+    return prep.encode(pd.DataFrame({"city": list(cities)}))["city"].tolist()
+
+
+@pytest.mark.parametrize("smooth", ["auto", 3.0])
+@pytest.mark.parametrize(("target", "kind"), [
+    ([5.0, 1.0, None, 2.0, 8.0, 3.0], "number"), (list("xyxzyx"), "class"), ([*"xy", None, *"xyx"], "class"),
+])  # fmt: skip
+def test_a_weight_counts_a_row_so_many_times(target, kind, smooth):
+    cities, weight = list("aababc"), [1, 3, 2, 2, 0, 1]
+    weighted = fitted(cities, target, weight, target_type=kind, smooth=smooth)
+    repeated = [np.repeat(np.array(column, object), weight).tolist() for column in (cities, target)]
+    plain = fitted(*repeated, target_type=kind, smooth=smooth)
+    np.testing.assert_allclose(encoded(weighted, "abcd"), encoded(plain, "abcd"), rtol=1e-6)
+
+
+@pytest.mark.parametrize("smooth", ["auto", 0.0, 2.0])
+def test_the_largest_targets_have_means_and_larger_ones_are_refused(smooth):
+    largest = np.finfo(np.float32).max
+    found = fitted(["a", "b", "a", "c"], [1e150, -1e150, 1e150, None], smooth=smooth)
+    assert encoded(found, "ab") == [largest, -largest]
+    for target, shown in (([1.0, -2e150], "2e+150"), ([math.inf, None], "inf"), (["1", "x"], "x"), (["?", "x"], "[?]")):
+        with pytest.raises(ColumnError, match=f"target \"y\" holds '{shown}', of which no mean".replace("+", "[+]")):
+            fitted(["a", "b"], target, smooth=smooth)
+
+
+def test_targets_may_be_missing_or_of_one_class():
+    none, nan = pa.nulls(3, pa.string()), pa.array([math.nan, 1.0, 3.0])
+    for smooth in ("auto", 0.0, 2.0):
+        assert encoded(fitted(["a", "b", "a"], none, smooth=smooth), "abc") == [0.0] * 3
+        assert encoded(fitted(["a", "b", "a"], none, smooth=smooth, target_type="class"), "abc") == [0.0] * 3
+        assert encoded(fitted(["a", "b", "a"], ["x"] * 3, smooth=smooth, target_type="class"), "abc") == [1.0] * 3
+    assert encoded(fitted(["a", "b", "a"], nan, smooth=0.0), "abc") == [3.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(
+    ("target", "names"), [("xx", ["city"]), ("yx", ["city"]), ("zxy", ["city_x", "city_y", "city_z"])]
+)
+def test_more_than_two_classes_make_a_column_each(target, names):
+    prep = fitted(list("abc"[: len(target)]), list(target), target_type="class", smooth=0.0)
+    assert prep.get_feature_names_out().tolist() == names
+    found = prep.encode(pd.DataFrame({"city": list("abc")}))["city"]
+    assert found.shape == ((3, 3) if len(names) > 1 else (3,))
+    decoded = prep.features["city"].decode(found, prep.learned_["city"])
+    assert decoded.to_pylist() == found.tolist()
+    if target != "xx":
+        assert encoded(prep, "ab") == ([[0, 0, 1], [1, 0, 0]] if len(names) > 1 else [1.0, 0.0])
+
+
+def test_classes_are_in_order_of_numbers_if_they_are_numbers():
+    assert fitted(list("abc"), [10, 9, 100], target_type="class").learned_["city"].classes == ("9", "10", "100")
+
+
+def test_so_many_classes_are_told_apart(monkeypatch):
+    monkeypatch.setattr(target_encoding, "MOST_CLASSES", 3)
+    frame = pd.DataFrame({"city": list("abcd"), "y": list("wxyz")})
+    prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", target_type="class", folds=2)})
+    for partitions in (1, 2):
+        assert len(prep.fit(dd.from_pandas(frame[:3], npartitions=partitions)).learned_["city"].classes) == 3
+        with pytest.raises(ColumnError, match="more than 3 classes"):
+            prep.fit(dd.from_pandas(frame, npartitions=partitions))
 
 
 # -- folds
@@ -252,3 +325,16 @@ def test_what_json_holds_is_what_was_learned(parameters):
     found = dp.Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict()))).learned_["city"]
     assert found == prep.learned_["city"]
     np.testing.assert_array_equal(found.encodings, table)
+    assert found != found.to_dict()
+    assert found != dataclasses.replace(found, encodings=table + 1)
+
+
+def test_altered_encodings_are_refused():
+    state = fitted(list("aab"), [1.0, 2.0, 3.0]).to_dict()
+    learned = state["features"]["city"]["learned"]
+    good = learned["encodings"]
+    more = base64.b64encode(base64.b64decode(good) * 2).decode()
+    for encodings, message in (("", "encodings are empty"), (more, "5 folds, and folds=2"), (f"?{good}", "base64")):
+        learned["encodings"] = encodings
+        with pytest.raises(CorruptDatasetError, match=message):
+            dp.Preprocessor.from_dict(state)
