@@ -70,6 +70,7 @@ def test_no_rows_and_no_partitions_are_legal(folds):
     none = pa.table({"x": pa.array([], pa.string()), "y": pa.array([], pa.int64()), "t": pa.array([], pa.date32())})
     assert assign(folds, [none, none]).size == 0
     assert assign(folds, []).size == 0
+    assert assign(GroupSplit("y"), [none]).size == 0
 
 
 @settings(max_examples=30)
@@ -235,6 +236,17 @@ def test_no_group_is_in_two_splits(groups, borders):
         found = assign(split, pieces(table, borders)).tolist()
         assert len(set(zip(groups, found, strict=True))) == len(set(groups))
         assert TRAIN in found
+
+
+def test_units_hold_the_rows_of_each_class_whatever_the_order_of_partitions(monkeypatch):
+    monkeypatch.setattr(classes, "LARGEST_BUCKET_COUNT", 7)
+    tables = [pa.table({"g": range(40), "c": list(names)}) for names in ("c" * 30 + "b" * 10, "a" * 20 + "b" * 20)]
+    parts = [count_groups(table, "g", "c", 1, None) for table in tables]
+    units = GroupUnits.of(parts, "c")
+    assert units.units.size <= 7
+    assert units.rows.sum(axis=1).tolist() == [80, 20, 30, 30]
+    assert units.rows[0].tolist() == units.rows[1:].sum(axis=0).tolist()
+    assert units.rows.tolist() == GroupUnits.of(parts[::-1], "c").rows.tolist()
 
 
 def test_shares_of_many_small_groups_are_exact():

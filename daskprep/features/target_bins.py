@@ -32,7 +32,7 @@ class Targets(NamedTuple):
         column = as_dictionary(one_array(target)) if by_class else as_numbers(one_array(target))
         present = column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
         if not by_class:
-            return cls(present, *in_digits(column.drop_null().to_numpy(zero_copy_only=False)))
+            return cls(present, *in_digits(column.drop_null().to_numpy()))
         check_classes(len(column.dictionary))
         return cls(present, column.indices.drop_null().to_numpy(), tuple(column.dictionary.to_pylist()))
 
@@ -87,7 +87,7 @@ class _Tree:
         """Return the first buckets of all leaves but the first, in order."""
         heap = [self._best(0, len(self._rows) - 1)]
         splits: list[int] = []
-        while len(splits) < leaves - 1 and heap:
+        while len(splits) < leaves - 1:
             loss, split, start, stop = heapq.heappop(heap)
             if -loss <= self._least:
                 break

@@ -129,6 +129,18 @@ def test_targets_of_all_rows_give_the_sums_of_those_with_a_number(rows, data):
     np.testing.assert_array_equal(found.targets(), whole.targets())
 
 
+def test_a_target_far_from_zero_is_followed_as_one_near_it():
+    frame = table("few").iloc[:2_000].round()
+    far = frame.assign(number=frame["number"] + 2**20)
+    assert binned("number").fit(far).learned_["x"].edges == binned("number").fit(frame).learned_["x"].edges
+
+
+def test_a_bin_has_so_many_rows_at_least():
+    for rows, edges in ((127, (0.0, 126.0)), (128, (0.0, 63.5, 127.0))):
+        frame = pd.DataFrame({"x": np.arange(float(rows)), "number": np.arange(rows) > 63})
+        assert binned("number").fit(frame).learned_["x"].edges == edges
+
+
 def test_a_target_that_says_nothing_leaves_one_bin():
     frame = pd.DataFrame({"x": np.arange(1000.0), "number": 0.1})
     assert binned("number").fit(frame).learned_["x"].edges == (0.0, 999.0)
@@ -174,6 +186,7 @@ def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
         rows = [(value, [one == other for other in range(-3, 4)]) for value, one in rows]
     else:
         rows = [(value, [one]) for value, one in rows]
+    many = 2**24  # of each row
     middles = [sum(pair) / 2 for pair in pairwise(np.unique(values).tolist())]
     cuts: list[float] = []
     for bins in range(1, 8):
@@ -181,6 +194,8 @@ def test_one_more_bin_is_cut_where_that_saves_most(rows, leaf_rows, by_class):
             patch.setattr(target_bins, "LEAF_ROWS", leaf_rows)
             edges = tree_edges(sums, bins, Range.of(values)).tolist()
             inside = tree_edges(sums, bins, Range(2.5, 6.0)).tolist()
+            patch.setattr(target_bins, "LEAF_ROWS", leaf_rows * many)
+            assert tree_edges(sums * many, bins, Range.of(values)).tolist() == edges
         saved = {}
         for low, high in pairwise([-math.inf, *cuts, math.inf]):
             leaf = [row for row in rows if low < row[0] < high]
@@ -207,3 +222,6 @@ def test_what_no_bins_can_follow_is_refused():
     assert len(Targets.of(many[1:], by_class=True).labels) == 100
     with pytest.raises(ColumnError, match="more than 100 classes"):
         Targets.of(many, by_class=True)
+    parts = [sum_target(pa.array(np.zeros(len(one))), Targets.of(one, by_class=True)) for one in (many[:60], many[60:])]
+    with pytest.raises(ColumnError, match="more than 100 classes"):
+        tree_edges(parts[0] + parts[1], 2, Range(0.0, 1.0))
