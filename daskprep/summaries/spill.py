@@ -64,7 +64,7 @@ def spill(folder: str, tokens: pa.Array, counts: np.ndarray) -> SpilledCounts:
     """Write tokens and counts, one for each token or a row of several, to a new file in `folder`."""
     path = Path(folder) / f"tokens-{uuid.uuid4().hex}.arrow"
     path.parent.mkdir(parents=True, exist_ok=True)
-    kind = pa.from_numpy_dtype(counts.dtype) if counts.ndim > 1 else pa.int64()
+    kind = pa.from_numpy_dtype(counts.dtype)
     schema = pa.schema(
         [("token", tokens.type), ("count", pa.list_(kind, counts.shape[1]) if counts.ndim > 1 else kind)]
     )

@@ -235,16 +235,14 @@ def _occurring(tokens: pa.Array, counts: np.ndarray, least: float = 1.0) -> Entr
 
 
 def _added_up(chunks: Sequence[Entries]) -> Entries:
-    if not any(len(counts) for _, counts in chunks):
-        return chunks[0]
     tokens, places = _coded([tokens for tokens, _ in chunks])
     return _occurring(tokens, _summed(places, np.concatenate([counts for _, counts in chunks]), len(tokens)))
 
 
 def _coded_apart(parts: Sequence[TokenCounts]) -> tuple[pa.Array, list[tuple[np.ndarray, np.ndarray]]]:
     """Return the distinct tokens of several counts, and of each the places of its entries among them, and counts."""
-    arrays = [tokens for part in parts for tokens, _ in part.chunks]
-    tokens, places = _coded(arrays or [pa.array([], parts[0].token_type)])
+    nothing = pa.array([], parts[0].token_type)
+    tokens, places = _coded([nothing, *(tokens for part in parts for tokens, _ in part.chunks)])
     counts = [np.concatenate([np.zeros(0, np.int64), *(counts for _, counts in part.chunks)]) for part in parts]
     ends = list(accumulate(map(len, counts), initial=0))
     return tokens, [(places[start:end], some) for (start, end), some in zip(pairwise(ends), counts, strict=True)]
@@ -257,7 +255,7 @@ def _coded(arrays: Sequence[pa.Array]) -> tuple[pa.Array, np.ndarray]:
     places = np.concatenate([np.zeros(0, np.int32), *(chunk.indices.to_numpy() for chunk in encoded)])
     cuts = np.split(places, np.cumsum([len(array) for array in shared.values()])[:-1])
     by_array = dict(zip(shared, cuts, strict=True))
-    return (encoded[-1].dictionary if encoded else arrays[0]), np.concatenate([by_array[id(one)] for one in arrays])
+    return (encoded[0].dictionary if encoded else arrays[0]), np.concatenate([by_array[id(one)] for one in arrays])
 
 
 def _summed(places: np.ndarray, counts: np.ndarray, tokens: int) -> np.ndarray:

@@ -196,10 +196,10 @@ def _added_up(chunks: tuple[Sums, ...], labels: Labels | None = None) -> Sums:
     """Return the sums of chunks, in each of which a value is there once."""
     labels = labels or _narrowed({label for chunk in chunks for label in chunk.labels})
     encoded = pa.chunked_array([chunk.values for chunk in chunks]).dictionary_encode().chunks
-    total = np.zeros((len(encoded[-1].dictionary), len(labels), chunks[0].folds), np.int64)
+    total = np.zeros((len(encoded[0].dictionary), len(labels), chunks[0].folds), np.int64)
     for chunk, codes in zip(chunks, encoded, strict=True):
         rows = codes.indices.to_numpy()
         for column, label in enumerate(chunk.labels):
             if label in labels:
                 total[rows, labels.index(label)] += chunk.digits[:, column]
-    return Sums(encoded[-1].dictionary, labels, _narrow(total))
+    return Sums(encoded[0].dictionary, labels, _narrow(total))
