@@ -136,7 +136,7 @@ def _shifted(value: int, bits: int) -> int:
 def root(numerator: int, denominator: int) -> float:
     """Return the double closest to the square root of a fraction."""
     # At least 64 bits of root, with the last one sticky, round the same way as all of them would.
-    doubled = max(0, (128 - numerator.bit_length() + denominator.bit_length() + 1) // 2)
+    doubled = max(0, (128 - numerator.bit_length() + denominator.bit_length()) // 2)
     scaled, remainder = divmod(numerator << 2 * doubled, denominator)
     root = math.isqrt(scaled)
     sticky = root | (remainder != 0 or root * root != scaled)
