@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import base64
 import dataclasses
+import io
 import operator
 
 import numpy as np
@@ -71,7 +73,15 @@ def test_pixels_have_the_mean_and_deviation_of_numpy(by_pixel: bool) -> None:
 def test_sums_of_pixels_are_exact_where_bytes_would_overflow() -> None:
     sums = PixelSums.of(np.full((300, 1, 16, 16), 255, np.uint8), by_pixel=False)
     assert (sums.images, sums.sums.tolist(), sums.squares.tolist()) == (300, [19_584_000], [4_993_920_000])
+    assert sums.sums.dtype == sums.squares.dtype == np.int64
     assert sums.statistics(256) == {"mean": [1.0], "deviation": [0.0], "mean_image": None}
+
+
+def test_a_mean_image_is_never_unpickled() -> None:
+    file = io.BytesIO()
+    np.save(file, np.array([{}]), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        mean_image(base64.b64encode(file.getvalue()).decode())
 
 
 def test_statistics_of_no_image_are_an_error() -> None:

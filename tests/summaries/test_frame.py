@@ -93,7 +93,8 @@ def test_tokens_of_all_folds_are_hashed_once():
     parts = TokenCounts.of_each(pa.array(list("abcd")), np.array([[1, 1, 0, 1], [1, 0, 1, 1], [0, 0, 0, 0]]))
     columns = FoldedSummary(tuple(ColumnSummary(3, 0, Rejects(), part) for part in parts))
     one, other, none = ((columns + columns).bounded(None)).parts
-    assert one.values.chunks[0][0] is other.values.chunks[0][0]
+    [(tokens, _)], [(others, _)] = one.values.chunks, other.values.chunks
+    assert tokens is others
     assert not none.values.chunks
     assert one.values.ranked()[1].tolist() == [2, 2, 2]
 
@@ -104,13 +105,17 @@ def test_folds_are_repeated_each():
     assert [told(part) for part in (folds * 3).parts] == [told(part) for part in (folds + folds + folds).parts]
 
 
-def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch):
-    for name, limit in (("COMPACT_ENTRIES", 5), ("SPILL_ENTRIES", 1)):
-        monkeypatch.setattr(token_counts, name, limit)
+@pytest.mark.parametrize("limit", [5, 100])
+def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch, limit):
+    monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", limit)
+    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 1)
     monkeypatch.setattr(value_sums, "SPILL_BYTES", 1)
     values = pa.array(["a", "b"]).dictionary_encode()
     sums = ValueSums.of(values, np.zeros(2, np.uint8), 1, {"y": np.ones(2)})
-    cells = TokenCounts.of_cells(values)
-    folds = FoldedSummary(tuple(ColumnSummary(2, 0, Rejects(), sums, cells) for _ in range(3)))
-    for parts in (folds.bounded(str(tmp_path)).parts, without_each(folds.parts, str(tmp_path))):
-        assert all(part.values.spilled and part.cells.spilled and not part.cells.entries for part in parts)
+    *cells, few = (TokenCounts.of_cells(values[:tokens]) for tokens in (2, 2, 2, 1))
+    folds = FoldedSummary(tuple(ColumnSummary(2, 0, Rejects(), sums, one + one) for one in (*cells, few)))
+    *spilled, last = folds.bounded(str(tmp_path)).parts
+    assert all(part.values.spilled and part.cells.spilled and not part.cells.entries for part in spilled)
+    assert not last.cells.spilled
+    left_out = without_each(folds.parts, str(tmp_path))
+    assert all(part.values.spilled and (limit > 5 or part.cells.spilled) for part in left_out)

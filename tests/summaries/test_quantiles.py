@@ -24,7 +24,8 @@ def test_quantile_equals_numpy(values: list[float], fraction: float) -> None:
 
 def test_quantile_of_a_gap_beyond_the_doubles_is_finite() -> None:
     largest = float(np.finfo(float).max)
-    assert Quantiles.of(np.array([-largest, largest])).quantile(0.5) == 0.0
+    found = Quantiles.of(np.array([-largest, largest])).quantiles(np.array([0.0, 0.5, 1.0]))
+    assert found.tolist() == [-largest, 0.0, largest]
 
 
 def test_no_values_have_no_quantiles() -> None:
@@ -35,6 +36,8 @@ def test_no_values_have_no_quantiles() -> None:
 def test_a_fraction_outside_0_to_1_is_refused() -> None:
     with pytest.raises(ValueError, match=r"between 0 and 1, not at 1\.5"):
         Quantiles.of(np.array([1.0])).quantile(1.5)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Quantiles.of(np.array([1.0])).quantiles(np.array([0.5, -0.5]))
 
 
 # What columns hold: values around zero, of one sign and skewed, far from it, close together, and of all sizes.

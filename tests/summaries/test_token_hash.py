@@ -35,6 +35,10 @@ def test_hashes_are_the_same_in_every_process_and_version() -> None:
     assert token_hashes(pa.array([7, -1])).tolist() == [7191089600892374487, 16490336266968443936]
 
 
+def test_tokens_of_whole_words_have_their_hashes_whatever_is_longer() -> None:
+    assert token_hashes(pa.array(["12345678", "123456789"])).tolist() == GOLDEN[2:4]
+
+
 def test_a_long_token_has_its_hash_whatever_follows() -> None:
     long = "x" * (LONG_TOKEN_BYTES + 1)
     assert token_hashes(pa.array([long, "y", long])).tolist()[::2] == [GOLDEN[-1]] * 2
