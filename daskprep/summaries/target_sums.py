@@ -46,9 +46,9 @@ class TargetSums(Summary):
         if not len(keys):
             return cls()
         if digits is not None:
-            lowest, highest = int(codes.min()), int(codes.max())
-            if lowest or highest + 1 < len(labels) or highest >= _MOST_PLACES:
-                lowest = max(lowest, highest - _MOST_PLACES + 1)
+            highest = int(codes.max())
+            lowest = max(int(codes.min()), highest - _MOST_PLACES + 1)
+            if lowest or highest + 1 < len(labels):
                 digits = np.where(codes < lowest, 0.0, digits)
                 codes, labels = np.maximum(codes, lowest) - lowest, labels[lowest : highest + 1]
         low = int(keys.min())

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskprep.summaries import Quantiles, quantiles
-from daskprep.summaries.target_sums import TargetSums
+from daskprep.summaries.target_sums import TargetSums, in_digits
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 SMALLEST = 5e-324
@@ -99,6 +100,22 @@ def test_of_a_target_the_16_highest_places_are_kept(together: bool) -> None:
         assert len(sums.labels) == 16
         assert held(sums) == [16**3 + Fraction(16) ** (3 - 15)]
         assert sums.rows.tolist() == [4]
+
+
+@pytest.mark.parametrize("target", [16.0 ** np.arange(4), 16.0 ** np.array([9, 0, 25, 8])])
+def test_some_of_the_rows_are_summed_as_they_are_alone(target: np.ndarray) -> None:
+    values, (codes, labels, digits) = np.arange(4.0), in_digits(target)
+    for size in range(1, 5):
+        for some in map(list, itertools.combinations(range(4), size)):
+            alone = TargetSums.of_numbers(values[some], target[some])
+            assert TargetSums.of(values[some], codes[some], labels, digits[some]) == alone
+
+
+def test_digits_stand_at_the_places_from_the_lowest_to_the_highest() -> None:
+    codes, places, digits = in_digits(np.array([0.0, 1.0, -(16.0**3)]))
+    assert (codes.tolist(), places) == ([0, 0, 3], (-6, -5, -4, -3))
+    assert [digit * 16.0 ** places[code] for code, digit in zip(codes, digits, strict=True)] == [0.0, 1.0, -(16.0**3)]
+    assert in_digits(np.zeros(2))[1] == (0,)
 
 
 def test_zeros_among_tiny_targets_leave_these_as_they_are() -> None:
