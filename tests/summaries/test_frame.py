@@ -33,6 +33,9 @@ class Words(Summary):
     documents: TokenCounts | None = None
 
 
+FOLDS = st.lists(st.lists(st.sampled_from("abcd"), max_size=5), min_size=3, max_size=6)
+
+
 def column(number, words):
     tokens = pa.array(words, pa.string()).dictionary_encode()
     counts = TokenCounts.of(tokens.dictionary, np.bincount(tokens.indices, minlength=len(tokens.dictionary)))
@@ -48,20 +51,29 @@ def told(one):
     return tokens.to_pylist(), counts.tolist(), first, lengths.lengths.tolist(), lengths.counts.tolist(), *rest
 
 
-@given(folds=st.lists(st.lists(st.sampled_from("abcd"), max_size=5), min_size=3, max_size=6))
+@given(folds=FOLDS)
 @pytest.mark.parametrize("limit", [2, 1_000])
-def test_each_fold_is_left_out(tmp_path_factory, folds, limit):
+def test_each_fold_is_left_out(folds, limit):
     parts = [column(number, words) for number, words in enumerate(folds)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-        states = list(without_each(parts, None))
-        whole, *without = map(told, states)
-        patch.setattr(token_counts, "SPILL_ENTRIES", 2)
-        folder = str(tmp_path_factory.mktemp("spilled"))
-        assert [told(state.bounded(folder)) for state in states] == [whole, *without]
+        whole, *without = map(told, without_each(parts, None))
     assert whole == told(functools.reduce(operator.add, parts))
     others = [parts[:fold] + parts[fold + 1 :] for fold in range(len(parts) - 1)]
     assert without == [told(functools.reduce(operator.add, one)) for one in others]
+
+
+@settings(max_examples=10)
+@given(folds=FOLDS)
+@pytest.mark.parametrize("limit", [2, 1_000])
+def test_what_is_known_without_a_fold_is_the_same_from_files(tmp_path_factory, folds, limit):
+    folder = str(tmp_path_factory.mktemp("spilled"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token_counts, "COMPACT_ENTRIES", limit)
+        states = list(without_each([column(number, words) for number, words in enumerate(folds)], None))
+        expected = list(map(told, states))
+        patch.setattr(token_counts, "SPILL_ENTRIES", 2)
+        assert [told(state.bounded(folder)) for state in states] == expected
 
 
 @settings(max_examples=20)
