@@ -120,12 +120,12 @@ def test_folds_are_repeated_each():
 @pytest.mark.parametrize("limit", [5, 100])
 def test_many_tokens_and_sums_of_folds_spill(tmp_path, monkeypatch, limit):
     monkeypatch.setattr(token_counts, "COMPACT_ENTRIES", limit)
-    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 1)
+    monkeypatch.setattr(token_counts, "SPILL_ENTRIES", 2)
     monkeypatch.setattr(value_sums, "SPILL_BYTES", 1)
-    values = pa.array(["a", "b"]).dictionary_encode()
-    sums = ValueSums.of(values, np.zeros(2, np.uint8), 1, {"y": np.ones(2)})
-    *cells, few = (TokenCounts.of_cells(values[:tokens]) for tokens in (2, 2, 2, 1))
-    folds = FoldedSummary(tuple(ColumnSummary(2, 0, Rejects(), sums, one + one) for one in (*cells, few)))
+    values = pa.array(["a", "b", "c"]).dictionary_encode()
+    sums = ValueSums.of(values, np.zeros(3, np.uint8), 1, {"y": np.ones(3)})
+    *cells, few = (TokenCounts.of_cells(values[:tokens]) for tokens in (3, 3, 3, 1))
+    folds = FoldedSummary(tuple(ColumnSummary(3, 0, Rejects(), sums, one + one) for one in (*cells, few)))
     *spilled, last = folds.bounded(str(tmp_path)).parts
     assert all(part.values.spilled and part.cells.spilled and not part.cells.entries for part in spilled)
     assert not last.cells.spilled
