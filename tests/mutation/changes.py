@@ -20,7 +20,9 @@ _NAMES = {
     "floor": "ceil", "ceil": "floor",
 }  # fmt: skip
 # The order of their arguments makes no difference.
-_COMMUTE = {"min", "max", "minimum", "maximum", "equal", "array_equal", "and_", "or_", "lcm", "gcd"}
+_COMMUTE = {
+    "min", "max", "minimum", "maximum", "equal", "array_equal", "and_", "or_", "lcm", "gcd", "suppress", "swapaxes",
+}  # fmt: skip
 # What is said to people is no behaviour.
 _MESSAGES = ("Error", "warn", "data_changed", "rejected_rows", "did_you_mean")
 _UNCHANGED = ast.JoinedStr | ast.Assert | ast.Import | ast.ImportFrom | ast.ClassDef | ast.arguments

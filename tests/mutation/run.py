@@ -40,7 +40,7 @@ ACCEPTED = Path(__file__).with_name("accepted.toml")
 RESULTS = ROOT / "build" / "mutation"
 WANTED_PERCENT = 90
 # Of Linux: see prctl(2), capset(2) and capabilities(7).
-_KEEP_CAPABILITIES, _CAPABILITIES_VERSION, _READ_ALL = 8, 0x20080522, 1 << 2
+_KEEP_CAPABILITIES, _CAPABILITIES_VERSION, _READ_ALL, _AMBIENT, _RAISE = 8, 0x20080522, 2, 47, 2
 
 MERGING = "tests/summaries/test_merging.py"
 TOKEN_COUNTS = "tests/summaries/test_token_counts.py"
@@ -264,8 +264,10 @@ def _enter(folder: str) -> None:
         os.setgroups([])
         os.setgid(65534)
         os.setuid(65534)
-        # Modules are read when they are first used, of a Python that may be in a folder of root.
-        libc.capset((ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), (ctypes.c_uint32 * 6)(_READ_ALL, _READ_ALL, 0))
+        # Modules are read when they are first used, also by processes of tests, of a Python that root alone may read.
+        sets = (ctypes.c_uint32 * 6)(*[1 << _READ_ALL] * 3)
+        libc.capset((ctypes.c_uint32 * 2)(_CAPABILITIES_VERSION, 0), sets)
+        libc.prctl(_AMBIENT, _RAISE, _READ_ALL, 0, 0)
     os.chdir(folder)
     os.environ["HOME"] = os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.tempdir = folder
     handle = os.open(os.devnull, os.O_WRONLY)
@@ -307,6 +309,8 @@ def try_module(path: str, jobs: int, again: bool, every: int) -> None:
     trials = Trials(path, jobs, before and {text for _, text in before["missed"]}, every)
     options = [
         "-q",
+        "-m",
+        "not cluster",  # each change would start one
         "-p",
         "no:xdist",
         "-p",
