@@ -15,8 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.utils.class_weight import compute_class_weight
 
-from daskprep.balance import BALANCES, Oversample, Undersample, balance_from_dict
+from daskprep.balance import BALANCES, Oversample, Undersample, balance_from_dict, balanced_weights
 from daskprep.errors import ColumnError, ConfigError
 
 EXAMPLES = [
@@ -224,6 +225,14 @@ def test_impossible_parameters_are_refused(balance, message):
     for call in (balance.validate, balance.to_dict, lambda: balance.census(table), lambda: balance.plan([])):
         with pytest.raises(ConfigError, match=f"{type(balance).__name__}.*{message}"):
             call()
+
+
+def test_weights_of_classes_are_those_of_scikit_learn():
+    rows = np.repeat([0, 1, 3], [1, 5, 2])
+    weights = balanced_weights(np.bincount(rows))
+    assert weights.dtype == np.float32
+    assert weights[2] == 0
+    np.testing.assert_allclose(weights[[0, 1, 3]], compute_class_weight("balanced", classes=np.unique(rows), y=rows))
 
 
 def test_counts_of_a_class_that_is_not_there_are_named():

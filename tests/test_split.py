@@ -146,6 +146,7 @@ def test_every_split_is_registered():
         ({"probabilities": [1, 0, 0]}, "no split of type None"),
         ({"type": "random", "probability": [1, 0, 0]}, 'Did you mean "probabilities"'),
         ({"type": "hash"}, "'column'"),
+        ({"type": "random", "probabilities": [1, 1, 0]}, "1 in sum"),
     ],
 )
 def test_wrong_descriptions_are_named(data, message):
@@ -210,6 +211,13 @@ def test_impossible_parameters_are_refused(split, message):
 
 def test_a_census_reads_the_column_that_it_counts():
     assert [split.columns for split in EXAMPLES] == [[], ["x"], [], ["x"], ["x"], [], ["x"], ["x"]]
+
+
+def test_a_split_says_why_it_leaves_out_rows_and_how_many_folds_it_has():
+    assert [split.leaves_out for split in EXAMPLES if split.type != "datetime"] == [None] * 6
+    assert [split.folds for split in EXAMPLES] == [0] * 8
+    assert DatetimeSplit("x").leaves_out is None
+    assert DatetimeSplit("x", gap="7 days").leaves_out == "within the gap of 7 days behind the split before"
 
 
 def test_two_probabilities_are_train_and_test():
@@ -667,8 +675,9 @@ def test_datetime_takes_gaps_in_every_form():
         assert assign(split, [table]).tolist() == [TRAIN] * 4 + [DROPPED] + [TEST] * 3
         assert assign(split_from_dict(split.to_dict()), [table]).tolist() == [TRAIN] * 4 + [DROPPED] + [TEST] * 3
     assert "gap" not in DatetimeSplit("x").to_dict()
-    late = pa.table({"x": pa.array([0, 2**63 - 1]).cast(pa.timestamp("ns"))})
-    assert assign(DatetimeSplit("x", (0.5, 0.5), gap="100000 days"), [late]).tolist() == [TRAIN, TEST]
+    for first, last in ((0, TEST), (2**62, DROPPED)):
+        late = pa.table({"x": pa.array([first, 2**63 - 1]).cast(pa.timestamp("ns"))})
+        assert assign(DatetimeSplit("x", (0.5, 0.5), gap="100000 days"), [late]).tolist() == [TRAIN, last]
     instant = pa.table({"x": pa.array([0, 1, 2]).cast(pa.timestamp("us"))})  # a part of a microsecond is one
     assert assign(DatetimeSplit("x", (0.5, 0.5), gap="1ns"), [instant]).tolist() == [TRAIN, TRAIN, TEST]
     assert assign(DatetimeSplit("x", (0.5, 0.5), gap="1001ns"), [instant]).tolist() == [TRAIN, TRAIN, DROPPED]
@@ -724,7 +733,7 @@ def test_a_split_of_ones_own_names_the_closest_parameter():
 def test_what_parameters_describe_is_equal_to_itself_alone_and_suggests_names():
     made = with_parameters(type("Made", (Described,), {"__annotations__": {"size": int}, "size": 1, "type": "made"}))
     assert made(2) != made(2)
-    assert repr(made(size=2)) == "Made(size=2)"
+    assert [repr(made(size=size)) for size in (1, 2)] == ["Made()", "Made(size=2)"]
     assert made(size=2).to_dict() == {"type": "made", "size": 2}
     with pytest.raises(TypeError, match='Did you mean "size"'):
         made(sizes=1)

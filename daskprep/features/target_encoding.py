@@ -52,11 +52,10 @@ class LearnedTargetEncoding(LearnedTokens):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> LearnedTargetEncoding:
-        kept, classes = data["encodings"], tuple(data.get("classes", ()))
+        kept, learned = data["encodings"], super().from_dict(data)
         if isinstance(kept, str):
             kept = np.frombuffer(base64.b64decode(kept, validate=True), "<f4").astype(np.float32)
-        learned = super().from_dict({**data, "classes": classes, "encodings": kept})
-        columns = len(classes) if len(classes) > 2 else 1
+        columns = len(learned.classes) if len(learned.classes) > 2 else 1
         if not len(kept):
             raise ValueError("encodings are empty")
         return dataclasses.replace(learned, encodings=kept.reshape(-1, len(learned.vocabulary), columns))
@@ -202,7 +201,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         numbers = as_numbers(column)
         odd = pc.and_(column.is_valid(), numbers.is_null())
         if pa.types.is_floating(column.type):  # files may hold NaN where a number is missing
-            odd = pc.and_(odd, pc.is_inf(column).fill_null(fill_value=False))
+            odd = pc.and_(odd, pc.is_inf(column))
         target = numbers.to_numpy(zero_copy_only=False)
         if odd.true_count or (np.abs(target) > _LARGEST_TARGET).any():
             shown = column.filter(odd)[0] if odd.true_count else np.nanmax(np.abs(target))
@@ -222,16 +221,12 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         )
 
     def learn(self, summary: ValueSums) -> LearnedTargetEncoding:
-        values, counts, whole = (
-            [pa.array([], pa.string())],
-            [np.zeros(0)],
-            Sums(pa.array([""]), (), np.zeros((1, 0, 1))),
-        )
+        values, counts, digits = list[pa.Array](), list[np.ndarray](), np.zeros((), np.int64)
         for part in summary.parts():  # which may not fit in memory together
             values.append(part.values)
             counts.append(part.of("rows", 0)[:, 0])
-            digits = part.digits.sum(axis=0, keepdims=True, dtype=np.int64)
-            whole = Sums(whole.values, part.labels, digits + (whole.digits if whole.labels else 0))
+            digits = digits + part.digits.sum(axis=0, keepdims=True)
+        whole = Sums(pa.array([""]), part.labels, digits)
         tokens, frequencies = pa.concat_arrays(values), np.concatenate(counts)
         vocabulary = Vocabulary.learn(TokenCounts.of(tokens, frequencies), SpecialSymbols.for_category())
         ids, start = vocabulary.ids(tokens), 0
@@ -266,7 +261,7 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def _smoothed(self, part: Sums, whole: Sums, *of: Any) -> np.ndarray:
         n, total, mean, deviations = _statistics(part, *of)
         all_n, _, all_mean, all_deviations = _statistics(whole, *of)
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        with np.errstate(invalid="ignore"):
             if self.smooth == "auto":
                 prior = all_deviations / all_n * n
                 share = prior / (prior + deviations / n)
@@ -300,6 +295,6 @@ def _statistics(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return weights, sums, means, and sums of squared deviations, of shape (values, 1 + folds), in units."""
     n, total, square = part.of("n", 0), part.of(sums, unit), part.of(squares, square_unit)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(invalid="ignore"):
         # Where rounding matters to the difference, deviations are too small to change a mean that is a float32.
         return n, total, total / n, np.maximum(square - total * total / n, 0.0)

@@ -23,8 +23,6 @@ from daskprep.permutation import Integers
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
 from daskprep.storage.kept import keepable
 
-_LAST = 2**63 - 1
-
 
 @with_parameters
 class DatetimeSplit(Splitter):
@@ -135,7 +133,7 @@ def cut_times(
     cuts = find_ranks(inner | last, counts, lambda windows: again(partial(_recount, times, windows)))
     per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
     ticks = gap if whole.unit == "ns" else -(-gap // 1_000)
-    starts = tuple(min(cuts[end - 1][0][0] + ticks, _LAST) if gap and end in inner else None for end in ends)
+    starts = tuple(cuts[end - 1][0][0] + ticks if gap and end in inner else None for end in ends)
     return [TimeAssignment(times, whole.unit, pair, starts) for pair in per_partition]
 
 

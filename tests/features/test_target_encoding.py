@@ -4,6 +4,7 @@ import base64
 import dataclasses
 import json
 import math
+from collections.abc import Iterable
 
 import dask
 import dask.dataframe as dd
@@ -83,6 +84,8 @@ def test_counts_and_frequencies_are_of_all_training_rows(table, tmp_path):
     np.testing.assert_array_equal(train["frequency"], (counts / ROWS).astype(np.float32))
     new = prep.encode(pd.DataFrame({"city": ["never", None]}))
     assert new["count"].tolist() == [0, table["city"].isna().sum()]
+    unused = dp.TargetEncoding(target="nowhere", encoding="count", column="city")
+    assert dp.Preprocessor({"x": unused}).fit(table).encode(table)["x"].tolist() == counts.tolist()
 
 
 def test_unknown_values_become_the_mean_and_missing_ones_are_a_value():
@@ -98,7 +101,9 @@ def test_rows_without_a_target_count_for_nothing():
     frame = pd.DataFrame({"city": list("aabbc"), "y": [1.0, None, 2.0, 4.0, None]})
     prep = dp.Preprocessor({"city": dp.TargetEncoding(target="y", smooth=0.0, folds=2)}).fit(frame)
     mean = np.float32(7 / 3)
-    assert prep.encode(pd.DataFrame({"city": list("abc")}))["city"].tolist() == [1.0, 3.0, mean]
+    assert encoded(prep, "abc") == [1.0, 3.0, mean]
+    by_class = fitted(list("aabbc"), ["y", None, "x", "y", None], target_type="class", smooth=0.0)
+    assert encoded(by_class, "abc") == [1.0, 0.5, np.float32(2 / 3)]
 
 
 def fitted(city, target, weight=None, **params) -> dp.Preprocessor:
@@ -107,7 +112,7 @@ def fitted(city, target, weight=None, **params) -> dp.Preprocessor:
     return dp.Preprocessor({"city": feature}, weight=weight and "weight").fit(pa.table(columns))
 
 
-def encoded(prep: dp.Preprocessor, cities: str) -> list:
+def encoded(prep: dp.Preprocessor, cities: Iterable[str | None]) -> list:
     return prep.encode(pd.DataFrame({"city": list(cities)}))["city"].tolist()
 
 
@@ -131,6 +136,27 @@ def test_the_largest_targets_have_means_and_larger_ones_are_refused(smooth):
     for target, shown in (([1.0, -2e150], "2e+150"), ([math.inf, None], "inf"), (["1", "x"], "x"), (["?", "x"], "[?]")):
         with pytest.raises(ColumnError, match=f"target \"y\" holds '{shown}', of which no mean".replace("+", "[+]")):
             fitted(["a", "b"], target, smooth=smooth)
+
+
+def test_targets_of_any_size_have_means_and_deviations_alike():
+    cities, target, weight = list("aababbc"), np.array([5.0, 1.0, 4.0, 2.0, 8.0, 3.0, 7.0]), [1, 3, 2, 2, 1, 5, 1]
+    near = encoded(fitted(cities, target, weight), "abcd")
+    assert encoded(fitted(cities, target * 2.0**60, weight), "abcd") == [one * 2.0**60 for one in near]
+    largest = np.finfo(np.float32).max
+    assert encoded(fitted(list("abab"), [1e100, -1e100] * 2, [1e100] * 4), "ab") == [largest, -largest]
+
+
+def test_missing_values_that_drop_their_rows_are_encoded_as_unknown_ones():
+    prep = fitted(["a", "b", None, "a"], [1.0, 2.0, 3.0, 6.0], smooth=0.0, missing_value_strategy="drop_row")
+    assert encoded(prep, ["a", "b", None, "c"]) == [3.5, 2.0, 3.0, 3.0]
+    feature = prep.features["city"]
+    alone = feature.encode(feature.parse(pa.array(["b", None])), prep.learned_["city"])
+    assert alone.tolist() == [2.0, 3.0]
+
+
+def test_case_may_be_ignored():
+    assert encoded(fitted(["a", "A", "b"], [1.0, 3.0, 5.0], smooth=0.0, lowercase=True), "aAB") == [2.0, 2.0, 5.0]
+    assert encoded(fitted(["a", "A", "b"], [1.0, 3.0, 5.0], smooth=0.0), "aAB") == [1.0, 3.0, 3.0]
 
 
 def test_targets_may_be_missing_or_of_one_class():
@@ -308,7 +334,7 @@ def test_what_cannot_cross_fit_is_refused(table):
     with pytest.raises(ColumnError, match='column "prize" is not in the data'):
         dp.Preprocessor({"x": encoding("prize")}).fit(table)
     with pytest.raises(ConfigError, match="leave out time"):
-        dp.Preprocessor({"x": encoding(fold_group="shop", fold_time="day")}).fit(table)
+        encoding(fold_group="shop", fold_time="day").check()
 
 
 @pytest.mark.parametrize("parameters", [
@@ -325,6 +351,7 @@ def test_what_json_holds_is_what_was_learned(parameters):
     found = dp.Preprocessor.from_dict(json.loads(json.dumps(prep.to_dict()))).learned_["city"]
     assert found == prep.learned_["city"]
     np.testing.assert_array_equal(found.encodings, table)
+    assert found.classes == prep.learned_["city"].classes
     assert found != found.to_dict()
     assert found != dataclasses.replace(found, encodings=table + 1)
 
