@@ -17,9 +17,12 @@ import pytest
 from dask.utils import key_split
 
 import daskprep as dp
-from daskprep import partitions
+from daskprep import partitions, sources
 from daskprep.errors import ColumnError
+from daskprep.features.fitting import encode_source
 from daskprep.sources import as_source
+from daskprep.storage.files import Folder
+from daskprep.storage.kept import Kept
 
 ROWS = 40
 
@@ -101,6 +104,62 @@ def test_task_names_can_be_read(table):
     assert {"encode", "pick-x", "pick-c", "census", "exchange-census"} <= names
 
 
+def test_tasks_of_a_fit_have_names_that_can_be_read(table):
+    names = set()
+
+    def read(dsk, keys, **options):
+        names.update(key_split(key) for key in dsk)
+        return dask.get(dsk, keys, **options)
+
+    prep = dp.Preprocessor({"x": "number"}, split=dp.StratifiedSplit("c"))
+    with dask.config.set(scheduler=read):
+        prep.fit(dd.from_pandas(table, npartitions=20), progress=True)
+    learning = {"scan", "state-scan", "part", "merge", "tell", "learn", "state-learn"}
+    assert names == {"frompandas", "census", "state-census", "gather-census", *learning}
+
+
+@with_both_kinds
+def test_arrays_of_two_frames_are_computed_together(table):
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(table)
+    other = table.assign(x=-table["x"])
+    lazy = [prep.encode(dd.from_pandas(frame, npartitions=3))["x"] for frame in (table, other)]
+    assert [array.tolist() for array in dask.compute(*lazy)] == [table["x"].tolist(), other["x"].tolist()]
+
+
+@with_both_kinds
+def test_lazy_arrays_may_have_several_columns(table):
+    frame = pd.DataFrame({"v": [[float(i), -i, 0.5] for i in range(ROWS)]})
+    prep = dp.Preprocessor({"v": "vector"}).fit(frame)
+    lazy = prep.encode(dd.from_pandas(frame, npartitions=3))["v"]
+    assert lazy.chunks[1:] == ((3,),)
+    np.testing.assert_array_equal(lazy.compute(), prep.encode(frame)["v"])
+
+
+@with_both_kinds
+@pytest.mark.parametrize("labels", [(), ("c",)])
+def test_lazy_frames_hold_what_partitions_give(table, tmp_path, labels):
+    def doubled(factor, i, part):
+        return pd.DataFrame({"y": factor * part["x"].to_numpy(), "i": i})
+
+    empty = doubled(2.0, 0, pa.table({"x": pa.array([], pa.float64())}))
+    for given in (dd.from_pandas(table, npartitions=5), as_file(table, tmp_path)):
+        source = as_source(given)
+        own = list(labels) if source.is_dask else []
+        work = partitions.Pass(source, doubled, ["x"], 2.0, range(source.npartitions))
+        lazy = partitions.frames(work, meta=empty, labels=own)
+        assert lazy.npartitions == source.npartitions
+        assert lazy.divisions == (given.divisions if source.is_dask else (None,) * (source.npartitions + 1))
+        assert {"predict", "state-predict"} <= {key_split(key) for key in lazy.__dask_graph__()}
+        assert key_split(lazy._name) == "predict"
+        found, rows = lazy.compute(), ROWS // source.npartitions
+        assert found.columns.tolist() == lazy.columns.tolist() == [*own, "y", "i"]
+        assert found["y"].tolist() == (2 * table["x"]).tolist()
+        assert found["i"].tolist() == [row // rows for row in range(ROWS)]
+        assert all(found[name].tolist() == table[name].tolist() for name in own)
+        if source.is_dask:
+            assert found.index.tolist() == table.index.tolist()
+
+
 @with_both_kinds
 def test_no_table_is_in_a_graph(table, tmp_path):
     table.to_parquet(tmp_path / "part.parquet", row_group_size=10)
@@ -114,9 +173,16 @@ def test_no_table_is_in_a_graph(table, tmp_path):
 
 
 def test_pandas_partitions_stay_out_of_graphs(table, monkeypatch):
+    gaps = table.assign(x=table["x"].mask(table["x"] % 3 > 0))
+    number = dp.Number(missing_value_strategy="ffill", normalization=None)
+    prep = dp.Preprocessor({"x": number, "c": "category"}, split=dp.StratifiedSplit("c"))
     monkeypatch.setattr(partitions.passes, "partition_layer", None)
-    prep = dp.Preprocessor({"x": "number", "c": "category"}, split=dp.StratifiedSplit("c")).fit(table)
-    assert isinstance(prep.encode(table)["x"], np.ndarray)
+    monkeypatch.setattr(partitions.passes, "_grouped_layer", None)
+    for rows in (ROWS, ROWS // 2, 1):
+        monkeypatch.setattr(sources.frames, "_SLICE_ROWS", rows)
+        found = encode_source(prep.fit(gaps).features_, prep.learned_, as_source(gaps))["x"]
+        assert isinstance(found, np.ndarray)
+        assert found.tolist() == [row // 3 * 3 for row in range(ROWS)]
 
 
 def test_known_row_counts_give_known_chunks(table, tmp_path):
@@ -321,6 +387,49 @@ def test_fold_merges_few_at_a_time_and_finishes_each_key(source):
     assert max(sizes) <= 8
 
 
+@pytest.mark.parametrize(("count", "sizes"), [(7, [7]), (8, [8]), (9, [8, 1, 2]), (20, [8, 8, 4, 3])])
+def test_partitions_in_memory_are_merged_in_a_tree(table, monkeypatch, count, sizes):
+    monkeypatch.setattr(sources.frames, "_SLICE_ROWS", 1)
+    monkeypatch.setattr(partitions.passes, "CPU_COUNT", 4)
+    found = []
+
+    def merge(values):
+        found.append(len(values))
+        return sum(values)
+
+    def number(shared, i, part):
+        return None, {"key": i}
+
+    work = partitions.Pass(as_source(table[:count]), number, ["x"], None, range(count))
+    folded = partitions.fold(work, "scan", merge=merge, finish=lambda key, values: merge(values), keys=["key"])
+    assert folded == {"key": sum(range(count))}
+    assert sorted(found) == sorted([1] * count + sizes)
+
+
+def test_results_that_are_kept_are_taken_however_many_threads_there_are(table, tmp_path, monkeypatch):
+    monkeypatch.setattr(partitions.passes, "_TASKS_PER_THREAD", 2)
+    source, kept, read = as_file(table, tmp_path), Kept(Folder.open(tmp_path), "rows"), []
+
+    def rows(shared, i, part):
+        read.append(i)
+        return part.num_rows
+
+    for threads in (1, 3, 1):
+        monkeypatch.setattr(partitions.passes, "worker_threads", lambda threads=threads: (1, threads))
+        work = partitions.Pass(source, rows, ["x"], None, range(10))
+        with dask.config.set(scheduler="sync"):
+            assert partitions.each(work, "rows", kept=kept) == [4] * 10
+    assert sorted(read) == list(range(10))
+
+
+def test_tasks_without_partitions_keep_freed_memory_too(monkeypatch):
+    asked = []
+    monkeypatch.setattr(partitions.passes, "keep_freed_memory", lambda: asked.append(1))
+    with dask.config.set(scheduler="sync"):
+        assert partitions.run("add", lambda shared, i: shared + i, 1, [1, 2]) == [2, 3]
+    assert asked
+
+
 @with_both_kinds
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_task_takes_several_partitions(table, tmp_path, threads):
@@ -372,10 +481,13 @@ def test_what_the_first_partition_gives_is_bounded_too():
     assert merging(iter([(0, {"key": 1}), (1, {"key": 2})])) == [[0, 1], {"key": ("bounded", ("bounded", 1), 2)}]
 
 
-@pytest.mark.parametrize(("count", "threads", "tasks"), [(0, 1, 0), (15, 1, 15), (16, 1, 8), (20_001, 2, 17)])
+@pytest.mark.parametrize(
+    ("count", "threads", "tasks"), [(0, 1, 0), (15, 1, 15), (16, 1, 8), (20_001, 2, 17), (6_400, 0, 64)]
+)
 def test_there_are_about_eight_tasks_for_each_thread(count, threads, tasks):
     runs = partitions.passes.groups(count, threads)
     assert len(runs) == tasks
+    assert len(partitions.passes.groups(count, threads, size=3)) == -(-count // 3)
     assert list(chain(*runs)) == list(range(count))
 
 
@@ -509,10 +621,15 @@ def test_tasks_of_a_cluster_may_run_tasks(cluster):
 @with_both_kinds
 def test_chained_tasks_get_what_they_need():
     needs = [[(0, "a")], [(0, "b"), (1, "a")], [], [(1, "b"), (0, "a"), (1, "b")]]
-    given = partitions.chained(
-        "make", lambda source: {"a": source, "b": -source}, [3, 5], "use", lambda *got: got, list("wxyz"), needs
-    )
+
+    def both(source):
+        return {"a": source, "b": -source}
+
+    told = []
+    given = partitions.chained("make", both, [3, 5], "use", lambda *got: got, list("wxyz"), needs, advance=told.append)
     assert given == [("w", [3]), ("x", [-3, 5]), ("y", []), ("z", [-5, 3, -5])]
+    assert sorted(told) == given
+    assert partitions.chained("make", both, [3, 5], "use", lambda *got: got, [], []) == []
 
 
 @with_both_kinds

@@ -112,7 +112,7 @@ def chained(
     keys = [(user, i) for i in range(len(arguments))]
     for task, argument, wanted in zip(keys, arguments, needs, strict=True):
         layer[task] = Task(task, use, argument, references([(picker, *need) for need in wanted]))
-    return compute(layer, keys, watched=keys, advance=advance) if keys else []
+    return compute(layer, keys, watched=keys, advance=advance)
 
 
 def fold(
@@ -142,9 +142,8 @@ def fold(
     for number, chunk in enumerate(chunks(keys), start=1):
         last = _merge_tree(layer, _picked(layer, "part", tasks, number), merging)
         for key in chunk:
-            finished.append((learn, len(finished)))
-            finishing = (TaskRef(shared_finish), key, references(last))
-            layer[finished[-1]] = Task(finished[-1], _finished, *finishing)
+            finished.append(task := (learn, len(finished)))
+            layer[task] = Task(task, _finished, TaskRef(shared_finish), key, references(last))
     told = [] if advance is None else _picked(layer, "tell", tasks, 0)
     results = compute(layer, [*finished, *told], watched=told, advance=_each_told(advance))
     return dict(zip(keys, results, strict=False))
@@ -210,18 +209,14 @@ def frames(
     divisions: Sequence[Any] = (None,) * (source.npartitions + 1)
     if source.is_dask:
         divisions, meta = source.frame.divisions, labelled(source.frame._meta, labels, meta)
-    return dd.from_graph(_Unread(layer, keys), meta, divisions, keys, "predict")
+    return dd.from_graph(_Unread(layer), meta, divisions, keys, "predict")
 
 
 class _Unread(UserDict[Any, Any]):
     """A layer that Dask names without a look at its values, which takes long for large models, and fails for some."""
 
-    def __init__(self, layer: Layer, keys: Sequence[Any]) -> None:
-        super().__init__(layer)
-        self._name = keys[0][0]
-
     def __dask_tokenize__(self) -> str:
-        return str(self._name)
+        return str(next(iter(self)))  # a name that no other graph has
 
 
 def _grouped_layer(work: Pass, name: str, gather: Gather, kept: Kept | None) -> tuple[Layer, list[Any]]:
@@ -291,10 +286,9 @@ def _picked(layer: Layer, name: str, tasks: Sequence[Any], place: int) -> list[A
 
 def _merge_tree(layer: Layer, keys: Sequence[Any], merging: Merging) -> list[Any]:
     """Add tasks that merge the results of `keys` until at most 8 remain, and return the keys of these."""
-    remaining, depth = list(keys), 0
+    remaining = list(keys)
     while len(remaining) > _TREE_WIDTH:
-        depth += 1
-        level = unique(f"merge-{depth}")
+        level = unique("merge")
         some = _cut(remaining)
         remaining = [(level, i) for i in range(len(some))]
         layer.update({key: Task(key, merging.chunk, references(one)) for key, one in zip(remaining, some, strict=True)})
