@@ -68,7 +68,7 @@ PLAIN = {"city": dp.Category()}
 SURVEYS: list[tuple[Any, Any, bool, list[set[str]]]] = [
     (PLAIN, None, False, []),
     (PLAIN, dp.RandomSplit(), True, []),
-    (PLAIN, dp.RandomSplit(), False, [set()]),
+    (PLAIN, dp.RandomSplit(), False, [{"age"}]),
     (PLAIN, dp.HashSplit("day"), False, []),
     (PLAIN, dp.StratifiedSplit("city"), True, [{"city"}]),
     (DROPPING, None, True, []),

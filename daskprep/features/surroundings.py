@@ -59,9 +59,8 @@ class Rows:
 
     def wanted(self, features: Mapping[str, Contract], columns: Iterable[str]) -> list[str]:
         """Return what to read of the source for these features, and for what reads columns as they are."""
-        wanted = source_columns(features, columns)
-        # A partition of a Dask frame without columns has no rows.
-        return self.source.columns[:1] if self.source.is_dask and not wanted else wanted
+        # A table without columns forgets its rows when it is pickled.
+        return source_columns(features, columns) or self.source.columns[:1]
 
     def asked(
         self,

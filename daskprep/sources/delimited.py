@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 
 from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
-from daskprep.sources.base import FilePiece, check_names, evenly, rows_alone
+from daskprep.sources.base import FilePiece, check_names, evenly
 from daskprep.sources.dialect import DELIMITERS, Dialect
-from daskprep.sources.quotes import count_records, cut_records, first_record_end, record_starts, unclosed_quote
+from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
 from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark
 
 _HEAD_BYTES = 1 << 18
@@ -56,10 +56,6 @@ class DelimitedPiece(FilePiece):
             opened = unclosed_quote(view, dialect.delimiter, dialect.quote, BLOCK_BYTES)
             if opened is not None:
                 raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
-        if not columns:
-            rows = count_records(view, dialect.delimiter, dialect.quote if quoted else None, BLOCK_BYTES)
-            if rows is not None:
-                return rows_alone(rows)
         ragged: list[Any] = []
         try:
             table = self._parsed(data, wanted, pa.string(), ragged, quoted=quoted)

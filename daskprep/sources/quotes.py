@@ -77,10 +77,6 @@ def _closed(places: np.ndarray, at: np.ndarray, inside: np.ndarray) -> np.ndarra
     return closed
 
 
-def _in_blocks(view: np.ndarray, block_bytes: int) -> Iterator[bytes]:
-    return (view[start : start + block_bytes].tobytes() for start in range(0, len(view), block_bytes))
-
-
 def whole_runs(blocks: Iterable[bytes], quote: str | None) -> Iterator[bytes]:
     """Move the quotes at the end of each block to the next one."""
     mark = b"" if quote is None else quote.encode()
@@ -150,20 +146,8 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
 
 def unclosed_quote(view: np.ndarray, delimiter: str, quote: str | None, block_bytes: int) -> int | None:
     """Return where a quote opens that is never closed, or None."""
-    return cut_records(_in_blocks(view, block_bytes), 0, (), delimiter, quote)[1]
-
-
-def count_records(view: np.ndarray, delimiter: str, quote: str | None, block_bytes: int) -> int | None:
-    """Return how many records a text has; None if it has blank lines or carriage returns, which parsing alone tells."""
-    quotes, count, before = _Quotes(delimiter, quote), 0, _NEWLINE
-    for block in whole_runs(_in_blocks(view, block_bytes), quote):
-        part = np.frombuffer(block, np.uint8)
-        ends = part == _NEWLINE
-        if (before == _NEWLINE and ends[0]) or (ends[1:] & ends[:-1]).any() or (part == _RETURN).any():
-            return None
-        at, inside = quotes.follow(part, 0)
-        count, before = count + len(_closed(np.flatnonzero(ends), at, inside)), int(part[-1])
-    return count + (before != _NEWLINE)
+    blocks = (view[i : i + block_bytes].tobytes() for i in range(0, len(view), block_bytes))
+    return cut_records(blocks, 0, (), delimiter, quote)[1]
 
 
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.sources.quotes import count_records, cut_records, first_record_end, record_starts, unclosed_quote
+from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
 
 TEXTS = st.text(alphabet='a",\n\r', max_size=60).map(str.encode)
 
@@ -67,19 +67,6 @@ def test_record_starts_are_ends_of_others_that_hold_something(text: bytes) -> No
     bounds = [0, *ends_by_character(text)[0], len(text)]
     expected = [a for a, b in pairwise(bounds) if text[a:b].strip(b"\r\n")]
     assert record_starts(text, ",", '"').tolist() == expected
-
-
-@given(st.text(alphabet='a",\n', max_size=60).map(str.encode), st.integers(1, 9))
-def test_records_are_counted_where_no_line_is_blank(text: bytes, block_bytes: int) -> None:
-    ends = ends_by_character(text)[0]
-    blank = text.startswith(b"\n") or b"\n\n" in text
-    count = None if blank else len(ends) + (text[-1:] not in b"\n")
-    assert count_records(np.frombuffer(text, np.uint8), ",", '"', block_bytes) == count
-
-
-@pytest.mark.parametrize("text", [b"a\r\nb", b"a\rb", b"\r"])
-def test_records_that_end_in_carriage_returns_are_not_counted(text: bytes) -> None:
-    assert count_records(np.frombuffer(text, np.uint8), ",", '"', 8) is None
 
 
 def test_quotes_mean_nothing_without_a_quote_character() -> None:
