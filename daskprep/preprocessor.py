@@ -30,7 +30,6 @@ from daskprep.features.fitting import (
     column_names,
     decode_arrays,
     encode_source,
-    learn_source,
     tabulate,
     tabulate_cross_fitted,
     tabulate_source,
@@ -47,7 +46,7 @@ from daskprep.split import FixedSplit, Splitter
 from daskprep.state import Saved
 from daskprep.storage import Folder
 from daskprep.storage.arrays import Compression
-from daskprep.writing import Options, Recipe, kept_fit, plan_source, write_source
+from daskprep.writing import Options, Recipe, fit_source, plan_source, write_source
 
 if TYPE_CHECKING:
     from daskprep.streaming.stream import Stream
@@ -85,9 +84,9 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
     fit_on : {"train", "all"}
         Whether to fit on training rows only, which avoids leakage, or on all rows.
     scratch : str or None
-        Folder for temporary files: counts that do not fit in memory, rows of streams, and rows between the passes of a
-        write. None: the system's temporary folder, and for a write the folder of the dataset. Workers on several
-        machines need a folder that all of them can access.
+        Folder for temporary files: counts that do not fit in memory, rows of streams, and rows between passes. None:
+        the system's temporary folder, and for a write the folder of the dataset. Workers on several machines need a
+        folder that all of them can access.
 
     Attributes
     ----------
@@ -157,12 +156,10 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         if self._guesses:
             frame = as_source(frame, scratch=self.scratch)
         features, _ = self._features_for(frame, goes_by.split, progress=progress)
-        split = goes_by.split if self.fit_on == "train" else None
         source = as_source(frame, columns=goes_by._columns(features), scratch=self.scratch)
         source = sampled(source, self.sample, self.sample_seed)
-        with Progress(progress) as shown, kept_fit(goes_by._recipe(features, None), source, self._scratch) as kept:
-            scratch = self.scratch
-            learned, *folds = learn_source(features, source, split=split, scratch=scratch, kept=kept, progress=shown)
+        with Progress(progress) as shown:
+            learned, *folds = fit_source(goes_by._recipe(features, None), source, self._scratch, shown)
         self._set_learned(features, learned, folds)
         self._warn_of_missing_labels()
         return self

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.features.base import Contract
-from daskprep.features.surroundings import Rows, ask, planned
+from daskprep.features.surroundings import Rows, ask, planned, told_ahead
 from daskprep.features.table import Surroundings, naming, take_census
+from daskprep.split import Splitter
 from daskprep.split.folds import KFold
 
 
@@ -40,6 +41,14 @@ def tell_folds(rows: Rows, features: Mapping[str, Contract], told: Sequence[Surr
         dataclasses.replace(one, cross_fit={name: plan[place] for name, plan in by_feature.items()})
         for place, one in enumerate(told)
     ]
+
+
+def told_unread(rows: Rows, features: Mapping[str, Contract], split: Splitter | None) -> list[Surroundings] | None:
+    """Return what each partition must know before learning if nothing need be read for it, else None."""
+    told = told_ahead(rows.source, features, split)
+    if _folds_of(features) and (rows.source.row_counts is None or fold_columns(features)):
+        return None
+    return told and tell_folds(rows, features, told)
 
 
 def put_in_folds(

@@ -114,6 +114,8 @@ class Source(ABC):
         Rows of each partition, where they are known without reading.
     in_memory : bool
         The rows are in this process: partitions are read here and never enter a graph.
+    reads_all : bool
+        To read one column takes about as long as to read all of them.
     prepared_by : str or None
         The name of the function that makes the rows of those of another source.
     is_dask : bool
@@ -134,6 +136,7 @@ class Source(ABC):
     npartitions: int
     row_counts: list[int] | None
     in_memory: bool = False
+    reads_all: bool = False
     is_dask: bool = False
     prepared_by: str | None = None
     frame: Any

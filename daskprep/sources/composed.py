@@ -31,6 +31,7 @@ class ComposedSource(PieceSource):
     ) -> None:
         super().__init__(columns, pieces)
         self.in_memory = any(source.in_memory for source in sources.values())
+        self.reads_all = any(source.reads_all for source in sources.values())
         self.files = tuple(file for source in sources.values() for file in source.files)
         self.sources = sources
         self.splits = sources if splits else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ from daskprep.sources.feather import plan_feather
 from daskprep.sources.json_lines import JsonPiece, plan_json, typed
 from daskprep.sources.locations import File, find_files, for_each_file
 from daskprep.sources.parquet import plan_parquet
-from daskprep.sources.spool import Spool
+from daskprep.sources.spool import Spool, has_room
 from daskprep.sources.text import TextFile, codec_name
 
 PARTITION_BYTES = 64_000_000
@@ -33,8 +32,6 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 _SHOWN_FILES = 3
 # Each holds a piece and its table.
 _SURVEY_THREADS = 8
-# Rows of JSON are kept where there is room for them several times: a write may need the same disk.
-_FREE_TIMES = 4
 
 Format = Literal["parquet", "csv", "tsv", "jsonl", "feather"]
 _FORMATS: dict[str, Format] = {
@@ -73,6 +70,7 @@ class FileSource(PieceSource):
         if not types:
             raise ConfigError(f"{files[0].name}: it has no columns; check that it holds rows")
         self.format = format
+        self.reads_all = format in ("csv", "tsv")
         self.files = tuple(files)
         self.settings = dict(settings)
         self.columns = list(types)
@@ -251,7 +249,7 @@ def _plan_json(
     keep: Spool | bool = nbytes <= keep_bytes
     if not keep:
         spool = Spool(None if scratch is None or "://" in os.fspath(scratch) else scratch)
-        keep = shutil.disk_usage(spool.path).free > _FREE_TIMES * nbytes and spool
+        keep = has_room(spool.path, nbytes) and spool
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
         pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep), untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.

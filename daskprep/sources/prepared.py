@@ -59,6 +59,8 @@ def prepared(frame: Any, function: Prepare, *, storage_options: Mapping[str, Any
 class PreparedSource(PieceSource):
     """The rows of another source, `raw`, as a function changes them."""
 
+    reads_all = True
+
     def __init__(self, raw: Source, function: Prepare) -> None:
         self.raw = raw
         self.prepared_by = name_of(function)

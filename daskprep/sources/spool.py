@@ -1,4 +1,4 @@
-"""A folder of rows that were read once, and are read again from there."""
+"""Folders of rows that were read once, and are read again from there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,14 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError
 from daskprep.storage.files import Appended, Folder
+
+# A write may need the same disk.
+_FREE_TIMES = 4
+
+
+def has_room(folder: str, nbytes: int) -> bool:
+    """Tell whether rows of so many bytes may be kept in a folder: there is room for them several times."""
+    return shutil.disk_usage(folder).free > _FREE_TIMES * nbytes
 
 
 class Spool:

@@ -16,14 +16,13 @@ from daskprep import partitions
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
 from daskprep.features import Feature, Learned
 from daskprep.features.fitting import learn_rows
-from daskprep.features.folds import fold_columns, tell_folds
+from daskprep.features.folds import fold_columns, tell_folds, told_unread
 from daskprep.features.surroundings import (
     Question,
     Rows,
     ask,
     surveyed,
     told_after,
-    told_ahead,
     told_by_numbers,
 )
 from daskprep.features.table import PartitionCensus, Surroundings, take_census
@@ -273,10 +272,7 @@ class WriteJob:
             raise ColumnError(_NO_ROWS)
         rows = Rows(source, Scan(recipe.assigning, self.scratch))
         looked_at = surveyed(recipe.features, recipe.split)
-        told = told_ahead(source, recipe.features, recipe.split if recipe.fit_on == "train" else None)
-        if any(one._cross_fit is not None for one in recipe.features.values()):
-            by_numbers = source.row_counts is not None and not fold_columns(recipe.features)
-            told = tell_folds(rows, recipe.features, told) if told is not None and by_numbers else None
+        told = told_unread(rows, recipe.features, recipe.split if recipe.fit_on == "train" else None)
         if not states and told is not None:
             advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
             found: dict[int, PartitionCensus] = {}

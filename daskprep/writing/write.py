@@ -20,12 +20,11 @@ from daskprep.progress import Progress
 from daskprep.sources import Source
 from daskprep.storage import Folder
 from daskprep.storage.arrays import ROW_ID
-from daskprep.storage.kept import Kept
 from daskprep.storage.manifest import Manifest
 from daskprep.writing.folds import FoldedJob
 from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
-from daskprep.writing.recipe import Options, Recipe, digest_of_cutting, digest_of_write
+from daskprep.writing.recipe import Options, Recipe, digest_of_write
 from daskprep.writing.versions import SCRATCH, check_committed, choose_version, clean, digest_of, tidy
 
 
@@ -157,19 +156,3 @@ def check_folders(*folders: Folder) -> None:
 
 def _sees(folder: Folder, name: str) -> bool:
     return folder.size(name) is not None
-
-
-@contextlib.contextmanager
-def kept_fit(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Kept | None]:
-    """Give where tasks of a fit keep what they found, from which the same fit goes on if this one is killed."""
-    if scratch is None or source.record is None:
-        yield None
-        return
-    fit = {"fit": digest_of_write(recipe, source.record, Options()), "cutting": digest_of_cutting(source)}
-    folder = Folder.open(Path(scratch).resolve()) / f"daskprep-fit-{digest_of(fit)}"
-    try:
-        yield Kept(folder, "scan")
-    except (ColumnError, ConfigError, RejectedValueError):
-        folder.remove_all()  # the same would happen again
-        raise
-    folder.remove_all()

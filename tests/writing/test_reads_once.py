@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections import Counter
 from pathlib import Path
@@ -14,11 +15,12 @@ import pandas as pd
 import pytest
 
 import daskprep as dp
-from daskprep import classes
+from daskprep import classes, partitions
 from daskprep.dataset import Dataset
+from daskprep.errors import StorageFullError
 from daskprep.features import surroundings
 from daskprep.sources import as_source, frames, read_files
-from daskprep.writing import passes, scratch
+from daskprep.writing import fit, passes, scratch
 from daskprep.writing.parts import PartWriter
 
 ROWS = 240
@@ -230,3 +232,68 @@ def test_the_same_version_reads_nothing(counted, tmp_path):
     reads.clear()
     assert balanced().fit_write(source, tmp_path / "a.dp", version="1").version == first.version
     assert reads == []
+
+
+@pytest.fixture
+def temporary(tmp_path, monkeypatch) -> Path:
+    """The folder in which temporary ones are made."""
+    (folder := tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize("make", [balanced, by_time, carried, dropping])
+def test_a_fit_parses_text_once(table, small_censuses, tmp_path, temporary, monkeypatch, make):
+    source, reads = counted_csv(table, tmp_path, monkeypatch)
+    fitted = make().fit(source)
+    assert Counter(reads) == each_once(source)
+    assert bool(small_censuses) == (make in (by_time, dropping))
+    assert not list(temporary.iterdir())
+    monkeypatch.setattr(fit, "has_room", lambda folder, nbytes: False)
+    twice = make().fit(source)
+    assert len(reads) >= 3 * source.npartitions
+    assert fitted.to_dict() == twice.to_dict()
+
+
+def test_a_fit_that_crosses_folds_parses_text_once(table, tmp_path, monkeypatch):
+    source, reads = counted_csv(table, tmp_path, monkeypatch)
+    features = {"city": dp.TargetEncoding(target="price", folds=3, fold_group="review")}
+    prep = dp.Preprocessor(features).fit(source)
+    assert Counter(reads) == each_once(source)
+    assert prep.to_dict() == dp.Preprocessor(features).fit(table).to_dict()
+
+
+def test_a_fit_of_prepared_rows_prepares_them_once(table, tmp_path):
+    table.to_parquet(tmp_path / "rows.parquet", row_group_size=40)
+    rows: list[int] = []
+    raw = read_files(tmp_path / "rows.parquet", partition_bytes=1)
+    source = dp.prepared(raw, lambda frame: rows.append(len(frame)) or frame)
+    balanced().fit(source)
+    assert sorted(rows) == [0] + [40] * 6
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_workers_keep_parsed_text_where_all_of_them_see_it(table, tmp_path, temporary, monkeypatch, shared):
+    source, reads = counted_csv(table, tmp_path, monkeypatch)
+    monkeypatch.setattr(partitions, "is_in_process", lambda: False)
+    balanced().set_params(scratch=str(tmp_path / "new" / "scratch") if shared else None).fit(source)
+    assert len(reads) == source.npartitions * (1 if shared else 2)
+    assert not list(temporary.iterdir())
+    assert not shared or not list((tmp_path / "new" / "scratch").iterdir())
+
+
+def test_a_fit_parses_text_again_where_the_disk_is_full(table, tmp_path, monkeypatch):
+    source, reads = counted_csv(table, tmp_path, monkeypatch)
+    saved: list[int] = []
+
+    def save(folder: Any, partition: int, *rows: Any) -> None:
+        saved.append(partition)
+        if len(saved) == 3:
+            raise StorageFullError(28, "no room")
+        scratch.save_parsed(folder, partition, *rows)
+
+    monkeypatch.setattr(passes, "save_parsed", save)
+    prep = balanced().fit(source)
+    assert len(saved) >= 3
+    assert len(reads) > source.npartitions
+    assert prep.to_dict() == balanced().fit(table).to_dict()

@@ -1,0 +1,84 @@
+"""Learn from a source, in as few reads as will do, and go on where a fit was killed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from daskprep import partitions
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError, StorageFullError
+from daskprep.features import Learned
+from daskprep.features.fitting import learn_rows, learn_source, located
+from daskprep.features.folds import tell_folds, told_unread
+from daskprep.features.surroundings import Rows, ask, begin, surveyed, told_after
+from daskprep.features.table import take_census
+from daskprep.progress import Progress
+from daskprep.sources import Source
+from daskprep.sources.spool import has_room
+from daskprep.split import Splitter
+from daskprep.storage.files import Folder
+from daskprep.storage.kept import Kept
+from daskprep.writing.passes import Scan
+from daskprep.writing.recipe import Options, Recipe, digest_of_cutting, digest_of_write
+from daskprep.writing.scratch import ScannedRows, ScratchSource
+from daskprep.writing.versions import digest_of
+
+
+def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Progress) -> list[dict[str, Learned]]:
+    """Learn from the training rows of a source; with folds, other states follow, each without one of them.
+
+    What tasks found is kept in `scratch`, where the same fit goes on if this one is killed.
+    """
+    split = recipe.split if recipe.fit_on == "train" else None
+    with _kept(recipe, source, scratch) as kept:
+        if _parses_twice(recipe, source, split) and (scratch is not None or partitions.is_in_process()):
+            parent = None if scratch is None else Path(scratch).resolve()
+            if parent is not None:
+                parent.mkdir(parents=True, exist_ok=True)
+            with (
+                contextlib.suppress(StorageFullError),
+                tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder,
+            ):
+                if has_room(folder, sum(piece.nbytes for piece in source.pieces)):
+                    return _learn_parsed(recipe, source, split, folder, kept, progress)
+        return learn_source(recipe.features, source, split=split, scratch=scratch, kept=kept, progress=progress)
+
+
+def _parses_twice(recipe: Recipe, source: Source, split: Splitter | None) -> bool:
+    """Tell whether all columns would be read once to count rows, and once more to learn from them."""
+    whole = source.reads_all and not source.in_memory and not source.is_dask
+    return whole and told_unread(Rows(source), recipe.features, split) is None
+
+
+def _learn_parsed(
+    recipe: Recipe, source: Source, split: Splitter | None, folder: str, kept: Kept | None, progress: Progress
+) -> list[dict[str, Learned]]:
+    """Learn as `learn_source` does, from rows that are kept in a folder as they were parsed to be counted."""
+    columns, parsed = recipe.assigning, Folder.open(folder)
+    features = located(recipe.features, source, columns)
+    question = functools.partial(take_census, surveyed(features, split), split)
+    tell = begin(progress, "reading", source)
+    advance = None if tell is None else lambda one: tell(rows=one.rows)
+    census = ask(Rows(source, Scan(columns, parsed)), "census", question, features, columns, advance=advance)
+    rows = ScannedRows(ScratchSource(parsed, [one.rows for one in census], list(features), columns))
+    told = tell_folds(rows, features, told_after(census, features, split, rows))
+    advance = begin(progress, "learning", source)
+    return learn_rows(rows, features, columns, told, scratch=folder, kept=kept, advance=advance)
+
+
+@contextlib.contextmanager
+def _kept(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Kept | None]:
+    if scratch is None or source.record is None:
+        yield None
+        return
+    fit = {"fit": digest_of_write(recipe, source.record, Options()), "cutting": digest_of_cutting(source)}
+    folder = Folder.open(Path(scratch).resolve()) / f"daskprep-fit-{digest_of(fit)}"
+    try:
+        yield Kept(folder, "scan")
+    except (ColumnError, ConfigError, RejectedValueError):
+        folder.remove_all()  # the same would happen again
+        raise
+    folder.remove_all()
