@@ -165,11 +165,13 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
     if not text.can_cut or size - body <= partition_bytes:
         return [DelimitedPiece(file, None, max(size - body, 0), text, body, None, found)]
     targets, blocks = evenly(body, size, partition_bytes), found.uncommented(text.blocks(body))
-    cuts, opened = cut_records(blocks, body, targets, found.delimiter, dialect.quote)
-    if opened is not None:
-        raise _never_closed(text, text.line_at(opened))
-    bounds = [body, *(cut for cut in cuts if cut < size), size]
-    return [DelimitedPiece(file, None, b - a, text, a, b, found) for a, b in pairwise(bounds)]
+    cuts = cut_records(blocks, body, targets, found.delimiter, dialect.quote)
+    if cuts.opened is not None:
+        raise _never_closed(text, text.line_at(cuts.opened))
+    bounds = [body, *(cut for cut in cuts.places if cut < size), size]
+    rows = [None] * len(bounds) if cuts.counts is None else [b - a for a, b in pairwise([0, *cuts.counts])]
+    pieces = zip(pairwise(bounds), rows, strict=False)
+    return [DelimitedPiece(file, count, b - a, text, a, b, found) for (a, b), count in pieces]
 
 
 def _head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, int]:

@@ -176,6 +176,28 @@ def test_columns_come_in_the_order_asked_for_and_none_keeps_the_rows(write: Writ
     assert source.row_counts is None
 
 
+@pytest.mark.parametrize(
+    ("content", "known"),
+    [
+        ("x,y\n" + "1,a\n" * 30, True),
+        ("x,y\n" + "1,a\n" * 29 + "1,a", True),
+        ('x,y\n1,""\n' + "1,a\n" * 29, True),
+        ('x,y\n1,"a"\n' + "1,a\n" * 29, False),
+        ("x,y\n1,a\n\n" + "1,a\n" * 29, False),
+        ("x,y\n\n" + "1,a\n" * 30, False),
+        ("x,y\r\n" + "1,a\r\n" * 30, False),
+    ],
+)
+@pytest.mark.parametrize("partition_bytes", [5, 40, 10_000])
+def test_rows_are_counted_while_places_to_cut_are_looked_for(
+    write: Write, content: str, known: bool, partition_bytes: int
+) -> None:
+    source = read_files(write(content), partition_bytes=partition_bytes)
+    counts = [source.read(i, ["y"]).num_rows for i in range(source.npartitions)]
+    assert sum(counts) == 30
+    assert source.row_counts == (counts if known and source.npartitions > 1 else None)
+
+
 def test_index_that_pandas_wrote_has_a_name(write: Write) -> None:
     assert read_files(write(pd.DataFrame({"x": [1]}).to_csv())).columns == ["Unnamed: 0", "x"]
 

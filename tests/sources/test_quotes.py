@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 
 import numpy as np
@@ -45,11 +46,21 @@ def test_cuts_are_the_first_ends_of_records_after_the_targets(
     text: bytes, block_bytes: int, targets: list[int]
 ) -> None:
     ends, inside = ends_by_character(text)
-    cuts, opened = cut_records(blocks_of(text, block_bytes), 0, targets, ",", '"')
+    cuts, _, opened = cut_records(blocks_of(text, block_bytes), 0, targets, ",", '"')
     expected = {min((end for end in ends if end >= target), default=None) for target in targets} - {None}
     assert set(cuts) == expected
     assert cuts == sorted(set(cuts))
     assert (opened is not None) == inside
+
+
+@given(TEXTS, st.integers(1, 9), st.lists(st.integers(0, 25), max_size=5).map(sorted))
+def test_records_are_counted_where_every_newline_ends_one(text: bytes, block_bytes: int, targets: list[int]) -> None:
+    cuts, counts, _ = cut_records(blocks_of(text, block_bytes), 0, targets, ",", '"')
+    odd = b"\r" in text or text.startswith(b"\n") or b"\n\n" in text or re.search(rb'(?<!")"("")*(?!")', text)
+    assert (counts is None) == bool(odd)
+    if counts is not None:
+        before = [len(record_starts(text[:cut], ",", '"')) if cut else 0 for cut in (*cuts, len(text))]
+        assert counts == before
 
 
 @given(TEXTS)
@@ -70,7 +81,7 @@ def test_record_starts_are_ends_of_others_that_hold_something(text: bytes) -> No
 
 
 def test_quotes_mean_nothing_without_a_quote_character() -> None:
-    assert cut_records([b'a"\nb\n'], 0, [1, 4], ",", None) == ([3, 5], None)
+    assert cut_records([b'a"\nb\n'], 0, [1, 4], ",", None) == ([3, 5], [1, 2, 2], None)
 
 
 @pytest.mark.parametrize(
