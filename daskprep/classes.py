@@ -121,13 +121,14 @@ def encode_classes(table: pa.Table, column: str) -> tuple[Integers, pa.Array]:
         # Cells that differ may have one name: 0.0 and -0.0, or an entry of two chunks.
         merged = classes.dictionary_encode(null_encoding="encode")
         classes, distinct = merged.dictionary, merged.indices.to_numpy().astype(np.int64)
-    codes, first = [np.zeros(0, dtype=np.int64)], 1
+    codes, first = list[Integers](), 1
     for part in parts:
         size = len(part.dictionary)
         local = np.append(distinct[first : first + size], distinct[0])
-        codes.append(local[part.indices.fill_null(size).to_numpy()])
+        places = part.indices.fill_null(size) if part.null_count else part.indices
+        codes.append(local[places.to_numpy()])
         first += 0 if shared else size
-    return np.concatenate(codes), classes
+    return codes[0] if len(codes) == 1 else np.concatenate([np.zeros(0, np.int64), *codes]), classes
 
 
 @keepable
@@ -208,7 +209,8 @@ class ClassShare:
         order = _stable_order(codes, len(self.classes))
         counts = np.bincount(codes, minlength=len(self.classes))
         first = np.cumsum(counts) - counts
-        ranks = np.arange(codes.size) + np.repeat(self.before - first, counts)
+        ranks = np.arange(codes.size)
+        ranks += np.repeat(self.before - first, counts)
         keys = hash_strings(self.classes, self.key)
         rows = order if mask is None else np.flatnonzero(mask)[order]
         return rows, np.repeat(np.arange(counts.size), counts), self._permuted(ranks, counts, keys)
@@ -232,7 +234,7 @@ class ClassShare:
 
 def _stable_order(codes: Integers, classes: int) -> Integers:
     """Sort by code, rows of one code in their order; NumPy's stable sort is linear for 16 bits only."""
-    order = np.argsort((codes & 0xFFFF).astype(np.uint16), kind="stable")
+    order = np.argsort(codes.astype(np.uint16), kind="stable")
     if classes > 0x10000:
         order = order[np.argsort((codes >> 16)[order].astype(np.uint16), kind="stable")]
     return order

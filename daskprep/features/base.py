@@ -295,7 +295,8 @@ class Contract(Generic[SummaryT, LearnedT]):
         fill = self._resolve_fill(summary)
         values = summary.values
         if fill is not None:
-            values = values + self.summarize(self.parse_fill(fill)) * summary.missing
+            filled = self.parse_fill(fill)
+            values = values + self.summarize(filled) * summary.missing if summary.missing else values
         elif drops_missing(self) or summary.rows > summary.missing:
             fill = self._learn_fallback(summary)
         return dataclasses.replace(

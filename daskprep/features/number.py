@@ -189,11 +189,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return [] if self.target is None else [self.target]
 
     def _summarize_rows(self, parsed: pa.Array, beside: Beside) -> NumberSummary:
-        numbers, unsure, texts = parsed, parsed.slice(0, 0), pa.nulls(0, pa.string())
+        numbers, unsure, written = parsed, parsed.slice(0, 0), TokenCounts(pa.string())
         of_numbers, of_unsure = beside, beside.among(np.zeros(0, np.intp))
         if pa.types.is_struct(parsed.type):
             numbers, doubtful, texts = parsed.flatten()
-            doubtful = doubtful.fill_null(False)
+            doubtful, written = doubtful.fill_null(False), TokenCounts.of_cells(texts)
             sure, unsure = numbers.filter(pc.invert(doubtful)), numbers.filter(doubtful)
             if _has_fraction(sure.drop_null().to_numpy()):  # there is no decimal comma, and "1.234" is sure
                 unsure = unsure[:0]
@@ -201,7 +201,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
                 marks = doubtful.to_numpy(zero_copy_only=False)
                 numbers = sure
                 of_numbers, of_unsure = (beside.among(np.flatnonzero(one)) for one in (~marks, marks))
-        written, values = TokenCounts.of_cells(texts), unsure.to_numpy()
+        values = unsure.to_numpy()
         if beside.weights is not None and self._needs_moments and written.total:
             raise ColumnError(
                 f"holds {written.top()!r}, and with weights no notation is learned from the data: give an "
@@ -437,7 +437,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
 
 def _has_fraction(values: np.ndarray) -> bool:
     """Tell whether a number is not whole, which of most columns the first few tell."""
-    return any((part != np.floor(part)).any() for part in np.split(values, [1024]))
+    return any((part != np.floor(part)).any() for part in (values[:1024], values[1024:]))
 
 
 @kept

@@ -77,7 +77,9 @@ class Rows:
 def _answer(shared: tuple[Any, ...], told: Surroundings, table: pa.Table) -> Any:
     read, features, question, both = shared
     for place, name in enumerate(table.column_names):
-        if name in both and pa.types.is_string(table[name].type):  # features and split would each look the texts up
+        kind = table[name].type
+        if name in both and (pa.types.is_string(kind) or pa.types.is_dictionary(kind)):
+            # Features and split would each look the texts up.
             table = table.set_column(place, name, one_array(table[name]).dictionary_encode())
     return question(told, *read(features, told.number, table))
 

@@ -134,7 +134,8 @@ class TokenSummary(Summary):
         size = len(lists.values)
         if (len(cuts) + 1) * size >= len(lists.codes):
             return [cls.of(parsed.take(pa.array(rows))) for rows in cuts]
-        sizes, firsts = np.diff(lists.rows), np.full(len(parsed), len(cuts) * size)
+        # There are fewer counts than tokens, and so 32 bits hold their places.
+        sizes, firsts = np.diff(lists.rows), np.full(len(parsed), len(cuts) * size, np.int32)
         for place, rows in enumerate(cuts):
             firsts[rows] = place * size
         cells = np.repeat(firsts, sizes)

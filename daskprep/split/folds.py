@@ -163,7 +163,9 @@ class RowFolds:
     rows: RandomAssignment
 
     def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        return spread(table, keep, (self.rows.places(table, keep) % self.k).astype(np.uint8))
+        places = self.rows.places(table, keep)
+        places %= self.k
+        return spread(table, keep, places.astype(np.uint8))
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,5 +177,7 @@ class ClassFolds:
     before: Integers
 
     def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
-        rows, classes, position = self.share.positions(table, keep)
-        return spread(table, rows, ((self.before[classes] + position) % self.k).astype(np.uint8))
+        rows, classes, places = self.share.positions(table, keep)
+        places += self.before[classes]
+        places %= self.k
+        return spread(table, rows, places.astype(np.uint8))

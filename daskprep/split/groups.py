@@ -210,11 +210,9 @@ class GroupAssignment:
 
     def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
         codes, names = encode_classes(table, self.column)
-        units = _hashes(names, self.key) >> self.shift
-        known = np.isin(units, self.units)
-        splits = np.full(len(names), DROPPED, np.uint8)
-        splits[known] = self.places[np.searchsorted(self.units, units[known])]
-        assigned: Assigned = splits[codes]
+        units = pa.array(_hashes(names, self.key) >> self.shift)
+        found = pc.index_in(units, value_set=pa.array(self.units)).fill_null(len(self.units)).to_numpy()
+        assigned: Assigned = np.append(self.places, np.uint8(DROPPED))[found][codes]
         if (assigned == DROPPED if keep is None else (assigned == DROPPED) & keep).any():
             raise data_changed(f'Column "{self.column}"')
         return assigned if keep is None else np.where(keep, assigned, np.uint8(DROPPED))

@@ -81,14 +81,12 @@ class Vocabulary:
         symbols = pa.array(specials.symbols, pa.string())
         limit = None if most_common is None else most_common + len(symbols)
         tokens, frequencies = counts.ranked(limit, min_frequency)
-        ordinary = pc.invert(pc.is_in(tokens, value_set=symbols))
-        tokens = tokens.filter(ordinary).slice(0, most_common)
-        frequencies = frequencies[ordinary.to_numpy(zero_copy_only=False)][:most_common]
-        return cls(
-            pa.concat_arrays([symbols, tokens]),
-            np.concatenate([counts.frequencies(symbols), frequencies]),
-            specials,
-        )
+        known = counts.frequencies(symbols)
+        if known.any():
+            ordinary = pc.invert(pc.is_in(tokens, value_set=symbols))
+            tokens, frequencies = tokens.filter(ordinary), frequencies[ordinary.to_numpy(zero_copy_only=False)]
+        tokens = pa.concat_arrays([symbols, tokens.slice(0, most_common)])
+        return cls(tokens, np.concatenate([known, frequencies[:most_common]]), specials)
 
     @classmethod
     def from_tokens(
