@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import dask
 from dask.optimization import cull
 
 from daskprep.errors import ConfigError
@@ -29,6 +30,7 @@ from daskprep.sources import Source
 
 # Results that travel from workers at a time; more would only share the same network.
 _FETCHING_THREADS = 4
+_ANY_BYTES = 1 << 60
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,10 @@ class ClusterFeed(Feed):
         self._pool = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="daskprep-fetch")
         self._encoded, self._own = f"stream-{job.digest}", unique("own")
         shared = f"stream-shared-{job.digest}"
-        # A node of a graph, which the scheduler can send again if the worker that has it is lost.
-        (self._shared,) = client.get(unread({shared: DataNode(shared, job.shared)}), [shared], sync=False)
+        # A node of a graph, which the scheduler can send again if the worker that has it is lost. Dask would warn of a
+        # large one, as if it were sent with each partition.
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": _ANY_BYTES}):
+            (self._shared,) = client.get(unread({shared: DataNode(shared, job.shared)}), [shared], sync=False)
 
     def width(self) -> int:
         threads: dict[str, int] = self._client.nthreads()

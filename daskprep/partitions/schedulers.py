@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import multiprocessing.pool
 import re
@@ -89,6 +90,7 @@ def _answer(version: str, function: Callable[..., Any], *arguments: Any) -> Any:
     return function(*arguments)
 
 
+@functools.cache
 def _version() -> str:
     return importlib.metadata.version("daskprep")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,9 @@ def plan_stream(
         name: feature for name, feature in assignment.features.items() if feature.around is not None and name in given
     }
     folded = {name: feature for name, feature in assignment.features.items() if name in given}
+    # What the others learned need not travel.
+    asked = {**assignment.dropping, **around}
+    assignment = dataclasses.replace(assignment, features=asked, learned={name: learned[name] for name in asked})
     told, counted = assignment.counted(rows, tell_folds(rows, folded, assignment.told(rows)), around)
     plan = StreamPlan(
         assignment.dropping,

@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -108,6 +109,15 @@ def test_images_of_a_cluster_are_those_of_threads(cluster, tmp_path, joined, dec
 def test_workers_import_no_torch(cluster, prep, parts):
     list(prep.stream(parts, 48, window="1MB"))
     assert set(cluster.run(lambda: "torch" in sys.modules).values()) == {False}
+
+
+def test_a_large_state_is_no_large_graph(cluster, tmp_path):
+    frame = pd.DataFrame({"user": [f"user {i}" for i in range(20_000)]})
+    frame.to_parquet(tmp_path / "rows.parquet")
+    prep = dp.Preprocessor({"user": "category"}).fit(frame)
+    with dask.config.set({"distributed.admin.large-graph-warning-threshold": "100 kB"}):
+        batches = list(prep.stream(tmp_path / "rows.parquet", 10_000, client=cluster))
+    assert [len(batch["user"]) for batch in batches] == [10_000, 10_000]
 
 
 @pytest.mark.usefixtures("task_kind")
