@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from contextlib import suppress
 from dataclasses import dataclass
 
 import dask
@@ -16,10 +17,12 @@ import daskprep as dp
 from daskprep.errors import ColumnError
 from daskprep.features import Learned
 from daskprep.sources import as_source
+from daskprep.sources.delimited import DelimitedPiece
 from daskprep.storage import Folder
 from daskprep.storage.kept import Kept, packed, unpacked
 from daskprep.summaries import TokenCounts
 from daskprep.writing.plan import SavedLearned
+from daskprep.writing.scratch import ScratchPiece
 
 pytestmark = pytest.mark.filterwarnings("ignore:column")
 
@@ -103,6 +106,42 @@ def test_a_fit_goes_on_from_finished_tasks(file, reads, tmp_path, split, threads
     reads.update(read=[], until=None)
     assert preprocessor(str(scratch), split).fit(source_of(file)).to_dict() == expected
     assert len(reads["read"]) == 48 - 18
+    assert not list(scratch.iterdir())
+
+
+def test_a_fit_of_text_goes_on_from_parsed_rows(file, tmp_path, monkeypatch):
+    pd.read_parquet(file).to_csv(tmp_path / "rows.csv", index=False)
+    split, scratch = dp.StratifiedSplit("c"), tmp_path / "scratch"
+
+    def source():
+        return as_source(str(tmp_path / "rows.csv"), partition_bytes=600)
+
+    expected = preprocessor(split=split).fit(source()).to_dict()
+    whole = source().npartitions
+    assert whole > 40
+
+    def fit_until(kind, name, until):
+        """Return how often something is read; the work is ended before the one of that number."""
+        original, found = getattr(kind, name), []
+
+        def read(piece, columns):
+            if until is not None and len(found) >= until:
+                raise Killed
+            found.append(1)
+            return original(piece, columns)
+
+        with monkeypatch.context() as patch, suppress(Killed):
+            patch.setattr(kind, name, read)
+            assert preprocessor(str(scratch), split).fit(source()).to_dict() == expected
+        return len(found)
+
+    each = whole // 8  # eight tasks, and maybe one more of the rest
+    assert fit_until(DelimitedPiece, "read_stored", 20) == 20
+    assert fit_until(ScratchPiece, "read", 3 * each) == 3 * each
+    assert not list(scratch.rglob("*.tmp"))
+    first = max(scratch.rglob("parsed-*.arrow"))
+    first.unlink()
+    assert 0 < fit_until(DelimitedPiece, "read_stored", None) <= each
     assert not list(scratch.iterdir())
 
 

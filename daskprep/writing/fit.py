@@ -23,7 +23,7 @@ from daskprep.storage.files import Folder
 from daskprep.storage.kept import Kept
 from daskprep.writing.passes import Scan
 from daskprep.writing.recipe import Options, Recipe, digest_of_cutting, digest_of_write
-from daskprep.writing.scratch import ScannedRows, ScratchSource
+from daskprep.writing.scratch import ScannedRows, ScratchSource, parsed_name
 from daskprep.writing.versions import digest_of
 
 
@@ -33,18 +33,24 @@ def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Pr
     What tasks found is kept in `scratch`, where the same fit goes on if this one is killed.
     """
     split = recipe.split if recipe.fit_on == "train" else None
-    with _kept(recipe, source, scratch) as kept:
+    with _kept(recipe, source, scratch) as kept, contextlib.ExitStack() as stack:
         if _parses_twice(recipe, source, split) and (scratch is not None or partitions.is_in_process()):
-            parent = None if scratch is None else Path(scratch).resolve()
-            if parent is not None:
-                parent.mkdir(parents=True, exist_ok=True)
-            with (
-                contextlib.suppress(StorageFullError),
-                tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder,
-            ):
-                if has_room(folder, sum(piece.nbytes for piece in source.pieces)):
+            if scratch is not None:
+                Path(scratch).mkdir(parents=True, exist_ok=True)
+            if has_room(scratch or tempfile.gettempdir(), sum(piece.nbytes for piece in source.pieces)):
+                folder = stack.enter_context(_temporary(scratch)) if kept is None else kept.folder
+                try:
                     return _learn_parsed(recipe, source, split, folder, kept, progress)
+                except StorageFullError:
+                    folder.remove_all()
         return learn_source(recipe.features, source, split=split, scratch=scratch, kept=kept, progress=progress)
+
+
+@contextlib.contextmanager
+def _temporary(scratch: str | None) -> Iterator[Folder]:
+    parent = scratch and Path(scratch).resolve()
+    with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
+        yield Folder.open(folder)
 
 
 def _parses_twice(recipe: Recipe, source: Source, split: Splitter | None) -> bool:
@@ -54,19 +60,21 @@ def _parses_twice(recipe: Recipe, source: Source, split: Splitter | None) -> boo
 
 
 def _learn_parsed(
-    recipe: Recipe, source: Source, split: Splitter | None, folder: str, kept: Kept | None, progress: Progress
+    recipe: Recipe, source: Source, split: Splitter | None, folder: Folder, kept: Kept | None, progress: Progress
 ) -> list[dict[str, Learned]]:
     """Learn as `learn_source` does, from rows that are kept in a folder as they were parsed to be counted."""
-    columns, parsed = recipe.assigning, Folder.open(folder)
+    columns = recipe.assigning
     features = located(recipe.features, source, columns)
     question = functools.partial(take_census, surveyed(features, split), split)
     tell = begin(progress, "reading", source)
     advance = None if tell is None else lambda one: tell(rows=one.rows)
-    census = ask(Rows(source, Scan(columns, parsed)), "census", question, features, columns, advance=advance)
-    rows = ScannedRows(ScratchSource(parsed, [one.rows for one in census], list(features), columns))
-    told = tell_folds(rows, features, told_after(census, features, split, rows))
+    parsing = None if kept is None else Kept(folder, "census", parsed_name)
+    rows = Rows(source, Scan(columns, folder))
+    census = ask(rows, "census", question, features, columns, kept=parsing, advance=advance)
+    parsed = ScannedRows(ScratchSource(folder, [one.rows for one in census], list(features), columns))
+    told = tell_folds(parsed, features, told_after(census, features, split, parsed))
     advance = begin(progress, "learning", source)
-    return learn_rows(rows, features, columns, told, scratch=folder, kept=kept, advance=advance)
+    return learn_rows(parsed, features, columns, told, scratch=folder.path, kept=kept, advance=advance)
 
 
 @contextlib.contextmanager
