@@ -25,6 +25,7 @@ from daskprep.writing.passes import Scan
 from daskprep.writing.recipe import Options, Recipe, digest_of_cutting, digest_of_write
 from daskprep.writing.scratch import ScannedRows, ScratchSource, parsed_name
 from daskprep.writing.versions import digest_of
+from daskprep.writing.write import check_folders
 
 
 def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Progress) -> list[dict[str, Learned]]:
@@ -63,6 +64,7 @@ def _learn_parsed(
     recipe: Recipe, source: Source, split: Splitter | None, folder: Folder, kept: Kept | None, progress: Progress
 ) -> list[dict[str, Learned]]:
     """Learn as `learn_source` does, from rows that are kept in a folder as they were parsed to be counted."""
+    check_folders(folder)
     columns = recipe.assigning
     features = located(recipe.features, source, columns)
     question = functools.partial(take_census, surveyed(features, split), split)
