@@ -100,7 +100,7 @@ def mortals() -> Iterator[Client]:
 
 @pytest.mark.cluster
 def test_a_worker_that_dies_during_a_check_is_named(mortals, monkeypatch, tmp_path):
-    monkeypatch.setattr(write, "_sees", _die)
+    monkeypatch.setattr(write, "_seen", _die)
     frame = pd.DataFrame({"x": [1.0, 2.0]})
     frame.to_parquet(tmp_path / "x.parquet")
     with pytest.raises(WorkerError, match=r"worker tcp://.* did not answer .*its log says why"):

@@ -389,7 +389,7 @@ class WriteJob:
         filled = [one for receipt in receipts for one in receipt.filled]
         rejecting = [number for number, count in enumerate(plan.rejects) if count]
         join = functools.partial(joined_rejects, self.scratch, filled)
-        [data] = partitions.run("rejects", operator.call, join, [rejecting])
+        [data] = partitions.run("rejects", operator.call, join, [rejecting]) if rejecting else [join([])]
         return {REJECTS: self._write_file(REJECTS, data, sum(plan.rejects) + len(set(filled)))}
 
     def _write_file(self, name: str, data: Buffer, rows: int | None = None) -> FileEntry:

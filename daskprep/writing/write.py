@@ -131,28 +131,28 @@ def scratch_folder(version: Folder, given: str | None) -> Iterator[Folder]:
 
 def check_folders(*folders: Folder) -> None:
     """Raise ConfigError, before a row is read, for a folder that cannot be written to or that workers do not see."""
-    for folder in folders:
-        if partitions.is_in_process() and folder.is_local:
-            continue
-        probe = f"probe-{uuid.uuid4().hex}"
-        try:
-            folder.write(probe, b"")
-        except StorageFullError:
-            raise
-        except OSError as error:
-            raise ConfigError(
-                f"{folder.url} cannot be written to: {error}; check the path, and the credentials in storage_options"
-            ) from error
-        try:
-            seen = partitions.on_every_worker(_sees, folder, probe)
-        finally:
-            folder.remove(probe)
-        if not all(seen):
+    here = partitions.is_in_process()
+    probed, probe = [folder for folder in folders if not (here and folder.is_local)], f"probe-{uuid.uuid4().hex}"
+    with ExitStack() as written:
+        for folder in probed:
+            try:
+                folder.write(probe, b"")
+            except StorageFullError:
+                raise
+            except OSError as error:
+                raise ConfigError(
+                    f"{folder.url} cannot be written to: {error}; check the path, and the credentials in "
+                    "storage_options"
+                ) from error
+            written.callback(folder.remove, probe)
+        seen = partitions.on_every_worker(_seen, probed, probe) if probed else []
+    for place, folder in enumerate(probed):
+        if not all(one[place] for one in seen):
             raise ConfigError(
                 f"the workers do not see {folder.url}, where this process writes: "
                 "give a path that all of them share, such as a network folder or an object store"
             )
 
 
-def _sees(folder: Folder, name: str) -> bool:
-    return folder.size(name) is not None
+def _seen(folders: list[Folder], name: str) -> list[bool]:
+    return [folder.size(name) is not None for folder in folders]
