@@ -135,6 +135,7 @@ def test_a_special_symbol_in_the_data_takes_no_place() -> None:
 
 
 def test_a_rare_special_symbol_keeps_its_frequency() -> None:
+    assert learned("a a <UNK>")["idx2str"] == ["<PAD>", "<UNK>", "a"]
     assert learned("a a b b <UNK>", most_common=1)["str2freq"] == {"<PAD>": 0, "<UNK>": 1, "a": 2}
 
 
