@@ -24,7 +24,7 @@ from daskprep.sources.locations import File, for_each_file, reading
 
 # Milliseconds to read 125,000 cells as codes and as strings, by distinct values (bytes of a cell in a file):
 # 10 (0.5): 1.0, 4.9; 1,000 (1.4): 1.8, 5.2; 27,000 (4.8): 4.2, 6.5; 81,000 (9.8): 16.5, 8.2; texts: 69, 39.
-# A category of 50,000 (7.6) is summarized 3 % faster as codes, all in all.
+# A fit that reads one such column, of 6 to 7 bytes, takes 0.75 to 0.88 of the time: categories, sets and texts.
 _CODES_BELOW_BYTES = 8.0
 # The reader asks for exactly the ranges that it needs.
 _UNBUFFERED = {"cache_type": "none"}

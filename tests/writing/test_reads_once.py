@@ -17,7 +17,7 @@ import pytest
 import daskprep as dp
 from daskprep import classes, partitions
 from daskprep.dataset import Dataset
-from daskprep.errors import StorageFullError
+from daskprep.errors import ConfigError, StorageFullError
 from daskprep.features import surroundings
 from daskprep.sources import as_source, frames, read_files
 from daskprep.writing import fit, passes, scratch
@@ -280,6 +280,16 @@ def test_workers_keep_parsed_text_where_all_of_them_see_it(table, tmp_path, temp
     assert len(reads) == source.npartitions * (1 if shared else 2)
     assert not list(temporary.iterdir())
     assert not shared or not list((tmp_path / "new" / "scratch").iterdir())
+
+
+def test_parsed_text_is_not_kept_where_workers_do_not_see_it(table, tmp_path, monkeypatch):
+    source, reads = counted_csv(table, tmp_path, monkeypatch)
+    monkeypatch.setattr(partitions, "is_in_process", lambda: False)
+    monkeypatch.setattr(partitions, "on_every_worker", lambda *_: [[True], [False]])
+    with pytest.raises(ConfigError, match=r"the workers do not see .*scratch.*a path that all of them share"):
+        balanced().set_params(scratch=str(tmp_path / "scratch")).fit(source)
+    assert not reads
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_a_fit_parses_text_again_where_the_disk_is_full(table, tmp_path, monkeypatch):
