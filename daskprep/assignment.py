@@ -26,10 +26,12 @@ from daskprep.sources import Source
 from daskprep.sources.composed import SPLIT, some_rows, splits_of
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
 from daskprep.split.random import RandomAssignment, sample_rows
+from daskprep.storage.kept import keepable
 
 Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
 
 
+@keepable
 @dataclass(frozen=True)
 class Counted:
     """What one partition gives."""
@@ -100,8 +102,10 @@ class Assignment:
         ``keep(told, parsed, splits, repeats)`` is called in the task of a partition and returns its number of rejects.
         """
         around = around or {}
-        question = functools.partial(self._count, around, keep)
+        question = functools.partial(self.count, around, keep)
         counted = ask(rows, "count", question, {**self.dropping, **around}, self.columns, told)
+        if not around:
+            return list(told), counted
         edges = told_edges(around, [one.edges for one in counted])
         return [dataclasses.replace(a, carries=b.carries) for a, b in zip(told, edges, strict=True)], counted
 
@@ -155,9 +159,10 @@ class Assignment:
         assert self.balance is not None
         return self.balance.census(table, self._splits(told, parsed, table) == TRAIN)
 
-    def _count(
+    def count(
         self, around: Mapping[str, Feature], keep: Keep | None, told: Surroundings, parsed: Parsed, table: pa.Table
     ) -> Counted:
+        """Count what a partition gives."""
         splits, repeats = self.assign(told, parsed, table)
         rejects = 0 if keep is None else keep(told, parsed, splits, repeats)
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))

@@ -15,6 +15,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from dask.utils import key_split
+from distributed.protocol import serialize
 
 import daskprep as dp
 from daskprep import partitions, sources
@@ -469,9 +470,9 @@ def test_a_task_holds_one_partition_at_a_time(table):
         return i, {"key": [i]}
 
     merging = partitions.passes.Merging(lambda values: list(chain(*values)))
-    pieces = [Piece() for _ in range(5)]
-    told, merged = partitions.passes.on_pieces(small, None, range(5), pieces, ["x"], merging, range(5), None)
-    assert (told, merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
+    given = list(enumerate(Piece() for _ in range(5)))
+    told, merged = partitions.passes.on_pieces(small, None, given, ["x"], merging, range(5), None)
+    assert (list(told), merged) == ([0, 1, 2, 3, 4], {"key": [0, 1, 2, 3, 4]})
     assert most == [1] * 5
 
 
@@ -654,3 +655,56 @@ def test_chained_tasks_forget_what_nothing_needs_any_more(scheduler):
     with dask.config.set(scheduler=scheduler, num_workers=2):
         assert partitions.chained("make", make, range(50), "use", use, range(49), needs) == list(range(49))
     assert max(most) <= 12
+
+
+def test_a_plain_write_has_no_pass_that_only_counts(table, tmp_path):
+    table.to_parquet(tmp_path / "rows.parquet", row_group_size=4)
+    names = set()
+
+    def read(dsk, keys, **options):
+        names.update(key_split(key) for key in dsk)
+        return dask.get(dsk, keys, **options)
+
+    source = sources.read_files(tmp_path / "rows.parquet", partition_bytes=1)
+    with dask.config.set(scheduler=read):
+        dp.Preprocessor({"x": "number"}, split=dp.RandomSplit()).fit_write(source, tmp_path / "rows.dp", progress=False)
+    assert {name.removeprefix("state-") for name in names} == {
+        *("scan", "part", "merge", "tell", "learn"),
+        *("encode", "pick-encode", "write"),
+    }
+
+
+class Unpickled:
+    seen = 0
+
+    def __setstate__(self, state):
+        Unpickled.seen += 1
+
+
+@pytest.mark.parametrize("makes", [Unpickled, lambda: lambda: 1], ids=["can be imported", "cannot be"])
+def test_a_list_that_travels_is_unpickled_where_it_is_looked_into(makes):
+    Unpickled.seen, given = 0, makes()
+    given.number = 7
+    once = cloudpickle.loads(cloudpickle.dumps(partitions.pickled.Pickled([given, 2])))
+    twice = cloudpickle.loads(cloudpickle.dumps(once))
+    assert Unpickled.seen == 0
+    assert (len(twice), list(twice)[1], twice[0].number if callable(given) else 7) == (2, 2, 7)
+    assert Unpickled.seen == isinstance(given, Unpickled)
+
+
+@pytest.mark.parametrize("run", [partitions.passes.with_each, partitions.passes.on_pieces])
+def test_what_tasks_give_for_many_partitions_travels_as_one_frame(run):
+    def answer(*given):
+        return np.arange(given[1])
+
+    class Piece:
+        def read(self, columns):
+            return None
+
+    if run is partitions.passes.with_each:
+        found = run(answer, None, range(50))
+    else:
+        [found] = run(answer, None, [(i, Piece()) for i in range(50)], [], partitions.passes._listed, range(50), None)
+    assert [len(one) for one in found] == list(range(50))
+    _, frames = serialize(found)
+    assert len(frames) == 1

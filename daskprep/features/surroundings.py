@@ -7,7 +7,6 @@ with the answers.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -184,8 +183,9 @@ def told_after(
     if split is None:
         return told
     choosers = planned(rows, split, dropping_missing(features), census, "census")
-    pairs = zip(told, choosers, strict=True)
-    return [dataclasses.replace(one, rows=chooser, folds=split.folds) for one, chooser in pairs]
+    return [
+        Surroundings(one.number, one.carries, chooser, split.folds) for one, chooser in zip(told, choosers, strict=True)
+    ]
 
 
 def planned(
@@ -213,6 +213,8 @@ def told_edges(features: Mapping[str, Contract], edges: Sequence[Mapping[str, An
         for name, feature in features.items()
         if edges and name in edges[0] and (neighbours := feature.around) is not None
     }
+    if not carries:
+        return untold(len(edges))
     return [Surroundings(i, {name: told[i] for name, told in carries.items()}) for i in range(len(edges))]
 
 

@@ -36,6 +36,7 @@ from daskprep.partitions.graphs import (
     references,
     unique,
 )
+from daskprep.partitions.pickled import Pickled
 from daskprep.partitions.schedulers import Advance, compute, on_threads, worker_threads
 from daskprep.storage.kept import Kept
 
@@ -49,7 +50,8 @@ _TASKS_PER_THREAD = 8
 _UNKNOWN_TASKS = 64
 # Columns that are merged together. Eight summaries of so many are in memory at a time, of quantiles some 32 MB.
 _CHUNK_KEYS = 64
-Gather = Callable[[Iterator[Any]], Any]
+# Gives a list of what is gathered, of which the first is a list of small things.
+Gather = Callable[[Iterator[Any]], list[Any]]
 
 
 def each(work: Pass, name: str, *, kept: Kept | None = None, advance: Advance | None = None) -> list[Any]:
@@ -60,13 +62,13 @@ def each(work: Pass, name: str, *, kept: Kept | None = None, advance: Advance | 
     """
     if work.source.in_memory:
         return on_threads(work.on, work.source.npartitions, advance)
-    layer, keys = _grouped_layer(work, name, list, kept)
+    layer, keys = _grouped_layer(work, name, _listed, kept)
     if work.source.is_dask:
         gathered = [(unique(f"gather-{name}"), i) for i in range(len(groups(len(keys))))]
         for task, group in zip(gathered, groups(len(keys)), strict=True):
-            layer[task] = Task(task, _joined, references([keys[i] for i in group]))
+            layer[task] = Task(task, _told_together, references([keys[i] for i in group]))
         keys = gathered
-    return _joined(compute(layer, keys, watched=keys, advance=_each_told(advance)))
+    return _joined(told for [told] in compute(layer, keys, watched=keys, advance=_first_told(advance)))
 
 
 def run(
@@ -83,7 +85,7 @@ def run(
     state, prefix = unique(f"state-{name}"), unique(name)
     layer: Layer = {state: DataNode(state, shared)}
     for i, group in enumerate(groups(len(arguments))):
-        given = list(arguments[group.start : group.stop])
+        given = Pickled(list(arguments[group.start : group.stop]))
         layer[prefix, i] = Task((prefix, i), with_each, function, TaskRef(state), given)
     keys = list(layer)[1:]
     return _joined(compute(layer, keys, watched=keys, advance=_each_told(advance)))
@@ -229,17 +231,30 @@ def _grouped_layer(work: Pass, name: str, gather: Gather, kept: Kept | None) -> 
     layer: Layer = {state: DataNode(state, work.shared)}
     for i, group in enumerate(groups(len(pieces), size=None if kept is None else kept.size())):
         some = slice(group.start, group.stop)
-        given = (list(work.arguments[some]), list(pieces[some]), list(work.columns), gather, group, kept)
-        layer[prefix, i] = Task((prefix, i), on_pieces, work.function, TaskRef(state), *given)
+        given = Pickled(list(zip(work.arguments[some], pieces[some], strict=True)))
+        how = (list(work.columns), gather, group, kept)
+        layer[prefix, i] = Task((prefix, i), on_pieces, work.function, TaskRef(state), given, *how)
     return layer, list(layer)[1:]
 
 
 def _gathered(shared: tuple[Gather, Function, Any], argument: Any, table: pa.Table) -> Any:
     gather, function, inner = shared
-    return gather(iter([function(inner, argument, table)]))
+    return _sealed(gather(iter([function(inner, argument, table)])))
 
 
-def _joined(lists: Sequence[list[Any]]) -> list[Any]:
+def _sealed(gathered: list[Any]) -> list[Any]:
+    return [Pickled(gathered[0]), *gathered[1:]]
+
+
+def _listed(results: Iterator[Any]) -> list[Any]:
+    return [list(results)]
+
+
+def _told_together(gathered: Sequence[list[Any]]) -> list[Any]:
+    return _sealed([_joined(told for [told] in gathered)])
+
+
+def _joined(lists: Iterable[Sequence[Any]]) -> list[Any]:
     return list(chain.from_iterable(lists))
 
 
@@ -247,11 +262,16 @@ def _each_told(advance: Advance | None) -> Advance | None:
     if advance is None:
         return None
 
-    def tell(results: list[Any]) -> None:
+    def tell(results: Sequence[Any]) -> None:
         for result in results:
             advance(result)
 
     return tell
+
+
+def _first_told(advance: Advance | None) -> Advance | None:
+    tell = _each_told(advance)
+    return None if tell is None else lambda gathered: tell(gathered[0])
 
 
 def _fold_in_memory(
@@ -261,9 +281,8 @@ def _fold_in_memory(
     keys: Sequence[Hashable],
     advance: Advance | None,
 ) -> dict[Any, Any]:
-    runs, tell = groups(work.source.npartitions, CPU_COUNT), _each_told(advance)
-    told = None if tell is None else lambda result: tell(result[0])
-    gathered = on_threads(lambda run: merging(map(work.on, runs[run])), len(runs), told)
+    runs = groups(work.source.npartitions, CPU_COUNT)
+    gathered = on_threads(lambda run: merging(map(work.on, runs[run])), len(runs), _first_told(advance))
     parts = [dict(ChainMap(*part[1:])) for part in gathered]
     while len(parts) > _TREE_WIDTH:
         some = _cut(parts)
@@ -309,26 +328,24 @@ def groups(count: int, threads: int | None = None, size: int | None = None) -> l
 def on_pieces(
     function: Callable[..., Any],
     shared: Any,
-    arguments: Sequence[Any],
-    pieces: Sequence[Any],
+    given: Sequence[tuple[Any, Any]],
     columns: list[str],
     gather: Gather,
     run: range,
     kept: Kept | None,
-) -> Any:
-    """Run a function on pieces of files, of which one is in memory at a time, and gather the results."""
+) -> list[Any]:
+    """Run a function with each argument on a piece of files, one in memory at a time, and gather the results."""
 
-    def make() -> Any:
-        given = zip(arguments, pieces, strict=True)
+    def make() -> list[Any]:
         return gather(on_piece(function, shared, argument, piece, columns) for argument, piece in given)
 
-    return make() if kept is None else kept.result(run, make)
+    return _sealed(make() if kept is None else kept.result(run, make))
 
 
-def with_each(function: Callable[[Any, Any], Any], shared: Any, arguments: Sequence[Any]) -> list[Any]:
+def with_each(function: Callable[[Any, Any], Any], shared: Any, arguments: Sequence[Any]) -> Pickled:
     """Return what a function gives for each argument."""
     keep_freed_memory()
-    return [function(shared, argument) for argument in arguments]
+    return Pickled([function(shared, argument) for argument in arguments])
 
 
 @dataclass(frozen=True)

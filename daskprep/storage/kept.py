@@ -17,7 +17,7 @@ from daskprep.storage.checksum import Buffer, crc32c
 from daskprep.storage.files import Folder
 
 # Counts up when what is kept means something else than before.
-FORMAT = 1
+FORMAT = 2
 TRAILER_BYTES = 4
 _HEADER_BYTES = 8
 _known: dict[str, type] = {}

@@ -84,11 +84,11 @@ class FoldedJob(WriteJob):
     def _begin(
         self, jobs: Sequence[WriteJob], background: Executor
     ) -> tuple[dict[str, FileEntry], list[Planned | None]]:
-        census, told, (whole, *states) = self._found()
+        census, told, (whole, *states), _ = self._found()
         entries = self._save_state(whole)
         planned: list[Planned | None] = []
         for number, (job, learned) in enumerate(zip(jobs, states, strict=True)):
-            found = Found(census, [_held(one, number) for one in told], [learned])
+            found = Found(census, [_held(one, number) for one in told], [learned], [])
             planned.append(None if _committed(job) else job._planned(background, found))
         with write_checked(self.scratch, _CHECKPOINT) as write:
             write(json.dumps({name: entry.to_list() for name, entry in entries.items()}).encode())

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from daskprep import partitions
+from daskprep.assignment import Counted
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
 from daskprep.features import Feature, Learned
 from daskprep.features.fitting import learn_rows
@@ -63,11 +64,12 @@ class Planned(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What was found out about the parsed rows of a source: a census and what to tell of each partition, and states."""
+    """What was found out about the rows of a source; what is empty is not known yet."""
 
     census: list[PartitionCensus]
-    told: list[Surroundings]
+    told: list[Surroundings]  # what to tell each partition
     states: Sequence[Mapping[str, Learned]]
+    counted: list[Counted]  # what each partition gives
 
 
 @dataclass(frozen=True)
@@ -171,15 +173,16 @@ class WriteJob:
     # -- until it is known what goes where
 
     def _found(self) -> Found:
-        census, states = self._scan()
-        scanned = self._scanned([one.rows for one in census])
-        told = told_after(census, self.recipe.features, self.recipe.split, scanned)
-        told = tell_folds(scanned, self.recipe.features, told)
-        return Found(census, told, states or self._learn(scanned, told))
+        found = self._scan()
+        scanned = self._scanned([one.rows for one in found.census])
+        if not found.told:
+            told = told_after(found.census, self.recipe.features, self.recipe.split, scanned)
+            found = found._replace(told=tell_folds(scanned, self.recipe.features, told))
+        return found if found.states else found._replace(states=self._learn(scanned, found.told))
 
     def _planned(self, background: Executor, found: Found | None = None) -> Planned:
         recipe = self.recipe
-        census, told, [learned] = found or self._found()
+        census, told, [learned], counted = found or self._found()
         scanned = self._scanned([one.rows for one in census])
         saved = self._saved(learned)
         # Tasks of this process are handed what was learned; those of others read a file, which must be there first.
@@ -190,7 +193,8 @@ class WriteJob:
         place = None
         if self._places:
             place = Place(assignment.dropping, saved, self.scratch, _starts(census), recipe.split)
-        told, counted = assignment.counted(scanned, assignment.balanced(scanned, told), self._around, place)
+        if not counted:
+            told, counted = assignment.counted(scanned, assignment.balanced(scanned, told), self._around, place)
         if self._places:  # what chose splits and repeats is of no use any more: they lie in scratch
             told = [dataclasses.replace(one, rows=None, repeats=None) for one in told]
         placement = Placement.of([one.rows for one in counted], [one.counts for one in counted])
@@ -264,28 +268,31 @@ class WriteJob:
         """Whether cells decide where rows go, so that it is kept in scratch; else their numbers say all."""
         return not self.recipe.assignment(self._saved()).by_numbers
 
-    def _scan(self) -> tuple[list[PartitionCensus], Sequence[Mapping[str, Learned]]]:
+    def _scan(self) -> Found:
         """Read every partition once; learn at once, if no census must say first from which rows."""
         recipe, source = self.recipe, self.source
         states: Sequence[Mapping[str, Learned]] = [] if recipe.learned is None else [recipe.learned]
         if source.row_counts is not None and not sum(source.row_counts):
             raise ColumnError(_NO_ROWS)
         rows = Rows(source, Scan(recipe.assigning, self.scratch))
-        looked_at = surveyed(recipe.features, recipe.split)
-        told = told_unread(rows, recipe.features, recipe.split if recipe.fit_on == "train" else None)
+        looked_at, counted = surveyed(recipe.features, recipe.split), list[Counted]()
+        split = recipe.split if recipe.fit_on == "train" else None
+        told = told_unread(rows, recipe.features, split)
         if not states and told is not None:
             advance = self.progress.stage("reading and learning", total=source.npartitions, unit="partitions")
-            found: dict[int, PartitionCensus] = {}
+            found: dict[int, tuple[int, PartitionCensus, Counted | None]] = {}
 
             # One thread at a time calls it, as partitions come, in any order.
-            def note(scanned: tuple[int, PartitionCensus]) -> None:
-                number, found[number] = scanned
-                advance(rows=found[number].rows)
+            def note(scanned: tuple[int, PartitionCensus, Counted | None]) -> None:
+                found[scanned[0]] = scanned
+                advance(rows=scanned[1].rows)
 
-            question: Question = functools.partial(scan_and_summarize, recipe.features, looked_at, recipe.split)
+            counts = split is recipe.split and not (self._places or self._around or (split and split.folds))
+            question: Question = functools.partial(scan_and_summarize, recipe.features, looked_at, recipe.split, counts)
             kept = self._kept("scan")
             states = self._learned(rows, recipe.assigning, told, question=question, kept=kept, advance=note)
-            census = [found[number] for number in range(source.npartitions)]
+            in_order = [found[number] for number in range(source.npartitions)]
+            census, counted = [one for _, one, _ in in_order], [one for *_, one in in_order if one is not None]
         else:
             advance = self.progress.stage("reading", total=source.npartitions, unit="partitions")
             question = functools.partial(take_census, looked_at, recipe.split)
@@ -300,7 +307,7 @@ class WriteJob:
             )
         if not sum(one.rows for one in census):
             raise ColumnError(_NO_ROWS)
-        return census, states
+        return Found(census, told or [] if split is recipe.split else [], states, counted)
 
     def _learn(self, scanned: ScannedRows, told: Sequence[Surroundings]) -> list[dict[str, Learned]]:
         if self.recipe.fit_on == "all":

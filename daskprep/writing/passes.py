@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from daskprep.assignment import Assignment
+from daskprep.assignment import Assignment, Counted
 from daskprep.features import Feature
 from daskprep.features.base import Contract
 from daskprep.features.folds import fold_columns, put_in_folds
@@ -63,13 +63,18 @@ def scan_and_summarize(
     features: Mapping[str, Contract],
     surveyed: Mapping[str, Contract],
     split: Splitter | None,
+    counts: bool,
     told: Surroundings,
     parsed: Parsed,
     table: pa.Table,
-) -> tuple[tuple[int, PartitionCensus], dict[str, ColumnSummary]]:
-    """Take the census of a partition and summarize its training rows, where it is known ahead which these are."""
+) -> tuple[tuple[int, PartitionCensus, Counted | None], dict[str, ColumnSummary]]:
+    """Take the census of a partition and summarize its training rows, where it is known ahead which these are.
+
+    With `counts`, the numbers of the rows say all of what the partition gives, and it is counted too.
+    """
     census = take_census(surveyed, split, told, parsed, table)  # summarizing uses the columns up
-    return (told.number, census), summarize_columns(features, told, parsed, table)
+    counted = Assignment({}).count({}, None, told, *unread(parsed.rows)) if counts else None
+    return (told.number, census, counted), summarize_columns(features, told, parsed, table)
 
 
 @dataclass(frozen=True)

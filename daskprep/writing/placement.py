@@ -51,20 +51,24 @@ class Placement:
 
     def offset(self, partition: int, split: str) -> int:
         """Return the row in a partition's file at which a split begins."""
-        return int(self.counts[partition, : SPLITS[split]].sum())
+        return int(self._offsets[partition, SPLITS[split]])
+
+    @functools.cached_property
+    def _offsets(self) -> np.ndarray:
+        offsets: np.ndarray = np.cumsum(self.counts, axis=1) - self.counts
+        return offsets
 
     def runs(self, split: str, rows: range) -> Iterator[Run]:
         """Give where the rows of a split that stand in this range are to be found, in order."""
         starts = self.starts(split)
-        partition = int(np.searchsorted(starts, rows.start, side="right")) - 1
-        at = rows.start
-        while at < rows.stop:
-            end = min(int(starts[partition + 1]), rows.stop)
-            if end > at:
-                first = self.offset(partition, split) + at - int(starts[partition])
-                yield Run(partition, first, end - at)
-                at = end
-            partition += 1
+        first = max(0, int(np.searchsorted(starts, rows.start, side="right")) - 1)
+        some = slice(first, int(np.searchsorted(starts, rows.stop)))
+        begins = np.maximum(starts[some], rows.start)
+        counts = np.minimum(starts[1:][some], rows.stop) - begins
+        places = self._offsets[some, SPLITS[split]] + begins - starts[some]
+        for partition, (place, count) in enumerate(zip(places.tolist(), counts.tolist(), strict=True), start=first):
+            if count:
+                yield Run(partition, place, count)
 
     @functools.cached_property
     def source_starts(self) -> np.ndarray:

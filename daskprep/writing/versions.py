@@ -91,10 +91,10 @@ def clean(root: Folder, manifest: Manifest) -> None:
     """Remove all that is not part of a committed version."""
     _remove_others(root, manifest)
     version = root / manifest.version
-    kept = {*manifest.files, *filter(_CACHED.match, version.sizes())}
-    version.remove(*(name for name in version.sizes() if name not in kept))
-    for name in (RECEIPTS, SCRATCH):
-        (version / name).remove_all()
+    (version / SCRATCH).remove_all()
+    kept = manifest.files
+    version.remove(*(name for name in version.sizes() if name not in kept and not _CACHED.match(name)))
+    (version / RECEIPTS).remove_all()  # last: while it is there, `tidy` knows that something may be left
 
 
 def tidy(root: Folder, manifest: Manifest) -> None:
