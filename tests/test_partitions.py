@@ -115,7 +115,7 @@ def test_tasks_of_a_fit_have_names_that_can_be_read(table):
     prep = dp.Preprocessor({"x": "number"}, split=dp.StratifiedSplit("c"))
     with dask.config.set(scheduler=read):
         prep.fit(dd.from_pandas(table, npartitions=20), progress=True)
-    learning = {"scan", "state-scan", "part", "merge", "tell", "learn", "state-learn"}
+    learning = {"scan", "state-scan", "merge", "tell", "learn", "state-learn"}
     assert names == {"frompandas", "census", "state-census", "gather-census", *learning}
 
 
@@ -448,9 +448,9 @@ def test_a_task_takes_several_partitions(table, tmp_path, threads):
         prep.fit(as_source(str(tmp_path / "part.parquet"), partition_bytes=1))
     assert prep.to_dict() == expected
     scans = min(ROWS // (ROWS // (8 * threads)), ROWS)
-    # State of the scan and of learning; a scan and its part; what merges them; two features.
+    # State of the scan and of learning; scans; what merges them; two features.
     merges = 0 if threads == 1 else 5
-    assert graphs == [2 + 2 * scans + merges + 2]
+    assert graphs == [2 + scans + merges + 2]
 
 
 def test_a_task_holds_one_partition_at_a_time(table):
@@ -669,7 +669,7 @@ def test_a_plain_write_has_no_pass_that_only_counts(table, tmp_path):
     with dask.config.set(scheduler=read):
         dp.Preprocessor({"x": "number"}, split=dp.RandomSplit()).fit_write(source, tmp_path / "rows.dp", progress=False)
     assert {name.removeprefix("state-") for name in names} == {
-        *("scan", "part", "merge", "tell", "learn"),
+        *("scan", "merge", "tell", "learn"),
         *("encode", "pick-encode", "write"),
     }
 

@@ -142,7 +142,9 @@ def fold(
     layer[shared_finish] = DataNode(shared_finish, finish)
     finished: list[Any] = []
     for number, chunk in enumerate(chunks(keys), start=1):
-        last = _merge_tree(layer, _picked(layer, "part", tasks, number), merging)
+        # A single chunk is taken from where it lies: half as many tasks for the scheduler.
+        parts = tasks if len(chunk) == len(keys) else _picked(layer, "part", tasks, number)
+        last = _merge_tree(layer, parts, merging)
         for key in chunk:
             finished.append(task := (learn, len(finished)))
             layer[task] = Task(task, _finished, TaskRef(shared_finish), key, references(last))
@@ -291,8 +293,14 @@ def _fold_in_memory(
     return dict(zip(keys, finished, strict=True))
 
 
-def _finished(finish: Callable[[Any, list[Any]], Any], key: Any, parts: Sequence[Mapping[Any, Any]]) -> Any:
-    return finish(key, [part[key] for part in parts])
+def _finished(finish: Callable[[Any, list[Any]], Any], key: Any, parts: Sequence[Any]) -> Any:
+    return finish(key, [_chunk_of(part)[key] for part in parts])
+
+
+def _chunk_of(part: Any) -> Mapping[Any, Any]:
+    """Return a chunk, which may be the only one of all that a task gathered."""
+    chunk: Mapping[Any, Any] = part[1] if isinstance(part, list) else part
+    return chunk
 
 
 def _picked(layer: Layer, name: str, tasks: Sequence[Any], place: int) -> list[Any]:
@@ -367,9 +375,10 @@ class Merging:
             del values
         return [told, *({key: merged[key] for key in chunk} for chunk in chunks(list(merged)))]
 
-    def chunk(self, parts: list[Mapping[Any, Any]]) -> dict[Any, Any]:
+    def chunk(self, parts: list[Any]) -> dict[Any, Any]:
         """Merge the same chunk of several."""
-        return {key: self.merge([part[key] for part in parts]) for key in parts[0]}
+        some = [_chunk_of(part) for part in parts]
+        return {key: self.merge([part[key] for part in some]) for key in some[0]}
 
 
 def chunks(keys: Sequence[Any]) -> list[Sequence[Any]]:
