@@ -194,7 +194,11 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         if number not in range(len(self.learned_by_fold_)):
             reason = f"there are folds 0 to {folds - 1}" if folds else "give split=KFold(5), and fit again"
             if folds and not self.learned_by_fold_:
-                reason = "a file holds that of all rows: fit again, and save each with prep.fold(0).save(path)"
+                reason = (
+                    "a file, or a dataset with folds, holds that of all rows: use "
+                    f"Preprocessor.from_dataset(dataset.fold({number})), or fit again, and save each with "
+                    f"prep.fold({number}).save(path)"
+                )
             raise ConfigError(f"Preprocessor: there is no state without fold {number!r}: {reason}")
         other: Self = clone(self).set_params(split__fold=number)
         other._set_learned(self.features_, self.learned_by_fold_[number])

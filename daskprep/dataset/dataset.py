@@ -28,6 +28,7 @@ from daskprep.storage.layout import CACHE, FOLD, SPLITS
 from daskprep.storage.manifest import MANIFEST
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from matplotlib.figure import Figure
 
     from daskprep.report import Report
@@ -251,7 +252,7 @@ class Dataset(StoredDataset):
 class FoldedDataset(Dataset):
     """What `fit_write` makes with a `KFold`: its `fold` returns a dataset, and so does iteration, for each fold.
 
-    Its own fitted state is that of all rows. It has no splits.
+    Its own fitted state is that of all rows. It has no splits: ask a fold for what concerns rows, such as `rejects`.
 
     Examples
     --------
@@ -284,7 +285,16 @@ class FoldedDataset(Dataset):
         return map(self.fold, range(self.folds))
 
     def __getitem__(self, split: str) -> Split:
-        raise ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0)[{split!r}]")
+        raise self._of_one(f"[{split!r}]")
+
+    def _of_one(self, call: str) -> ConfigError:
+        return ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0){call}")
+
+    def rejects(self) -> pa.Table:
+        raise self._of_one(".rejects()")
+
+    def class_weights(self, output: str) -> NDArray[np.float32]:
+        raise self._of_one(f".class_weights({output!r})")
 
     def cache_media(self, client: Any = None, **options: Any) -> None:
         """Decode and cache the images and audio of every fold, with the options of `Dataset.cache_media`."""
@@ -296,10 +306,10 @@ class FoldedDataset(Dataset):
             one.clear_cache(unused=unused)
 
     def report(self, path: object = None) -> None:  # type: ignore[override]
-        raise ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0).report()")
+        raise self._of_one(".report()")
 
     def plot(self, name: str, split: str | None = "train") -> None:  # type: ignore[override]
-        raise ConfigError(f"{self.url} has {self.folds} folds: choose one, as in dataset.fold(0).plot({name!r})")
+        raise self._of_one(f".plot({name!r})")
 
     @property
     def description(self) -> Description:

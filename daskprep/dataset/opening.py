@@ -65,7 +65,7 @@ def open_dataset(
         raise ConfigError(f"path must be the path or URL of a dataset, not {type(wrong[0]).__name__}")
     found = [open_one(Folder.open(one, storage_options, follows=trusted), base, trusted=trusted) for one in paths]
     if len(found) > 1 and (folded := [one for one in found if isinstance(one, FoldedDataset)]):
-        raise ConfigError(f"{folded[0].url} has folds: open it alone, or one of them by its path")
+        raise ConfigError(f"{folded[0].url} has folds: open it alone, or folds by their dataset.fold(0).url")
     if not found:
         raise ConfigError("the list of datasets is empty: give at least one path")
     return found[0] if len(found) == 1 else JoinedDataset(found)

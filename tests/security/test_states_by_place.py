@@ -238,7 +238,8 @@ def test_a_saved_preprocessor_with_folds_says_what_it_lacks(tmp_path: Path) -> N
     loaded = dp.Preprocessor.load(tmp_path / "saved.json")
     assert loaded.learned_ == prep.learned_
     with pytest.raises(
-        ConfigError, match=r"no state without fold 0: a file holds that of all rows: .* prep\.fold\(0\)\.save"
+        ConfigError,
+        match=r"no state without fold 0: a file, .* holds that of all rows: .*from_dataset\(dataset\.fold\(0\)\)",
     ):
         loaded.fold(0)
     with pytest.raises(ConfigError, match="no state without fold 2: there are folds 0 to 1"):
