@@ -37,6 +37,8 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
         if len(feature.parse(texts).drop_null()) < _MOST * len(texts) - facts.marked:
             continue
         how = "day first" if written is not None else "as text"
+        if written is not None:  # others may be as ISO 8601 has them
+            sample = next(filter(_FIELDS.fullmatch, texts.to_pylist()))
         if (
             written is None
             and not (facts.text.day_first or facts.text.day_second)

@@ -237,15 +237,20 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     texts = facts.distinct.texts
     counts = facts.distinct.counts[: len(texts)]
     found, numbers = read_alike(texts, counts)
+    seen = int(counts.sum())
     # Lists of two numbers would have no point beside the comma.
     if found is None and mostly(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly(facts, r"\.", 0.05):
-        why = f"numbers with a decimal point, and {share(facts.text.commas, facts.typed)} unreadable with a comma"
-        return Guess(Number(missing_value_strategy="fill_with_mean"), f"{why}; write them alike: {counted(facts)}")
+        feature, odd = Number(missing_value_strategy="fill_with_mean"), facts.typed - facts.numbers
+        if facts.text.commas:
+            why = f"{share(facts.text.commas, facts.typed)} unreadable with a comma; write them alike"
+        else:
+            why = f"{share(odd, facts.typed)} unreadable, of few other values"
+        return Guess(feature, f"numbers with a decimal point, and {why}: {counted(facts)}")
     if found is None or not _NO_WORD.match(found.example) or _NOT_UNITS.search(found.example):
         return None
     unread = np.array(numbers.is_null(), bool)
     odd = texts.filter(pa.array(unread))
-    if counts[~unread].sum() < _MOST * counts.sum() or pc.any(pc.match_substring_regex(odd, r"^[\d.,;\s]+$")).as_py():
+    if counts[~unread].sum() < _MOST * seen or pc.any(pc.match_substring_regex(odd, r"^[\d.,;\s]+$")).as_py():
         return None
     is_time = ":" in found.example
     few = _HOURS if is_time else _LABELS if len(odd) else 2 * (facts.typed >= FEW_ROWS and not facts.lists)
@@ -253,8 +258,12 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
         return None
     what = "times or durations, as seconds" if is_time else f"numbers written as {shown(found.example)}"
     doubt = ", read as in English, since nothing tells thousands from decimals" if found.in_doubt else ""
-    unreadable = f", {share(int(counts[unread].sum()), int(counts.sum()))} unreadable" if len(odd) else ""
-    feature = Number(missing_value_strategy="fill_with_mean") if len(odd) else Number()
+    unreadable = f", {share(int(counts[unread].sum()), seen)} unreadable" if len(odd) else ""
+    # Of many distinct values some are kept, whose counts say how often the others occur, but for frequent ones.
+    rest = facts.distinct.total - round(seen * facts.distinct.count / max(len(texts), 1))
+    if doubtful := rest > (1 - _MOST) * facts.distinct.total:
+        unreadable += f", {share(rest, facts.distinct.total)} of frequent values that were not looked at"
+    feature = Number(missing_value_strategy="fill_with_mean") if len(odd) or doubtful else Number()
     return Guess(feature, f"{what}{doubt}{unreadable}: {counted(facts)}")
 
 

@@ -248,8 +248,10 @@ def _learn_amounts(amounts: Amounts, told: Tally) -> Found | None:
     point, comma = (sum(n for (_, n), read in zip(fitting, reads, strict=True) if read == one) for one in _EITHER)
     # "1.234" are thousands where others have both marks, such as "1.234,5".
     both = sum(n for (one, n), read in zip(fitting, reads, strict=True) if read == _EITHER[1] and "." in one["number"])
-    has_point = told.points > 0 or told.doubtful > _MOST * both
-    # Plain numbers with a point stay what they are, however many others have a decimal comma.
+    # Plain numbers with a point stay what they are, unless most have a comma: in that style, these are read too.
+    telling = not (point or told.doubtful) and comma > told.points
+    telling = telling or comma >= max(_MOST * (point + told.points + told.doubtful), 1)
+    has_point = not telling and (told.points > 0 or told.doubtful > _MOST * both)
     against, least = (comma, point + plain) if has_point else (min(point, comma), max(point, comma))
     if _MOST * against > least:
         return None

@@ -268,8 +268,39 @@ def test_numbers_with_both_decimal_marks_are_numbers_and_the_reason_says_so():
     )
     assert kind_of([cell.replace(".", ",") for cell in cells]) == "number"
     lists = [f"{i},{i + 1}" for i in range(50)]
-    assert kind_of([*lists, "1.5"]) == "timeseries"
     assert kind_of([*lists, "1.5", "2.5", "3.5"]) == "number"
+
+
+def test_a_few_numbers_with_the_other_decimal_mark_are_odd_ones():
+    comma = [f"€{i},{i:02d}" for i in range(97)]
+    for cells in (comma, [cell.removeprefix("€") for cell in comma]):
+        assert guess([*cells, "12.50"]).reason == (
+            f"numbers written as '{cells[0][:-4]}1.234,5': 98 distinct values in 98 rows"
+        )
+
+
+def test_the_sample_of_dates_that_are_day_first_is_day_first():
+    days = [f"{1 + i % 28:02d}/{1 + i % 12:02d}/2021" for i in range(20)]
+    assert "day first, such as '" in guess(days).reason
+    assert "/2021'" in guess([*days, *(f"2022-09-{1 + i % 28:02d}" for i in range(300))]).reason
+
+
+def test_numbers_beside_a_frequent_label_are_numbers_and_the_reason_says_how_many_are_not():
+    feature, reason = guess([*(f"{k}.50" for k in range(90)), *["on request"] * 10])
+    assert feature.missing_value_strategy == "fill_with_mean"
+    assert reason == (
+        "numbers with a decimal point, and 10.0 % unreadable, of few other values: 91 distinct values in 100 rows"
+    )
+
+
+def test_a_frequent_value_that_was_not_looked_at_is_said():
+    cells = [f"€{1 + i % 3}.{i % 1000:03d},{i * 31 % 100:02d}" if i % 10 >= 3 else "on request" for i in range(2000)]
+    feature, reason = guess(cells)
+    assert feature.missing_value_strategy == "fill_with_mean"
+    assert reason == (
+        "numbers written as '€1.234,5', 29.9 % of frequent values that were not looked at: "
+        "1,401 distinct values in 2,000 rows"
+    )
 
 
 @pytest.mark.parametrize("mark", [".", "/", "-", " "])
