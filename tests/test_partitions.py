@@ -708,3 +708,13 @@ def test_what_tasks_give_for_many_partitions_travels_as_one_frame(run):
     assert [len(one) for one in found] == list(range(50))
     _, frames = serialize(found)
     assert len(frames) == 1
+
+
+def test_what_tasks_share_travels_once(table, tmp_path, monkeypatch):
+    shared, apart = np.arange(1000), [[(i, str(i)) for i in range(start, start + 50)] for start in (0, 50, 100)]
+    monkeypatch.setattr(partitions.passes, "is_distributed", lambda: True)
+    assert [type(one) for one in partitions.passes._to_travel(apart)] == [partitions.pickled.Pickled] * 3
+    repeated = [[(shared, i) for i in range(50)] for _ in range(3)]
+    assert partitions.passes._to_travel(repeated) is repeated
+    monkeypatch.setattr(partitions.passes, "is_distributed", lambda: False)
+    assert partitions.passes._to_travel(apart) is apart

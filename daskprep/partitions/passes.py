@@ -36,8 +36,8 @@ from daskprep.partitions.graphs import (
     references,
     unique,
 )
-from daskprep.partitions.pickled import Pickled
-from daskprep.partitions.schedulers import Advance, compute, on_threads, worker_threads
+from daskprep.partitions.pickled import Pickled, share_little
+from daskprep.partitions.schedulers import Advance, compute, is_distributed, on_threads, worker_threads
 from daskprep.storage.kept import Kept
 
 if TYPE_CHECKING:
@@ -84,9 +84,9 @@ def run(
         return []
     state, prefix = unique(f"state-{name}"), unique(name)
     layer: Layer = {state: DataNode(state, shared)}
-    for i, group in enumerate(groups(len(arguments))):
-        given = Pickled(list(arguments[group.start : group.stop]))
-        layer[prefix, i] = Task((prefix, i), with_each, function, TaskRef(state), given)
+    given = _to_travel([list(arguments[group.start : group.stop]) for group in groups(len(arguments))])
+    for i, some in enumerate(given):
+        layer[prefix, i] = Task((prefix, i), with_each, function, TaskRef(state), some)
     keys = list(layer)[1:]
     return _joined(compute(layer, keys, watched=keys, advance=_each_told(advance)))
 
@@ -231,12 +231,18 @@ def _grouped_layer(work: Pass, name: str, gather: Gather, kept: Kept | None) -> 
     assert not isinstance(work.arguments, GraphArgument)
     prefix, state, pieces = unique(name), unique(f"state-{name}"), work.source.pieces
     layer: Layer = {state: DataNode(state, work.shared)}
-    for i, group in enumerate(groups(len(pieces), size=None if kept is None else kept.size())):
-        some = slice(group.start, group.stop)
-        given = Pickled(list(zip(work.arguments[some], pieces[some], strict=True)))
-        how = (list(work.columns), gather, group, kept)
-        layer[prefix, i] = Task((prefix, i), on_pieces, work.function, TaskRef(state), given, *how)
+    runs = groups(len(pieces), size=None if kept is None else kept.size())
+    pairs = list(zip(work.arguments, pieces, strict=True))
+    given = _to_travel([pairs[run.start : run.stop] for run in runs])
+    for i, (some, run) in enumerate(zip(given, runs, strict=True)):
+        how = (list(work.columns), gather, run, kept)
+        layer[prefix, i] = Task((prefix, i), on_pieces, work.function, TaskRef(state), some, *how)
     return layer, list(layer)[1:]
+
+
+def _to_travel(given: Sequence[list[Any]]) -> Sequence[Sequence[Any]]:
+    """Return what tasks are given, for a cluster each list in one piece, unless that repeats what they share."""
+    return [Pickled(some) for some in given] if is_distributed() and share_little(given) else given
 
 
 def _gathered(shared: tuple[Gather, Function, Any], argument: Any, table: pa.Table) -> Any:

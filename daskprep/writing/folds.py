@@ -24,7 +24,7 @@ from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manife
 from daskprep.writing.job import Found, Planned, WriteJob, background_threads
 from daskprep.writing.plan import choose_layout
 from daskprep.writing.recipe import digest_of_write
-from daskprep.writing.versions import commit
+from daskprep.writing.versions import commit, tidy
 
 _CHECKPOINT = "folds.json"
 
@@ -101,6 +101,7 @@ class FoldedJob(WriteJob):
         for number, job in enumerate(jobs):
             data = job.root.read(MANIFEST)
             manifest, place = Manifest.from_bytes(data, job.root.url), f"{FOLD}{number}"
+            tidy(job.root, manifest)
             files[f"{place}/{MANIFEST}"] = FileEntry.of(MANIFEST, data)
             files |= {f"{place}/{manifest.version}/{name}": entry for name, entry in manifest.files.items()}
         layout = choose_layout(self.recipe.features, learned, {}, self.options)

@@ -53,6 +53,9 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
         name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
         if committed is not None:
             tidy(root, committed)
+            if options.scratch is not None:  # what a write that was killed right after its commit has left
+                with scratch_folder(root / name, options.scratch):
+                    pass
             return None
         version = root / name
         if not repeatable:

@@ -16,6 +16,7 @@ from daskprep.dataset import FoldedDataset
 from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError
 from daskprep.writing import folds as folds_module
 from daskprep.writing.job import WriteJob
+from daskprep.writing.write import scratch_folder
 
 K, ROWS = 3, 240
 FOLDS = {
@@ -330,3 +331,21 @@ def test_a_fit_that_fails_leaves_nothing(source, tmp_path):
     with pytest.raises(dp.errors.ColumnError, match="too few for 200 folds"):
         preprocessor(dp.KFold(200, group="code")).fit_write(source, tmp_path / "a.dp")
     assert not [path for path in (tmp_path / "a.dp").rglob("*") if path.is_file()]
+
+
+def test_what_a_write_left_that_was_killed_right_after_a_commit_is_removed(source, tmp_path):
+    root, outside = tmp_path / "a.dp", tmp_path / "scratch"
+    prep = preprocessor(FOLDS["rows"]).set_params(scratch=str(outside))
+    dataset = prep.fit_write(source, root)
+    left = Path(dataset.fold(0).files.folder.path) / "receipts"
+    with scratch_folder(dataset.root / dataset.version, str(outside)) as folder:
+        scratch = Path(folder.path)
+    for path in (left, scratch):
+        path.mkdir(parents=True)
+    (scratch / "parsed-000000.arrow").touch()
+    (root / "manifest.json").unlink()  # killed while the folds were committed
+    prep.fit_write(source, root)
+    assert (left.exists(), scratch.exists()) == (False, False)
+    scratch.mkdir()  # killed after all of it was
+    prep.fit_write(source, root)
+    assert not scratch.exists()
