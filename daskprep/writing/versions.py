@@ -92,8 +92,8 @@ def clean(root: Folder, manifest: Manifest) -> None:
     _remove_others(root, manifest)
     version = root / manifest.version
     (version / SCRATCH).remove_all()
-    kept = manifest.files
-    version.remove(*(name for name in version.sizes() if name not in kept and not _CACHED.match(name)))
+    others = [name for name in version.sizes() if name not in manifest.files and not _CACHED.match(name)]
+    version.remove(*(name for name in others if not name.startswith(f"{RECEIPTS}/")))
     (version / RECEIPTS).remove_all()  # last: while it is there, `tidy` knows that something may be left
 
 

@@ -104,6 +104,12 @@ def test_numbers_are_read_in_the_style_of_their_column(cells, style, numbers):
         (["1,5", "1.5 kg", "2.5 kg"], None, [None, None, None]),
         (["1,5 kg", "1.5 kg"], None, [None, None]),  # as many of either
         (["1,5", "1.5"], None, [None, 1.5]),  # plain numbers are what they were
+        (["1,5", "2,5", "12.50"], "1.234,5", [1.5, 2.5, 12.5]),  # and are so in a style of most
+        (["€1,5", "€2,5", "12.50", "7"], "€1.234,5", [1.5, 2.5, 12.5, 7]),
+        (["1,5", "2.5", "3.5"], None, [None, 2.5, 3.5]),
+        (["1,5", "2,5", "$12.50"], None, [None, None, None]),  # a point for sure is no thousands
+        ([*["1,5"] * 19, "1.234"], "1.234,5", [*[1.5] * 19, 1234]),
+        ([*["1,5"] * 18, "1.234"], None, [*[None] * 18, 1.234]),
         (["1.234", "1.234.567"], "1.234,5", [1234, 1234567]),
         (["1.234", "2.345", "1.234.567,5", "7"], "1.234,5", [1234, 2345, 1234567.5, 7]),
         ([*["1.234"] * 20, "1.234,5"], None, [*[1.234] * 20, None]),  # one among many may be a typing error

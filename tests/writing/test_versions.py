@@ -169,6 +169,26 @@ def test_tidying_finishes_a_commit_that_was_killed(root, left):
     assert files(root) == whole
 
 
+def test_receipts_stay_until_all_else_is_removed(root, monkeypatch):
+    made = committed(root)
+    for name in (f"{RECEIPTS}/1", f"{SCRATCH}/1", "train/other"):
+        root.write(f"{DIGEST}/{name}", b"x")
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tidy(root, made)
+    assert f"{DIGEST}/{RECEIPTS}/1" in files(root)
+    removed = []
+    monkeypatch.setattr(Folder, "remove", lambda folder, *names: removed.extend(names))
+    tidy(root, made)
+    assert removed == ["train/other"]
+    assert not (root / DIGEST / RECEIPTS).children()
+
+
+def killed(folder, *names):
+    raise KeyboardInterrupt
+
+
 def test_tidying_a_finished_commit_removes_other_versions_alone(root):
     made = committed(root)
     root.write(f"{DIGEST}/train/other", b"x")
