@@ -14,6 +14,7 @@ from daskprep.features.number import Normalization
 from daskprep.features.target_encoding import MOST_CLASSES
 from daskprep.features.written import read_alike
 from daskprep.summaries.column_facts import ColumnFacts
+from daskprep.summaries.quantiles import MOST_BUCKETS
 
 Style = Literal["network", "linear", "trees"]
 STYLES: dict[Style, str] = {"network": "networks", "linear": "linear models", "trees": "trees"}
@@ -23,6 +24,7 @@ _FEW_LABELS = 50  # a column for each, or a split of a tree between them
 _SKEWED = 0.4  # numbers that lie evenly or normally have 0, those of an exponential distribution 0.56
 _FAR = 3.0  # times the range of nine tenths, from the median; a million normal numbers reach 1.5
 _FREQUENT = 0.01  # of all cells
+_SPIKE = 0.05  # of all cells: the quantiles of so many values would spread those of one over others
 _HIDING = ("fill_with_mean", "fill_with_median", "fill_with_mode", "ffill", "bfill")
 
 
@@ -81,6 +83,7 @@ _EVEN = _Shape("zscore", "zscore", "z-scores, since the tails are short")
 _ONE_VALUE = _Shape("zscore", "zscore", "z-scores, since half of the rows or more have one value")
 _COUNTS = _Shape("log1p", "log1p", "logarithms, since half of the rows or more have one value")
 _LOPSIDED = _Shape("quantile_normal", "yeo_johnson", "normalized to a normal shape, since it is skewed")
+_SPIKED = _Shape("yeo_johnson", "yeo_johnson", "a power transform, since it is skewed and one value is frequent")
 _TAILED = _Shape("robust", "robust", "scaled by quartiles and smoothly clipped, since tails are long")
 
 
@@ -94,12 +97,14 @@ def _shape(facts: ColumnFacts) -> _Shape:
         return _EVEN
     # Each stands for all that are as rare as it is; a frequent one stands for itself, or is among those not kept.
     alike = np.where(counts > _FREQUENT * total, 1.0, facts.distinct.count / len(texts))
-    if 2 * max(counts.max(), total - float((counts * alike).sum())) >= total:
+    not_kept = total - float((counts * alike).sum())
+    if 2 * max(counts.max(), not_kept) >= total:
         return _ONE_VALUE if min(numbers[order[0]], facts.range.min) < 0 else _COUNTS
+    spiked = facts.distinct.count > MOST_BUCKETS and max(counts[numbers != 0].max(), not_kept) > _SPIKE * total
     numbers, below = numbers[order], np.cumsum((counts * alike)[order])
     low, middle, high = (float(numbers[np.searchsorted(below, at * below[-1])]) for at in (0.05, 0.5, 0.95))
     if abs((high - middle) - (middle - low)) > _SKEWED * (high - low):
-        return _LOPSIDED
+        return _SPIKED if spiked else _LOPSIDED
     longest = max(max(numbers[-1], facts.range.max) - middle, middle - min(numbers[0], facts.range.min))
     return _TAILED if longest > _FAR * (high - low) else _EVEN
 

@@ -192,3 +192,15 @@ def test_a_style_of_no_model_or_of_given_features_is_refused(frame):
         dp.Preprocessor("auto", style="tree").fit(frame)
     with pytest.raises(ConfigError, match="style='trees' is for features=\"auto\""):
         dp.Preprocessor({"sold": "binary"}, style="trees").fit(frame)
+
+
+@pytest.mark.parametrize(
+    ("share", "rows", "normalization"),
+    [(0.0, 20_000, "quantile_normal"), (0.2, 20_000, "yeo_johnson"), (0.2, 3_000, "quantile_normal")],
+)
+def test_quantiles_are_not_proposed_where_they_would_spread_a_frequent_value(share, rows, normalization):
+    rng = np.random.default_rng(0)
+    prices = np.where(rng.random(rows) < share, 33.0, rng.lognormal(3.5, 1, rows))
+    found = dp.infer_features(pd.DataFrame({"price": prices}), style="network")
+    assert found["price"].normalization == normalization
+    assert ("one value is frequent" in found.reasons["price"]) == (normalization == "yeo_johnson")
