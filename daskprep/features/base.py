@@ -218,6 +218,11 @@ class Contract(Generic[SummaryT, LearnedT]):
         return Neighbours.of(self.missing_value_strategy)
 
     @property
+    def _remedy(self) -> str:
+        """What a user can do about cells that cannot be read."""
+        return "correct the data"
+
+    @property
     def _expands(self) -> bool:
         """Whether `expand` changes batches."""
         return type(self).expand is not Contract.expand

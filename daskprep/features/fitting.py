@@ -157,10 +157,10 @@ def _warn(name: str, feature: Contract, learned: Learned) -> None:
         warn(f'column "{name}" {advice}')
     if learned.invalid:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
-        count = "1 cell" if learned.invalid == 1 else f"{learned.invalid} cells"
+        count = f"{learned.invalid:,} of {learned.seen or learned.rows:,} cells"
         warn(
             f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
-            '; correct the data, or use invalid="raise" to stop at the first'
+            f'; {feature._remedy}, or use invalid="raise" to stop at the first'
         )
 
 

@@ -362,6 +362,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         return normalized(values, self.normalization, vars(learned))
 
     @property
+    def _remedy(self) -> str:
+        example = "correct the example of written" if self.written else 'give an example as in written="$1,234.5"'
+        return f"{super()._remedy}, {example}"
+
+    @property
     def _expands(self) -> bool:
         return self.encoding is not None
 

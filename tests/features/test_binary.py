@@ -150,7 +150,7 @@ def test_a_constant_that_is_no_label_is_refused():
 
 def test_a_third_label_beside_conventional_ones_counts_as_missing(as_frame):
     frame = as_frame(column("yes", "no", "?", "yes", "?"))
-    with pytest.warns(UserWarning, match=r"2 cells.*'\?'"):
+    with pytest.warns(UserWarning, match=r"2 of 5 cells.*'\?'"):
         binary = dp.Binary(missing_value_strategy="fill_with_true").fit(frame)
     assert np.asarray(binary.transform(frame)).ravel().tolist() == [1, 0, 1, 1, 1]
     with pytest.raises(RejectedValueError, match=r"'\?' is neither 'no' nor 'yes'"):

@@ -66,7 +66,7 @@ def test_lists_of_tokens_need_no_tokenizer(as_object_frame):
 
 def test_a_list_with_a_missing_token_cannot_be_read(as_object_frame):
     frame = as_object_frame(column(["A", "b"], ["b", None], None, []))
-    with pytest.warns(UserWarning, match="1 cell cannot be read as a set"):
+    with pytest.warns(UserWarning, match="1 of 4 cells cannot be read as a set"):
         fitted = dp.Set(expand_to="ids", lowercase=True).fit(frame)
     assert np.asarray(fitted.transform(frame)).tolist() == [[2, 3], [1, 0], [1, 0], [0, 0]]
 

@@ -13,7 +13,7 @@ import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError
 from daskprep.writing import repairing
 
-pytestmark = pytest.mark.filterwarnings("ignore:column .* cell cannot be read:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:UserWarning")
 OPTIONS = {"split": dp.StratifiedSplit("sold"), "balance": dp.Oversample("sold", ratio=0.8)}
 
 

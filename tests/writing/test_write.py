@@ -41,7 +41,7 @@ CASES = [
 ]
 CODES = {"train": 0, "validation": 1, "test": 2}
 
-pytestmark = pytest.mark.filterwarnings("ignore:column .* cell cannot be read:UserWarning")
+pytestmark = pytest.mark.filterwarnings("ignore:column .* cells cannot be read:UserWarning")
 
 
 @pytest.fixture(autouse=True)
