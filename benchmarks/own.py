@@ -61,6 +61,7 @@ from daskprep.summaries.quantiles import Quantiles
 from daskprep.summaries.token_counts import TokenCounts
 from daskprep.summaries.token_hash import token_hashes
 from daskprep.summaries.token_order import byte_order
+from daskprep.vocabulary import SpecialSymbols, Vocabulary
 from daskprep.vocabulary.token_index import TokenIndex
 
 ROWS = 1_000_000
@@ -219,6 +220,9 @@ def storage(folder: Path) -> Iterator[Pair]:
     """JSON and chunks of a dataset, files and locks."""
     text = json.dumps({"vocabulary": words(20_000, 20_000).to_pylist(), "files": {f"f{i}": i for i in range(20_000)}})
     yield "json_text", "json", lambda: parse_json(text), lambda: json.loads(text)
+    tokens = words(50_000, ROWS).dictionary_encode().dictionary
+    known = Vocabulary(tokens, np.arange(len(tokens)), SpecialSymbols.found_in(tokens, {}))
+    yield "vocabulary_json", "json", known.to_json, lambda: json.dumps(known.to_dict(), ensure_ascii=False)
 
     output, block_rows = Output("a", "float32", (64,)), 8_192
     blocks = rng.normal(size=(8, block_rows, 64)).round(2).astype(np.float32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import io
 import json
@@ -275,7 +274,7 @@ def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
 
     They are in the format of `to_dict`: the manifest has their checksums, which stand in for digests and golden rows.
     """
-    slim, vocabularies = _without_vocabularies(state, "vocab", Vocabulary.to_dict)
+    slim, vocabularies = _without_vocabularies(state, "vocab", lambda vocabulary: {"vocabulary": vocabulary})
     return {METADATA: _to_bytes(slim), **vocabularies}
 
 
@@ -310,13 +309,11 @@ def _check_own_names(state: Mapping[str, Any]) -> None:
 
 
 def _json(value: Any) -> str:
-    collects = gc.isenabled()
-    gc.disable()  # json makes a tuple for each entry of a vocabulary, and Python would look through all objects for it
-    try:
+    if next(_vocabularies(value), None) is None:
         return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    finally:
-        if collects:
-            gc.enable()
+    fields = [f"{_json(key)}:{_json(one)}" for key, one in value.items() if not isinstance(one, Vocabulary)]
+    fields += [one.to_json()[1:-1] for one in value.values() if isinstance(one, Vocabulary)]
+    return f"{{{','.join(fields)}}}"
 
 
 def _without_vocabularies(

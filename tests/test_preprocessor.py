@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gc
 import json
 import pickle
 
@@ -14,7 +13,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 import daskprep as dp
-from daskprep import state as states
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError, RejectedValueError
 from daskprep.serving.saved import digests_of
 
@@ -91,21 +89,6 @@ def test_large_vocabularies_are_saved_as_parquet(table, tmp_path, monkeypatch):
     (tmp_path / names[0]).unlink()
     with pytest.raises(CorruptDatasetError, match=r"review.*\.parquet"):
         dp.Preprocessor.load(tmp_path / "prep.json")
-
-
-@pytest.mark.parametrize("collects", [True, False])
-def test_no_garbage_is_collected_while_a_vocabulary_becomes_json(collects):
-    phases = []
-    note = lambda phase, _: phases.append(phase)  # noqa: E731
-    (gc.enable if collects else gc.disable)()
-    gc.callbacks.append(note)
-    try:
-        states._json({str(number): number for number in range(10_000)})
-        found = phases, gc.isenabled()
-    finally:
-        gc.callbacks.remove(note)
-        gc.enable()
-    assert found == ([], collects)
 
 
 @pytest.mark.parametrize("name", ["../../secret.vocab/x.parquet", "/etc/x.vocab/y.parquet"])

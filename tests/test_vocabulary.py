@@ -295,10 +295,23 @@ STORED = [
 ]
 
 
+ODD_SYMBOLS = {"padding": '"', "unknown": "\\n\n\u2028"}
+
+
+@given(st.lists(st.text(max_size=4) | st.text(st.characters(max_codepoint=0x7F), max_size=4), unique=True, max_size=30))
+def test_json_of_a_vocabulary_is_that_of_its_dict(tokens):
+    counts = TokenCounts.of(pa.array(tokens, pa.string()), np.arange(len(tokens), dtype=np.int64) << 33)
+    for specials in (PLAIN, SpecialSymbols.for_tokens(special_symbols=ODD_SYMBOLS)):
+        known = Vocabulary.learn(counts, specials)
+        text = json.dumps(known.to_dict(), ensure_ascii=False, separators=(",", ":"))
+        assert known.to_json() == text
+
+
 @pytest.mark.parametrize("known", STORED)
 def test_json_brings_back_the_same(known: Vocabulary) -> None:
     text = json.dumps({**known.to_dict(), "other": 1})
     assert Vocabulary.from_dict(json.loads(text)) == known
+    assert Vocabulary.from_dict(json.loads(known.to_json())) == known
     text = json.dumps({**known.to_lists(), "other": 1})
     assert Vocabulary.from_dict(json.loads(text)) == known
 
