@@ -34,6 +34,7 @@ class Progress:
         if not isinstance(enabled, bool | None):
             raise ConfigError(f"progress must be True, False or None (bars on terminals only), not {enabled!r}")
         self.enabled = sys.stderr is not None and (_is_watched() if enabled is None else enabled)
+        self.part = ""  # of several that have the same stages, which one these belong to: shown before their names
         self.seconds: dict[str, float] = {}  # of the stages of each name together, shown or not
         self._stage: tuple[str, float] | None = None
         self._bar: Any = None
@@ -55,7 +56,9 @@ class Progress:
         if not self.enabled:
             return lambda rows=0: None
         self._close(leave=False)
-        bar = self._bar = _bar_class()(total=total, desc=name, unit=f" {unit}", miniters=1, dynamic_ncols=True)
+        bar = self._bar = _bar_class()(
+            total=total, desc=f"{self.part}{name}", unit=f" {unit}", miniters=1, dynamic_ncols=True
+        )
         started, seen = time.monotonic(), 0
 
         def advance(rows: int = 0) -> None:

@@ -41,7 +41,8 @@ class FoldedJob(WriteJob):
             if entries is None:
                 self._remove_scratch()
                 entries, planned = self._begin(jobs, background)
-            for job, plan in zip(jobs, planned, strict=True):
+            for number, (job, plan) in enumerate(zip(jobs, planned, strict=True)):
+                self.progress.part = f"fold {number}: "
                 if plan is not None:
                     job._write(plan, background)
         learned = [dict(job._saved() if plan is None else plan.saved) for job, plan in zip(jobs, planned, strict=True)]

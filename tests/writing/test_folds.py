@@ -292,6 +292,13 @@ def test_a_link_in_place_of_a_fold_is_not_repaired(source, tmp_path):
     assert (decoy / "kept").exists()
 
 
+def test_bars_name_the_fold_that_is_written(source, tmp_path, capsys):
+    preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp", progress=True)
+    shown = capsys.readouterr().err
+    assert all(f"fold {fold}: encoding" in shown for fold in range(K))
+    assert "fold 0: reading" not in shown
+
+
 def test_folds_are_opened_alone(source, table, tmp_path):
     prep = preprocessor(FOLDS["rows"])
     dataset = prep.fit_write(source, tmp_path / "a.dp")
