@@ -22,7 +22,7 @@ from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.described import plain
 from daskprep.description import describe
-from daskprep.errors import ConfigError, MissingColumnError, hints_parameters
+from daskprep.errors import ConfigError, MissingColumnError, hints_parameters, warn
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.few_rows import encode_few
@@ -230,7 +230,9 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             raise ConfigError("Preprocessor: fit_transform does not cross-fit a sample: use sample=None, or fit_write")
         goes_by = self._going_by(X)
         source = as_source(X, columns=goes_by._columns(self.features_), scratch=self.scratch)
-        table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, goes_by.split)
+        # A KFold without a fold has no validation rows: the state is that of all rows.
+        split = None if goes_by.split is None or goes_by.split.folds else goes_by.split
+        table = tabulate_cross_fitted(self.features_, self.learned_, list(self._inputs), source, split)
         return self._contained(table, X)
 
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
@@ -487,7 +489,24 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
             states = [one.learned for one in (dataset, *folds)] if written is None else written.states
             self._set_learned(features, states[0], states[1:])
             self._warn_of_missing_labels()
+        else:
+            self._warn_of_other_rows(chosen, dataset)
         return dataset
+
+    def _warn_of_other_rows(self, features: Mapping[str, Feature], dataset: Dataset) -> None:
+        """Warn if training rows are not as many as in the fit: they are in other folds than they were."""
+        crossed = [name for name, feature in features.items() if feature._cross_fit is not None]
+        if not crossed or self.balance is not None:
+            return
+        rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())
+        for name in crossed:
+            learned = self.learned_[name].rows
+            if not rows <= learned <= rows + left_out:
+                warn(
+                    f'feature "{name}" is cross-fitted, but not for these rows: {learned:,} training rows were learned '
+                    f"from, and {rows:,} were written, some of them encoded by their own target; write the rows of the "
+                    "fit in the same order, or use fit_write"
+                )
 
     def _going_by(self, frame: Any) -> Preprocessor:
         """Return this Preprocessor, or a copy that goes by the splits in which the rows are given."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 
-from daskprep.column_types.guess import Guess, counted, shown
+import numpy as np
+
+from daskprep.column_types.guess import Guess, counted, shown, unreadable
 from daskprep.features import Date
 from daskprep.summaries.column_facts import ColumnFacts
 
@@ -34,7 +36,8 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
     for written in (_day_first_format(facts) if day_first or _dotted(facts) else None, None):
         feature = Date(datetime_format=written)
         texts = facts.distinct.texts
-        if len(feature.parse(texts).drop_null()) < _MOST * len(texts) - facts.marked:
+        dates, counts = feature.parse(texts), facts.distinct.counts[: len(texts)]
+        if len(dates.drop_null()) < _MOST * len(texts) - facts.marked:
             continue
         how = "day first" if written is not None else "as text"
         if written is not None:  # others may be as ISO 8601 has them
@@ -45,7 +48,10 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
             and _FIELDS.fullmatch(sample) is not None
         ):
             how = "read month first, which no cell contradicts"
-        return Guess(feature, f"dates, {how}, such as {shown(sample)}: {counted(facts)}")
+        if odd := int(counts[np.array(dates.is_null(), bool)].sum()):
+            feature.missing_value_strategy = "fill_with_mode"
+        what = f"dates, {how}, such as {shown(sample)}{unreadable(odd, int(counts.sum()))}"
+        return Guess(feature, f"{what}: {counted(facts)}")
     return None
 
 

@@ -36,6 +36,11 @@ def rows(facts: ColumnFacts) -> str:
     return f"{facts.rows:,} rows" + (f", {share(missing, facts.rows)} missing" if missing else "")
 
 
+def unreadable(odd: int, values: int) -> str:
+    """Return which share of the values is unreadable, behind a comma; nothing if none is."""
+    return f", {share(odd, values)} unreadable" if odd else ""
+
+
 def unique(facts: ColumnFacts) -> str:
     """Say that no value occurs twice, or hardly one, and how sure that is."""
     if not facts.is_unique:

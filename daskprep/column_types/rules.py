@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.column_types.dates import guess_date
-from daskprep.column_types.guess import Guess, counted, rows, shown, skip, unique
+from daskprep.column_types.guess import Guess, counted, rows, shown, skip, unique, unreadable
 from daskprep.column_types.identifiers import (
     CODED,
     FEW_ROWS,
@@ -193,9 +193,12 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
     labels = f"{shown(true)} is True and {shown(false)} is False"
     if learned.fallback_true_label is None:
         pairs = zip(facts.distinct.texts.to_pylist(), facts.distinct.counts.tolist(), strict=True)
-        if sum(cells for label, cells in pairs if label in learned.str2bool) < _MOST * facts.typed:
+        odd = facts.typed - sum(cells for label, cells in pairs if label in learned.str2bool)
+        if odd > (1 - _MOST) * facts.typed:
             return None
-        return Guess(Binary(), f"spellings of yes and no, {labels}: {counted(facts)}")
+        feature = Binary(missing_value_strategy="fill_with_mode") if odd else Binary()
+        what = f"spellings of yes and no, {labels}{unreadable(odd, facts.typed)}"
+        return Guess(feature, f"{what}: {counted(facts)}")
     if facts.is_unique or _marking_words(facts) or (facts.numbers and facts.typed < FEW_ROWS):
         return None
     return Guess(Binary(fallback_true_label=learned.fallback_true_label), f"two values, {labels}: {counted(facts)}")
@@ -258,13 +261,13 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
         return None
     what = "times or durations, as seconds" if is_time else f"numbers written as {shown(found.example)}"
     doubt = ", read as in English, since nothing tells thousands from decimals" if found.in_doubt else ""
-    unreadable = f", {share(int(counts[unread].sum()), seen)} unreadable" if len(odd) else ""
+    not_read = unreadable(int(counts[unread].sum()), seen)
     # Of many distinct values some are kept, whose counts say how often the others occur, but for frequent ones.
     rest = facts.distinct.total - round(seen * facts.distinct.count / max(len(texts), 1))
     if doubtful := rest > (1 - _MOST) * facts.distinct.total:
-        unreadable += f", {share(rest, facts.distinct.total)} of frequent values that were not looked at"
+        not_read += f", {share(rest, facts.distinct.total)} of frequent values that were not looked at"
     feature = Number(missing_value_strategy="fill_with_mean") if len(odd) or doubtful else Number()
-    return Guess(feature, f"{what}{doubt}{unreadable}: {counted(facts)}")
+    return Guess(feature, f"{what}{doubt}{not_read}: {counted(facts)}")
 
 
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:
@@ -298,7 +301,7 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
             return Guess(Category(), f"whole numbers named like codes: {counted(facts)}")
         if _are_codes(facts):
             return Guess(Category(), f"codes from {low} to {high}, none of them rare: {counted(facts)}")
-    text = f", as text, {share(odd, facts.typed)} unreadable" if odd else ", as text" if facts.text.cells else ""
+    text = f", as text{unreadable(odd, facts.typed)}" if odd or facts.text.cells else ""
     return Guess(Number(), f"{what}{text}: {counted(facts)}")
 
 

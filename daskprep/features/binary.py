@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor, fills_all
+from daskprep.features.base import Bounds, Learned, Tensor, drops_missing, fills_all
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, neighbour_strategy
@@ -173,14 +173,16 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         counts = weight[:2].astype(np.int64)
         if fills_all(self):
             counts[int(fill or 0)] += summary.rows - counts.sum()
+        rows = summary.rows - odd * drops_missing(self)
         return dataclasses.replace(
             learned,
             counts=None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist()),
-            rows=summary.rows,
+            rows=rows,
             missing=summary.missing + odd,
             invalid=summary.rejects.count + odd,
             invalid_samples=(*summary.rejects.texts, *samples)[:5],
             fill_value=fill,
+            seen=0 if summary.seen == rows else summary.seen,
         )
 
     def _truth_of_fill(self, learned: LearnedBinary) -> bool | None:

@@ -83,7 +83,7 @@ class Date(Feature[Range, LearnedDate]):
         "year".
     since : str or None
         Date in ISO 8601, or name of a column of dates, from which the time to this date is counted. It is 0 where that
-        column is missing.
+        column is missing or cannot be read; `datetime_format` is that of both columns.
     since_unit : {"seconds", "minutes", "hours", "days", "weeks", "years"}
         Unit of the time since; a year has 365.2425 days.
     missing_value_strategy : str

@@ -17,7 +17,7 @@ import pyarrow as pa
 from daskprep import partitions
 from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
-from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, noun_of
+from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, noun_of, rows_seen
 from daskprep.features.checking import all_empty_arrays, decode_column, empty_arrays
 from daskprep.features.folds import fold_columns, put_in_folds, tell_folds
 from daskprep.features.surroundings import (
@@ -157,7 +157,7 @@ def _warn(name: str, feature: Contract, learned: Learned) -> None:
         warn(f'column "{name}" {advice}')
     if learned.invalid:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)
-        count = f"{learned.invalid:,} of {learned.seen or learned.rows:,} cells"
+        count = f"{learned.invalid:,} of {rows_seen(feature, learned):,} cells"
         warn(
             f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
             f'; {feature._remedy}, or use invalid="raise" to stop at the first'

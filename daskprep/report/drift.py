@@ -37,9 +37,14 @@ def _binned(first: Any, other: Any) -> tuple[np.ndarray, np.ndarray] | None:
     parts = [one.days if isinstance(one, Dates) else one for one in (first, other)]
     if not all(len(part.keys) for part in parts):
         return None
-    cuts = np.unique([parts[0].quantile(place / _BINS) for place in range(1, _BINS)])
-    size = len(cuts) + 1
-    one, two = (np.bincount(np.searchsorted(cuts, one.values(), "right"), one.counts, size) for one in parts)
+    # By buckets that are as wide in both: the rows of a frequent value are then in the same bin.
+    shift = max(one.shift for one in parts)
+    keys = [one.keys >> (shift - one.shift) for one in parts]
+    ranks = np.cumsum(parts[0].counts)
+    cuts = np.unique(keys[0][np.searchsorted(ranks, ranks[-1] * np.arange(1, _BINS) / _BINS)])
+    one, two = (
+        np.bincount(np.searchsorted(cuts, of), part.counts, len(cuts) + 1) for of, part in zip(keys, parts, strict=True)
+    )
     return one, two
 
 

@@ -22,6 +22,7 @@ _MOST_PAIRS = 100
 _MISSING, _IMBALANCED, _DUPLICATES = 0.3, 0.9, 0.01
 _SKEWED, _FEW_NUMBERS = 9, 10  # times as far from the median is one of the outer percentiles as the other
 _MANY_CLASSES, _MANY_SHARE = 50, 0.2
+_STRAIGHT = frozenset({None, "zscore", "minmax", "iq", "robust"})  # normalizations that leave a skew as it is
 
 
 def find(dataset: Dataset, columns: Sequence[Column], found: Found) -> dict[str, Any]:
@@ -36,7 +37,8 @@ def find(dataset: Dataset, columns: Sequence[Column], found: Found) -> dict[str,
     for name in dict.fromkeys(column.name for column in columns):
         column = firsts[name]
         counted = found[column.output.name]
-        drift = drifts(counted)
+        # Training rows that are cross-fitted are encoded in another way than those of other splits.
+        drift = {} if column.feature._cross_fit else drifts(counted)
         facts = _facts(dataset, column, counted) | {"drift": {split: index for split, (index, _) in drift.items()}}
         features.append(facts | {"association_with_target": strongest.get(column.output.name)})
         high = [f"{split} (PSI {index:.2f})" for split, (index, is_high) in drift.items() if is_high]
@@ -105,7 +107,8 @@ def _alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tu
     if (
         isinstance(first, Quantiles)
         and (distinct is None or distinct > _FEW_NUMBERS)
-        and getattr(column.feature, "normalization", "") != "log1p"
+        and getattr(column.feature, "normalization", "") in _STRAIGHT
+        and getattr(column.feature, "encoding", None) is None
     ):
         low, middle, high = (first.quantile(part) / 2 for part in (0.01, 0.5, 0.99))
         if max(middle - low, high - middle) > _SKEWED * min(middle - low, high - middle):

@@ -702,7 +702,8 @@ def test_symbols_are_missing_and_words_stay_classes():
         ([*[f"{i / 7}" for i in range(30)], "?"], "fill_with_mean"),
         ([*[f"{i / 7}" for i in range(40)], "odd"], "fill_with_mean"),
         ([*[f"{i / 7}" for i in range(38)], "odd", "even"], "fill_with_mean"),
-        ([*["0", "1"] * 19, "odd", "even"], "fill_with_false"),
+        ([*["0", "1"] * 19, "odd", "even"], "fill_with_mode"),
+        ([*[f"2021-05-{day:02}" for day in range(1, 31)], "0000-00-00"], "fill_with_mode"),
         ([0.5, 1.25], "fill_with_const"),
         (["yes", "no", None], "fill_with_mode"),
         (["yes", None], "fill_with_false"),
@@ -713,6 +714,11 @@ def test_symbols_are_missing_and_words_stay_classes():
 )
 def test_what_fills_gaps_leaves_the_statistics_alone(cells, strategy):
     assert guess(cells).feature.missing_value_strategy == strategy
+
+
+def test_reasons_tell_how_many_values_are_unreadable():
+    assert ", 5.0 % unreadable: " in guess([*["yes", "no"] * 19, "odd", "even"]).reason
+    assert ", 3.2 % unreadable: " in guess([*[f"2021-05-{day:02}" for day in range(1, 31)], "unbekannt"]).reason
 
 
 def test_numbers_that_may_stand_for_missing_ones_are_told_and_stay_numbers():

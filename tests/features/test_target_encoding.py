@@ -250,6 +250,22 @@ def test_fit_transform_cross_fits_training_rows_and_transform_none(table, tmp_pa
     np.testing.assert_array_equal(prep.transform(table), prep.encode(table)["x"])
 
 
+def test_fit_transform_cross_fits_the_rows_of_all_folds(table):
+    def fitted(split):
+        return dp.Preprocessor({"x": encoding(), "sold": "binary"}, targets="sold", split=split).fit_transform(table)
+
+    np.testing.assert_array_equal(fitted(dp.KFold(4, group="shop")), fitted(None))
+
+
+def test_other_rows_than_those_of_the_fit_are_not_cross_fitted_silently(table, tmp_path):
+    dropping = dp.Number(outlier_strategy="drop_row", outlier_threshold=2.0)
+    prep = dp.Preprocessor({"x": encoding("kind"), "price": dropping}, targets="price", split=dp.RandomSplit())
+    prep.fit(table).write(table, tmp_path / "same", progress=False)
+    for rows in (table[: ROWS // 2], pd.concat([table, table])):
+        with pytest.warns(UserWarning, match=r'feature "x" .* training rows were learned from, and .* fit_write'):
+            prep.write(rows, tmp_path / "others", progress=False)
+
+
 def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_alike(table, tmp_path):
     prep = dp.Preprocessor({"x": encoding(fold_group="shop"), "sold": "binary"}, targets="sold", split=dp.RandomSplit())
     expected = written(prep, table, tmp_path / "d")

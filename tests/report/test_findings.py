@@ -144,3 +144,33 @@ def test_drift_of_numbers_is_by_deciles_of_the_first_split():
     found = drifts({"train": first, "validation": same, "test": moved})
     assert found["validation"][0] < 0.02
     assert found["test"][0] > 0.5
+
+
+def test_a_frequent_value_is_no_drift_however_many_others_there_are():
+    rng = np.random.default_rng(0)
+    parts = [np.where(rng.random(size) < 0.3, 0.75, rng.normal(0, 1, size)) for size in (14_000, 2_000)]
+    train, validation = map(Quantiles.of, parts)
+    assert not train.exact
+    assert validation.exact
+    assert drifts({"train": train, "validation": validation})["validation"][0] < 0.02
+
+
+def test_cross_fitted_rows_and_bent_numbers_give_no_alert(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"c": rng.choice(list("abcde"), 4_000), "y": rng.integers(0, 2, 4_000)})
+    frame["e"] = np.exp(3 * rng.normal(size=4_000))
+    features = {"c": dp.TargetEncoding(target="y"), "y": "binary"}
+    features |= {"bent": dp.Number(column="e", normalization="quantile_normal"), "e": dp.Number()}
+    prep = dp.Preprocessor(features, targets="y", split=dp.RandomSplit())
+    assert alerts_of(prep.fit_write(frame, tmp_path / "a")) == {("skew", "e")}
+
+
+def test_missing_labels_are_a_share_of_all_rows_though_training_rows_are_few(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(300.0), "y": [None if i % 10 == 0 else i % 2 for i in range(300)]})
+    features = {"x": "number", "y": dp.Binary(missing_value_strategy="drop_row")}
+    dataset = dp.Preprocessor(features, targets="y", split=dp.RandomSplit((0.2, 0.4, 0.4))).fit_write(
+        frame, tmp_path / "a"
+    )
+    [facts] = [one for one in dataset.report().to_dict()["features"] if one["name"] == "y"]
+    assert (facts["missing"], facts["rows"]) == (30, 300)
+    assert ("missing", "y") not in alerts_of(dataset)
