@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
+import daskprep as dp
 from daskprep import classes
 from daskprep.described import Described, plain, with_parameters
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
@@ -744,3 +745,19 @@ def test_numbers_of_numpy_become_those_of_python():
         int, float, int, type(None), str,
     ]  # fmt: skip
     assert (plain(np.int8(7)), plain(0.5)) == (7, 0.5)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([2**60, *range(29)], pa.timestamp("s")),
+        pa.array([-(2**63), *range(29)], pa.timestamp("ms", "UTC")),
+        pa.array([2**31 - 1, *range(29)], pa.date32()),
+        pa.array([2**62, *range(29)]).view(pa.date64()),
+    ],
+)
+def test_times_beyond_microseconds_are_refused(times):
+    table = pa.table({"t": times, "y": range(30)})
+    for split in (dp.DatetimeSplit("t"), dp.KFold(3, time="t", fold=0)):
+        with pytest.raises(RejectedValueError, match=r'"t": 1 row\(s\) without a time .* in row 0'):
+            dp.Preprocessor({"y": "number"}, split=split).fit(table)

@@ -164,12 +164,28 @@ def test_texts_that_thousands_may_be_have_the_weights_of_their_rows(table):
     assert make().fit(texts).learned_["price"] == make().fit(gaps).learned_["price"]
 
 
-@pytest.mark.parametrize("odd", [-1.0, None, np.inf])
+@pytest.mark.parametrize("odd", [-1.0, None, np.inf, 1e39])
 def test_what_is_no_weight_is_refused(table, odd):
     rows = table.assign(people=table["people"].astype(object))
     rows.loc[7, "people"] = odd
     with pytest.raises(RejectedValueError, match='column "people": .* is not a weight'):
         make().fit(rows)
+
+
+def test_far_numbers_have_the_deviation_that_they_have_without_weights(table):
+    far = table.assign(price=1.7e12 + 50 * np.arange(ROWS), people=1)
+    weighted, plain = (dp.Preprocessor({"price": "number"}, weight=one).fit(far) for one in ("people", None))
+    assert weighted.learned_["price"].std == plain.learned_["price"].std
+    np.testing.assert_array_equal(weighted.transform(far), plain.transform(far))
+
+
+def test_missing_values_of_weight_0_count_for_nothing(table):
+    rows = pd.DataFrame({"price": [1.0, 2.0, 3.0] + [None] * 7, "people": [1.0] * 3 + [0.0] * 7})
+    prep = dp.Preprocessor({"price": "number"}, weight="people").fit(rows)
+    assert prep.learned_["price"].std == 1.0
+    filling = dp.Number(missing_value_strategy="fill_with_mean")
+    with pytest.raises(ColumnError, match='column "price": has no value with a weight above 0'):
+        dp.Preprocessor({"price": filling}, weight="people").fit(rows.assign(people=rows["price"].isna().astype(int)))
 
 
 def test_what_weights_cannot_be_is_refused(table):

@@ -217,8 +217,7 @@ class Contract(Generic[SummaryT, LearnedT]):
         """What completes a column with the rows around, of other partitions too; None where each row stands alone."""
         return Neighbours.of(self.missing_value_strategy)
 
-    @property
-    def _remedy(self) -> str:
+    def _remedy(self, learned: LearnedT) -> str:
         """What a user can do about cells that cannot be read."""
         return "correct the data"
 

@@ -205,10 +205,9 @@ class Date(Feature[Range, LearnedDate]):
     def cells(self, parsed: pa.Array) -> pa.Array:
         return as_timestamps(_micros(parsed)[0], ~valid_mask(parsed)).cast(pa.string())
 
-    @property
-    def _remedy(self) -> str:
+    def _remedy(self, learned: LearnedDate) -> str:
         given = "correct" if self.datetime_format else "give"
-        return f"{super()._remedy}, {given} datetime_format"
+        return f"{super()._remedy(learned)}, {given} datetime_format"
 
     def advice(self, learned: LearnedDate) -> str | None:
         if self.datetime_format is not None:

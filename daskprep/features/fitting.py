@@ -160,7 +160,7 @@ def _warn(name: str, feature: Contract, learned: Learned) -> None:
         count = f"{learned.invalid:,} of {rows_seen(feature, learned):,} cells"
         warn(
             f'column "{name}": {count} cannot be read as {noun_of(feature)}, such as {samples}, and counted as missing'
-            f'; {feature._remedy}, or use invalid="raise" to stop at the first'
+            f'; {feature._remedy(learned)}, or use invalid="raise" to stop at the first'
         )
 
 

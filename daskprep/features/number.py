@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
+import math
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -204,8 +205,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         values = unsure.to_numpy()
         if beside.weights is not None and self._needs_moments and written.total:
             raise ColumnError(
-                f"holds {written.top()!r}, and with weights no notation is learned from the data: give an "
-                'example, as in Number(written="$1,234.5"), or correct the data'
+                f"holds {written.top()!r}, and with weights no notation is learned from the data: give this or another "
+                f"example, as in Number(written={written.top()!r}), or correct the data"
             )
         decimals = dataclasses.replace(
             self._summarize(unsure, of_unsure), fractions=int(np.count_nonzero(values != np.floor(values)))
@@ -257,7 +258,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def learn_fill(self, summary: ColumnSummary[NumberSummary]) -> Any:
         if self.missing_value_strategy == "fill_with_median":
             return summary.values.median()
-        return summary.values.mean() if self.missing_value_strategy == "fill_with_mean" else summary.values.mode()
+        if self.missing_value_strategy == "fill_with_mode":
+            return summary.values.mode()
+        if math.isnan(mean := summary.values.mean()):
+            raise ColumnError('has no value with a weight above 0, so "fill_with_mean" cannot learn one')
+        return mean
 
     def _learn_fallback(self, summary: ColumnSummary[NumberSummary]) -> float:
         return summary.values.mean()
@@ -361,10 +366,12 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             return bin_ids(values, learned.edges)
         return normalized(values, self.normalization, vars(learned))
 
-    @property
-    def _remedy(self) -> str:
-        example = "correct the example of written" if self.written else 'give an example as in written="$1,234.5"'
-        return f"{super()._remedy}, {example}"
+    def _remedy(self, learned: LearnedNumber) -> str:
+        if self.written:
+            return f"{super()._remedy(learned)}, correct the example of written"
+        if learned.written:
+            return f"others are written as {learned.written!r}; {super()._remedy(learned)}, bring all to one form"
+        return f'{super()._remedy(learned)}, give an example as in written="$1,234.5"'
 
     @property
     def _expands(self) -> bool:
@@ -404,6 +411,13 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def advice(self, learned: LearnedNumber) -> str | None:
         ends = learned.quantiles or (0.0, 1.0)
         scale = center_and_scale(self.normalization, vars(learned))[1]
+        if (
+            self.encoding is None
+            and self.normalization == "iq"
+            and learned.q1 == learned.q3
+            and learned.min != learned.max
+        ):
+            return 'has equal quartiles, so "iq" makes it 0 everywhere: "robust" then takes half of the range'
         if self.encoding is None and (not scale or ends[0] == ends[-1]):
             return f'is constant, so normalization "{self.normalization}" makes it 0 everywhere'
         return None

@@ -26,8 +26,16 @@ def within_range(quantiles: Quantiles, extent: Range, fractions: np.ndarray) -> 
 
 def reference_quantiles(quantiles: Quantiles, extent: Range) -> tuple[float, ...]:
     """Return evenly spaced quantiles: 1,000, or as many as there are numbers."""
-    found = within_range(quantiles, extent, np.linspace(0.0, 1.0, min(REFERENCES, quantiles.count)))
+    found = spaced_within(quantiles, extent, min(REFERENCES, quantiles.count))
     return tuple(np.maximum.accumulate(found).tolist())
+
+
+def spaced_within(quantiles: Quantiles, extent: Range, number: int) -> np.ndarray:
+    """Return evenly spaced quantiles, of which the first and the last are the ends of a range."""
+    found: np.ndarray = np.clip(quantiles.spaced(number), extent.min, extent.max)
+    found[0] = extent.min
+    found[-1] = extent.max
+    return found
 
 
 def learn_power(normalization: str, quantiles: Quantiles, extent: Range) -> tuple[float, float, float]:
@@ -99,4 +107,4 @@ def learn_edges(
     if is_uniform:
         return np.unique(extent.min * (1.0 - fractions) + extent.max * fractions)
     assert quantiles is not None
-    return np.unique(within_range(quantiles, extent, fractions))
+    return np.unique(spaced_within(quantiles, extent, bins + 1))

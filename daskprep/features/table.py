@@ -97,6 +97,8 @@ def naming(name: str) -> Iterator[None]:
         yield
     except DaskprepError as error:
         raise type(error)(f'column "{name}": {error}') from error
+    except UnicodeDecodeError as error:
+        raise ColumnError(f'column "{name}": holds text that is not UTF-8 ({error}); decode or correct it') from error
     except pa.ArrowException as error:
         raise ColumnError(f'column "{name}": cannot be read: {error}') from error
 

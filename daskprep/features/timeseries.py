@@ -33,6 +33,7 @@ from daskprep.serving.series import SEPARATORS
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Lengths
 
+_LARGEST = float(np.finfo(np.float32).max)
 _LONGEST_WINDOW = 1 << 24  # more is a mistake, or asks for memory on purpose
 
 
@@ -114,6 +115,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     fill_value: str | float | None = ""
 
     def check(self) -> None:
+        if not abs(self.padding_value) <= _LARGEST:
+            raise ConfigError(f"Timeseries: padding_value {self.padding_value!r} is no finite number of 32 bits")
         if self.window_size and self.horizon:
             raise ConfigError(
                 f"Timeseries: window_size={self.window_size} looks back, horizon={self.horizon} looks ahead; "

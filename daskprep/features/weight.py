@@ -14,6 +14,8 @@ from daskprep.features.cells import as_numbers
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.summaries import Moments
 
+_LARGEST = float(np.finfo(np.float32).max)  # losses are weighted in single precision
+
 
 @dataclass(frozen=True, kw_only=True)
 class LearnedWeight(Learned):
@@ -43,11 +45,12 @@ class Weight(Feature[Moments, LearnedWeight]):
 
     def parse(self, column: pa.Array) -> pa.Array:
         numbers = as_numbers(column)
-        odd = ~(numbers.to_numpy(zero_copy_only=False) >= 0)
+        weights = numbers.to_numpy(zero_copy_only=False)
+        odd = ~((weights >= 0) & (weights <= _LARGEST))
         if odd.any():
             raise RejectedValueError(
-                f"{column[int(np.argmax(odd))].as_py()!r} is not a weight: each row needs a number of at least 0; "
-                "correct the data"
+                f"{column[int(np.argmax(odd))].as_py()!r} is not a weight, among {np.count_nonzero(odd):,} such cells: "
+                "each row needs a number from 0 to 3.4e38; correct the data"
             )
         return numbers
 

@@ -133,7 +133,7 @@ def _described(frame: Any) -> str:
 
 def _remedy(frame: Any) -> str:
     if hasattr(frame, "to_frame"):
-        return "; for a single column use .to_frame()"
+        return "; for a single column use .to_frame(), and for a single row frame.iloc[[i]]"
     if hasattr(frame, "to_pandas"):
         return "; use .to_pandas()"
     if _is_encoded(frame):

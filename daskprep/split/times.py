@@ -93,8 +93,8 @@ class DatetimeSplit(Splitter):
         self.validate()
         keys, bad, unit = _Times(self.column, self.datetime_format).read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
-        values = [find_column(table, self.column)[row].as_py() for row in rows[:MOST_EXAMPLES].tolist()]
-        examples = zip(rows.tolist(), ("(missing)" if v is None else f'"{v}"' for v in values), strict=False)
+        cells = find_column(table, self.column)
+        examples = ((row, _shown(cells[row])) for row in rows[:MOST_EXAMPLES].tolist())
         return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
@@ -178,9 +178,9 @@ class _Times:
         if pa.types.is_dictionary(kind):
             return self._stamps(cells.dictionary).take(cells.indices)
         if pa.types.is_timestamp(kind):
-            return cells if kind.unit == "ns" else cells.cast(pa.timestamp("us", kind.tz))
+            return cells if kind.unit == "ns" else _in_microseconds(cells, pa.timestamp("us", kind.tz))
         if pa.types.is_date(kind) or pa.types.is_null(kind):
-            return cells.cast(pa.timestamp("us"))
+            return _in_microseconds(cells, pa.timestamp("us"))
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._parse(pc.utf8_trim_whitespace(cells.cast(pa.large_string())))
         raise ColumnError(
@@ -213,6 +213,25 @@ class _Times:
             remedy = 'Use the codes of strptime, for instance "%d/%m/%Y %H:%M".'
             raise ConfigError(f'Column "{self.column}": datetime_format {form!r}: {error}. {remedy}') from error
         return pa.array(times.dt.as_unit("us")).cast(pa.timestamp("us")).take(encoded.indices)
+
+
+def _shown(cell: pa.Scalar) -> str:
+    try:
+        return "(missing)" if (value := cell.as_py()) is None else f'"{value}"'
+    except (OverflowError, ValueError):  # beyond the times of Python
+        return f"{cell.value:,} of {cell.type}"
+
+
+def _in_microseconds(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return times in microseconds, null where they are beyond 64 bits."""
+    try:
+        return cells.cast(kind)
+    except pa.ArrowInvalid:
+        unit = "d" if pa.types.is_date32(cells.type) else getattr(cells.type, "unit", "ms")
+        counts = cells.cast(pa.int32() if unit == "d" else pa.int64()).cast(pa.int64())
+        most = (1 << 63) // {"d": 86_400_000_000, "s": 1_000_000}.get(unit, 1_000) - 1
+        near = pc.and_(pc.greater_equal(counts, -most), pc.less_equal(counts, most))
+        return pc.if_else(near, cells, None).cast(kind)
 
 
 def _recount(times: _Times, windows: Any, table: pa.Table, keep: Mask | None) -> list[OrderedCounts]:

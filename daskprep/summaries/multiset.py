@@ -56,16 +56,21 @@ def kth(counts: np.ndarray, fractions: np.ndarray) -> tuple[Place, Place, np.nda
     """
     if not ((fractions >= 0.0) & (fractions <= 1.0)).all():
         raise ValueError(f"A quantile lies between 0 and 1, not at {fractions}.")
-    ends = np.cumsum(counts)
-    last = ends[-1] - 1
+    last = int(counts.sum()) - 1
     position = fractions * last
     below = np.minimum(np.floor(position).astype(np.int64), last)
+    return (*around(counts, below), position - below)
+
+
+def around(counts: np.ndarray, below: np.ndarray) -> tuple[Place, Place]:
+    """Return the places of the values of some ranks, and of those one higher."""
+    ends = np.cumsum(counts)
 
     def place(rank: np.ndarray) -> Place:
         index = np.searchsorted(ends, rank, side="right")
         return index, (rank - (ends[index] - counts[index]) + 0.5) / counts[index]
 
-    return place(below), place(np.minimum(below + 1, last)), position - below
+    return place(below), place(np.minimum(below + 1, ends[-1] - 1))
 
 
 def between(low: np.ndarray, high: np.ndarray, weight: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from daskprep.summaries.base import Summary, finite_doubles
-from daskprep.summaries.multiset import between, kth, merged, no_integers, tallied
+from daskprep.summaries.multiset import around, between, kth, merged, no_integers, tallied
 
 # With keys and counts of 8 bytes, a summary has at most 64 KiB.
 MOST_BUCKETS = 4_096
@@ -104,6 +104,17 @@ class Quantiles(Summary):
             return np.full(fractions.shape, math.nan)
         lower, upper, weight = kth(self.counts, fractions)
         return between(self._value(*lower), self._value(*upper), weight)
+
+    def spaced(self, number: int) -> np.ndarray:
+        """Return so many evenly spaced quantiles from the least value to the greatest, or NaN of no values.
+
+        Fractions of them would be rounded, and mix a value with the next where a rank is meant.
+        """
+        if not len(self.keys):
+            return np.full(number, math.nan)
+        below, rest = np.divmod(np.arange(number) * (self.count - 1), max(number - 1, 1))
+        lower, upper = around(self.counts, below)
+        return between(self._value(*lower), self._value(*upper), rest / max(number - 1, 1))
 
     def values(self) -> np.ndarray:
         """Return the values in order, each bucket's as its middle; `counts` says how often each was seen."""

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskprep.summaries.moments import SUM_BITS, Moments, root
+from daskprep.summaries.moments import BLOCK_VALUES, SUM_BITS, Moments, root
+
+# Of numbers and weights between 2**-200 and 2**200, products of three and their rounding errors are doubles.
+_NEAR_EXPONENT = 200
+_HALF = 2.0**27 + 1
 
 
 @dataclass(frozen=True)
 class WeightedMoments(Moments):
-    """Sums of weighted numbers and of their weighted squares, each rounded once and added up exactly.
+    """Exact sums of weighted numbers and of their weighted squares.
 
-    `count` counts the numbers with a weight above 0. `weights` and `missing` are the sums of the weights of numbers,
-    and of rows that have none, in units of 2**-1074. What is added as plain `Moments`, of equal numbers, fills those.
+    `count` counts the numbers with a weight above 0, and `gaps` such rows that have no number. `weights` and `missing`
+    are the sums of their weights, in units of 2**-1074. What is added as plain `Moments`, of equal numbers, fills the
+    gaps.
 
     Examples
     --------
@@ -26,21 +32,25 @@ class WeightedMoments(Moments):
 
     weights: int = 0
     missing: int = 0
+    gaps: int = 0
 
     @classmethod
     def of_weighted(cls, values: np.ndarray, weights: np.ndarray) -> WeightedMoments:
         """Summarize numbers, NaN where there is none, and their weights."""
-        present = ~np.isnan(values)
-        kept, own = values[present], weights[present]
-        with np.errstate(over="ignore"):
-            squares = np.minimum(own * kept * kept, np.finfo(np.float64).max)
-        return cls(
-            int(np.count_nonzero(own)),
-            Moments.of(own * kept).total,
-            Moments.of(squares).total << SUM_BITS,
-            Moments.of(own).total,
-            Moments.of(weights[~present]).total,
-        )
+        missing, counts = np.isnan(values), weights > 0
+        kept, own, unfilled = values[counts & ~missing], weights[counts & ~missing], weights[counts & missing]
+        far = np.maximum(*(np.abs(np.frexp(one)[1]) for one in (kept, own))) > _NEAR_EXPONENT
+        total = squares = 0
+        near, near_own = kept[~far], own[~far]
+        for start in range(0, len(near), BLOCK_VALUES):
+            block, block_own = (one[start : start + BLOCK_VALUES] for one in (near, near_own))
+            total += _sum(_product(block, block_own))
+            squares += _sum(term for part in _product(block, block) for term in _product(part, block_own)) << SUM_BITS
+        for value, weight in zip(map(_units, kept[far].tolist()), map(_units, own[far].tolist()), strict=True):
+            total += value * weight >> SUM_BITS
+            squares += value * value * weight >> SUM_BITS
+        weighed, left_out = Moments.of(own).total, Moments.of(unfilled).total
+        return cls(len(own), total, squares, weighed, left_out, len(unfilled))
 
     def __add__(self, other: Moments) -> WeightedMoments:
         if isinstance(other, WeightedMoments):
@@ -49,12 +59,12 @@ class WeightedMoments(Moments):
             return self
         filled = replace(
             self,
-            count=self.count + other.count,
+            count=self.count + self.gaps,
             total=self.total + (other.total // other.count * self.missing >> SUM_BITS),
             squares=self.squares + (other.squares // other.count * self.missing >> SUM_BITS),
             weights=self.weights + self.missing,
         )
-        return replace(filled, missing=0)
+        return replace(filled, missing=0, gaps=0)
 
     def mean(self) -> float:
         return self.total / self.weights if self.weights else math.nan
@@ -66,3 +76,23 @@ class WeightedMoments(Moments):
         numerator = max(self.squares * self.weights - (self.total * self.total << SUM_BITS), 0) * self.count
         # In units of 2**-1074: squares have two of them.
         return root(numerator, self.weights * self.weights * (self.count - ddof) << SUM_BITS) if numerator else 0.0
+
+
+def _product(left: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return products and their rounding errors, as Dekker does: both together are exact."""
+    product = left * right
+    (high, low), (other_high, other_low) = (
+        (top := (one * _HALF) - (one * _HALF - one), one - top) for one in (left, right)
+    )
+    error = ((high * other_high - product) + high * other_low + low * other_high) + low * other_low
+    return product, error
+
+
+def _sum(terms: Iterable[np.ndarray]) -> int:
+    return sum(Moments.of(term).total for term in terms)
+
+
+def _units(value: float) -> int:
+    """Return how many units of 2**-1074 a double is."""
+    numerator, denominator = value.as_integer_ratio()
+    return (numerator << SUM_BITS) // denominator

@@ -87,6 +87,18 @@ def test_robust_scaling_of_quartiles_that_are_equal_takes_half_of_the_range():
     np.testing.assert_allclose(encode(prep, [0.0, 4.0]), [0.0, 1 / np.sqrt(1 + 1 / 9)], rtol=1e-6)
 
 
+def test_quartiles_that_are_equal_are_told(recwarn):
+    fit([0.0] * 7 + [5.0, 9.0], normalization="iq")
+    assert 'has equal quartiles, so "iq" makes it 0 everywhere: "robust" then' in str(recwarn[0].message)
+
+
+@pytest.mark.filterwarnings("ignore:column .* is constant:UserWarning")
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=100))
+def test_quantiles_of_few_rows_are_their_values(values):
+    prep = fit([float(value) for value in values], normalization="quantile_uniform", missing_value_strategy="drop_row")
+    assert prep.learned_["x"].quantiles == tuple(sorted(map(float, values)))
+
+
 @pytest.mark.parametrize("strategy", ["quantile", "uniform"])
 def test_bins_are_those_of_scikit_learn(column, strategy):
     kind = {"quantile_method": "linear"} if strategy == "quantile" else {}

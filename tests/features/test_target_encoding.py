@@ -143,7 +143,7 @@ def test_targets_of_any_size_have_means_and_deviations_alike():
     near = encoded(fitted(cities, target, weight), "abcd")
     assert encoded(fitted(cities, target * 2.0**60, weight), "abcd") == [one * 2.0**60 for one in near]
     largest = np.finfo(np.float32).max
-    assert encoded(fitted(list("abab"), [1e100, -1e100] * 2, [1e100] * 4), "ab") == [largest, -largest]
+    assert encoded(fitted(list("abab"), [1e100, -1e100] * 2, [1e38] * 4), "ab") == [largest, -largest]
 
 
 def test_missing_values_that_drop_their_rows_are_encoded_as_unknown_ones():

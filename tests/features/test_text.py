@@ -4,8 +4,11 @@ import math
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pytest
 
 import daskprep as dp
+from daskprep.errors import ColumnError
 
 
 def column(*cells) -> pd.DataFrame:
@@ -85,3 +88,10 @@ def test_decode_joins_words_with_spaces_and_characters_with_nothing():
     for level in ("word", "char", "both"):
         prep = dp.Preprocessor({"x": dp.Text(level=level)}).fit(frame)
         assert prep.decode(prep.encode(frame))["x"].tolist() == ["good dog", "dog"]
+
+
+@pytest.mark.parametrize("kind", ["text", "set", "sequence", "bag", "category"])
+def test_text_that_is_not_utf8_is_an_error_of_its_column(kind):
+    table = pa.table({"x": pa.array([b"\xff b", b"a"]).view(pa.string())})
+    with pytest.raises(ColumnError, match='column "x": .*(UTF-8|UTF8)'):
+        dp.Preprocessor({"x": kind}).fit(table)

@@ -105,6 +105,12 @@ def test_lists_and_numbers_are_read():
     ]
 
 
+def test_padding_that_is_no_finite_number_is_refused():
+    for value in (1e300, float("inf")):
+        with pytest.raises(ConfigError, match="is no finite number of 32 bits"):
+            Timeseries(padding_value=value).fit(pd.DataFrame({"x": ["1 2"]}))
+
+
 def test_series_of_nothing_still_have_one_place(as_object_frame):
     frame = as_object_frame(pd.DataFrame({"x": [None, None]}, dtype=object))
     assert encoded(Timeseries(padding_value=5), frame) == [[5], [5]]
