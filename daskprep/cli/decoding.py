@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 @click.option("--column", "columns", multiple=True, metavar="NAME", help="Feature to print. Repeatable. [all]")
 @click.option("--format", "kind", type=click.Choice(["csv", "json", "parquet"]), help="[by the name of FILE, or csv]")
 @click.option("-o", "--output", metavar="FILE", type=click.Path(dir_okay=False), help="[standard output]")
+@options.fold
 @options.storage
 def decode(
     dataset: str,
     *,
+    fold: int | None,
     split: str,
     rows: int | None,
     columns: Sequence[str],
@@ -47,7 +49,7 @@ def decode(
     kind = kind or endings.get(Path(output or "").suffix.lower(), "csv")
     if kind == "parquet" and output is None:
         raise click.UsageError("Parquet cannot be printed: give -o FILE")
-    opened = options.opened(dataset, storage_options=storage_options)
+    opened = options.opened(dataset, fold=fold, whole=False, storage_options=storage_options)
     from daskprep.cli.row_files import decoded_tables, write_rows
 
     write_rows(decoded_tables(opened[split], columns, rows), kind, output, storage_options)

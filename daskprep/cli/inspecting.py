@@ -27,11 +27,13 @@ _HEAD_TOKENS = 10
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--html", "page", metavar="FILE", type=click.Path(dir_okay=False), help="Write a report with charts.")
 @click.option("--base-dir", type=click.Path(), metavar="FOLDER", help="Folder that relative paths of media start from.")
+@options.fold
 @options.trusted
 @options.storage
 def inspect(
     dataset: str,
     *,
+    fold: int | None,
     as_json: bool,
     page: str | None,
     base_dir: str | None,
@@ -50,7 +52,9 @@ def inspect(
     """
     if as_json and page is not None:
         raise click.UsageError("give --json or --html, not both")
-    opened = options.opened(dataset, storage_options=storage_options, base_dir=base_dir, trusted=trusted)
+    whole = not as_json and page is None
+    how = {"storage_options": storage_options, "base_dir": base_dir, "trusted": trusted}
+    opened = options.opened(dataset, fold=fold, whole=whole, **how)
     if page is not None:
         from daskprep.cli.row_files import opened_file
 

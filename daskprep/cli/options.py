@@ -70,6 +70,7 @@ storage = click.option(
 trusted = click.option(
     "--trusted", is_flag=True, help="Trust the dataset: read files and URLs outside its folder that it names."
 )
+fold = click.option("--fold", type=click.IntRange(min=0), metavar="N", help="Fold to open, of a dataset with folds.")
 # What functions take as `progress`: False, or None.
 quiet = click.option(
     "-q", "--quiet", "progress", flag_value=False, default=None, help="Print no progress bars and no summary."
@@ -229,10 +230,18 @@ def rows(command: _Command) -> _Command:
     return cast("_Command", run)
 
 
-def opened(path: str, **options: Any) -> dp.Dataset:
-    """Return the dataset at a path."""
+def opened(path: str, *, fold: int | None = None, whole: bool = True, **options: Any) -> dp.Dataset:
+    """Return the dataset at a path, or a fold of it; unless `whole`, one without folds."""
     check_dataset(path)
-    return dp.open_dataset(path, **options)
+    dataset = dp.open_dataset(path, **options)
+    if isinstance(dataset, dp.FoldedDataset):
+        if fold is not None:
+            return dataset.fold(fold)
+        if not whole:
+            raise click.UsageError(f"{path} has {dataset.folds} folds: choose one, as in --fold 0")
+    elif fold is not None:
+        raise click.UsageError(f"{path} has no folds: leave --fold out")
+    return dataset
 
 
 def check_dataset(path: str) -> None:

@@ -103,3 +103,18 @@ def test_decode_gives_the_zeros_of_a_scaled_column(call, tmp_path):
     pd.DataFrame({"gain": gains}).to_parquet(tmp_path / "a.parquet")
     dp.Preprocessor({"gain": dp.Number(normalization="zscore")}).fit_write(tmp_path / "a.parquet", tmp_path / "a.dp")
     assert pd.read_csv(io.StringIO(call("decode", tmp_path / "a.dp").out))["gain"].tolist() == gains
+
+
+def test_a_fold_is_opened_by_its_number(call, files, tmp_path):
+    frame = pd.DataFrame({"price": range(30)})
+    folded = dp.Preprocessor({"price": "number"}, split=dp.KFold(3)).fit_write(frame, tmp_path / "folds.dp")
+    held = folded.fold(1)["validation"].read("row_id")["row_id"].tolist()
+    said = call("decode", tmp_path / "folds.dp", "--fold", 1, "--split", "validation").out
+    assert pd.read_csv(io.StringIO(said))["price"].tolist() == held
+    assert json.loads(call("inspect", tmp_path / "folds.dp", "--fold", 1, "--json").out)["version"]
+    assert "3 folds" in call("inspect", tmp_path / "folds.dp").out
+    for command in (["decode"], ["inspect", "--json"], ["inspect", "--html", tmp_path / "page.html"]):
+        name, *options = command
+        assert "has 3 folds: choose one, as in --fold 0" in call(name, tmp_path / "folds.dp", *options).error
+    assert "has no folds" in call("decode", files / "rows.dp", "--fold", 0).error
+    assert "its folds are 0 to 2" in call("decode", tmp_path / "folds.dp", "--fold", 3).error
