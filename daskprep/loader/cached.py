@@ -294,6 +294,16 @@ class Caching:
         folder = Folder.open(self.folder)
         return folder if folder.is_local else None
 
+    def is_near(self, split: Split, groups: Iterable[Group]) -> bool:
+        """Tell whether all blocks are on this machine, be it as copies."""
+        if split.is_local:
+            return True
+        folder, apart = self.copies(split), [group for group in groups if not group.is_cells]
+        distant = [one for one in split.joined if not one.is_local]
+        return folder is not None and all(
+            _copies(one, group, folder, self.limit).complete for one in distant for group in apart
+        )
+
     def prepare(self, split: Split, outputs: Sequence[Output]) -> None:
         """Import what decoding needs, if anything is to be decoded: a machine with whole caches may lack it."""
         for name in self.undecoded(split, groups_of(outputs, self.names(split, outputs))):

@@ -392,18 +392,19 @@ class Loader(BatchIterator):
         if size == 0:
             return Settings(0, 0)
         undecoded = self._caching.undecoded(self.split, groups)
+        local = self._caching.is_near(self.split, groups)
         threads = self.threads or max(
-            Settings.threads_for(local=self.split.is_local),
+            Settings.threads_for(local=local),
             self._caching.threads(self.split, undecoded),
         )
         lanes = max(1, schedule.streams // schedule.world_size)
         if size is not None:
-            return Settings(size * lanes, threads, decodes=bool(undecoded))
+            return Settings(size * lanes, threads, decodes=bool(undecoded), local=local)
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
         ahead = (AHEAD_BYTES if self.prefetch_bytes is None else self.prefetch_bytes) // block_bytes
         if any(group.is_cells for group in groups):
             ahead = min(ahead, _MOST_CELL_BLOCKS * lanes)
-        return Settings(max(1, ahead), threads, decodes=bool(undecoded))
+        return Settings(max(1, ahead), threads, decodes=bool(undecoded), local=local)
 
     @property
     def _digest(self) -> str:

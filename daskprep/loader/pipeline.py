@@ -46,6 +46,7 @@ class Settings:
     ahead_blocks: int
     threads: int
     decodes: bool = False  # whether some rows are to be decoded meanwhile
+    local: bool = True  # if not, the first window does not share the connections with what is read ahead
     whole_blocks: bool = False  # whether blocks come so late that windows end with them, rather than wait for the next
 
     @classmethod
@@ -123,6 +124,7 @@ class Pipeline:
             lambda: WindowArrays(lambda: {group: make_array(group, rows) for group in groups}),
         )
         self._size = 1
+        self._begun = False
         self._queue: deque[_Coming] = deque()
         self._executor: Any = None
         self._resident: ResidentBlocks
@@ -208,8 +210,9 @@ class Pipeline:
             blocks = {key[1]: self._resident[key] for key in keys}
             gathered = self._executor.submit(self._gather, *self._epochs[epoch], batches, blocks)
             self._queue.append(_Coming(epoch, keys, gathered, self._decode(size, gathered)))
-        if self.settings.threads:
+        if self.settings.threads and (self._begun or self.settings.local):
             self._read_ahead()
+        self._begun = True
 
     def _next(self) -> tuple[list[Key], int]:
         """Return for how many of the next batches there is room, and their blocks; 0 if some must be released first."""

@@ -15,6 +15,7 @@ import pytest
 
 import daskprep as dp
 from benchmarks.slow_store import SlowStore
+from daskprep.loader.pipeline import Pipeline
 from daskprep.storage import reading
 
 ROWS, BLOCK_ROWS = 2_000, 100
@@ -50,6 +51,15 @@ def epoch(dataset: dp.Dataset, **options: Any) -> dict[str, np.ndarray]:
     return {name: np.concatenate([batch[name].numpy() for batch in batches]) for name in batches[0]}
 
 
+def reading_threads(dataset: dp.Dataset, **options: Any) -> int:
+    """Return how many threads read once the first batch is there."""
+    batches = iter(dataset["train"].loader(100, **options))
+    next(batches)
+    count = sum(thread.name.startswith("daskprep-load") for thread in threading.enumerate())
+    batches.close()
+    return count
+
+
 def test_an_epoch_of_a_distant_dataset_gives_every_row_in_few_requests(
     s3: Any, slow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +84,32 @@ def test_an_epoch_of_a_distant_dataset_gives_every_row_in_few_requests(
     store._share, before = 0.0, store.requests
     copied = epoch(distant, cache=True, cache_dir=tmp_path / "copies")
     assert store.requests == before
+    assert reading_threads(distant) > 4
+    assert reading_threads(distant, cache=True, cache_dir=tmp_path / "copies") <= 4
     for rows in (found, faulty, copied):
         assert np.array_equal(np.sort(rows["row_id"]), np.arange(ROWS))
         for name in expected:
             np.testing.assert_array_equal(rows[name], expected[name])
+
+
+@pytest.mark.parametrize("place", ["local", "distant"])
+def test_the_first_batch_of_a_distant_dataset_shares_the_link_with_no_later_block(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"memory://{tmp_path.name}.dp" if place == "distant" else str(tmp_path / "local.dp")
+    prep = dp.Preprocessor({"price": "number"})
+    dataset = prep.fit_write(pd.DataFrame({"price": range(ROWS)}), url, block_rows=10)
+    asked: list[int] = []
+    waited = Pipeline._waited
+
+    def note(pipeline: Pipeline, coming: Any) -> Any:
+        asked.append(len(pipeline._resident._blocks))
+        return waited(pipeline, coming)
+
+    monkeypatch.setattr(Pipeline, "_waited", note)
+    loader = dataset["train"].loader(16, seed=0)
+    assert sum(len(batch["price"]) for batch in loader) == ROWS
+    first = asked[0]
+    # Two windows are planned, of one batch and of two: 48 rows of 16 streams.
+    assert first <= 2 * 16 if place == "distant" else first > 2 * 16
+    assert max(asked) > 2 * 16
