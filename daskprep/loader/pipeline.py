@@ -26,7 +26,7 @@ from daskprep.loader.turns import short_turns
 from daskprep.permutation import Integers
 
 _LOCAL_THREADS = 4
-_REMOTE_THREADS = 32
+_REMOTE_THREADS = 48
 _WINDOW_BYTES = 32_000_000
 _MOST_BATCHES = 64
 _WINDOWS_AHEAD = 2

@@ -15,7 +15,7 @@ from daskprep.storage.local_files import FULL
 
 ATTEMPTS = 8
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # seconds
-_PATIENCE = 60.0  # seconds after which nothing is begun again
+_PATIENCE = 60.0  # seconds after which nothing is begun again, but once: a connection may hang that long
 _FINAL = (FileNotFoundError, FileExistsError, NotADirectoryError, IsADirectoryError, PermissionError)
 # Libraries of stores raise errors of their own.
 _NETWORK = re.compile(r"(aiohttp|aiobotocore|botocore|gcsfs|google|azure|requests|urllib3|http|ssl)(\.|$)")
@@ -42,7 +42,7 @@ def tried(call: Callable[[], T], attempts: int) -> T:
         try:
             return call()
         except Exception as error:
-            is_late = time.monotonic() - started > _PATIENCE
+            is_late = attempt > 1 and time.monotonic() - started > _PATIENCE
             if attempt == attempts or is_late or not is_passing(error):
                 error.attempts = attempt  # type: ignore[attr-defined]
                 raise
