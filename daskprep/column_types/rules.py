@@ -300,7 +300,9 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
         if names_things(name) or _CODE.search(name):
             return Guess(Category(), f"whole numbers named like codes: {counted(facts)}")
         if _are_codes(facts):
-            return Guess(Category(), f"codes from {low} to {high}, none of them rare: {counted(facts)}")
+            first = facts.distinct.texts[0].as_py()
+            written = f', written as "{first}", as new rows have to be' if first.endswith(".0") else ""
+            return Guess(Category(), f"codes from {low} to {high}, none of them rare{written}: {counted(facts)}")
     text = f", as text{unreadable(odd, facts.typed)}" if odd or facts.text.cells else ""
     return Guess(Number(), f"{what}{text}: {counted(facts)}")
 

@@ -65,7 +65,7 @@ def tree_edges(sums: TargetSums, bins: int, extent: Range) -> np.ndarray:
     if not len(sums.rows):
         raise ColumnError(
             "has no plain numbers with a target beside them, so its bins cannot follow the target: "
-            'use bin_strategy="quantile", or the parameter written for formatted numbers'
+            'use target_type="class" if the target is text, bin_strategy="quantile", or written= for formatted numbers'
         )
     low, high = sums.buckets.edges()
     tree = _Tree(sums.rows, sums.targets())

@@ -716,6 +716,11 @@ def test_what_fills_gaps_leaves_the_statistics_alone(cells, strategy):
     assert guess(cells).feature.missing_value_strategy == strategy
 
 
+def test_the_reason_of_codes_tells_if_they_have_a_point():
+    assert ', written as "' in guess(["1.0", "2.0", "3.0"] * 50).reason
+    assert "written" not in guess(["1", "2", "3"] * 50).reason
+
+
 def test_reasons_tell_how_many_values_are_unreadable():
     assert ", 5.0 % unreadable: " in guess([*["yes", "no"] * 19, "odd", "even"]).reason
     assert ", 3.2 % unreadable: " in guess([*[f"2021-05-{day:02}" for day in range(1, 31)], "unbekannt"]).reason
