@@ -501,11 +501,11 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         rows, left_out = len(dataset.splits.get("train", ())), len(dataset.rejects())
         for name in crossed:
             learned = self.learned_[name].rows
-            if not rows <= learned <= rows + left_out:
+            if rows and not rows <= learned <= rows + left_out:
                 warn(
                     f'feature "{name}" is cross-fitted, but not for these rows: {learned:,} training rows were learned '
                     f"from, and {rows:,} were written, some of them encoded by their own target; write the rows of the "
-                    "fit in the same order, or use fit_write"
+                    'fit in the same order, use fit_write, or name the split of other rows, as in {"test": frame}'
                 )
 
     def _going_by(self, frame: Any) -> Preprocessor:

@@ -261,6 +261,7 @@ def test_other_rows_than_those_of_the_fit_are_not_cross_fitted_silently(table, t
     dropping = dp.Number(outlier_strategy="drop_row", outlier_threshold=2.0)
     prep = dp.Preprocessor({"x": encoding("kind"), "price": dropping}, targets="price", split=dp.RandomSplit())
     prep.fit(table).write(table, tmp_path / "same", progress=False)
+    prep.write({"test": table[:50]}, tmp_path / "test", progress=False)
     for rows in (table[: ROWS // 2], pd.concat([table, table])):
         with pytest.warns(UserWarning, match=r'feature "x" .* training rows were learned from, and .* fit_write'):
             prep.write(rows, tmp_path / "others", progress=False)
