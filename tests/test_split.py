@@ -750,7 +750,7 @@ def test_numbers_of_numpy_become_those_of_python():
 @pytest.mark.parametrize(
     "times",
     [
-        pa.array([2**60, *range(29)], pa.timestamp("s")),
+        pa.array([2**60, 9223372036854, *range(28)], pa.timestamp("s")),
         pa.array([-(2**63), *range(29)], pa.timestamp("ms", "UTC")),
         pa.array([2**31 - 1, *range(29)], pa.date32()),
         pa.array([2**62, *range(29)]).view(pa.date64()),

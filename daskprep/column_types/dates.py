@@ -48,9 +48,11 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
             and _FIELDS.fullmatch(sample) is not None
         ):
             how = "read month first, which no cell contradicts"
-        if odd := int(counts[np.array(dates.is_null(), bool)].sum()):
+        # Of many distinct values some are kept, which may lack those that are no dates at all.
+        share = counts[np.array(dates.is_null(), bool)].sum() / counts.sum()
+        if odd := max(round(float(share) * facts.typed), facts.typed - facts.text.dates):
             feature.missing_value_strategy = "fill_with_mode"
-        what = f"dates, {how}, such as {shown(sample)}{unreadable(odd, int(counts.sum()))}"
+        what = f"dates, {how}, such as {shown(sample)}{unreadable(odd, facts.typed)}"
         return Guess(feature, f"{what}: {counted(facts)}")
     return None
 

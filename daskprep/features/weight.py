@@ -49,8 +49,8 @@ class Weight(Feature[Moments, LearnedWeight]):
         odd = ~((weights >= 0) & (weights <= _LARGEST))
         if odd.any():
             raise RejectedValueError(
-                f"{column[int(np.argmax(odd))].as_py()!r} is not a weight, among {np.count_nonzero(odd):,} such cells: "
-                "each row needs a number from 0 to 3.4e38; correct the data"
+                f"{column[int(np.argmax(odd))].as_py()!r} is not a weight: each row needs a number from 0 to 3.4e38; "
+                "correct the data"
             )
         return numbers
 

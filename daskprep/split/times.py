@@ -229,7 +229,7 @@ def _in_microseconds(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     except pa.ArrowInvalid:
         unit = "d" if pa.types.is_date32(cells.type) else getattr(cells.type, "unit", "ms")
         counts = cells.cast(pa.int32() if unit == "d" else pa.int64()).cast(pa.int64())
-        most = (1 << 63) // {"d": 86_400_000_000, "s": 1_000_000}.get(unit, 1_000) - 1
+        most = ((1 << 63) - 1) // {"d": 86_400_000_000, "s": 1_000_000}.get(unit, 1_000)
         near = pc.and_(pc.greater_equal(counts, -most), pc.less_equal(counts, most))
         return pc.if_else(near, cells, None).cast(kind)
 
