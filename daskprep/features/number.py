@@ -273,8 +273,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         extent, cuts = summary.range, summary.quantiles
         if self.clip_quantiles is not None and cuts is not None:
             extent = Range(*within_range(cuts, extent, np.array(self.clip_quantiles)).tolist())
-        if self.outlier_strategy is None and self.encoding != "bins":
-            check_within(self.normalization, np.array([extent.min]))
+        if self.encoding != "bins":  # outliers may be replaced, but not all numbers
+            check_within(self.normalization, np.array([extent.min if self.outlier_strategy is None else extent.max]))
         found: dict[str, Any] = {"min": extent.min, "max": extent.max}
         if summary.moments is not None:
             # Of the lowest and the largest double it is no double, and JSON has no infinity.

@@ -87,6 +87,12 @@ def test_robust_scaling_of_quartiles_that_are_equal_takes_half_of_the_range():
     np.testing.assert_allclose(encode(prep, [0.0, 4.0]), [0.0, 1 / np.sqrt(1 + 1 / 9)], rtol=1e-6)
 
 
+def test_numbers_that_are_all_beyond_a_power_are_refused_with_outliers_too():
+    options = {"clip_quantiles": (0, 0.9), "outlier_strategy": "fill_with_mean"}
+    with pytest.raises(RejectedValueError, match="0 has no Box-Cox"):
+        fit([0.0] * 19 + [5.0], normalization="box_cox", **options)
+
+
 def test_quartiles_that_are_equal_are_told(recwarn):
     fit([0.0] * 7 + [5.0, 9.0], normalization="iq")
     assert 'has equal quartiles, so "iq" makes it 0 everywhere: "robust" then' in str(recwarn[0].message)
