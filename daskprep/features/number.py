@@ -261,7 +261,10 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         if self.missing_value_strategy == "fill_with_mode":
             return summary.values.mode()
         if math.isnan(mean := summary.values.mean()):
-            raise ColumnError('has no value with a weight above 0, so "fill_with_mean" cannot learn one')
+            raise ColumnError(
+                'has no value with a weight above 0, so "fill_with_mean" cannot learn one: use "fill_with_const" '
+                "with a fill_value"
+            )
         return mean
 
     def _learn_fallback(self, summary: ColumnSummary[NumberSummary]) -> float:

@@ -294,16 +294,12 @@ class Caching:
         folder = Folder.open(self.folder)
         return folder if folder.is_local else None
 
-    def is_near(self, split: Split, groups: Iterable[Group]) -> bool:
-        """Tell whether all blocks are on this machine, be it as copies; media are, if they are decoded."""
-        if split.is_local:
-            return True
+    def all_copied(self, split: Split, groups: Iterable[Group]) -> bool:
+        """Tell whether this machine has copies of all blocks of distant files, but for media."""
         folder, apart = self.copies(split), [group for group in groups if not group.is_cells]
         distant = [one for one in split.joined if not one.is_local]
-        return (
-            folder is not None
-            and all(_copies(one, group, folder, self.limit).complete for one in distant for group in apart)
-            and not self.undecoded(split, groups)
+        return folder is not None and all(
+            _copies(one, group, folder, self.limit).complete for one in distant for group in apart
         )
 
     def prepare(self, split: Split, outputs: Sequence[Output]) -> None:

@@ -392,7 +392,7 @@ class Loader(BatchIterator):
         if size == 0:
             return Settings(0, 0)
         undecoded = self._caching.undecoded(self.split, groups)
-        local = self._caching.is_near(self.split, groups)
+        local = self.split.is_local or (not undecoded and self._caching.all_copied(self.split, groups))
         threads = self.threads or max(
             Settings.threads_for(local=local),
             self._caching.threads(self.split, undecoded),

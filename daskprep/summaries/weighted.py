@@ -10,8 +10,8 @@ import numpy as np
 
 from daskprep.summaries.moments import BLOCK_VALUES, SUM_BITS, Moments, root
 
-# Of numbers and weights between 2**-200 and 2**200, products of three and their rounding errors are doubles.
-_NEAR_EXPONENT = 200
+# Of numbers between 2**-200 and 2**200 and weights down to 2**-500, products of three and their errors are doubles.
+_NEAR_EXPONENT, _LEAST_WEIGHT = 200, 2.0**-500
 _HALF = 2.0**27 + 1
 
 
@@ -39,7 +39,7 @@ class WeightedMoments(Moments):
         """Summarize numbers, NaN where there is none, and their weights."""
         missing, counts = np.isnan(values), weights > 0
         kept, own, unfilled = values[counts & ~missing], weights[counts & ~missing], weights[counts & missing]
-        far = np.maximum(*(np.abs(np.frexp(one)[1]) for one in (kept, own))) > _NEAR_EXPONENT
+        far = (np.abs(np.frexp(kept)[1]) > _NEAR_EXPONENT) | (own < _LEAST_WEIGHT)
         total = squares = 0
         near, near_own = kept[~far], own[~far]
         for start in range(0, len(near), BLOCK_VALUES):

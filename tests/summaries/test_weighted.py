@@ -14,7 +14,7 @@ from daskprep.summaries.moments import SQUARE_BITS, SUM_BITS
 
 LARGEST_WEIGHT = float(np.finfo(np.float32).max)
 NEAR = st.floats(-1e60, 1e60).map(lambda value: value if abs(value) > 1e-60 else 0.0)
-NEAR_WEIGHTS = st.floats(1e-60, LARGEST_WEIGHT) | st.just(0.0)
+NEAR_WEIGHTS = st.floats(1e-150, LARGEST_WEIGHT) | st.just(0.0)
 ANY = st.floats(allow_nan=False, allow_infinity=False)
 WEIGHTS = st.floats(0, LARGEST_WEIGHT)
 
