@@ -18,7 +18,7 @@ _TICKS = {"s": SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit
 _FIRST, _LAST = -62_135_596_800 * SECOND, 253_402_300_800 * SECOND - 1  # years 1 to 9999
 _DAYS_SINCE_MARCH = np.array([0, 306, 337, 0, 31, 61, 92, 122, 153, 184, 214, 245, 275], np.int32)
 _LARGEST = pa.scalar(2**63 - 1, pa.uint64())
-_BLOCK_ROWS = 1 << 14
+_BLOCK_ROWS = 1 << 17
 
 
 def blocks_of(rows: int) -> Iterator[slice]:

@@ -15,15 +15,18 @@ SQUARE_BITS = 2 * SUM_BITS
 
 # A value is cut into digits of 21 bits, at most 2**20 in magnitude. Products of two are at most 2**40, so
 # a dot product over 2**13 values stays within 2**53 and is exact in float64, whatever order BLAS adds in.
-# 2**13 values are also few enough for OpenBLAS to stay on one thread and for the digits to stay in cache.
+# 2**13 values are also few enough for OpenBLAS to stay on one thread. Each call works on several such blocks: their
+# digits still stay in cache, and threads of a large machine, which wait for the interpreter's lock behind each call,
+# make an eighth of the calls.
 DIGIT_BITS = 21
 BLOCK_VALUES = 1 << 13
-# Six digits reach 2**-125 below the largest value of a block: enough for every value down to 2**-64 of it.
+GROUP_VALUES = 8 * BLOCK_VALUES
+# Six digits reach 2**-125 below the largest value of a group: enough for every value down to 2**-64 of it.
 DIGITS = 6
 LAST_BIT = DIGIT_BITS * DIGITS - 1
 NARROW = 2.0**-64
 LOWEST_EXPONENT = -1022
-# Blocks whose largest value is beyond 2**400 or below 2**-400 are moved, to keep products of digits in range.
+# Groups whose largest value is beyond 2**400 or below 2**-400 are moved, to keep products of digits in range.
 FAR_EXPONENT = 400
 
 
@@ -51,11 +54,11 @@ class Moments(Summary):
         """Summarize finite values."""
         doubles = finite_doubles(values)
         total = squares = 0
-        scratch = np.empty((DIGITS + 1, min(len(doubles), BLOCK_VALUES)))
-        for start in range(0, len(doubles), BLOCK_VALUES):
-            block_total, block_squares = _block_sums(doubles[start : start + BLOCK_VALUES], scratch)
-            total += block_total
-            squares += block_squares
+        scratch = np.empty((DIGITS + 1, _padded(min(len(doubles), GROUP_VALUES))))
+        for start in range(0, len(doubles), GROUP_VALUES):
+            group_total, group_squares = _group_sums(doubles[start : start + GROUP_VALUES], scratch)
+            total += group_total
+            squares += group_squares
         return cls(len(doubles), total, squares)
 
     def mean(self) -> float:
@@ -71,19 +74,19 @@ class Moments(Summary):
         return root(numerator, self.count * (self.count - ddof) << SQUARE_BITS)
 
 
-def _block_sums(block: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
-    """Return the sum and the sum of squares of at most 2**13 values, in units of 2**-1074 and 2**-2148."""
-    peak = max(float(block.max()), -float(block.min()))
+def _group_sums(group: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
+    """Return the sum and the sum of squares of a group of values, in units of 2**-1074 and 2**-2148."""
+    peak = max(float(group.max()), -float(group.min()))
     if peak == 0.0:
         return 0, 0
     exponent = max(math.frexp(peak)[1], LOWEST_EXPONENT)
     moved = exponent if abs(exponent) > FAR_EXPONENT else 0
-    near = block * math.ldexp(1.0, -moved) if moved else block
+    near = group * math.ldexp(1.0, -moved) if moved else group
     # Moving down takes the smallest values to zero, where no digit would tell of them.
-    lost = moved > 0 and np.count_nonzero(near) < np.count_nonzero(block)
+    lost = moved > 0 and np.count_nonzero(near) < np.count_nonzero(group)
     digits = None if lost else _cut(near, exponent - moved, scratch)
     if digits is None:
-        return _split_sums(block, math.ldexp(NARROW, exponent), scratch)
+        return _split_sums(group, math.ldexp(NARROW, exponent), scratch)
     total, squares = _digit_sums(digits, exponent - moved)
     return (
         _shifted(total, exponent - LAST_BIT + SUM_BITS),
@@ -92,8 +95,12 @@ def _block_sums(block: np.ndarray, scratch: np.ndarray) -> tuple[int, int]:
 
 
 def _cut(values: np.ndarray, top: int, scratch: np.ndarray) -> np.ndarray | None:
-    """Cut values of magnitude below 2**top into exact digits, or return None if that takes too many."""
-    digits, rest = scratch[:DIGITS, : len(values)], scratch[DIGITS, : len(values)]
+    """Cut values of magnitude below 2**top into exact digits, by blocks, or return None if that takes too many.
+
+    Behind the values are zeros as far as their last block goes.
+    """
+    count, whole = len(values), _padded(len(values))
+    digits, rest = scratch[:DIGITS, :count], scratch[DIGITS, :count]
     unit = math.ldexp(1.0, top + 1 - DIGIT_BITS)
     for used, digit in enumerate(digits, start=1):
         # Adding 1.5 * 2**52 units rounds to whole units; both subtractions are exact.
@@ -102,29 +109,36 @@ def _cut(values: np.ndarray, top: int, scratch: np.ndarray) -> np.ndarray | None
         np.subtract(digit, shift, out=digit)
         values = np.subtract(values, digit, out=rest)
         if not rest.any():
-            return digits[:used]
+            scratch[:used, count:whole] = 0
+            return scratch[:used, :whole].reshape(used, -1, min(count, BLOCK_VALUES))
         unit *= 2.0**-DIGIT_BITS
     return None
+
+
+def _padded(count: int) -> int:
+    """Return how many values the blocks of so many have: several are of one size."""
+    return count if count < BLOCK_VALUES else BLOCK_VALUES * -(-count // BLOCK_VALUES)
 
 
 def _digit_sums(digits: np.ndarray, top: int) -> tuple[int, int]:
     """Return the sum and the sum of squares of values given as digits, in units of 2**-125 of 2**top."""
     total = squares = 0
-    sums = digits.sum(axis=1).tolist()
+    sums = digits.sum(axis=(1, 2)).tolist()
     for row, digit in enumerate(digits):
         bits = DIGIT_BITS * (row + 1) - 1
         total += int(math.ldexp(sums[row], bits - top)) << (LAST_BIT - bits)
         for column in range(row, len(digits)):
             both = bits + DIGIT_BITS * (column + 1) - 1
-            product = int(math.ldexp(float(np.dot(digit, digits[column])), both - 2 * top))
+            products = np.vecdot(digit, digits[column]).tolist()
+            product = sum(int(math.ldexp(one, both - 2 * top)) for one in products)
             squares += product << (2 * LAST_BIT - both + (column > row))
     return total, squares
 
 
-def _split_sums(block: np.ndarray, border: float, scratch: np.ndarray) -> tuple[int, int]:
-    small = np.abs(block) < border
-    small_total, small_squares = _block_sums(block[small], scratch)
-    large_total, large_squares = _block_sums(block[~small], scratch)
+def _split_sums(group: np.ndarray, border: float, scratch: np.ndarray) -> tuple[int, int]:
+    small = np.abs(group) < border
+    small_total, small_squares = _group_sums(group[small], scratch)
+    large_total, large_squares = _group_sums(group[~small], scratch)
     return small_total + large_total, small_squares + large_squares
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from daskprep.summaries.moments import BLOCK_VALUES, SUM_BITS, Moments, root
+from daskprep.summaries.moments import GROUP_VALUES, SUM_BITS, Moments, root
 
 # Of numbers between 2**-200 and 2**200 and weights down to 2**-500, products of three and their errors are doubles.
 _NEAR_EXPONENT, _LEAST_WEIGHT = 200, 2.0**-500
@@ -42,8 +42,8 @@ class WeightedMoments(Moments):
         far = (np.abs(np.frexp(kept)[1]) > _NEAR_EXPONENT) | (own < _LEAST_WEIGHT)
         total = squares = 0
         near, near_own = kept[~far], own[~far]
-        for start in range(0, len(near), BLOCK_VALUES):
-            block, block_own = (one[start : start + BLOCK_VALUES] for one in (near, near_own))
+        for start in range(0, len(near), GROUP_VALUES):
+            block, block_own = (one[start : start + GROUP_VALUES] for one in (near, near_own))
             total += _sum(_product(block, block_own))
             squares += _sum(term for part in _product(block, block) for term in _product(part, block_own)) << SUM_BITS
         for value, weight in zip(map(_units, kept[far].tolist()), map(_units, own[far].tolist()), strict=True):

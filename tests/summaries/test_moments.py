@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daskprep.summaries import Moments
-from daskprep.summaries.moments import BLOCK_VALUES, root
+from daskprep.summaries.moments import BLOCK_VALUES, GROUP_VALUES, root
 
 finite = st.floats(allow_nan=False, allow_infinity=False)
 scattered = st.builds(math.ldexp, st.floats(-1, 1), st.integers(-1080, 1020))
@@ -40,10 +40,10 @@ def test_sums_are_exact(values: list[float]) -> None:
     assert moments.count == len(values)
 
 
+@pytest.mark.parametrize("size", [BLOCK_VALUES - 1, BLOCK_VALUES + 77, GROUP_VALUES + 77])
 @pytest.mark.parametrize("name", ["normal", "mixed", "integers", "ones", "outlier"])
-def test_sums_are_exact_over_many_blocks(name: str) -> None:
+def test_sums_are_exact_over_many_blocks(name: str, size: int) -> None:
     rng = np.random.default_rng(0)
-    size = BLOCK_VALUES + 77
     values = {
         "normal": rng.normal(size=size),
         "mixed": rng.normal(size=size) * 2.0 ** rng.integers(-900, 900, size),
