@@ -116,9 +116,9 @@ class Image(MediaFeature[LearnedImage]):
     on_error : {"raise", "fill", "drop"}
         Whether an image that cannot be decoded raises `MediaError`, gets the mean colour of the sample, or drops its
         row. To drop rows, all images are decoded whenever they are read.
-    jpeg_decoder : {"pillow", "simplejpeg", "opencv"}
+    jpeg_decoder : {"pillow", "simplejpeg", "opencv", "gpu"}
         Package that decodes JPEG files. "opencv" also resizes them, which takes three quarters of the time at 224
-        pixels and differs by one grey level.
+        pixels and differs by one grey level. "gpu" does both on an NVIDIA GPU, with nvImageCodec and torch.
     jpeg_scale : int
         JPEG files are decoded at a fraction of their size, no smaller than this many times the wanted one.
     max_pixels : int
@@ -172,7 +172,7 @@ class Image(MediaFeature[LearnedImage]):
     infer_image_num_classes: bool = False
     pack_size: Count | None = None
     pack_quality: Count | None = None
-    jpeg_decoder: Literal["pillow", "simplejpeg", "opencv"] = "pillow"
+    jpeg_decoder: Literal["pillow", "simplejpeg", "opencv", "gpu"] = "pillow"
     jpeg_scale: Count = 1
     max_pixels: Count = MAX_PIXELS
     expand_to: Literal["float32", "uint8"] = "float32"
@@ -190,6 +190,8 @@ class Image(MediaFeature[LearnedImage]):
             raise ConfigError("Image: infer_image_num_channels=False needs num_channels: give 1, 2, 3 or 4")
         if self.num_classes is not None and self.num_classes > _MOST_CLASSES:
             raise ConfigError(f"Image: num_classes must be at most {_MOST_CLASSES}, not {self.num_classes}")
+        if self.jpeg_decoder == "gpu" and self.is_mask:
+            raise ConfigError('Image: jpeg_decoder="gpu" decodes no masks, which JPEG blurs: use another decoder')
         if self.standardize_image is not None and (self.expand_to == "uint8" or self.is_mask):
             kind = "masks are" if self.is_mask else 'expand_to="uint8" is'
             raise ConfigError(f"Image: standardize_image is for numbers from 0 to 1, which {kind} not: leave it out")

@@ -20,11 +20,11 @@ from daskprep.features.media import MediaFeature
 from daskprep.loader.groups import Buffers, Group, groups_of
 from daskprep.loader.media import CellArray, CellRows, Decoded, MediaRows, Medium
 from daskprep.loader.order import Schedule
+from daskprep.loader.pipeline import Settings
 from daskprep.loader.source import BlockSource, Need, ResidentBlock
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Output
 
-_MOST_THREADS = 16
 _REMOTE_THREADS = 32
 _LARGE_ROW_BYTES = 4096
 
@@ -322,7 +322,7 @@ class Caching:
             return 0
         if any(_is_remote(one, name) for name in names for one in split.joined):
             return _REMOTE_THREADS
-        return max(2, min(_MOST_THREADS, os.cpu_count() or 1))
+        return Settings.threads_to_decode()
 
 
 def prefetch_of(split: Split, groups: Iterable[Group]) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 
 import numpy as np
 import torch
@@ -29,6 +30,15 @@ class Mover:
     def make_array(self) -> Callable[[Group, int], np.ndarray]:
         """What makes the arrays that windows are gathered into."""
         return _pinned if self._is_cuda else Group.empty
+
+    @property
+    def begin_thread(self) -> Callable[[], None] | None:
+        """What threads do first: use the GPU of the loader, or the current one of this thread, as it may decode."""
+        device = self.device if self._is_cuda else None
+        if device is not None and device.index is not None:
+            return partial(torch.cuda.set_device, device)
+        is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        return partial(torch.cuda.set_device, torch.cuda.current_device()) if is_used else None
 
     def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Give each window with its tensors on the device."""

@@ -96,7 +96,7 @@ class Loader(BatchIterator):
         Bytes of prefetched blocks, besides the current blocks of the streams. None: 256 MB. Images and audio that are
         decoded per batch count with their stored size.
     threads : int or None
-        Threads that read and decode. None: up to 4 for local files, 32 for remote ones, and one per core, up to 16, if
+        Threads that read and decode. None: up to 4 for local files, 32 for remote ones, and one per core, up to 8, if
         images or audio are decoded.
     balance : Oversample, Undersample or None
         How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
@@ -342,6 +342,7 @@ class Loader(BatchIterator):
             streams=schedule.streams,
             times=times,
             make_array=mover.make_array,
+            begin_thread=mover.begin_thread,
             buffers=self._buffers,
         )
 

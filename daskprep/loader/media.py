@@ -107,9 +107,9 @@ class Medium:
         self._decoder = decoder
         self._least = _LEAST_SOUNDS if isinstance(decoder, AudioDecoder) else 1
 
-    def tasks(self, rows: int, threads: int, *, is_last: bool) -> int:
+    def tasks(self, rows: int, least: int, *, is_last: bool) -> int:
         """Return in how many tasks some rows are best decoded: small ones at the end, so that threads end together."""
-        count = max(threads, rows // (_LAST_ROWS if is_last else _TASK_ROWS))
+        count = max(least, rows // (_LAST_ROWS if is_last else _TASK_ROWS))
         return max(1, min(count, rows // self._least))
 
     def fill(self, blocks: Sequence[MediaRows], numbers: Integers, at: Integers, out: np.ndarray) -> Decoded:

@@ -27,13 +27,16 @@ from daskprep.permutation import Integers
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 48
+_DECODING_THREADS = 8  # more decode no more photos, as they wait for the interpreter, and so does who trains
 _WINDOW_BYTES = 32_000_000
 _MOST_BATCHES = 64
 _WINDOWS_AHEAD = 2
 # Where rows are decoded or made meanwhile, windows are small, as to touch new memory costs more than a window does. If
-# they are decoded, more windows keep threads busy while what was decoded is written to the cache.
+# they are decoded, more windows keep threads busy while one of them is at a large image, or writes to the cache: this
+# many for each thread, as far as they have no more bytes, for which threads beyond so many do not count.
 _SMALL_BYTES = 8_000_000
-_DECODED_AHEAD = 4
+_DECODED_AHEAD = 2
+_DECODED_BYTES = 16_000_000
 
 Epoch: TypeAlias = tuple[Schedule, range]
 """The batches of an epoch that are asked for."""
@@ -53,6 +56,11 @@ class Settings:
     def threads_for(cls, *, local: bool) -> int:
         """Return how many threads keep the cores, or the connections to a store, busy."""
         return min(_LOCAL_THREADS, os.cpu_count() or 1) if local else _REMOTE_THREADS
+
+    @classmethod
+    def threads_to_decode(cls) -> int:
+        """Return how many threads keep the cores busy with media."""
+        return max(2, min(_DECODING_THREADS, os.cpu_count() or 1))
 
 
 @dataclass
@@ -99,6 +107,7 @@ class Pipeline:
         streams: int,
         times: Times,
         make_array: Callable[[Group, int], np.ndarray] = Group.empty,
+        begin_thread: Callable[[], object] | None = None,
         buffers: Buffers | None = None,
     ) -> None:
         self.source = source
@@ -106,6 +115,7 @@ class Pipeline:
         self.times = times
         self._media = list(media)
         self._buffers = buffers or Buffers()
+        self._begin_thread = begin_thread
         self._more = iter(epochs)
         self._epochs: dict[int, Epoch] = {}  # those that something is still to be done for
         self._left = self._ahead = (-1, range(0))  # what is to be planned, and what nothing was read for yet
@@ -113,7 +123,8 @@ class Pipeline:
         row_bytes = max(1, sum(group.row_bytes for group in groups))
         window_bytes = _SMALL_BYTES if settings.decodes or settings.whole_blocks else _WINDOW_BYTES
         self._most = max(1, min(_MOST_BATCHES, window_bytes // (own * row_bytes)))
-        more = min(_DECODED_AHEAD, _WINDOW_BYTES // (self._most * own * row_bytes)) if settings.decodes else 0
+        threads, nbytes = settings.threads if settings.decodes else 0, self._most * own * row_bytes
+        more = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _DECODING_THREADS) // nbytes)
         self._windows_ahead = max(_WINDOWS_AHEAD, more)
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + streams + own
@@ -137,7 +148,7 @@ class Pipeline:
     def __iter__(self) -> Iterator[Window]:
         threads = self.settings.threads
         self._executor = (
-            ThreadPoolExecutor(threads, thread_name_prefix="daskprep-load") if threads else InlineExecutor()
+            ThreadPoolExecutor(threads, "daskprep-load", self._begin_thread) if threads else InlineExecutor()
         )
         self._resident = ResidentBlocks(self.source, self._executor, self.times.add)
         with short_turns() if threads else nullcontext(), closing(self):
@@ -300,8 +311,12 @@ class Pipeline:
     def _decode(self, batches: int, gathered: Future[Window]) -> list[Future[Decoded]]:
         """Put the media of a window to work: asked for behind its gathering, so that waiting for it cannot lock up."""
         tasks = []
+        # The first one all threads decode at once; later each has some of the windows that are on their way.
+        least = (
+            -(-_DECODED_AHEAD * self.settings.threads // self._windows_ahead) if self._queue else self.settings.threads
+        )
         for medium in self._media:
-            count = medium.tasks(batches * self._own, self.settings.threads, is_last=not self._left[1])
+            count = medium.tasks(batches * self._own, least, is_last=not self._left[1])
             tasks += [self._executor.submit(_fill, medium, gathered, part, count) for part in range(count)]
         return tasks
 

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import MediaError, warn
+from daskprep.media import gpu
 from daskprep.media.audio import AudioRecipe, decode_audio
-from daskprep.media.images import ImageRecipe, decode_image, prepare, shrink
+from daskprep.media.images import ImageRecipe, decode_image, jpeg_for_gpu, prepare, shrink
 from daskprep.media.pixels import to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
@@ -169,6 +170,34 @@ class ImageDecoder(MediaDecoder):
         return self.recipe.shape if self.colours is None else self.recipe.shape[1:]
 
     def _decode(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
+        if self.recipe.decoder == "gpu":
+            self._decode_on_gpu(cells, out, failures)
+        else:
+            self._decode_each(cells, out, failures)
+
+    def _decode_on_gpu(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
+        def read(cell: pa.StructScalar, row: int) -> gpu.Jpeg | None:
+            content = content_of(cell, self.reader)
+            jpeg = jpeg_for_gpu(content, self.recipe)
+            if jpeg is None:
+                decode_image(content, self.recipe, out[row])
+            return jpeg
+
+        found = {row: jpeg for row, jpeg in _each(cells, read, failures) if jpeg is not None}
+        rows, files = list(found), list(found.values())
+        target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
+        for place, image in gpu.decode(files, target):
+            out[rows[place]] = image
+            del found[rows[place]]
+        # What it cannot decode, Pillow may, or it says why not.
+        others, left = np.empty((len(found), *out.shape[1:]), out.dtype), list(found)
+        again: list[Failure] = []
+        self._decode_each(cells.take(pa.array(left, pa.int64())), others, again)
+        out[left] = others
+        failures += [failure._replace(row=left[failure.row]) for failure in again]
+        failures.sort()
+
+    def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         known = None if self.colours is None else np.array(self.colours, np.uint8)
 
         def decoded(cell: pa.StructScalar, row: int) -> int:

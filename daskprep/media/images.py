@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media import pixels
+from daskprep.media import gpu, pixels
 from daskprep.media.cells import BROKEN, array_of_npy
 from daskprep.media.pixels import Array, Pixels
 from daskprep.storage.checksum import digest_of
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 ImageSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 ResizeMethod = Literal["interpolate", "crop_or_pad"]
-Decoder = Literal["pillow", "simplejpeg", "opencv"]
+Decoder = Literal["pillow", "simplejpeg", "opencv", "gpu"]
 
 MAX_PIXELS = 100_000_000  # 400 MB, decoded
-_VERSIONS = {"pillow": 1, "simplejpeg": 1, "opencv": 2}  # go up whenever the same recipe gives other pixels
+_VERSIONS = {"pillow": 1, "simplejpeg": 1, "opencv": 2, "gpu": 1}  # go up whenever the same recipe gives other pixels
 # What files of a format begin with, and the classes of Pillow that read them. `Image.open` is not used: it warns of
 # large images, or refuses them, by a limit that all of a process share.
 _FORMATS = {
@@ -110,6 +110,17 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     out = np.empty(recipe.shape, np.uint8) if out is None else out
     pixels.fit(image, pixels.MODES[recipe.channels], recipe.resize_method == "crop_or_pad", recipe.mask, out)
     return out
+
+
+def jpeg_for_gpu(source: ImageSource, recipe: ImageRecipe) -> gpu.Jpeg | None:
+    """Return a file that a GPU may decode, once its header was read as by `decode_image`; None for it to decode."""
+    data = bytes(source)
+    with _media_errors():
+        file = _open(data, recipe.formats, recipe.max_pixels)
+        if file.format != "JPEG" or file.mode not in {"L", "RGB"} or _holds_rgb(file):
+            return None
+        _check_end(file, data)
+        return gpu.Jpeg(data, file.size, pixels.orientation(file))
 
 
 def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
@@ -218,8 +229,22 @@ def prepare(recipe: ImageRecipe) -> None:
     _package("PIL.features", "Images", "pillow")
     for name in {"JPEG", "PNG"} & set(recipe.formats):
         _reader(name)
-    if recipe.decoder != "pillow":
+    if recipe.decoder == "gpu":
+        gpu.prepare()
+    elif recipe.decoder != "pillow":
         _package(*_PACKAGES[recipe.decoder])
+
+
+def _holds_rgb(file: Any) -> bool:
+    """Tell whether a JPEG file holds colours as they are, which decoders for GPUs take for luma and chroma."""
+    return file.mode == "RGB" and (
+        file.info.get("adobe_transform") == 0 or bytes(row[0] for row in file.layer) == b"RGB"
+    )
+
+
+def _check_end(file: ImageFile.ImageFile, data: bytes) -> None:
+    if file.fp and data.rfind(b"\xff\xd9", file.fp.tell()) < 0:  # some decoders would make up what is not there
+        raise MediaError("it is cut short: a JPEG file without an end.")
 
 
 def _check_size(size: Sequence[int], max_pixels: int) -> None:
@@ -248,12 +273,11 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
             turned = pixels.orientation(file) >= 5
             wanted = (recipe.height, recipe.width) if turned else (recipe.width, recipe.height)
             least = (recipe.jpeg_scale * wanted[0], recipe.jpeg_scale * wanted[1])
-        if recipe.decoder != "pillow" and file.mode in {"L", "RGB"}:
-            if file.fp and data.rfind(b"\xff\xd9", file.fp.tell()) < 0:  # OpenCV 4 would make up what is not there
-                raise MediaError("it is cut short: a JPEG file without an end.")
+        decode = JPEG_DECODERS.get(recipe.decoder)
+        if decode is not None and file.mode in {"L", "RGB"}:
+            _check_end(file, data)
             scale = min(file.width // least[0], file.height // least[1])
             part = next((part for part in (8, 4, 2) if scale >= part), 1)  # as `draft` chooses it
-            decode = JPEG_DECODERS[recipe.decoder]
             image = pixels.image_of(decode(data, grey or file.mode == "L", file.size, part, wanted))
             image.info.update(file.info)
             return image

@@ -35,7 +35,6 @@ from daskprep.writing.placement import SPLITS
 from daskprep.writing.recipe import Recipe
 
 FORMAT = 1
-_MOST_THREADS = 16
 
 
 class Stream(BatchIterator):
@@ -237,7 +236,7 @@ class Stream(BatchIterator):
         contents, mover, times = self._contents, Mover(self.device), StreamTimes()
         groups = contents.groups
         told = list(zip(self._plan.told, self._plan.placement.source_starts[:-1].tolist(), strict=True))
-        threads = self.threads or max(2, min(_MOST_THREADS, os.cpu_count() or 1))
+        threads = self.threads or Settings.threads_to_decode()
         feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
         pipeline = None
         try:
@@ -248,7 +247,16 @@ class Stream(BatchIterator):
             epochs, own = self._epochs(epoch, stop, given), self.batch_size // self.world_size
             settings = Settings(0, threads, decodes=bool(media), whole_blocks=True)
             pipeline = Pipeline(
-                source, groups, media, epochs, settings, own=own, streams=1, times=times, make_array=mover.make_array
+                source,
+                groups,
+                media,
+                epochs,
+                settings,
+                own=own,
+                streams=1,
+                times=times,
+                make_array=mover.make_array,
+                begin_thread=mover.begin_thread,
             )
             yield from self._iterate(pipeline, mover, self._finish, running)
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 
 import numpy as np
 import pytest
@@ -129,3 +130,23 @@ def test_the_cpu_may_be_named(train, monkeypatch):
     monkeypatch.setattr(loader, "Mover", Mover)
     batch = next(iter(train.loader(48, device="cpu", columns=["price"])))
     assert batch["price"].device.type == "cpu"
+
+
+def test_threads_use_the_gpu_of_the_loader(train, monkeypatch):
+    used = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda one: used.append((threading.current_thread().name, str(one))))
+    monkeypatch.setattr(FakeMover, "begin_thread", property(lambda _: Mover(torch.device("cuda:3")).begin_thread))
+    assert len(list(train.loader(48, device="cuda", threads=3)))
+    assert {device for _, device in used} == {"cuda:3"}
+    assert all(name.startswith("daskprep-load") for name, _ in used)
+
+
+def test_threads_use_the_current_gpu_if_the_loader_names_none(monkeypatch):
+    used = []
+    monkeypatch.setattr(torch.cuda, "set_device", used.append)
+    assert Mover(None).begin_thread is None
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)
+    for device_ in (None, torch.device("cuda")):
+        Mover(device_).begin_thread()
+    assert used == [2, 2]

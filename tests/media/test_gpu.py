@@ -1,0 +1,319 @@
+"""JPEG files decoded on a GPU: by nvImageCodec where there is one, elsewhere by a stand-in that decodes by Pillow."""
+
+import contextlib
+import importlib.util
+import io
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+from PIL import Image
+
+import daskprep as dp
+from daskprep.errors import ConfigError, MediaError
+from daskprep.media import gpu
+from daskprep.media.decoding import STORED_TYPE, ImageDecoder
+from daskprep.media.images import ImageRecipe
+from daskprep.media.reader import MediaReader
+
+HAS_GPU = torch.cuda.is_available() and importlib.util.find_spec("nvidia.nvimgcodec") is not None
+BILINEAR = Image.Resampling.BILINEAR
+
+
+class PillowLibrary:
+    """Stands for nvImageCodec: decodes by Pillow, and notes how many files it was given at once."""
+
+    Backend = staticmethod(lambda kind: kind)
+    BackendKind = SimpleNamespace(HW_GPU_ONLY="circuits", HYBRID_CPU_GPU="both")
+    ColorSpec = SimpleNamespace(GRAY=0, SRGB=1)
+    SampleFormat = SimpleNamespace(P_Y="L", P_RGB="RGB")
+    DecodeParams = SimpleNamespace
+
+    def __init__(self):
+        self.given = []
+        self.kinds = []
+        self.unknown = lambda data: False
+
+    def Decoder(self, device_id, backends):
+        self.kinds += backends
+        return self
+
+    def decode(self, files, params, cuda_stream):
+        self.given.append(len(files))
+        return [None if self.unknown(data) else self._decoded(data, params.sample_format) for data in files]
+
+    def _decoded(self, data, mode):
+        pixels = np.asarray(Image.open(io.BytesIO(data)).convert(mode))
+        return torch.from_numpy(np.atleast_3d(pixels).transpose(2, 0, 1).copy())
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """The stand-in."""
+    one = PillowLibrary()
+    monkeypatch.setattr(gpu, "_device", lambda: torch.device("cpu"))
+    monkeypatch.setattr(gpu, "_decoders", {})
+    monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", one)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: SimpleNamespace(cuda_stream=1))
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    return one
+
+
+@pytest.fixture
+def decoder_of_files(request):
+    """What decodes on the GPU of this machine, or the stand-in."""
+    if not HAS_GPU:
+        request.getfixturevalue("library")
+
+
+def picture(width=60, height=40, mode="RGB"):
+    coarse = np.random.default_rng(7).integers(0, 256, (4, 6, 4), dtype=np.uint8)
+    return Image.fromarray(coarse).convert("RGB").resize((width, height), BILINEAR).convert(mode)
+
+
+def jpeg(image, orientation=1, **options):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    file = io.BytesIO()
+    image.save(file, "JPEG", exif=exif, quality=95, **options)
+    return file.getvalue()
+
+
+def png(image):
+    file = io.BytesIO()
+    image.save(file, "PNG")
+    return file.getvalue()
+
+
+def decoded(files, recipe, decoder="gpu", on_error="raise"):
+    """The pixels of files, and those that failed."""
+    data = [None if file is None else {"bytes": file, "path": None} for file in files]
+    recipe = ImageRecipe(**{**vars(recipe), "decoder": decoder})
+    colour = (9,) * recipe.channels
+    one = ImageDecoder(MediaReader(), on_error, recipe, missing=colour, broken=colour)
+    out = np.full((len(files), *recipe.shape), 77, np.uint8)
+    failures = one.decode(pa.array(data, STORED_TYPE), out)
+    return out, failures
+
+
+def difference(left, right):
+    assert left.shape == right.shape
+    return np.abs(left.astype(int) - right).mean()
+
+
+RECIPES = [
+    ImageRecipe(60, 45, 3),
+    ImageRecipe(45, 60, 1),
+    ImageRecipe(700, 700, 4),
+    ImageRecipe(400, 600, 3),
+    ImageRecipe(610, 301, 2, resize_method="crop_or_pad"),
+    ImageRecipe(100, 101, 3, resize_method="crop_or_pad"),
+]
+
+
+@pytest.mark.usefixtures("decoder_of_files")
+@pytest.mark.parametrize("recipe", RECIPES, ids=str)
+@pytest.mark.parametrize("mode", ["RGB", "L"])
+def test_it_agrees_with_pillow_for_every_orientation(recipe, mode):
+    files = [jpeg(picture(600, 400, mode), orientation) for orientation in range(1, 9)]
+    (ours, none), (pillows, _) = decoded(files, recipe), decoded(files, recipe, "pillow")
+    assert not none
+    for one, other in zip(ours, pillows, strict=True):
+        assert difference(one, other) < 1
+
+
+@pytest.mark.usefixtures("decoder_of_files")
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"subsampling": 0},
+        {"subsampling": 1},
+        {"subsampling": 2},
+        {"progressive": True},
+        {"restart_marker_rows": 1},
+        {"optimize": True},
+        {"keep_rgb": True},
+    ],
+    ids=str,
+)
+def test_it_agrees_with_pillow_for_every_kind_of_jpeg(options):
+    file = jpeg(picture(333, 217), **options)
+    recipe = ImageRecipe(217, 333, 3)
+    assert difference(decoded([file], recipe)[0], decoded([file], recipe, "pillow")[0]) < 1.5
+
+
+@pytest.mark.usefixtures("decoder_of_files")
+def test_pixels_are_the_same_in_any_company():
+    noise = np.random.default_rng(0).integers(0, 256, (37, 90, 90, 3)).astype(np.uint8)
+    sizes = [(50 + 3 * number, 90 - number) for number in range(37)]
+    files = [jpeg(Image.fromarray(one).resize(size)) for one, size in zip(noise, sizes, strict=True)]
+    recipe = ImageRecipe(24, 32, 3)
+    together = decoded(files, recipe)[0]
+    apart = np.concatenate([decoded([file], recipe)[0] for file in files])
+    backwards = decoded(files[::-1], recipe)[0][::-1]
+    np.testing.assert_array_equal(together, apart)
+    np.testing.assert_array_equal(together, backwards)
+
+
+@pytest.mark.usefixtures("decoder_of_files")
+def test_what_is_no_plain_jpeg_is_decoded_by_pillow():
+    files = [png(picture()), jpeg(picture(mode="CMYK")), None, jpeg(picture()), jpeg(picture(9000, 20))]
+    recipe = ImageRecipe(20, 30, 3)
+    (ours, none), (pillows, _) = decoded(files, recipe), decoded(files, recipe, "pillow")
+    assert not none
+    others = [0, 1, 2, 4]
+    np.testing.assert_array_equal(ours[others], pillows[others])
+    assert difference(ours[3], pillows[3]) < 2  # Pillow decodes at half the size
+
+
+@pytest.mark.usefixtures("decoder_of_files")
+def test_broken_files_are_failures_by_row_and_leave_the_others_alone():
+    good = jpeg(picture())
+    files = [b"", good, good[:-2], good[: len(good) // 2], b"\xff\xd8\xff" + bytes(30), good]
+    out, failures = decoded(files, ImageRecipe(40, 60, 3), on_error="fill")
+    assert [failure.row for failure in failures] == [0, 2, 3, 4]
+    assert all("cut short" in failure.reason for failure in failures[1:])
+    assert (out[[0, 2, 3, 4]] == 9).all()
+    np.testing.assert_array_equal(out[1], out[5])
+
+
+def test_what_the_gpu_cannot_decode_pillow_does(library):
+    good, other = jpeg(picture()), jpeg(picture(61, 41))
+    library.unknown = lambda data: data == other
+    recipe = ImageRecipe(20, 30, 3)
+    out, failures = decoded([other, good, other], recipe)
+    assert not failures
+    pillows = decoded([other, good, other], recipe, "pillow")[0]
+    np.testing.assert_array_equal(out[[0, 2]], pillows[[0, 2]])
+
+
+def test_few_pixels_are_decoded_at_once(library, monkeypatch):
+    monkeypatch.setattr(gpu, "_MOST_PIXELS", 2 * 60 * 40)
+    files = [jpeg(picture())] * 5 + [jpeg(picture(100, 100)), jpeg(picture())]
+    recipe = ImageRecipe(40, 60, 3)
+    out = decoded(files, recipe)[0]
+    assert library.given == [2, 2, 2]  # the large one is none for the GPU
+    monkeypatch.undo()
+    np.testing.assert_array_equal(out[6], out[0])
+
+
+def test_errors_of_the_gpu_are_no_failures_of_files(library):
+    def out_of_memory(data):
+        raise torch.OutOfMemoryError("no memory")
+
+    library.unknown = out_of_memory
+    with pytest.raises(torch.OutOfMemoryError):
+        decoded([jpeg(picture())], ImageRecipe(4, 4, 3), on_error="fill")
+
+
+@pytest.mark.usefixtures("decoder_of_files")
+@pytest.mark.parametrize("mode", ["lazy", "lazy_cached", "eager"])
+def test_datasets_and_loaders_decode_by_it(mode, tmp_path):
+    frame = pd.DataFrame({"photo": [jpeg(picture(50 + row, 40)) for row in range(40)], "row": range(40)})
+
+    def rows(decoder):
+        photo = dp.Image(height=24, width=24, num_channels=3, mode=mode, jpeg_decoder=decoder, expand_to="uint8")
+        prep = dp.Preprocessor({"photo": photo, "row": dp.Number(normalization=None)}, split=None)
+        dataset = prep.fit_write(frame, tmp_path / decoder, progress=False)
+        for _ in range(2):  # the second epoch may come from a cache
+            found = {}
+            for batch in dataset["train"].loader(7):
+                found |= dict(zip(batch["row"].tolist(), batch["photo"].numpy(), strict=True))
+        return np.stack([found[row] for row in range(40)])
+
+    assert difference(rows("gpu"), rows("pillow")) < 1
+
+
+def test_masks_have_another_decoder():
+    with pytest.raises(ConfigError, match="decodes no masks"):
+        dp.Image(num_classes=2, jpeg_decoder="gpu").fit(pd.DataFrame({"photo": [png(picture())]}))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_missing_gpu_is_named():
+    with pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
+        decoded([jpeg(picture())], ImageRecipe(4, 4, 3))
+
+
+def test_a_missing_package_is_named(library, monkeypatch):
+    monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
+    with pytest.raises(ImportError, match="pip install .nvidia-nvimgcodec-cu13"):
+        decoded([jpeg(picture())], ImageRecipe(4, 4, 3))
+
+
+def test_a_gpu_without_circuits_for_jpeg_decodes_all_the_same(library, monkeypatch):
+    def no_circuits(device_id, backends):
+        library.kinds += backends
+        if backends == ["circuits"]:
+            raise RuntimeError("could not create decoder")
+        return library
+
+    monkeypatch.setattr(library, "Decoder", no_circuits)
+    assert not decoded([jpeg(picture())], ImageRecipe(4, 4, 3))[1]
+    assert library.kinds == ["circuits", "both"]
+
+
+def decoded_meanwhile(library, files, recipes, then=lambda data: False):
+    """Have threads decode a file each while another one's is at work, and return their futures."""
+    begun, go = threading.Event(), threading.Event()
+
+    def unknown(data):
+        if begun.is_set():
+            return then(data)
+        begun.set()
+        assert go.wait(60)
+        return False
+
+    library.unknown = unknown
+    with ThreadPoolExecutor(len(files) + 1) as pool:
+        pool.submit(decoded, [jpeg(picture())], recipes[0])
+        assert begun.wait(60)
+        others = [pool.submit(decoded, [file], recipe) for file, recipe in zip(files, recipes, strict=True)]
+        [decoder] = gpu._decoders.values()
+        while len(decoder._waiting) < len(files):
+            time.sleep(0.001)
+        go.set()
+    return others
+
+
+def test_files_that_threads_wait_for_are_decoded_at_once(library):
+    files = [jpeg(picture(50 + number, 40)) for number in range(6)]
+    recipe = ImageRecipe(20, 30, 3)
+    others = decoded_meanwhile(library, files, [recipe] * 6)
+    assert library.given == [1, 6]
+    for file, other in zip(files, others, strict=True):
+        np.testing.assert_array_equal(other.result()[0], decoded([file], recipe)[0])
+
+
+def test_grey_and_colours_are_decoded_apart_and_no_more_pixels_than_there_is_room_for(library, monkeypatch):
+    monkeypatch.setattr(gpu, "_MOST_PIXELS", 2 * 60 * 40)
+    colours, grey = ImageRecipe(20, 30, 3), ImageRecipe(20, 30, 1)
+    recipes = [colours, colours, colours, grey, colours]
+    others = decoded_meanwhile(library, [jpeg(picture())] * 5, recipes)
+    for other, recipe in zip(others, recipes, strict=True):
+        np.testing.assert_array_equal(other.result()[0], decoded([jpeg(picture())], recipe)[0])
+    assert sum(library.given[:-5]) == 6
+    assert max(library.given) <= 2
+
+
+def test_an_error_reaches_every_thread_whose_files_were_decoded(library):
+    def fails(data):
+        raise torch.OutOfMemoryError("no memory")
+
+    for other in decoded_meanwhile(library, [jpeg(picture())] * 3, [ImageRecipe(4, 4, 3)] * 3, fails):
+        with pytest.raises(torch.OutOfMemoryError):
+            other.result()
+
+
+def test_the_error_for_a_file_names_its_row(library, tmp_path):
+    frame = pd.DataFrame({"photo": [jpeg(picture()), jpeg(picture())[:-2]]})
+    photo = dp.Image(height=4, width=4, num_channels=3, mode="eager", jpeg_decoder="gpu")
+    with pytest.raises(MediaError, match='column "photo", row 1: .*cut short'):
+        dp.Preprocessor({"photo": photo}, split=None).fit_write(frame, tmp_path / "out", progress=False)
