@@ -1,15 +1,18 @@
 """How well a loader feeds a GPU: rows and bytes a second into its memory, and how long it waits while a model trains.
 
-    python benchmarks/gpu.py --rows 2000000 --only copy,load,expand,idle
+    python benchmarks/gpu.py --images bench-data/images [--rows 2000000] [--only copy,load,expand,jpeg,idle]
 
-Prints a JSON line per figure. `busy` sums what events on the GPU measure around each step; what is left of the time is
-idle. With ``--device cpu`` the same code runs without a GPU, which tells that it works and nothing else.
+Prints a JSON line per figure. `busy` sums what events on the GPU measure around each step; what is left of the time,
+from the first batch on, is idle. With ``--device cpu`` the same code runs without a GPU, which tells that
+it works and nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -18,13 +21,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
-from PIL import Image
 
 import daskprep as dp
 
-BATCH, VECTOR, NUMBERS, SIDE = 8_192, 48, 8, 64
-PHOTOS, PHOTO_BATCH = 4_096, 256
+BATCH, VECTOR, NUMBERS = 8_192, 48, 8
+PHOTO_BATCH, STEP_PHOTOS, SMALL_SIDE, SIDE = 256, 64, 64, 224
+WIDTHS = (512, 1_024, 1_536, 2_048, 3_072, 4_096, 6_144, 8_192)  # of the layers of models
+STEP_MS = 5.0
 
 
 def make_table(rows: int, folder: Path) -> tuple[Path, dp.Preprocessor, dp.Dataset]:
@@ -33,27 +39,24 @@ def make_table(rows: int, folder: Path) -> tuple[Path, dp.Preprocessor, dp.Datas
     columns: dict[str, Any] = {f"n{i}": rng.normal(size=rows).astype(np.float32) for i in range(NUMBERS)}
     columns |= {f"c{size}": rng.integers(0, size, rows).astype(str) for size in (10, 1_000)}
     columns["tags"] = rng.choice(["red", "red new", "new old", "old"], rows)
-    columns["vector"] = list(rng.normal(size=(rows, VECTOR)).astype(np.float32))
+    columns["vector"] = pa.FixedSizeListArray.from_arrays(rng.standard_normal(rows * VECTOR, np.float32), VECTOR)
     columns["label"] = rng.random(rows) < 0.5
     file = folder / "table.parquet"
-    pd.DataFrame(columns).to_parquet(file, row_group_size=100_000)
+    pq.write_table(pa.table(columns), file, row_group_size=100_000)
     features: dict[str, Any] = {name: "number" for name in columns if name.startswith("n")}
     features |= {"c10": "category", "c1000": "category", "tags": "set", "vector": "vector", "label": "binary"}
     prep = dp.Preprocessor(features, targets=["label"])
     return file, prep, prep.fit_write(str(file), folder / "table.dp", progress=False)
 
 
-def make_photos(folder: Path) -> dp.Dataset:
-    """Write a dataset of images that are decoded while a model trains, then cached."""
-    rng, photos = np.random.default_rng(1), folder / "photos"
-    photos.mkdir()
-    for number in range(64):
-        Image.fromarray(rng.integers(0, 256, (SIDE, SIDE, 3), dtype=np.uint8)).save(photos / f"{number}.jpg")
-    paths = [str(photos / f"{number % 64}.jpg") for number in range(PHOTOS)]
-    frame = pd.DataFrame({"photo": paths, "label": rng.random(PHOTOS) < 0.5})
-    features = {"photo": dp.Image(height=SIDE, width=SIDE, mode="lazy_cached"), "label": "binary"}
+def make_photos(images: Path, count: int, side: int, folder: Path, **options: Any) -> dp.Dataset:
+    """Write a dataset of paths of images, each file several times."""
+    files = [str(path.resolve()) for path in sorted(images.iterdir())]
+    frame = pd.DataFrame({"photo": [files[row % len(files)] for row in range(count)]})
+    frame["label"] = np.random.default_rng(1).random(count) < 0.5
+    features = {"photo": dp.Image(height=side, width=side, num_channels=3, **options), "label": "binary"}
     prep = dp.Preprocessor(features, targets=["label"])
-    return prep.fit_write(frame, folder / "photos.dp", progress=False)
+    return prep.fit_write(frame, folder / f"photos-{len(list(folder.iterdir()))}.dp", progress=False)
 
 
 def synchronize(device: torch.device) -> None:
@@ -70,6 +73,17 @@ def tensors_of(batch: Any) -> list[torch.Tensor]:
 def leaves(part: Any) -> list[torch.Tensor]:
     """Return the tensors of inputs or of targets."""
     return list(part.values()) if isinstance(part, dict) else [part]
+
+
+def memory_rate() -> float:
+    """Return the bytes a second that torch copies from memory to memory, with all cores, the best of a few."""
+    source, target = torch.ones(1 << 28, dtype=torch.uint8), torch.ones(1 << 28, dtype=torch.uint8)
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        target.copy_(source)
+        seconds.append(time.perf_counter() - began)
+    return len(source) / min(seconds)
 
 
 def copy_rate(device: torch.device) -> float:
@@ -127,13 +141,15 @@ class Timer:
 
 
 def idle_share(batches: Iterable[Any], model: torch.nn.Module, device: torch.device) -> dict[str, float]:
-    """Train on an epoch; return the share of the time in which the device had no step to work on."""
+    """Train on an epoch; return the share of the time, from the first batch on, in which the device had no step."""
     model = model.to(device)
     optimizer, timer = torch.optim.SGD(model.parameters(), lr=1e-3), Timer(device)
-    wait = 0.0
-    began = before = time.perf_counter()
+    first = 0.0
+    started = time.perf_counter()
     for inputs, target in batches:
-        wait += time.perf_counter() - before
+        if not first:
+            first = time.perf_counter() - started
+            began = time.perf_counter()
         label = leaves(target)[0]
 
         def work(inputs: Any = inputs, label: torch.Tensor = label) -> None:
@@ -150,23 +166,37 @@ def idle_share(batches: Iterable[Any], model: torch.nn.Module, device: torch.dev
             optimizer.step()
 
         timer.step(work)
-        before = time.perf_counter()
     busy, seconds = timer.busy(), time.perf_counter() - began
     steps = len(timer._spans)
     return {
         "idle": round(1 - busy / seconds, 3),
         "step_ms": round(busy / steps * 1_000, 3),
-        "wait_ms": round(wait / steps * 1_000, 3),
+        "first_batch_ms": round(first * 1_000, 1),
     }
 
 
-def models(inputs: int) -> Iterator[tuple[str, torch.nn.Module]]:
+def models(inputs: int, batch: int, device: torch.device) -> Iterator[tuple[str, torch.nn.Module]]:
     """Give a model whose step takes a fraction of a millisecond on a large GPU, and one of some milliseconds."""
-    for name, width, depth in (("small", 256, 1), ("medium", 4_096, 4)):
-        hidden = [layer for _ in range(depth) for layer in (torch.nn.LazyLinear(width), torch.nn.ReLU())]
-        model = torch.nn.Sequential(*hidden, torch.nn.LazyLinear(1))
-        model(torch.zeros(1, inputs))
-        yield name, model
+    yield "small", perceptron(inputs, 256, 1)
+    for width in WIDTHS if device.type == "cuda" else WIDTHS[:1]:
+        model = perceptron(inputs, width, 3)
+        rows = torch.randn(batch, inputs, device=device)
+        example = [({"inputs": rows}, {"label": torch.ones(batch, device=device)})] * 20
+        idle_share(example, model, device)
+        if idle_share(example, model, device)["step_ms"] >= STEP_MS:
+            break
+    yield f"3 layers of {width}", model
+
+
+def perceptron(inputs: int, width: int, depth: int) -> torch.nn.Module:
+    """Return layers of one width, and one output."""
+    sizes = [inputs, *[width] * depth]
+    hidden = [
+        layer
+        for before, after in itertools.pairwise(sizes)
+        for layer in (torch.nn.Linear(before, after), torch.nn.ReLU())
+    ]
+    return torch.nn.Sequential(*hidden, torch.nn.Linear(width, 1))
 
 
 def show(**figures: Any) -> None:
@@ -174,46 +204,101 @@ def show(**figures: Any) -> None:
     print(json.dumps(figures), flush=True)
 
 
+def load_part(train: Any, images: Path | None, count: int, folder: Path, device: torch.device, copied: float) -> None:
+    """Measure epochs without a model: of the table, and of images from a cache."""
+    for expand, threads in ((False, None), (False, 8), (True, None)):
+        loader = train.loader(BATCH, device=device, expand=expand, threads=threads)
+        rows, size = max([epoch_rate(loader, device) for _ in range(3)][1:])
+        figures = {"rows_a_second": round(rows), "share_of_copy": round(size / copied, 3)}
+        show(part="load", source="table", expand=expand, threads=threads, **figures)
+    if images is None:
+        return
+    photos = make_photos(images, count, SIDE, folder, mode="lazy_cached", expand_to="uint8")["train"]
+    for threads in (None, 8, 16):
+        loader = photos.loader(PHOTO_BATCH, device=device, threads=threads)
+        rows, size = max([epoch_rate(loader, device) for _ in range(4)][1:])
+        figures = {"rows_a_second": round(rows), "share_of_copy": round(size / copied, 3)}
+        show(part="load", source="media cache", threads=threads, **figures)
+
+
+def jpeg_part(images: Path, count: int, folder: Path, device: torch.device) -> None:
+    """Measure epochs in which JPEG files are decoded."""
+    for decoder in ("pillow", "simplejpeg", "opencv", "gpu"):
+        if decoder == "gpu" and device.type != "cuda":
+            continue
+        try:
+            photos = make_photos(images, count, SIDE, folder, mode="lazy", expand_to="uint8", jpeg_decoder=decoder)
+            loader = photos["train"].loader(PHOTO_BATCH, device=device)
+            before, rates = os.times(), [epoch_rate(loader, device)[0] for _ in range(2)]
+            after = os.times()
+        except ImportError as error:
+            show(part="jpeg", decoder=decoder, error=str(error))
+            continue
+        user, system = (
+            (now - then) / len(rates) / count * 1e3 for now, then in zip(after[:2], before[:2], strict=True)
+        )
+        figures = {"user_ms": round(user, 2), "system_ms": round(system, 2)}
+        show(part="jpeg", decoder=decoder, images_a_second=round(max(rates)), **figures)
+
+
+def idle_part(prep: dp.Preprocessor, file: Path, train: Any, device: torch.device) -> None:
+    """Measure how long the GPU waits for rows of the table."""
+    inputs = sum(tensor[0].numel() for tensor in next(iter(train.loader(2)))[0].values())
+    for size, model in models(inputs, BATCH, device):
+        loader = train.loader(BATCH, device=device)
+        idle_share(loader, model, device)  # the first epoch warms up
+        show(part="idle", model=size, source="loader", **idle_share(loader, model, device))
+        stream = prep.stream(str(file), BATCH, device=device)
+        show(part="idle", model=size, source="stream", **idle_share(stream, model, device))
+
+
+def idle_photos_part(images: Path, count: int, folder: Path, device: torch.device) -> None:
+    """Measure how long the GPU waits for images, from a cache and decoded meanwhile."""
+    cached = make_photos(images, count, SMALL_SIDE, folder, mode="lazy_cached")["train"]
+    on_gpu = {"decoded on the GPU": {"jpeg_decoder": "gpu"}} if device.type == "cuda" else {}
+    lazy = {"decoded by Pillow": {}, **on_gpu}
+    sources = {
+        name: make_photos(images, count // 2, SMALL_SIDE, folder, mode="lazy", **how)["train"]
+        for name, how in lazy.items()
+    }
+    for size, model in models(3 * SMALL_SIDE * SMALL_SIDE, STEP_PHOTOS, device):
+        for source, train in {"media cache": cached, **sources}.items():
+            loader = train.loader(STEP_PHOTOS, device=device)
+            idle_share(loader, model, device)  # fills the cache
+            show(part="idle", model=size, source=source, **idle_share(loader, model, device))
+
+
 def main() -> None:
     """Run the parts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--images", type=Path, help="a folder of JPEG files; without it, no images are loaded")
+    parser.add_argument("--photos", type=int, default=8_192, help="how many rows of images there are")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--only", default="copy,load,expand,idle")
+    parser.add_argument("--only", default="copy,load,expand,jpeg,idle")
     options = parser.parse_args()
     device, parts = torch.device(options.device), options.only.split(",")
     card = torch.cuda.get_device_name(device) if device.type == "cuda" else "no GPU: figures tell nothing"
-    show(device=card, cuda_devices=torch.cuda.device_count(), torch=torch.__version__)
+    show(device=card, cuda_devices=torch.cuda.device_count(), torch=torch.__version__, cores=os.cpu_count())
     rate = copy_rate(device)
     if "copy" in parts:
-        show(part="copy", gigabytes_a_second=round(rate / 1e9, 2))
+        show(part="copy", gigabytes_a_second=round(rate / 1e9, 2), within_memory=round(memory_rate() / 1e9, 2))
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+        folder, images, count = Path(name), options.images, options.photos
         file, prep, dataset = make_table(options.rows, folder)
         train = dataset["train"]
         if "load" in parts:
-            for expand in (False, True):
-                loader = train.loader(BATCH, device=device, expand=expand)
-                found = [epoch_rate(loader, device) for _ in range(3)][1:]
-                rows, size = max(found)
-                show(part="load", expand=expand, rows_a_second=round(rows), share_of_copy=round(size / rate, 3))
+            load_part(train, images, count, folder, device, rate)
         if "expand" in parts:
             on_device = max(epoch_rate(train.loader(BATCH, device=device), device) for _ in range(2))
             on_cpu = max(epoch_rate(train.loader(BATCH), device, move=True) for _ in range(2))
             show(part="expand", on_device=round(on_device[0]), on_cpu=round(on_cpu[0]))
+        if "jpeg" in parts and images is not None:
+            jpeg_part(images, count, folder, device)
         if "idle" in parts:
-            inputs = sum(tensor[0].numel() for tensor in next(iter(train.loader(2)))[0].values())
-            for size, model in models(inputs):
-                loader = train.loader(BATCH, device=device)
-                idle_share(loader, model, device)  # the first epoch warms up
-                show(part="idle", model=size, source="loader", **idle_share(loader, model, device))
-                stream = prep.stream(str(file), BATCH, device=device)
-                show(part="idle", model=size, source="stream", **idle_share(stream, model, device))
-            photos = make_photos(folder)["train"]
-            for size, model in models(3 * SIDE * SIDE):
-                loader = photos.loader(PHOTO_BATCH, device=device)
-                idle_share(loader, model, device)  # fills the cache
-                show(part="idle", model=size, source="media cache", **idle_share(loader, model, device))
+            idle_part(prep, file, train, device)
+            if images is not None:
+                idle_photos_part(images, 2 * count, folder, device)
 
 
 if __name__ == "__main__":
