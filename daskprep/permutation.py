@@ -39,7 +39,7 @@ def make_key(seed: int, *parts: str | int) -> int:
 
 
 def hash_strings(strings: pa.Array, key: int) -> Words:
-    """Map strings to 64-bit hashes; a null has a hash of its own. Works in blocks of 128 KiB of text.
+    """Map strings to 64-bit hashes; a null has a hash of its own. Works in blocks of 512 KiB of text.
 
     A string is cut into 8-byte little-endian words, the last one padded with zeros. Each word is mixed with
     its place, the results are added, and the sum is mixed with the length (-1 for a null).

@@ -322,7 +322,7 @@ class Caching:
             return 0
         if any(_is_remote(one, name) for name in names for one in split.joined):
             return _REMOTE_THREADS
-        return Settings.threads_to_decode()
+        return Settings.threads_to_decode(split.dataset.decoder(name) for name in names)
 
 
 def prefetch_of(split: Split, groups: Iterable[Group]) -> int | None:

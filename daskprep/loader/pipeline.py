@@ -23,20 +23,21 @@ from daskprep.loader.resident import Key, ResidentBlocks
 from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
 from daskprep.loader.times import Times
 from daskprep.loader.turns import short_turns
+from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers
 
 _LOCAL_THREADS = 4
 _REMOTE_THREADS = 48
-_DECODING_THREADS = 8  # more decode no more photos, as they wait for the interpreter, and so does who trains
 _WINDOW_BYTES = 32_000_000
 _MOST_BATCHES = 64
 _WINDOWS_AHEAD = 2
 # Where rows are decoded or made meanwhile, windows are small, as to touch new memory costs more than a window does. If
 # they are decoded, more windows keep threads busy while one of them is at a large image, or writes to the cache: this
-# many for each thread, as far as they have no more bytes, for which threads beyond so many do not count.
+# many for each thread, as far as their rows have no more bytes, for which threads beyond so many do not count.
 _SMALL_BYTES = 8_000_000
 _DECODED_AHEAD = 2
 _DECODED_BYTES = 16_000_000
+_MOST_DECODING = 16
 
 Epoch: TypeAlias = tuple[Schedule, range]
 """The batches of an epoch that are asked for."""
@@ -58,9 +59,10 @@ class Settings:
         return min(_LOCAL_THREADS, os.cpu_count() or 1) if local else _REMOTE_THREADS
 
     @classmethod
-    def threads_to_decode(cls) -> int:
+    def threads_to_decode(cls, decoders: Iterable[MediaDecoder]) -> int:
         """Return how many threads keep the cores busy with media."""
-        return max(2, min(_DECODING_THREADS, os.cpu_count() or 1))
+        most = max((decoder.most_threads for decoder in decoders), default=_MOST_DECODING)
+        return max(2, min(most, os.cpu_count() or 1))
 
 
 @dataclass
@@ -124,7 +126,7 @@ class Pipeline:
         window_bytes = _SMALL_BYTES if settings.decodes or settings.whole_blocks else _WINDOW_BYTES
         self._most = max(1, min(_MOST_BATCHES, window_bytes // (own * row_bytes)))
         threads, nbytes = settings.threads if settings.decodes else 0, self._most * own * row_bytes
-        more = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _DECODING_THREADS) // nbytes)
+        more = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MOST_DECODING) // nbytes)
         self._windows_ahead = max(_WINDOWS_AHEAD, more)
         # Behind the last full batch there may be a share of what is left.
         rows = self._most * own + streams + own
@@ -311,10 +313,9 @@ class Pipeline:
     def _decode(self, batches: int, gathered: Future[Window]) -> list[Future[Decoded]]:
         """Put the media of a window to work: asked for behind its gathering, so that waiting for it cannot lock up."""
         tasks = []
-        # The first one all threads decode at once; later each has some of the windows that are on their way.
-        least = (
-            -(-_DECODED_AHEAD * self.settings.threads // self._windows_ahead) if self._queue else self.settings.threads
-        )
+        # The first one all threads decode at once; the more windows are on their way, the fewer are at each.
+        threads, windows = self.settings.threads, len(self._queue) + 1
+        least = min(threads, -(-_DECODED_AHEAD * threads // windows))
         for medium in self._media:
             count = medium.tasks(batches * self._own, least, is_last=not self._left[1])
             tasks += [self._executor.submit(_fill, medium, gathered, part, count) for part in range(count)]

@@ -45,6 +45,7 @@ class MediaDecoder(ABC):
     """
 
     dtype: ClassVar[str]  # of a decoded row
+    most_threads: ClassVar[int] = 16  # that are worth it
     reader: MediaReader
     on_error: Literal["raise", "fill"]
     recipe: Any
@@ -158,6 +159,7 @@ class ImageDecoder(MediaDecoder):
     """
 
     dtype = "uint8"
+    most_threads = 8  # more decode no more photos, as they wait for the interpreter, and so does who trains
     recipe: ImageRecipe
     missing: tuple[int, ...]
     broken: tuple[int, ...]
@@ -176,25 +178,30 @@ class ImageDecoder(MediaDecoder):
             self._decode_each(cells, out, failures)
 
     def _decode_on_gpu(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
+        target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
+
         def read(cell: pa.StructScalar, row: int) -> gpu.Jpeg | None:
             content = content_of(cell, self.reader)
             jpeg = jpeg_for_gpu(content, self.recipe)
-            if jpeg is None:
-                decode_image(content, self.recipe, out[row])
-            return jpeg
+            if jpeg is not None and jpeg.suits(target):
+                return jpeg
+            decode_image(content, self.recipe, out[row])
+            return None
 
-        found = {row: jpeg for row, jpeg in _each(cells, read, failures) if jpeg is not None}
-        rows, files = list(found), list(found.values())
-        target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
-        for place, image in gpu.decode(files, target):
-            out[rows[place]] = image
-            del found[rows[place]]
+        found = ((row, jpeg) for row, jpeg in _each(cells, read, failures) if jpeg is not None)
+        refused = []
+        for group in gpu.in_groups(found, target):
+            for row, image in zip(group, gpu.decode(list(group.values()), target), strict=True):
+                if image is None:
+                    refused.append(row)
+                else:
+                    out[row] = image
         # What it cannot decode, Pillow may, or it says why not.
-        others, left = np.empty((len(found), *out.shape[1:]), out.dtype), list(found)
         again: list[Failure] = []
-        self._decode_each(cells.take(pa.array(left, pa.int64())), others, again)
-        out[left] = others
-        failures += [failure._replace(row=left[failure.row]) for failure in again]
+        others = np.empty((len(refused), *out.shape[1:]), out.dtype)
+        self._decode_each(cells.take(pa.array(refused, pa.int64())), others, again)
+        out[refused] = others
+        failures += [failure._replace(row=refused[failure.row]) for failure in again]
         failures.sort()
 
     def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:

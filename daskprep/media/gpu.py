@@ -8,9 +8,11 @@ batches know no difference. All of it runs on a stream of its own, which never w
 from __future__ import annotations
 
 import importlib
+import math
+import os
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,16 +25,9 @@ from daskprep.media.pixels import Pixels
 if TYPE_CHECKING:
     import torch
 
-_MOST_PIXELS = 1 << 26  # of images that are decoded at once: 200 MB of colours, on the GPU
+_MOST_BYTES = 1 << 28  # of files that are decoded at once, and of what they become on the GPU
+_MOST_PIXELS = 1 << 26  # of an image: as floats it takes four times the bytes of its colours
 _MOST_RATIO = 64  # by which a side shrinks; the kernel of torch takes no more than about 90
-
-
-class Jpeg(NamedTuple):
-    """A JPEG file of colours or of grey: its bytes, and the width, height and EXIF orientation that its header has."""
-
-    data: bytes
-    size: tuple[int, int]
-    orientation: int
 
 
 class Target(NamedTuple):
@@ -44,21 +39,45 @@ class Target(NamedTuple):
     crop: bool
 
 
-def decode(files: Sequence[Jpeg], target: Target) -> Iterator[tuple[int, Pixels]]:
-    """Give the pixels of files, each with its place among those given; files that a GPU cannot decode are left out."""
-    small = [place for place, file in enumerate(files) if _is_small(file, target)]
-    for places in _in_turns(files, small):
-        decoded = decode_some([files[place] for place in places], target)
-        yield from ((place, image) for place, image in zip(places, decoded, strict=True) if image is not None)
+class Jpeg(NamedTuple):
+    """A JPEG file of colours or of grey: its bytes, and the width, height and EXIF orientation that its header has."""
+
+    data: bytes
+    size: tuple[int, int]
+    orientation: int
+
+    def suits(self, target: Target) -> bool:
+        """Tell whether the image is small enough, and does not shrink too much."""
+        longest, least = max(self.size), min(target.width, target.height)
+        return math.prod(self.size) <= _MOST_PIXELS and (target.crop or longest <= _MOST_RATIO * least)
+
+    def nbytes(self, target: Target) -> int:
+        """Return about how many bytes it takes, as a file, decoded, and as floats of the size of the target, twice."""
+        return len(self.data) + 3 * math.prod(self.size) + 24 * target.height * target.width
 
 
-def decode_some(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
-    """Return the pixels of a few files, and None of those that cannot be decoded."""
+def in_groups(files: Iterable[tuple[int, Jpeg]], target: Target) -> Iterator[dict[int, Jpeg]]:
+    """Give files by their rows, in groups that take little memory."""
+    group: dict[int, Jpeg] = {}
+    taken = 0
+    for row, file in files:
+        nbytes = file.nbytes(target)
+        if group and taken + nbytes > _MOST_BYTES:
+            yield group
+            group, taken = {}, 0
+        group[row] = file
+        taken += nbytes
+    if group:
+        yield group
+
+
+def decode(files: Sequence[Jpeg], target: Target) -> list[Pixels | None]:
+    """Return the pixels of a group of files that suit the target, and None of those that cannot be decoded."""
     import torch  # noqa: PLC0415 it takes seconds, and few images are decoded here
 
     device = _device()
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    decoded = _decoder_of(device).decode(files, target.channels <= 2)
+    decoded = _decoder_of(device).decode(files, target)
     with torch.cuda.stream(stream), torch.inference_mode():
         images = [None if image is None else torch.from_dlpack(image) for image in decoded]
         fitted = [
@@ -96,10 +115,10 @@ def prepare() -> None:
 
 
 class Order(NamedTuple):
-    """Files that a thread waits for: their bytes, how many pixels they have, and whether grey is wanted."""
+    """Files that a thread waits for, about how many bytes they take, and whether grey is wanted."""
 
     data: list[bytes]
-    pixels: int
+    nbytes: int
     grey: bool
     images: Future[list[Any]]
 
@@ -114,14 +133,16 @@ class Decoder:
     def __init__(self, device: torch.device) -> None:
         import torch  # noqa: PLC0415 as above
 
+        # It prints a line for each file that it refuses, which Pillow is asked next.
+        os.environ.setdefault("PYNVIMGCODEC_VERBOSITY", "0")
         try:
             self._library = importlib.import_module("nvidia.nvimgcodec")
-        except ImportError as error:
+            self._decoder = self._made(device.index)
+        except (ImportError, RuntimeError) as error:  # the latter without the library of the extra, or a driver for it
             raise ImportError(
-                'Images with jpeg_decoder="gpu" need a package that is not installed: pip install '
-                '"nvidia-nvimgcodec-cu13[nvjpeg]", or of cu12 for CUDA 12'
+                'Images with jpeg_decoder="gpu" need a package that is not installed, or not for this driver: '
+                'pip install "nvidia-nvimgcodec-cu13[nvjpeg]", or of cu12 for CUDA 12'
             ) from error
-        self._decoder = self._made(device.index)
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self._lock = threading.Lock()
         self._waiting: deque[Order] = deque()
@@ -135,10 +156,10 @@ class Decoder:
         except RuntimeError:  # a GPU without such circuits
             return made(self._library.BackendKind.HYBRID_CPU_GPU)
 
-    def decode(self, files: Sequence[Jpeg], grey: bool) -> list[Any]:
+    def decode(self, files: Sequence[Jpeg], target: Target) -> list[Any]:
         """Return images (colours, height, width) that torch takes, and None of those that cannot be decoded."""
-        pixels = sum(file.size[0] * file.size[1] for file in files)
-        order = Order([file.data for file in files], pixels, grey, Future())
+        nbytes = sum(file.nbytes(target) for file in files)
+        order = Order([file.data for file in files], nbytes, target.channels <= 2, Future())
         self._waiting.append(order)
         with self._lock:
             while not order.images.done():
@@ -148,20 +169,30 @@ class Decoder:
     def _serve(self) -> None:
         """Decode what was ordered first, and what else of its kind there is room for."""
         orders = [self._waiting.popleft()]
-        room, grey = _MOST_PIXELS - orders[0].pixels, orders[0].grey
-        while self._waiting and self._waiting[0].grey == grey and self._waiting[0].pixels <= room:
+        room, grey = _MOST_BYTES - orders[0].nbytes, orders[0].grey
+        while self._waiting and self._waiting[0].grey == grey and self._waiting[0].nbytes <= room:
             orders.append(self._waiting.popleft())
-            room -= orders[-1].pixels
+            room -= orders[-1].nbytes
         try:
             images = iter(self._decoded(list(chain.from_iterable(order.data for order in orders)), grey))
-        except Exception as error:
+        except BaseException as error:
             for order in orders:
                 order.images.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
         else:
             for order in orders:
                 order.images.set_result(list(islice(images, len(order.data))))
 
     def _decoded(self, data: list[bytes], grey: bool) -> list[Any]:
+        """Decode files at once, and those that failed again by themselves: one of them may make all others fail."""
+        images = self._called(data, grey)
+        if len(data) > 1:
+            for place in [place for place, image in enumerate(images) if image is None]:
+                [images[place]] = self._called([data[place]], grey)
+        return images
+
+    def _called(self, data: list[bytes], grey: bool) -> list[Any]:
         specs, formats = self._library.ColorSpec, self._library.SampleFormat
         params = self._library.DecodeParams(
             apply_exif_orientation=False,
@@ -192,28 +223,6 @@ def _device() -> torch.device:
             'set_params(jpeg_decoder="pillow") of the feature, which changes pixels by about one level'
         )
     return torch.device("cuda", torch.cuda.current_device())
-
-
-def _is_small(file: Jpeg, target: Target) -> bool:
-    sides = zip(file.size, sorted((target.width, target.height))[:1] * 2, strict=True)
-    return file.size[0] * file.size[1] <= _MOST_PIXELS and (
-        target.crop or all(found <= _MOST_RATIO * wanted for found, wanted in sides)
-    )
-
-
-def _in_turns(files: Sequence[Jpeg], places: Sequence[int]) -> Iterator[list[int]]:
-    """Give places of files in groups of no more pixels than are decoded at once."""
-    group: list[int] = []
-    pixels = 0
-    for place in places:
-        width, height = files[place].size
-        if group and pixels + width * height > _MOST_PIXELS:
-            yield group
-            group, pixels = [], 0
-        group.append(place)
-        pixels += width * height
-    if group:
-        yield group
 
 
 def _cut(found: int, wanted: int) -> np.ndarray:

@@ -115,9 +115,11 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
 def jpeg_for_gpu(source: ImageSource, recipe: ImageRecipe) -> gpu.Jpeg | None:
     """Return a file that a GPU may decode, once its header was read as by `decode_image`; None for it to decode."""
     data = bytes(source)
+    if not _FORMATS["JPEG"][0].match(data):
+        return None
     with _media_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
-        if file.format != "JPEG" or file.mode not in {"L", "RGB"} or _holds_rgb(file):
+        if file.mode not in {"L", "RGB"} or _holds_rgb(file) or "progressive" in file.info:
             return None
         _check_end(file, data)
         return gpu.Jpeg(data, file.size, pixels.orientation(file))

@@ -236,14 +236,15 @@ class Stream(BatchIterator):
         contents, mover, times = self._contents, Mover(self.device), StreamTimes()
         groups = contents.groups
         told = list(zip(self._plan.told, self._plan.placement.source_starts[:-1].tolist(), strict=True))
-        threads = self.threads or Settings.threads_to_decode()
+        decoders = {group: contents.decoder(group.name) for group in groups if group.is_cells}
+        threads = self.threads or Settings.threads_to_decode(decoders.values())
         feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
         pipeline = None
         try:
             source = WindowBlocks(
                 feed, told, groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
             )
-            media = [Medium(group, contents.decoder(group.name)) for group in groups if group.is_cells]
+            media = [Medium(group, decoder) for group, decoder in decoders.items()]
             epochs, own = self._epochs(epoch, stop, given), self.batch_size // self.world_size
             settings = Settings(0, threads, decodes=bool(media), whole_blocks=True)
             pipeline = Pipeline(

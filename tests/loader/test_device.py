@@ -144,6 +144,7 @@ def test_threads_use_the_gpu_of_the_loader(train, monkeypatch):
 def test_threads_use_the_current_gpu_if_the_loader_names_none(monkeypatch):
     used = []
     monkeypatch.setattr(torch.cuda, "set_device", used.append)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
     assert Mover(None).begin_thread is None
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 2)

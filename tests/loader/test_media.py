@@ -503,6 +503,23 @@ def test_sounds_are_decoded_by_all_threads_at_once(tmp_path, monkeypatch):
     assert max(seen) > 1
 
 
+def test_the_first_windows_are_decoded_by_all_threads_and_later_ones_in_larger_tasks(train, monkeypatch):
+    decode, rows, lock = ImageDecoder.decode, [], threading.Lock()
+
+    def watched(self, cells, out):
+        with lock:
+            rows.extend([len(out)] * bool(len(out)))  # none in the trial of a state that is read
+        time.sleep(0.01)
+        return decode(self, cells, out)
+
+    monkeypatch.setattr(ImageDecoder, "decode", watched)
+    monkeypatch.setattr("daskprep.loader.pipeline._SMALL_BYTES", 1)  # a batch is a window
+    assert sum(len(batch["photo"]) for batch in train.loader(64, threads=8, cache=False, expand=False)) == ROWS
+    # Two tasks for each thread are shared by the windows on their way: 8 and 8 of the first two, 6 of the third ...
+    assert rows[:16] == [8] * 16
+    assert max(rows) > 8
+
+
 @pytest.mark.parametrize(("nbytes", "ahead"), [(1, 1), (1, 5), (1 << 30, 2)])
 def test_batches_do_not_depend_on_the_windows_that_rows_are_decoded_in(train, monkeypatch, nbytes, ahead):
     expected = given(train.loader(16, expand=False, row_ids=True, cache=False))

@@ -164,11 +164,20 @@ def test_pixels_are_the_same_in_any_company():
 
 @pytest.mark.usefixtures("decoder_of_files")
 def test_what_is_no_plain_jpeg_is_decoded_by_pillow():
-    files = [png(picture()), jpeg(picture(mode="CMYK")), None, jpeg(picture()), jpeg(picture(9000, 20))]
+    progressive, plain_colours = jpeg(picture(), progressive=True), jpeg(picture(), keep_rgb=True)
+    files = [
+        png(picture()),
+        jpeg(picture(mode="CMYK")),
+        None,
+        jpeg(picture()),
+        jpeg(picture(9000, 20)),
+        progressive,
+        plain_colours,
+    ]
     recipe = ImageRecipe(20, 30, 3)
     (ours, none), (pillows, _) = decoded(files, recipe), decoded(files, recipe, "pillow")
     assert not none
-    others = [0, 1, 2, 4]
+    others = [0, 1, 2, 4, 5, 6]
     np.testing.assert_array_equal(ours[others], pillows[others])
     assert difference(ours[3], pillows[3]) < 2  # Pillow decodes at half the size
 
@@ -194,14 +203,53 @@ def test_what_the_gpu_cannot_decode_pillow_does(library):
     np.testing.assert_array_equal(out[[0, 2]], pillows[[0, 2]])
 
 
-def test_few_pixels_are_decoded_at_once(library, monkeypatch):
-    monkeypatch.setattr(gpu, "_MOST_PIXELS", 2 * 60 * 40)
-    files = [jpeg(picture())] * 5 + [jpeg(picture(100, 100)), jpeg(picture())]
-    recipe = ImageRecipe(40, 60, 3)
+def test_one_bad_file_that_fails_its_whole_call_leaves_the_others_alone(library):
+    bad, good = jpeg(picture(61, 41)), jpeg(picture())
+    plain = library.decode
+
+    def all_or_nothing(files, **options):
+        return [None] * len(files) if bad in files else plain(files, **options)
+
+    recipe = ImageRecipe(20, 30, 3)
+    expected = decoded([good], recipe)[0][0]
+    library.decode = all_or_nothing
+    out, failures = decoded([good, bad, good], recipe)
+    assert not failures
+    np.testing.assert_array_equal(out[[0, 2]], [expected, expected])
+    np.testing.assert_array_equal(out[[1]], decoded([bad], recipe, "pillow")[0])
+
+
+def test_few_files_are_decoded_at_once(library, monkeypatch):
+    file, recipe = jpeg(picture()), ImageRecipe(40, 60, 3)
+    expected = decoded([file], recipe)[0][0]
+    target = gpu.Target(*recipe.shape, crop=False)
+    monkeypatch.setattr(gpu, "_MOST_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
+    out = decoded([file] * 5, recipe)[0]
+    assert library.given == [1, 2, 2, 1]
+    np.testing.assert_array_equal(out, [expected] * 5)
+
+
+def test_groups_let_go_of_files_before_others_are_read(monkeypatch):
+    target, read = gpu.Target(3, 4, 4, crop=False), []
+    monkeypatch.setattr(gpu, "_MOST_BYTES", 3 * gpu.Jpeg(b"", (8, 8), 1).nbytes(target))
+
+    def files():
+        for row in range(8):
+            read.append(row)
+            yield row, gpu.Jpeg(b"", (8, 8), 1)
+
+    groups = gpu.in_groups(files(), target)
+    assert list(next(groups)) == [0, 1, 2]
+    assert read == [0, 1, 2, 3]
+    assert [list(group) for group in groups] == [[3, 4, 5], [6, 7]]
+
+
+def test_very_large_images_are_for_pillow(library, monkeypatch):
+    monkeypatch.setattr(gpu, "_MOST_PIXELS", 60 * 40)
+    files, recipe = [jpeg(picture()), jpeg(picture(100, 100))], ImageRecipe(40, 60, 3)
     out = decoded(files, recipe)[0]
-    assert library.given == [2, 2, 2]  # the large one is none for the GPU
-    monkeypatch.undo()
-    np.testing.assert_array_equal(out[6], out[0])
+    assert library.given == [1]
+    np.testing.assert_array_equal(out[1], decoded(files, recipe, "pillow")[0][1])
 
 
 def test_errors_of_the_gpu_are_no_failures_of_files(library):
@@ -248,15 +296,20 @@ def test_a_missing_package_is_named(library, monkeypatch):
         decoded([jpeg(picture())], ImageRecipe(4, 4, 3))
 
 
-def test_a_gpu_without_circuits_for_jpeg_decodes_all_the_same(library, monkeypatch):
-    def no_circuits(device_id, backends):
+@pytest.mark.parametrize("circuits", [True, False])
+def test_a_gpu_without_circuits_for_jpeg_decodes_all_the_same_and_one_without_either_is_an_error(library, circuits):
+    def made(device_id, backends):
         library.kinds += backends
-        if backends == ["circuits"]:
+        if backends == ["circuits"] or not circuits:
             raise RuntimeError("could not create decoder")
         return library
 
-    monkeypatch.setattr(library, "Decoder", no_circuits)
-    assert not decoded([jpeg(picture())], ImageRecipe(4, 4, 3))[1]
+    library.Decoder = made
+    if circuits:
+        assert not decoded([jpeg(picture())], ImageRecipe(4, 4, 3))[1]
+    else:
+        with pytest.raises(ImportError, match="not for this driver"):
+            decoded([jpeg(picture())], ImageRecipe(4, 4, 3))
     assert library.kinds == ["circuits", "both"]
 
 
@@ -273,13 +326,14 @@ def decoded_meanwhile(library, files, recipes, then=lambda data: False):
 
     library.unknown = unknown
     with ThreadPoolExecutor(len(files) + 1) as pool:
-        pool.submit(decoded, [jpeg(picture())], recipes[0])
+        first = pool.submit(decoded, [jpeg(picture())], recipes[0])
         assert begun.wait(60)
         others = [pool.submit(decoded, [file], recipe) for file, recipe in zip(files, recipes, strict=True)]
         [decoder] = gpu._decoders.values()
         while len(decoder._waiting) < len(files):
             time.sleep(0.001)
         go.set()
+    assert not first.result()[1]
     return others
 
 
@@ -292,23 +346,25 @@ def test_files_that_threads_wait_for_are_decoded_at_once(library):
         np.testing.assert_array_equal(other.result()[0], decoded([file], recipe)[0])
 
 
-def test_grey_and_colours_are_decoded_apart_and_no_more_pixels_than_there_is_room_for(library, monkeypatch):
-    monkeypatch.setattr(gpu, "_MOST_PIXELS", 2 * 60 * 40)
-    colours, grey = ImageRecipe(20, 30, 3), ImageRecipe(20, 30, 1)
+def test_grey_and_colours_are_decoded_apart_and_no_more_than_there_is_room_for(library, monkeypatch):
+    file, colours, grey = jpeg(picture()), ImageRecipe(20, 30, 3), ImageRecipe(20, 30, 1)
+    target = gpu.Target(*colours.shape, crop=False)
+    monkeypatch.setattr(gpu, "_MOST_BYTES", 2 * gpu.Jpeg(file, (60, 40), 1).nbytes(target))
     recipes = [colours, colours, colours, grey, colours]
-    others = decoded_meanwhile(library, [jpeg(picture())] * 5, recipes)
-    for other, recipe in zip(others, recipes, strict=True):
-        np.testing.assert_array_equal(other.result()[0], decoded([jpeg(picture())], recipe)[0])
-    assert sum(library.given[:-5]) == 6
+    others = decoded_meanwhile(library, [file] * 5, recipes)
+    assert sum(library.given) == 6
     assert max(library.given) <= 2
+    for other, recipe in zip(others, recipes, strict=True):
+        np.testing.assert_array_equal(other.result()[0], decoded([file], recipe)[0])
 
 
-def test_an_error_reaches_every_thread_whose_files_were_decoded(library):
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, KeyboardInterrupt])
+def test_an_error_reaches_every_thread_whose_files_were_decoded(library, error):
     def fails(data):
-        raise torch.OutOfMemoryError("no memory")
+        raise error("no memory")
 
     for other in decoded_meanwhile(library, [jpeg(picture())] * 3, [ImageRecipe(4, 4, 3)] * 3, fails):
-        with pytest.raises(torch.OutOfMemoryError):
+        with pytest.raises(error):
             other.result()
 
 
