@@ -14,7 +14,7 @@ from daskprep.summaries.multiset import around, between, kth, merged, no_integer
 MOST_BUCKETS = 4_096
 MAGNITUDE = np.int64(0x7FFF_FFFF_FFFF_FFFF)
 _LARGEST = int(np.float64(np.finfo(np.float64).max).view(np.int64))
-_SAMPLE, _SAMPLE_STEP = 8_192, 8
+_SAMPLE = 1 << 14  # enough to tell, also if half of the values are equal
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def _shortened(doubles: np.ndarray) -> tuple[np.ndarray, int]:
     Fewer keys are then to be sorted, or none.
     """
     bits = doubles.view(np.int64)
-    some = np.sort(_ordered(bits[:: min(max(1, len(bits) // _SAMPLE), _SAMPLE_STEP)], 0))
+    some = np.sort(_ordered(bits[:: len(bits) // _SAMPLE | 1], 0))  # odd, as what repeats does so by even numbers
     shift = finest_shift(some) if len(bits) > MOST_BUCKETS else 0
     return bits >> shift, shift
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -28,8 +29,26 @@ def test_quantile_of_a_gap_beyond_the_doubles_is_finite() -> None:
     assert found.tolist() == [-largest, 0.0, largest]
 
 
+@given(st.lists(st.floats(-1e150, 1e150), min_size=1), st.integers(1, 12))
+@example([3.0, 1.0, 2.0], 5)
+@example([1.0, 2.0, 4.0], 3)
+def test_spaced_quantiles_have_ranks_at_even_distances(values: list[float], number: int) -> None:
+    found = Quantiles.of(np.array(values)).spaced(number)
+    assert found.shape == (number,)
+    ordered, gaps = [*sorted(values), math.inf], max(number - 1, 1)
+    for place, quantile in enumerate(found.tolist()):
+        below, rest = divmod(place * (len(values) - 1), gaps)
+        low, high = ordered[below], ordered[below + 1]
+        if not rest:
+            assert quantile == low
+        else:
+            exact = Fraction(low) + (Fraction(high) - Fraction(low)) * Fraction(rest, gaps)
+            assert abs(Fraction(quantile) - exact) <= Fraction(max(abs(low), abs(high))) / 2**50
+
+
 def test_no_values_have_no_quantiles() -> None:
     assert math.isnan(Quantiles().quantile(0.5))
+    assert np.isnan(Quantiles().spaced(3)).tolist() == [True] * 3
     assert Quantiles().count == 0
 
 
