@@ -96,8 +96,8 @@ class Loader(BatchIterator):
         Bytes of prefetched blocks, besides the current blocks of the streams. None: 256 MB. Images and audio that are
         decoded per batch count with their stored size.
     threads : int or None
-        Threads that read and decode. None: up to 4 for local files, 48 for remote ones, and one per core if media are
-        decoded: up to 8 for images, and 16 for audio.
+        Threads that read and decode. None: up to 4 for local files and 48 for remote ones; if media are decoded, one
+        per core, up to 8 for images and 16 for audio, and 32 if their files are remote.
     balance : Oversample, Undersample or None
         How to sample the rows of each class in an epoch, against class imbalance. Seed and epoch choose the rows.
     weights : mapping or None

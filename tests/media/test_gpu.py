@@ -290,6 +290,22 @@ def test_a_missing_gpu_is_named():
         decoded([jpeg(picture())], ImageRecipe(4, 4, 3))
 
 
+def test_fitting_needs_no_gpu_and_another_decoder_can_be_set_where_there_is_none(monkeypatch, tmp_path):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    frame = pd.DataFrame({"photo": [jpeg(picture()), jpeg(picture(50, 40))]})
+    photo = dp.Image(height=24, width=24, num_channels=3, jpeg_decoder="gpu", on_error="fill", expand_to="uint8")
+    prep = dp.Preprocessor({"photo": photo}, split=None)
+    dataset = prep.fit_write(frame, tmp_path / "photos", progress=False)
+    with pytest.raises(ConfigError, match=r'set_params\(jpeg_decoder="pillow"\)'):
+        prep.encode(frame)
+    with pytest.raises(ConfigError, match="needs an NVIDIA GPU"):
+        next(iter(dataset["train"].loader(2)))
+    for features in (prep.features_, dataset.features):
+        features["photo"].set_params(jpeg_decoder="pillow")
+    found = next(iter(dataset["train"].loader(2, shuffle=False)))["photo"].numpy()
+    np.testing.assert_array_equal(found, prep.encode(frame)["photo"])
+
+
 def test_a_missing_package_is_named(library, monkeypatch):
     monkeypatch.setitem(sys.modules, "nvidia.nvimgcodec", None)
     with pytest.raises(ImportError, match="pip install .nvidia-nvimgcodec-cu13"):
