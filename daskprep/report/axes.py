@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,9 +17,9 @@ Values = tuple[np.ndarray, np.ndarray]
 _BINS = 40
 _MOST_STEPS = 4_000  # between the smallest and the largest value: what is finer is no grid
 _FINEST = 1e-9
-_FAR_EXPONENT = 960  # of two: sums and gaps of smaller numbers are doubles
+_SMALLEST, _LARGEST = 1e-290, 1e300  # gaps and sums within these are doubles; larger numbers are drawn as the last
 _FAR = 4.0  # times the width of the middle 99 %
-_MIDDLE = (0.005, 0.995)
+_OUTER = 0.005  # of the values, at either end
 _TICKS = 4
 _FAR_NUMBER = 1e15
 _YEARS = (1500, 2200)
@@ -64,54 +63,36 @@ def writing_of(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bo
     return text, is_whole
 
 
-def by_number(title: str, spreads: Mapping[str, Quantiles], center: float) -> Histogram:
-    """Return the histogram of numbers that lie around a center; its axis is logarithmic where they are very skewed."""
-    values = {split: (one.values(), one.counts) for split, one in spreads.items()}
-    unit = _unit_of([np.array([center]), *(one for one, _ in values.values())])
-    if not unit and (drawn := _by_logarithm(title, values, center)):
-        return drawn
-    values = {split: (np.ldexp(one, -unit), counts) for split, (one, counts) in values.items()}
-    every, amounts = _all(values)
-    low, high = _range(values, _middle(spreads, unit))
-    edges = _choose(every, low, high, math.ldexp(center, -unit))
-    outside = [(amounts[every < low].sum(), "below"), (amounts[every > high].sum(), "above")]
-    said = [f"{amount:,} ({share(amount, amounts.sum())}) {where}" for amount, where in outside if amount]
-    moved = edges + math.ldexp(center, -unit)
-    text, is_whole = writing_of([] if unit else [every + center])
-    note = f"Values far outside are not drawn: {' and '.join(said)}." if said else ""
-    marks = nice_ticks(float(moved[0]), float(moved[-1]), whole=is_whole)
-    ticks = [(tick, text(_in_doubles(tick, unit))) for tick in marks]
-    names = _names([_in_doubles(edge, unit) for edge in moved.tolist()], text, is_whole=is_whole)
-    return _histogram(title, values, edges, moved, note=note, ticks=ticks, names=names)
+def by_number(title: str, spreads: Mapping[str, Quantiles]) -> Histogram:
+    """Return the histogram of numbers; its axis is logarithmic where they are very skewed."""
+    values = {split: (one.values().clip(-_LARGEST, _LARGEST), one.counts) for split, one in spreads.items()}
+    every, weights = _all(values)
+    if (ends := _skewed(every, weights)) is not None:
+        return _by_logarithm(title, values, *ends)
+    edges = _choose(every, *_range(every, weights))
+    text, is_whole = writing_of([every])
+    ticks = [(tick, text(tick)) for tick in nice_ticks(float(edges[0]), float(edges[-1]), whole=is_whole)]
+    return _histogram(title, values, edges, ticks=ticks, names=_names(edges.tolist(), text, is_whole=is_whole))
 
 
 def _histogram(
     title: str,
     values: Mapping[str, Values],
     edges: np.ndarray,
-    drawn_at: np.ndarray | None = None,
     *,
     ticks: Sequence[tuple[float, str]],
     names: Sequence[str],
     note: str = "",
 ) -> Histogram:
-    binned = {split: np.histogram(one, edges, weights=counts)[0] for split, (one, counts) in values.items()}
-    return Histogram(
-        title=title,
-        note=note,
-        edges=edges if drawn_at is None else drawn_at,
-        counts={split: counts.astype(np.int64) for split, counts in binned.items()},
-        totals={split: int(counts.sum()) for split, (_, counts) in values.items()},
-        ticks=ticks,
-        names=names,
-    )
-
-
-def _outside(chart: Histogram) -> tuple[int, str]:
-    """Return how many rows no bin holds, and which share of all that is."""
-    whole = sum(chart.totals.values())
-    left = whole - sum(int(one.sum()) for one in chart.counts.values())
-    return left, share(left, whole)
+    """Return a histogram, which says how many values its edges leave out."""
+    counts = {
+        split: np.histogram(one, edges, weights=amounts)[0].astype(np.int64) for split, (one, amounts) in values.items()
+    }
+    totals = {split: int(amounts.sum()) for split, (_, amounts) in values.items()}
+    whole = sum(totals.values())
+    if left := whole - sum(int(one.sum()) for one in counts.values()):
+        note = f"{note} Values outside are not drawn: {left:,} ({share(left, whole)}).".lstrip()
+    return Histogram(title=title, note=note, edges=edges, counts=counts, totals=totals, ticks=ticks, names=names)
 
 
 def _names(edges: Sequence[float], text: Callable[[float], str], *, is_whole: bool) -> list[str]:
@@ -122,47 +103,29 @@ def _names(edges: Sequence[float], text: Callable[[float], str], *, is_whole: bo
     return [text(low) + (f" to {text(high)}" if high > low else "") for low, high in bins]
 
 
-def _by_logarithm(title: str, distances: Mapping[str, Values], center: float) -> Histogram | None:
-    """Return the histogram on a logarithmic axis, or None where a plain one shows as much."""
-    values = {split: (one + center, counts) for split, (one, counts) in distances.items()}
-    every, weights = _all(values)
+def _skewed(every: np.ndarray, weights: np.ndarray) -> tuple[float, float] | None:
+    """Return between which values a logarithmic axis shows more than a plain one, if it does."""
     noise = 1e-6 * float(np.abs(every).max(initial=0))
     if not noise or noise > _FAR_NUMBER or every.min() < -noise:
         return None
-    weights, every = weights[every > noise], every[every > noise]
-    places = np.argsort(every)
-    running = np.cumsum(weights[places])
-    ranks = np.searchsorted(running, [part * running[-1] for part in (_MIDDLE[0], 0.5, _MIDDLE[1])])
-    low, middle, high = every[places][ranks].tolist()
-    if high < _DECADES * low or high - middle < _SKEWED * (middle - low):
-        return None
+    low, middle, high = _at(every[every > noise], weights[every > noise], 0.5)
+    is_skewed = high >= _DECADES * low and high - middle >= _SKEWED * (middle - low)
+    return (low, high) if is_skewed else None
+
+
+def _by_logarithm(title: str, values: Mapping[str, Values], low: float, high: float) -> Histogram:
     first, last = math.log10(low), math.log10(high)
     edges = np.linspace(first, last + (last - first) * 1e-9, _BINS + 1)
     marks = [float(f"{factor}e{power}") for power in range(math.floor(first), math.ceil(last)) for factor in (1, 3)]
     inside = [mark for mark in marks if low <= mark <= high]
-    chart = _histogram(
+    return _histogram(
         title,
-        {split: (np.log10(np.maximum(one, noise / 2)), amounts) for split, (one, amounts) in values.items()},
+        {split: (np.log10(np.maximum(one, low / 2)), amounts) for split, (one, amounts) in values.items()},
         edges,
         ticks=[(math.log10(mark), number(mark)) for mark in inside[:: -(-len(inside) // (_TICKS + 1))]],
         names=[f"{number(10**left)} to {number(10**right)}" for left, right in pairwise(edges.tolist())],
+        note="The axis is logarithmic.",
     )
-    left, part = _outside(chart)
-    more = f" Values that are 0 or far outside are not drawn: {left:,} ({part})." if left else ""
-    return replace(chart, note=f"The axis is logarithmic.{more}")
-
-
-def _unit_of(values: Sequence[np.ndarray]) -> int:
-    """Return the power of two in whose multiples values are placed: 0, but where doubles end and gaps overflow."""
-    peak = max((float(np.abs(one[[0, -1]]).max()) for one in values if len(one)), default=0.0)
-    exponent = math.frexp(peak)[1]
-    return exponent if abs(exponent) > _FAR_EXPONENT else 0
-
-
-def _in_doubles(place: float, unit: int) -> float:
-    """Return the value at a place, the last double where an edge lies behind it."""
-    largest = math.ldexp(np.finfo(np.float64).max, -unit) if unit > 0 else math.inf
-    return math.ldexp(min(max(place, -largest), largest), unit)
 
 
 def by_length(title: str, lengths: Mapping[str, np.ndarray]) -> Histogram:
@@ -197,22 +160,20 @@ def by_class(
 
 def by_calendar(title: str, days: Mapping[str, Quantiles]) -> Histogram:
     """Return the histogram of days since 1970: by day, month or year, as their range asks for."""
-    low, high = _range({split: (one.values(), one.counts) for split, one in days.items()}, _middle(days))
+    low, high = _range(*_all({split: (one.values(), one.counts) for split, one in days.items()}))
     unit = "D" if high - low <= _DAY_LIMIT else "M" if high - low <= _MONTH_LIMIT else "Y"
     first, last = _in_unit(np.array([low, high]), unit).astype(int)
     width = max(1, -(-(last - first + 1) // (_MONTH_LIMIT // 30)))
     edges = np.arange(first, last + 1 + width, width)
     names = edges[:-1].astype(f"datetime64[{unit}]").astype(str).tolist()
     labelled = range(0, len(names), -(-len(names) // _LABELS))
-    chart = _histogram(
+    return _histogram(
         f"{title} by {({'D': 'day', 'M': 'month', 'Y': 'year'})[unit]}",
         {split: (_in_unit(one.values(), unit), one.counts) for split, one in days.items()},
         edges - 0.5,
         ticks=[(float(edges[place]) + (width - 1) / 2, names[place]) for place in labelled],
         names=names if width == 1 else [f"{name} and {width - 1} after it" for name in names],
     )
-    left, part = _outside(chart)
-    return replace(chart, note=f"{part} of the rows lie outside.") if left else chart
 
 
 def _in_unit(days: np.ndarray, unit: str) -> np.ndarray:
@@ -225,28 +186,30 @@ def _all(values: Mapping[str, Values]) -> Values:
     return np.concatenate([one for one, _ in both]), np.concatenate([counts for _, counts in both])
 
 
-def _middle(spreads: Mapping[str, Quantiles], unit: int = 0) -> tuple[float, float]:
-    whole = sum(spreads.values(), Quantiles())
-    first, last = (math.ldexp(whole.quantile(fraction), -unit) for fraction in _MIDDLE)
-    return first, last
+def _at(every: np.ndarray, weights: np.ndarray, *middle: float) -> list[float]:
+    """Return the values between which 99 % lie, and others in the middle of these."""
+    places = np.argsort(every)
+    running = np.cumsum(weights[places])
+    parts = np.array([_OUTER, *middle, 1 - _OUTER])
+    ends: list[float] = every[places][np.searchsorted(running, parts * running[-1])].tolist()
+    return ends
 
 
-def _range(values: Mapping[str, Values], middle: tuple[float, float]) -> tuple[float, float]:
+def _range(every: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
     """Return from where to where values are shown: all, but for a few that lie far outside."""
-    low = min(float(one[0]) for one, _ in values.values() if len(one))
-    high = max(float(one[-1]) for one, _ in values.values() if len(one))
-    first, last = middle
+    low, high = float(every.min()), float(every.max())
+    first, last = _at(every, weights)
     width = last - first
     if width > 0 and high - low > _FAR * width:
         return max(low, first - width / 4), min(high, last + width / 4)
     return low, high
 
 
-def _choose(every: np.ndarray, low: float, high: float, center: float) -> np.ndarray:
-    """Return the edges of the bins of values within a range, as distances from a center."""
+def _choose(every: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Return the edges of the bins of values within a range."""
     shown = np.unique(every[(every >= low) & (every <= high)])
-    # Bins that are finer than doubles around the center are none.
-    finest = _FINEST * max(abs(low + center), abs(high + center))
+    # Bins that are finer than doubles are none.
+    finest = max(_FINEST * max(abs(low), abs(high)), _SMALLEST)
     if len(shown) < 2 or high - low < finest:
         half = max(0.5 if len(shown) < 2 else 0.0, finest)
         return np.array([low - half, high + half])

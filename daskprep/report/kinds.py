@@ -48,12 +48,12 @@ class Kind(NamedTuple):
 
 
 def _show_numbers(column: Column, found: Mapping[str, Quantiles]) -> list[Chart]:
-    text, _ = writing_of([one.values() + column.center for one in found.values()])
+    text, _ = writing_of([one.values() for one in found.values()])
     rows = [["", *found]]
-    rows.append(["mean", *(text(measures.mean_of(one) + column.center) for one in found.values())])
+    rows.append(["mean", *(text(measures.mean_of(one)) for one in found.values())])
     for fraction, name in _QUARTILES:
-        rows.append([name, *(text(one.quantile(fraction) + column.center) for one in found.values())])
-    return [by_number("Values", found, column.center), ChartData(title="Summary", rows=rows)]
+        rows.append([name, *(text(one.quantile(fraction)) for one in found.values())])
+    return [by_number("Values", found), ChartData(title="Summary", rows=rows)]
 
 
 def _show_classes(column: Column, found: Mapping[str, ClassTally]) -> list[Chart]:
@@ -128,7 +128,7 @@ def _show_other(column: Column, found: BySplit) -> list[Chart]:
     if not isinstance(next(iter(found.values())), Quantiles):
         return _show_positions(column, found)
     spreads = {split: one for split, one in found.items() if len(one.keys)}
-    return [by_number("Values", spreads, 0.0)] if spreads else []
+    return [by_number("Values", spreads)] if spreads else []
 
 
 KINDS: Mapping[Holds, Kind] = {

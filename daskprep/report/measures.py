@@ -13,7 +13,6 @@ from daskprep.storage import Output
 from daskprep.summaries import Quantiles, Range, Summary
 from daskprep.vocabulary import Vocabulary
 
-_FAR_CENTER = 1e290  # to which the largest doubles can be added
 _FAR_POSITION = 1e140  # whose squares can be added up; means and deviations take what lies beyond for that
 
 
@@ -31,12 +30,6 @@ class Column:
         vocabulary = getattr(self.learned, "vocabulary", None)
         assert isinstance(vocabulary, Vocabulary)
         return vocabulary
-
-    @property
-    def center(self) -> float:
-        """Return a number that the others lie around, where one is known that distances from are doubles."""
-        mean = float(getattr(self.learned, "mean", None) or 0.0)
-        return mean if abs(mean) <= _FAR_CENTER else 0.0
 
 
 @dataclass(frozen=True)
@@ -92,16 +85,14 @@ class Positions(Summary):
 def mean_of(numbers: Quantiles) -> float:
     """Return the mean of numbers; those of a bucket count as its middle."""
     values = numbers.values()
-    # Sums of the largest doubles are none.
-    scale = 2.0**-64 if max(-values[0], values[-1]) > _FAR_CENTER else 1.0
-    mean = float(np.average(values * scale, weights=numbers.counts)) / scale
+    # Shares of the largest doubles add up to a double, which they do not themselves.
+    mean = float(values @ (numbers.counts / numbers.count))
     return float(min(max(mean, values[0]), values[-1]))
 
 
 def of_numbers(column: Column, rows: np.ndarray) -> Quantiles:
-    """Measure numbers as they were before they were normalized, as distances from the column's center."""
-    values = column.feature.decode(rows, column.learned).to_numpy(zero_copy_only=False)
-    return Quantiles.of(values - column.center)
+    """Measure numbers as they were before they were normalized."""
+    return Quantiles.of(column.feature.decode(rows, column.learned).to_numpy(zero_copy_only=False))
 
 
 def of_classes(column: Column, rows: np.ndarray) -> ClassTally:

@@ -163,14 +163,13 @@ def test_types_are_guessed_of_numbers_at_the_ends(values):
     assert found._repr_html_().count("</tr>") >= 3  # names of columns, x and y
 
 
-@pytest.mark.parametrize("center", [0.0, 1e290])
 @pytest.mark.parametrize("values", NUMBERS)
-def test_all_doubles_have_their_place_in_a_histogram(values, center):
+def test_all_doubles_have_their_place_in_a_histogram(values):
     found = np.array([one for one in NUMBERS[values] if one is not None and np.isfinite(one)])
     quantiles = Quantiles.of(found)
     if not len(found):
         return
-    chart = by_number("Values", {"train": quantiles}, center)
+    chart = by_number("Values", {"train": quantiles})
     assert chart.counts["train"].sum() == len(found)
     assert np.isfinite(chart.edges).all()
     assert (np.diff(chart.edges) > 0).all()
