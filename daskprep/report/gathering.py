@@ -47,12 +47,10 @@ def columns_of(dataset: Dataset) -> list[Column]:
 
 
 def gather(splits: Sequence[Split], columns: Sequence[Column]) -> dict[str, dict[str, Any]]:
-    """Return what was counted, by output and split: of all rows, but of images and sounds, which are sampled."""
-    found: dict[str, dict[str, Any]] = {column.output.name: {} for column in columns}
-    for column in columns:
-        if (sample := kind_of(column).sample) is not None:
-            found[column.output.name][splits[0].name] = sample(splits[0], column)
+    """Return what was counted of all rows, by output and split; of images and sounds, the first split itself."""
     measured = [column for column in columns if kind_of(column).measure is not None]
+    found: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
+    found |= {column.output.name: {} for column in measured}
 
     def measure(task: _Task) -> dict[str, Any]:
         split, columns, start, stop = task
@@ -95,18 +93,14 @@ def windows(split: Split, row_bytes: int) -> Iterator[tuple[int, int]]:
 def _ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
     """Give the results in order, computed on threads: as few ahead as keep them busy, since each holds memory."""
     threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    waiting: deque[Future[R]] = deque()
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-report") as pool:
-        waiting: deque[Future[R]] = deque()
-        try:
-            for item in items:
-                waiting.append(pool.submit(function, item))
-                if len(waiting) > threads:
-                    yield waiting.popleft().result()
-            while waiting:
+        for item in items:
+            waiting.append(pool.submit(function, item))
+            if len(waiting) > threads:
                 yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        while waiting:
+            yield waiting.popleft().result()
 
 
 # -- what balancing did

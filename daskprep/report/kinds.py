@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from daskprep.dataset import Split
 from daskprep.display.words import cut, number
 from daskprep.features.base import Holds
 from daskprep.report import measures
@@ -39,12 +38,11 @@ BySplit = Mapping[str, Any]
 class Kind(NamedTuple):
     """What is done for columns of a kind.
 
-    `measure` summarizes a block of rows, of all splits; or else `sample` makes the charts, of a few rows of the first.
+    `charts` shows what `measure` counted of the rows of each split; without that, it reads a few rows of the first.
     """
 
     charts: Callable[[Column, BySplit], list[Chart]]
     measure: Callable[[Column, np.ndarray], Any] | None = None
-    sample: Callable[[Split, Column], list[Chart]] | None = None
 
 
 def _show_numbers(column: Column, found: Mapping[str, Quantiles]) -> list[Chart]:
@@ -119,11 +117,6 @@ def _show_positions(column: Column, found: Mapping[str, Positions]) -> list[Char
     return charts
 
 
-def _show_samples(column: Column, found: Mapping[str, list[Chart]]) -> list[Chart]:
-    [charts] = found.values()
-    return charts
-
-
 def _show_other(column: Column, found: BySplit) -> list[Chart]:
     if not isinstance(next(iter(found.values())), Quantiles):
         return _show_positions(column, found)
@@ -140,8 +133,8 @@ KINDS: Mapping[Holds, Kind] = {
     "series": Kind(_show_positions, measures.of_positions),
     "dates": Kind(_show_dates, measures.of_dates),
     "places": Kind(_show_places, measures.of_places),
-    "images": Kind(_show_samples, sample=sample_images),
-    "sounds": Kind(_show_samples, sample=sample_sounds),
+    "images": Kind(sample_images),
+    "sounds": Kind(sample_sounds),
     "others": Kind(_show_other, measures.of_other),
 }
 

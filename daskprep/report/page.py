@@ -304,7 +304,7 @@ def _times(timings: Mapping[str, float]) -> Markup:
 
 
 def _footer(columns: Sequence[Column]) -> Markup:
-    sampled = [cut(column.output.name) for column in columns if kind_of(column).sample is not None]
+    sampled = [cut(column.output.name) for column in columns if kind_of(column).measure is None]
     text = "Every row of every split was counted, as it was written."
     if sampled:
         media = ", ".join(sampled)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,8 +28,9 @@ _CHANNELS = {1: ("grey",), 2: ("grey", "alpha"), 3: ("red", "green", "blue"), 4:
 _HEAT_COLOURS = np.array([(68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37)], np.float64)
 
 
-def sample_images(split: Split, column: Column) -> list[Chart]:
+def sample_images(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
     """Decode some images of a split; return them, and how bright they are or what classes their pixels are of."""
+    [split] = splits.values()
     ids, images, failures = _rows(split, column, _IMAGES)
     is_mask = images.ndim == 3
     pictures = [
@@ -58,8 +59,9 @@ def _shades(split: Split, title: str, prefix: str, shades: np.ndarray, step: int
     return by_class(title, {split.name: shades}, names, -(-len(names) // 4), of)
 
 
-def sample_sounds(split: Split, column: Column) -> list[Chart]:
+def sample_sounds(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
     """Decode some sounds of a split; return their waves as pieces, or their spectra as pictures."""
+    [split] = splits.values()
     ids, sounds, failures = _rows(split, column, _SOUNDS)
     note = _note(split, "recording", ids, failures)
     shown = [_unpadded(sound) for sound in sounds]

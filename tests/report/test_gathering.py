@@ -8,7 +8,7 @@ import daskprep as dp
 from daskprep.dataset.split import Split
 from daskprep.features import FEATURES
 from daskprep.report import gathering
-from daskprep.report.gathering import columns_of, count_repeats, gather, windows
+from daskprep.report.gathering import columns_of, count_repeats, gather, kind_of, windows
 from daskprep.report.kinds import KINDS, _natural_order
 from daskprep.report.measures import of_positions
 from daskprep.report.samples import _unpadded
@@ -138,9 +138,11 @@ def test_never_more_than_a_window_is_read(dataset, monkeypatch):
 
 def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
     monkeypatch.setattr(Split, "table", None)
-    found = gather(list(dataset.splits.values()), columns(dataset, "photo", "noise", "thumb", "bands"))
-    assert [len(found[name]["train"][0].pictures) for name in ("photo", "thumb")] == [8, 8]
-    assert len(found["noise"]["train"][0].waves) == len(found["bands"]["train"][0].pictures) == 4
+    media = columns(dataset, "photo", "noise", "thumb", "bands")
+    found = gather(list(dataset.splits.values()), media)
+    shown = {one.output.name: kind_of(one).charts(one, found[one.output.name])[0] for one in media}
+    assert [len(shown[name].pictures) for name in ("photo", "thumb")] == [8, 8]
+    assert len(shown["noise"].waves) == len(shown["bands"].pictures) == 4
     assert all(list(one) == ["train"] for one in found.values())
 
 
