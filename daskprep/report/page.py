@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +27,6 @@ from daskprep.report.drawing import bar, draw, legend, table
 from daskprep.report.findings import Found, find
 from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
-from daskprep.report.style import POLICY, SCRIPT, STYLE
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
 
@@ -33,8 +35,21 @@ _FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
 _MOST_NAMED = 40
 _MOST_ALERTS, _MOST_PAIRS, _WEAK = 40, 12, 0.1
 _SMALL_BARS = 32
-SEARCH = element("script", Markup(SCRIPT))
 _TABLES, _OTHER_FILES = "tables of all that is one number a row", "what was learned, and metadata"
+
+STYLE = Path(__file__).with_name("report.css").read_text(encoding="utf-8")
+
+# The field is hidden until this runs, which it does neither in notebooks nor where readers turn scripts off.
+_SCRIPT = """
+const field=document.querySelector(".search"),rows=[...document.querySelectorAll(".overview tr")].slice(1);
+field.oninput=()=>{for(const row of rows){const [name,type]=[...row.cells].map(cell=>cell.textContent.toLowerCase());
+row.hidden=!`${name} ${type}`.includes(field.value.trim().toLowerCase())}};
+field.hidden=false;
+"""
+SEARCH = element("script", Markup(_SCRIPT))
+_DIGEST = base64.b64encode(hashlib.sha256(_SCRIPT.encode()).digest()).decode()
+# Whatever a value might hold: nothing but the script above runs, and nothing is fetched.
+_POLICY = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{_DIGEST}'"
 
 
 def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
@@ -76,7 +91,7 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         element("meta", charset="utf-8"),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
-        element("meta", http_equiv="Content-Security-Policy", content=POLICY),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
         # Browsers ask the server for an icon unless one is named.
         element("link", rel="icon", href="data:,"),
         element("title", f"{title}: report"),

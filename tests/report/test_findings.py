@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 import daskprep as dp
 from daskprep.report import associations
 from daskprep.report.associations import associate, sample_scalars, suspects
-from daskprep.report.drift import drifts
+from daskprep.report.findings import drifts
 from daskprep.report.gathering import columns_of
 from daskprep.report.measures import ClassTally
 from daskprep.summaries import Quantiles

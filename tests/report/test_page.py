@@ -15,7 +15,7 @@ import daskprep as dp
 from daskprep.display.words import cut
 from daskprep.errors import ConfigError
 from daskprep.media.pixels import encode_png
-from daskprep.report.style import STYLE
+from daskprep.report.page import STYLE
 
 VOID = {"meta", "link", "img", "input", "wbr"}
 
