@@ -56,7 +56,9 @@ def describe(
 
     def row(name: str) -> Row:
         planned = _plan_cells(name, features[name], is_target=name in targets)
-        return planned + _learned_cells(features[name], learned.get(name)) if learned else planned
+        if name not in learned:
+            return planned + ("",) * len(_LEARNED) if learned else planned
+        return (*planned, *learned_cells(features[name], learned[name]), "; ".join(facts(learned[name])))
 
     head = _PLANNED + _LEARNED if learned else _PLANNED
     table = Table(head, features, row, "feature", lambda name: _chart(learned.get(name)))
@@ -138,22 +140,20 @@ def _same(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
 
 
-def _learned_cells(feature: Feature, learned: Learned | None) -> Row:
-    if learned is None:
-        return ("",) * len(_LEARNED)
+def learned_cells(feature: Feature, learned: Learned) -> Row:
+    """Return how many rows there were, and what became of those whose cells are missing or unreadable."""
     missing = unreadable = "0"
     if learned.missing:
         part = share(learned.missing, rows_seen(feature, learned))
-        missing = f"{learned.missing:,} ({part}), {remedy(feature, _amount(learned.fill_value))}"
+        missing = f"{learned.missing:,} ({part}), {_remedy(feature, learned)}"
     if learned.invalid:
         unreadable = f"{learned.invalid:,}: {', '.join(map(_value, learned.invalid_samples))}"
-    return f"{learned.rows:,}", missing, unreadable, "; ".join(facts(learned))
+    return f"{learned.rows:,}", missing, unreadable
 
 
-def remedy(feature: Feature, shown: str) -> str:
-    """Say what becomes of missing cells; `shown` is what they are filled with, where all are with the same."""
+def _remedy(feature: Feature, learned: Learned) -> str:
     if fills_all(feature):
-        return f"filled with {shown}"
+        return f"filled with {_amount(learned.fill_value)}"
     return "dropped" if drops_missing(feature) else f"filled by {feature.missing_value_strategy}"
 
 

@@ -325,7 +325,7 @@ def test_missing_shares_are_of_the_rows_that_were_looked_at(tmp_path, capsys, sp
     height = prep.learned_["height"]
     assert height.rows == (800 if split is None or fit_on == "all" else 560)
     assert f"{height.missing} ({height.missing / height.rows:.1%})".replace("%", " %") in cells["height"]
-    assert dataset.report().html.count("10.0 %</b> missing: 100 of 1,000 rows, dropped") == 2
+    assert dataset.report().html.count("missing</b> 100 (10.0 %), dropped") == 2
     main(["inspect", dataset.url, "--json"])
     told = {name: one["missing_rate"] for name, one in json.loads(capsys.readouterr().out)["features"].items()}
     assert told == {"price": 0.1, "area": 0.1, "height": height.missing / height.rows}

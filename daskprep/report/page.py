@@ -15,13 +15,12 @@ import numpy as np
 
 from daskprep.dataset import Dataset, Split
 from daskprep.dataset.describing import first_rows
-from daskprep.description import facts, remedy
+from daskprep.description import facts, learned_cells
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.sparks import bars
 from daskprep.display.tables import Table
-from daskprep.display.words import count, cut, number, share, size
+from daskprep.display.words import count, cut, share, size
 from daskprep.features import Learned
-from daskprep.features.base import rows_seen
 from daskprep.report.charts import Bars, Chart, Histogram
 from daskprep.report.drawing import bar, draw, legend, table
 from daskprep.report.findings import Found, find
@@ -31,7 +30,7 @@ from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
 
 _MOST_FEATURES = 200  # of which each takes some 6 KB of the page
-_FACT_CHARACTERS, _SAMPLE_CHARACTERS = 300, 40
+_FACT_CHARACTERS = 300
 _MOST_NAMED = 40
 _MOST_ALERTS, _MOST_PAIRS, _WEAK = 40, 12, 0.1
 _SMALL_BARS = 32
@@ -123,12 +122,8 @@ def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
         rows.append([split, f"{held:,}", share(held, whole), f"{layout.blocks(split):,}", size(stored[split])])
     how = "not compressed" if layout.compression == "none" else f"compressed by {layout.compression}"
     notes = [f"A block has {count(layout.block_rows, 'row')}; files are {how}."]
-    if REJECTS in dataset.manifest.files:
-        rejected = dataset.manifest.files[REJECTS].rows
-        if rejected is None:
-            notes.append("rejects() tells which rows of the source could not be used, and why.")
-        elif rejected:
-            notes.append(f"{count(rejected, 'row')} of the source could not be used: rejects() tells which, and why.")
+    if (rejects := dataset.manifest.files.get(REJECTS)) and rejects.rows:
+        notes.append(f"{count(rejects.rows, 'row')} of the source could not be used: rejects() tells which, and why.")
     if repeats is not None and repeats.distinct < repeats.rows:
         notes.append(f"The {repeats.rows:,} training rows are {repeats.distinct:,} rows of the source, some repeated.")
     return _card(table(rows, "grid"), " ".join(notes))
@@ -228,18 +223,10 @@ def _about(column: Column, learned: Learned) -> Markup:
     shape = " x ".join(f"{one:,}" for one in column.output.shape)
     name = f"{cut(column.output.name)}: " if column.output.name != column.name else ""
     parts = [join([name, element("b", column.output.dtype), f" ({shape})" if shape else ""])]
-    if learned.missing:
-        whole = rows_seen(column.feature, learned)
-        amount = join([element("b", share(learned.missing, whole)), " missing"])
-        value = learned.fill_value
-        shown = number(value) if isinstance(value, float) else cut(repr(value), _SAMPLE_CHARACTERS)
-        parts.append(join([amount, f": {learned.missing:,} of {count(whole, 'row')}, {remedy(column.feature, shown)}"]))
-    else:
-        parts.append(join([f"none of {count(learned.rows, 'row')} missing"]))
+    rows, missing, unreadable = learned_cells(column.feature, learned)
+    parts += [join([f"learned from {rows} rows"]), join([element("b", "missing"), f" {missing}"])]
     if learned.invalid:
-        samples = ", ".join(repr(cut(sample, _SAMPLE_CHARACTERS)) for sample in learned.invalid_samples)
-        found = join([element("b", f"{learned.invalid:,}"), f" unreadable, such as {samples}"])
-        parts.append(element("span", found, class_="alert"))
+        parts.append(element("span", element("b", "unreadable"), f" {unreadable}", class_="alert"))
     lines = [element("p", *(element("span", part) for part in parts), class_="about")]
     if said := "; ".join(facts(column.learned)):
         lines.append(element("p", f"Learned: {cut(said, _FACT_CHARACTERS)}", class_="soft"))

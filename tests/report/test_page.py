@@ -140,15 +140,15 @@ def test_missing_and_unreadable_cells_are_told(tmp_path):
     with pytest.warns(UserWarning, match="cannot be read"):
         dataset = write(frame, {"price": "number"}, tmp_path / "d")
     text = "".join(Page(dataset.report().html).text)
-    assert "50.0 % missing: 2 of 4 rows, filled with 0" in text
-    assert "1 unreadable, such as '<b>'" in text
+    assert "missing 2 (50.0 %), filled with 0" in text
+    assert "unreadable 1: '<b>'" in text
 
 
 def test_rows_that_were_dropped_are_a_share_of_all(tmp_path):
     frame = pd.DataFrame({"price": [1.0, None, 3.0, None]})
     dataset = write(frame, {"price": dp.Number(missing_value_strategy="drop_row")}, tmp_path / "d")
     text = "".join(Page(dataset.report().html).text)
-    assert "50.0 % missing: 2 of 4 rows, dropped" in text
+    assert "missing 2 (50.0 %), dropped" in text
     assert "2 rows of the source could not be used" in text
 
 
@@ -162,7 +162,7 @@ def test_undersampling_says_what_it_cannot_tell(frame, tmp_path):
 def test_a_column_without_any_value_has_a_section(kind, tmp_path):
     frame = pd.DataFrame({"x": pd.Series([None, None], dtype=object), "y": [1, 2]})
     dataset = write(frame, {"x": kind, "y": "number"}, tmp_path / "d")
-    assert "100 % missing" in "".join(Page(dataset.report().html).text)
+    assert "missing 2 (100 %)" in "".join(Page(dataset.report().html).text)
 
 
 @pytest.mark.filterwarnings("ignore:column .* is constant")
