@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from daskprep.display.words import count, quoted, share
-from daskprep.features import Feature
+from daskprep.features import Feature, Sequence, Set
 from daskprep.summaries.column_facts import ColumnFacts
 
 _SHOWN_CHARACTERS = 30
+_LARGEST_SET = 20
+_MOST_TOKENS = 10_000
+_REPEATING = 0.01  # of cells, in which a token is twice
 
 
 class Guess(NamedTuple):
@@ -21,6 +24,18 @@ class Guess(NamedTuple):
 def skip(reason: str) -> Guess:
     """Return the guess that a column is of no use."""
     return Guess(None, reason)
+
+
+def set_or_sequence(
+    facts: ColumnFacts, where: str, tokens: int, mean: float, repeating: int, cells: int, **options: Any
+) -> Guess:
+    """Return a Sequence for cells that repeat tokens or have many of them, and a Set for others."""
+    why = f"{tokens:,} distinct tokens {where} in {rows(facts)}, {mean:.1f} in a cell"
+    if repeating > _REPEATING * cells:
+        return Guess(Sequence(**options), f"{why}, repeated in {share(repeating, cells)} of them")
+    if tokens > _MOST_TOKENS or mean > _LARGEST_SET:
+        return Guess(Sequence(**options), f"{why}, too many for a set")
+    return Guess(Set(**options), f"{why}, none twice in a cell")
 
 
 def counted(facts: ColumnFacts) -> str:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.column_types.dates import guess_date
-from daskprep.column_types.guess import Guess, counted, rows, shown, skip, unique, unreadable
+from daskprep.column_types.guess import Guess, counted, rows, set_or_sequence, shown, skip, unique, unreadable
 from daskprep.column_types.identifiers import (
     CODED,
     FEW_ROWS,
@@ -149,15 +149,10 @@ def _guess_lists(name: str, facts: ColumnFacts) -> Guess | None:
         return skip("holds lists of numbers beside lists of text: make all of them text")
     if not facts.lists_of_text:
         return _guess_numbers_in_lists(facts.lengths, facts.gaps, rows(facts))
-    items, mean = facts.items.count, facts.lengths.total / facts.lengths.count
-    why = f"lists of text: {items:,} distinct items in {rows(facts)}, {mean:.1f} in a list"
     if facts.gaps:
         return skip(f"{facts.gaps:,} lists of text have missing items: fill them first")
-    if facts.repeats > 0.01 * facts.lists_of_text:
-        return Guess(Sequence(), f"{why}, items repeat in {share(facts.repeats, facts.lists_of_text)} of them")
-    if items > 10_000 or mean > _LABELS:
-        return Guess(Sequence(), f"{why}, too many for a set")
-    return Guess(Set(), f"{why}, none twice in a list")
+    mean = facts.lengths.total / facts.lengths.count
+    return set_or_sequence(facts, "in lists", facts.items.count, mean, facts.repeats, facts.lists_of_text)
 
 
 def _guess_numbers_in_lists(lengths: Lengths, gaps: int, of: str) -> Guess:
@@ -243,12 +238,8 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     seen = int(counts.sum())
     # Lists of two numbers would have no point beside the comma.
     if found is None and mostly(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly(facts, r"\.", 0.05):
-        feature, odd = Number(missing_value_strategy="fill_with_mean"), facts.typed - facts.numbers
-        if facts.text.commas:
-            why = f"{share(facts.text.commas, facts.typed)} unreadable with a comma; write them alike"
-        else:
-            why = f"{share(odd, facts.typed)} unreadable, of few other values"
-        return Guess(feature, f"numbers with a decimal point, and {why}: {counted(facts)}")
+        what = f"numbers with a decimal point{unreadable(facts.typed - facts.numbers, facts.typed)}"
+        return Guess(Number(missing_value_strategy="fill_with_mean"), f"{what}: {counted(facts)}")
     if found is None or not _NO_WORD.match(found.example) or _NOT_UNITS.search(found.example):
         return None
     unread = np.array(numbers.is_null(), bool)

@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.column_types.guess import Guess, rows
+from daskprep.column_types.guess import Guess, set_or_sequence
 from daskprep.column_types.identifiers import mostly
-from daskprep.display.words import share
-from daskprep.features import Sequence, Set
+from daskprep.features import Set
 from daskprep.features.tokens import rows_with_repeats
 from daskprep.kernels import Coded
 from daskprep.serving.cutting import json_items
@@ -22,7 +21,6 @@ _JOINED = 0.05  # cells of several tokens, at least
 _MOST_TOKENS = {" ": 200, ",": 1000, ";": 1000, "|": 1000}
 # In how many distinct cells a token must be, on average: words of titles and names rarely are in many.
 _LEAST_CELLS = {" ": 3.0, ",": 2.0, ";": 2.0, "|": 2.0}
-_LARGEST_SET = 20
 _TOKENIZERS = {" ": "space", ",": "comma"}
 _NAMES = {" ": "spaces", ",": "commas", ";": "semicolons", "|": "bars"}
 # Lists as JSON and Python write them, which pandas puts into CSV files, and items in quotes of either kind or in none.
@@ -37,7 +35,7 @@ def guess_tokens(facts: ColumnFacts) -> Guess | None:
         are_json = all(json_items(text) is not None for text in facts.distinct.texts.to_pylist())
         options: dict[str, Any] = {"tokenizer": "json"} if are_json else {"tokenizer": "regex", "pattern": _ITEMS}
         items = Set(**options).make_tokenizer().code(facts.distinct.texts)
-        return _set_or_sequence(facts, items, "in lists written as text", options)
+        return _guess_cut(facts, items, "in lists written as text", options)
     held = {"|": facts.text.bars, ";": facts.text.semicolons, ",": facts.text.commas, " ": facts.text.spaced}
     for mark, cells in held.items():
         if cells >= _JOINED * facts.typed and cells > 1 and (guess := _guess(facts, mark)) is not None:
@@ -52,21 +50,16 @@ def _guess(facts: ColumnFacts, mark: str) -> Guess | None:
         return None
     if mark == " " and not _are_tags(cells.values, sizes):
         return None
-    return _set_or_sequence(facts, cells, f"between {_NAMES[mark]}", _options(mark))
+    return _guess_cut(facts, cells, f"between {_NAMES[mark]}", _options(mark))
 
 
-def _set_or_sequence(facts: ColumnFacts, cells: Coded, where: str, options: dict[str, Any]) -> Guess:
+def _guess_cut(facts: ColumnFacts, cells: Coded, where: str, options: dict[str, Any]) -> Guess:
     sizes = np.diff(cells.rows)
     counts = facts.distinct.counts[: len(sizes)]
-    of_all = int(counts.sum())
-    mean = float(sizes @ counts) / of_all
-    why = f"{len(cells.values):,} distinct tokens {where} in {rows(facts)}, {mean:.1f} in a cell"
-    repeating = int(counts[rows_with_repeats(cells)].sum())
-    if repeating > 0.01 * of_all:
-        return Guess(Sequence(**options), f"{why}, repeated in {share(repeating, of_all)} of them")
-    if mean > _LARGEST_SET:
-        return Guess(Sequence(**options), f"{why}, too many for a set")
-    return Guess(Set(**options), f"{why}, none twice in a cell")
+    of_all, repeating = int(counts.sum()), int(counts[rows_with_repeats(cells)].sum())
+    return set_or_sequence(
+        facts, where, len(cells.values), float(sizes @ counts) / of_all, repeating, of_all, **options
+    )
 
 
 def _options(mark: str) -> dict[str, Any]:
