@@ -59,18 +59,7 @@ class ChartData(Chart):
 
 @dataclass(frozen=True, kw_only=True)
 class Pictures(Chart):
-    """PNG files with a caption each."""
+    """PNG files with a caption each: images, or sounds from left to right, which are as wide as the page allows."""
 
     pictures: Sequence[tuple[bytes, str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Waves(Chart):
-    """The lowest and the highest sample in each of some pieces of a sound, with a caption each."""
-
-    waves: Sequence[tuple[np.ndarray, np.ndarray, str]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Heats(Pictures):
-    """Spectra as PNG files: time from left to right, the first feature at the bottom."""
+    of_sounds: bool = False

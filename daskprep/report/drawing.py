@@ -11,7 +11,7 @@ import numpy as np
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.words import count, number, share
 from daskprep.report.axes import nice_ticks
-from daskprep.report.charts import Band, Bars, Chart, ChartData, Heats, Histogram, Pictures, Waves
+from daskprep.report.charts import Band, Bars, Chart, ChartData, Histogram, Pictures
 
 _WIDTH, _HEIGHT = 400.0, 100.0
 
@@ -19,7 +19,7 @@ _WIDTH, _HEIGHT = 400.0, 100.0
 def draw(chart: Chart) -> Markup:
     """Return a chart with its title and note."""
     note = element("p", chart.note, class_="note") if chart.note else Markup()
-    wide = " wide" if isinstance(chart, Pictures | Waves) else ""
+    wide = " wide" if isinstance(chart, Pictures) else ""
     caption = element("figcaption", chart.title)
     return element("figure", caption, _body(chart), note, class_=f"chart{wide}")
 
@@ -142,23 +142,7 @@ def _(chart: Pictures) -> Markup:
         source = f"data:image/png;base64,{base64.b64encode(data).decode()}"
         image = element("img", src=source, alt=caption, loading="lazy")
         shown.append(element("figure", image, element("figcaption", caption)))
-    return element("div", *shown, class_="heats" if isinstance(chart, Heats) else "pictures")
-
-
-@_body.register
-def _(chart: Waves) -> Markup:
-    shown = []
-    for low, high, caption in chart.waves:
-        largest = max(float(np.abs(low).max()), float(np.abs(high).max()), 1e-9)
-        x = np.linspace(0, _WIDTH, len(low))
-        # A silent piece is a thin line, not nothing.
-        tops, bottoms = (1 - high / largest) * 50 - 0.4, (1 - low / largest) * 50 + 0.4
-        there = [f"{_short(left)} {_short(one)}" for left, one in zip(x, tops, strict=True)]
-        back = [f"{_short(left)} {_short(one)}" for left, one in zip(x[::-1], bottoms[::-1], strict=True)]
-        wave = element("path", d=f"M{'L'.join([*there, *back])}Z", class_="wave")
-        plot = element("div", _svg([wave], f"waveform of {caption}"), class_="plot")
-        shown.append(element("figure", plot, element("figcaption", f"{caption}, largest {number(largest)}")))
-    return element("div", *shown, class_="heats")
+    return element("div", *shown, class_="sounds" if chart.of_sounds else "pictures")
 
 
 def _svg(drawn: Sequence[str], label: str | None, height: float = _HEIGHT) -> Markup:

@@ -13,7 +13,7 @@ from daskprep.dataset import Dataset
 from daskprep.display.words import cut, share
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.report.axes import nice_ticks
-from daskprep.report.charts import Band, Bars, Chart, ChartData, Heats, Histogram, Pictures, Waves
+from daskprep.report.charts import Band, Bars, Chart, ChartData, Histogram, Pictures
 from daskprep.report.gathering import columns_of, gather, kind_of
 
 if TYPE_CHECKING:
@@ -103,20 +103,12 @@ def _(chart: Band, into: Any) -> None:
 
 
 @_draw.register
-def _(chart: Waves, into: Any) -> None:
-    for axes, (low, high, caption) in zip(_row(into, len(chart.waves)), chart.waves, strict=True):
-        axes.fill_between(np.arange(len(low)), low, high, color=_COLOURS["train"])
-        axes.set_title(caption, fontsize="small")
-        axes.set_xticks([])
-
-
-@_draw.register
 def _(chart: Pictures, into: Any) -> None:
     from PIL import Image  # noqa: PLC0415 takes a while, and only pictures need it
 
     for axes, (data, caption) in zip(_row(into, len(chart.pictures)), chart.pictures, strict=True):
         picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
-        axes.imshow(picture, aspect="auto" if isinstance(chart, Heats) else "equal")
+        axes.imshow(picture, aspect="auto" if chart.of_sounds else "equal")
         axes.set_title(caption, fontsize="small")
         axes.set_axis_off()
 

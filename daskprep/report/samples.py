@@ -13,7 +13,7 @@ from daskprep.display.words import count, cut, number
 from daskprep.media.decoding import Failure
 from daskprep.media.pixels import encode_png
 from daskprep.report.axes import by_class
-from daskprep.report.charts import Chart, ChartData, Heats, Pictures, Waves
+from daskprep.report.charts import Chart, ChartData, Pictures
 
 if TYPE_CHECKING:
     from daskprep.report.measures import Column
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _IMAGES, _SOUNDS = 8, 4
 _SIDE = 128  # pixels
 _REASON_CHARACTERS = 200
-_WAVE_PIECES = 240
+_WAVE = (101, 480)  # levels and pieces
+_WAVE_COLOUR = np.array([63, 116, 181, 255], np.uint8)  # seen on white and on black
 _HEAT = (80, 240)  # features and frames
 _SHADES = 16
 _CHANNELS = {1: ("grey",), 2: ("grey", "alpha"), 3: ("red", "green", "blue"), 4: ("red", "green", "blue", "alpha")}
@@ -59,17 +60,19 @@ def _shades(split: Split, title: str, prefix: str, shades: np.ndarray, step: int
 
 
 def sample_sounds(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
-    """Decode some sounds of a split; return their waves as pieces, or their spectra as pictures."""
+    """Decode some sounds of a split; return pictures of their waves or spectra."""
     [split] = splits.values()
     ids, sounds, failures = _rows(split, column, _SOUNDS)
     note = _note(split, "recording", ids, failures)
-    shown = [_unpadded(sound) for sound in sounds]
-    if ids and column.output.shape[-1] == 1:
-        waves = [(*_pieces(sound[:, 0]), f"row {row:,}") for row, sound in zip(ids, shown, strict=True)]
-        return [Waves(title="Samples", note=note, waves=waves)]
-    heats = [(_heat(sound), f"row {row:,}") for row, sound in zip(ids, shown, strict=True)]
-    below = f"{note} Time goes from left to right, the first feature is at the bottom."
-    return [Heats(title="Samples", note=below, pictures=heats)]
+    shown = [(f"row {row:,}", _unpadded(sound)) for row, sound in zip(ids, sounds, strict=True)]
+    if column.output.shape[-1] == 1:
+        pictures = [
+            (_wave(sound[:, 0]), f"{row}, largest {number(float(np.abs(sound).max()))}") for row, sound in shown
+        ]
+    else:
+        pictures = [(_heat(sound), row) for row, sound in shown]
+        note += " Time goes from left to right, the first feature is at the bottom."
+    return [Pictures(title="Samples", note=note, pictures=pictures, of_sounds=True)]
 
 
 def _note(split: Split, noun: str, shown: Sequence[object], failures: list[str]) -> str:
@@ -115,9 +118,14 @@ def _unpadded(sound: np.ndarray) -> np.ndarray:
     return sound[: changes[-1] + 1] if len(changes) else sound
 
 
-def _pieces(wave: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    starts = np.linspace(0, len(wave), min(_WAVE_PIECES, len(wave)), endpoint=False).astype(int)
-    return np.minimum.reduceat(wave, starts), np.maximum.reduceat(wave, starts)
+def _wave(wave: np.ndarray) -> bytes:
+    """Return a PNG file in which each column spans the samples of a piece; silence is a thin line."""
+    height, width = _WAVE
+    starts = np.linspace(0, len(wave), min(width, len(wave)), endpoint=False).astype(int)
+    largest = float(np.abs(wave).max()) or 1.0
+    low, high = (np.rint(ends.reduceat(wave, starts) / largest * (height // 2)) for ends in (np.minimum, np.maximum))
+    level = height // 2 - np.arange(height)[:, None]
+    return encode_png(((low <= level) & (level <= high))[..., None] * _WAVE_COLOUR)
 
 
 def _heat(frames: np.ndarray) -> bytes:

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from daskprep.report.charts import Band, Bars, ChartData, Heats, Histogram, Pictures, Waves
+from daskprep.report.charts import Band, Bars, ChartData, Histogram, Pictures
 from daskprep.report.drawing import draw
 
 
@@ -70,17 +70,11 @@ def test_a_band_lies_around_the_mean():
     assert "from -1 to 3" in html
 
 
-def test_a_wave_fills_its_height():
-    html = draw(Waves(title="Samples", waves=[(np.array([-1.0, -0.5]), np.array([1.0, 0.5]), "row 7")]))
-    assert 'd="M0 -0.4L400 24.6L400 75.4L0 100.4Z"' in html
-    assert "row 7, largest 1" in html
-
-
 def test_pictures_are_within_the_page():
     html = draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")]))
     assert f'src="data:image/png;base64,{base64.b64encode(b"PNG").decode()}"' in html
     assert 'class="pictures"' in html
-    assert 'class="heats"' in draw(Heats(title="Samples", pictures=[(b"PNG", "row 7")]))
+    assert 'class="sounds"' in draw(Pictures(title="Samples", pictures=[(b"PNG", "row 7")], of_sounds=True))
 
 
 def test_cells_of_tables_are_escaped():

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 import daskprep as dp
 from daskprep.dataset.split import Split
@@ -11,7 +14,7 @@ from daskprep.report import gathering
 from daskprep.report.gathering import columns_of, count_repeats, gather, kind_of, windows
 from daskprep.report.kinds import KINDS, _natural_order
 from daskprep.report.measures import of_positions
-from daskprep.report.samples import _unpadded
+from daskprep.report.samples import _unpadded, _wave
 
 
 def columns(dataset, *names):
@@ -142,7 +145,7 @@ def test_media_are_not_read_but_for_samples(dataset, monkeypatch):
     found = gather(list(dataset.splits.values()), media)
     shown = {one.output.name: kind_of(one).charts(one, found[one.output.name])[0] for one in media}
     assert [len(shown[name].pictures) for name in ("photo", "thumb")] == [8, 8]
-    assert len(shown["noise"].waves) == len(shown["bands"].pictures) == 4
+    assert len(shown["noise"].pictures) == len(shown["bands"].pictures) == 4
     assert all(list(one) == ["train"] for one in found.values())
 
 
@@ -187,6 +190,16 @@ def test_a_type_of_ones_own_is_shown_by_its_numbers(frame, tmp_path):
 )
 def test_classes_are_in_their_natural_order_where_they_have_one(names, order):
     assert [names[place] for place in _natural_order(names)] == order
+
+
+def test_a_wave_fills_its_height_and_silence_is_a_line():
+    loud, silent = (np.asarray(Image.open(io.BytesIO(_wave(np.array(one))))) for one in ([0.5, -0.25], [0.0, 0.0]))
+    assert loud.shape == silent.shape == (101, 2, 4)
+    assert [np.flatnonzero(column)[[0, -1]].tolist() for column in loud[..., 3].T] == [[0, 0], [75, 75]]
+    assert np.flatnonzero(silent[:, 0, 3]).tolist() == [50]
+    many = np.asarray(Image.open(io.BytesIO(_wave(np.tile([1.0, -1.0], 5_000)))))
+    assert many.shape == (101, 480, 4)
+    assert many[..., 3].all()
 
 
 def test_padding_and_silence_at_the_end_of_audio_are_not_drawn():
