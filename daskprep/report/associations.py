@@ -24,13 +24,12 @@ def sample_scalars(split: Split, columns: Sequence[Column]) -> pd.DataFrame:
     scalars = [one for one in columns if one.output.is_scalar and one.feature.holds in ("numbers", "classes")]
     if not scalars:
         return pd.DataFrame()
-    length = min(len(split), SAMPLE_ROWS // _PIECES)
-    starts = [0] if len(split) <= SAMPLE_ROWS else np.linspace(0, len(split) - length, _PIECES).astype(int).tolist()
-    stops = [len(split)] if len(starts) == 1 else [start + length for start in starts]
-    names = [one.output.name for one in scalars]
-    pieces = [pd.DataFrame(split.read(names, *piece)) for piece in zip(starts, stops, strict=True)]
+    length = SAMPLE_ROWS // _PIECES
+    starts = np.linspace(0, len(split) - length, _PIECES).astype(int).tolist()
+    pieces = [(start, start + length) for start in starts] if len(split) > SAMPLE_ROWS else [(0, len(split))]
     types = {one.output.name: np.float64 if one.feature.holds == "numbers" else np.int64 for one in scalars}
-    return pd.concat(pieces, ignore_index=True).astype(types)
+    rows = [pd.DataFrame(split.read(list(types), *piece)) for piece in pieces]
+    return pd.concat(rows, ignore_index=True).astype(types)
 
 
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
