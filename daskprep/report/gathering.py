@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -106,16 +106,11 @@ def _ahead(function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
 # -- what balancing did
 
 
-class Repeats(NamedTuple):
-    """The rows of a split that are there more than once."""
+def count_repeats(split: Split, columns: Sequence[Column]) -> tuple[int, dict[str, Any]]:
+    """Return how many rows of the source a split has, and what was counted of each once, by output.
 
-    rows: int
-    distinct: int  # rows of the source that they are
-    before: Mapping[str, Any]  # by output, what was counted of each row of the source once
-
-
-def count_repeats(split: Split, columns: Sequence[Column]) -> Repeats:
-    """Count each row of the source once, in the order of the split; memory is one bit for each row of the source."""
+    Memory is one bit for each row of the source.
+    """
     seen = np.zeros(0, np.uint8)
     distinct = 0
     before: dict[str, Any] = {}
@@ -131,4 +126,4 @@ def count_repeats(split: Split, columns: Sequence[Column]) -> Repeats:
         distinct += int(np.count_nonzero(new))
         for name, result in _measured(columns, rows, first[new]):
             before[name] = before[name] + result if name in before else result
-    return Repeats(len(split), distinct, before)
+    return distinct, before

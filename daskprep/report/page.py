@@ -24,7 +24,7 @@ from daskprep.features import Learned
 from daskprep.report.charts import Bars, Chart, Histogram
 from daskprep.report.drawing import bar, draw, legend, table
 from daskprep.report.findings import Found, find
-from daskprep.report.gathering import Repeats, columns_of, count_repeats, gather, kind_of
+from daskprep.report.gathering import columns_of, count_repeats, gather, kind_of
 from daskprep.report.measures import Column
 from daskprep.storage.arrays import folder_name
 from daskprep.storage.tables import REJECTS
@@ -57,7 +57,6 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
     columns = [column for column in columns_of(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
     found = gather(splits, columns)
-    repeats = _repeats(dataset, columns)
     findings = find(dataset, columns, found)
     charts = {one.output.name: kind_of(one).charts(one, found[one.output.name]) for one in columns}
     by_name = {name: list(group) for name, group in groupby(columns, key=lambda column: column.name)}
@@ -71,8 +70,8 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
         element("h2", "First rows"),
         _first_rows(splits[0]),
         element("h2", "Splits"),
-        _splits(dataset, repeats),
-        *([] if repeats is None else [_balance(dataset, columns, found, repeats)]),
+        _splits(dataset),
+        *_balance(dataset, columns, found),
         element("h2", "Overview"),
         _overview(dataset, findings, {name: charts[one[0].output.name] for name, one in by_name.items()}),
         *_associations(findings),
@@ -112,7 +111,7 @@ def _tiles(dataset: Dataset) -> Markup:
     return element("div", *shown, class_="tiles")
 
 
-def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
+def _splits(dataset: Dataset) -> Markup:
     layout, whole = dataset.layout, sum(dataset.layout.rows.values())
     stored = Counter[str]()
     for name, entry in dataset.manifest.files.items():
@@ -124,8 +123,6 @@ def _splits(dataset: Dataset, repeats: Repeats | None) -> Markup:
     notes = [f"A block has {count(layout.block_rows, 'row')}; files are {how}."]
     if (rejects := dataset.manifest.files.get(REJECTS)) and rejects.rows:
         notes.append(f"{count(rejects.rows, 'row')} of the source could not be used: rejects() tells which, and why.")
-    if repeats is not None and repeats.distinct < repeats.rows:
-        notes.append(f"The {repeats.rows:,} training rows are {repeats.distinct:,} rows of the source, some repeated.")
     return _card(table(rows, "grid"), " ".join(notes))
 
 
@@ -236,31 +233,27 @@ def _about(column: Column, learned: Learned) -> Markup:
 # -- what balancing did
 
 
-def _repeats(dataset: Dataset, columns: Sequence[Column]) -> Repeats | None:
-    """Count the rows of the training split once, if they may be there several times."""
-    if dataset.metadata.get("balance") is None or "train" not in dataset.splits:
-        return None
-    return count_repeats(dataset["train"], [column for column in columns if column.feature.holds == "classes"])
-
-
-def _balance(dataset: Dataset, columns: Sequence[Column], found: Found, repeats: Repeats) -> Markup:
-    balance = dataset.metadata["balance"]
+def _balance(dataset: Dataset, columns: Sequence[Column], found: Found) -> list[Markup]:
+    balance = dataset.metadata.get("balance")
+    if balance is None or "train" not in dataset.splits:
+        return []
+    classes = [column for column in columns if column.feature.holds == "classes"]
+    distinct, before = count_repeats(dataset["train"], classes)
     charts = []
     # That of the balanced column says most.
-    for column in sorted(columns, key=lambda one: (one.feature.column or one.name) != balance["column"]):
-        if column.output.name in repeats.before:
-            after = found[column.output.name]["train"]
-            counted = {"before": repeats.before[column.output.name], "after": after}
-            shown = kind_of(column).charts(column, counted)
-            charts += [draw(replace(chart, title=f"Training rows of {cut(column.name)}")) for chart in shown]
+    for column in sorted(classes, key=lambda one: (one.feature.column or one.name) != balance["column"]):
+        counted = {"before": before[column.output.name], "after": found[column.output.name]["train"]}
+        shown = kind_of(column).charts(column, counted)
+        charts += [draw(replace(chart, title=f"Training rows of {cut(column.name)}")) for chart in shown]
     given = ", ".join(f"{key}={value!r}" for key, value in balance.items() if key != "type" and value is not None)
     notes = [f"{balance['type'].capitalize()}: {cut(given, _FACT_CHARACTERS)}."]
-    if repeats.distinct < repeats.rows:
-        notes.append(f"{count(repeats.distinct, 'row')} of the source are {count(repeats.rows, 'training row')} now.")
+    if distinct < len(dataset["train"]):
+        now = count(len(dataset["train"]), "training row")
+        notes.append(f"{count(distinct, 'row')} of the source are {now} now.")
     if balance["type"] == "undersample":
         notes.append("Rows that were left out are not in the dataset, so that only those that were kept are counted.")
     note, drawn = element("p", " ".join(notes), class_="note"), element("div", *charts, class_="charts")
-    return join([element("h2", "Classes before and after balancing"), element("div", note, drawn, class_="card")])
+    return [element("h2", "Classes before and after balancing"), element("div", note, drawn, class_="card")]
 
 
 # -- on disk
