@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import io
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -106,7 +105,8 @@ def _(chart: Band, into: Any) -> None:
 def _(chart: Pictures, into: Any) -> None:
     from PIL import Image  # noqa: PLC0415 takes a while, and only pictures need it
 
-    for axes, (data, caption) in zip(_row(into, len(chart.pictures)), chart.pictures, strict=True):
+    row = into.subplots(1, max(1, len(chart.pictures)), squeeze=False)[0]
+    for axes, (data, caption) in zip(row, chart.pictures, strict=False):
         picture = np.asarray(Image.open(io.BytesIO(data)).convert("RGBA"))
         axes.imshow(picture, aspect="auto" if chart.of_sounds else "equal")
         axes.set_title(caption, fontsize="small")
@@ -117,11 +117,6 @@ def _axes(into: Any) -> Axes:
     axes: Axes = into.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return axes
-
-
-def _row(into: Any, amount: int) -> Sequence[Axes]:
-    row: Sequence[Axes] = into.subplots(1, max(1, amount), squeeze=False)[0, :amount]
-    return row
 
 
 def _finish(axes: Axes, chart: Any, what: str | None = None) -> None:
