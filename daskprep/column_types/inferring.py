@@ -15,7 +15,7 @@ from daskprep.column_types.guess import Guess, skip
 from daskprep.column_types.media_sizes import with_size
 from daskprep.column_types.rules import guess_feature, guess_target
 from daskprep.column_types.styles import STYLES, Style, labels_of, styled
-from daskprep.display.tables import Description, Row, Table
+from daskprep.display.tables import Description, Table
 from daskprep.display.words import count, cut
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters
 from daskprep.features import Feature
@@ -54,13 +54,9 @@ class InferredFeatures(dict[str, Feature]):
     def _description(self) -> Description:
         columns = [(name, feature.kind, self.reasons[name]) for name, feature in self.items()]
         columns += [(name, "skipped", reason) for name, reason in self.skipped.items()]
+        rows = [(cut(name, _NAME_CHARACTERS), kind, cut(why, _REASON_CHARACTERS)) for name, kind, why in columns]
         line = f"{count(len(self), 'feature')}, {len(self.skipped):,} skipped"
-        return Description([line], [Table(("column", "type", "why"), columns, _row, "column")])
-
-
-def _row(column: tuple[str, str, str]) -> Row:
-    name, kind, why = column
-    return cut(name, _NAME_CHARACTERS), kind, cut(why, _REASON_CHARACTERS)
+        return Description([line], [Table(("column", "type", "why"), rows, tuple, "column")])
 
 
 @hints_parameters
