@@ -31,23 +31,16 @@ def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
 
 
 def _guess_written(facts: ColumnFacts) -> Guess | None:
-    sample = facts.distinct.texts[0].as_py()
-    day_first = facts.text.day_first > facts.text.day_second
-    for written in (_day_first_format(facts) if day_first or _dotted(facts) else None, None):
+    texts, samples = facts.distinct.texts, facts.distinct.texts.to_pylist()
+    in_doubt = _FIELDS.fullmatch(samples[0]) and not facts.text.day_first and not facts.text.day_second
+    for written in dict.fromkeys([_day_first_format(facts), None]):
         feature = Date(datetime_format=written)
-        texts = facts.distinct.texts
         dates, counts = feature.parse(texts), facts.distinct.counts[: len(texts)]
         if len(dates.drop_null()) < _MOST * len(texts) - facts.marked:
             continue
-        how = "day first" if written is not None else "as text"
+        sample, how = samples[0], "read month first, which no cell contradicts" if in_doubt else "as text"
         if written is not None:  # others may be as ISO 8601 has them
-            sample = next(filter(_FIELDS.fullmatch, texts.to_pylist()))
-        if (
-            written is None
-            and not (facts.text.day_first or facts.text.day_second)
-            and _FIELDS.fullmatch(sample) is not None
-        ):
-            how = "read month first, which no cell contradicts"
+            sample, how = next(filter(_FIELDS.fullmatch, samples)), "day first"
         # Of many distinct values some are kept, which may lack those that are no dates at all.
         share = counts[np.array(dates.is_null(), bool)].sum() / counts.sum()
         if odd := max(round(float(share) * facts.typed), facts.typed - facts.text.dates):
@@ -57,15 +50,12 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
     return None
 
 
-def _dotted(facts: ColumnFacts) -> bool:
-    """Tell whether dates are written as 31.12.2020, which nobody means month first."""
-    match = _FIELDS.fullmatch(facts.distinct.texts[0].as_py())
-    return match is not None and match["mark"] == "." and not facts.text.day_second
-
-
 def _day_first_format(facts: ColumnFacts) -> str | None:
+    """Return how dates are written if most are day first, or as 31.12.2020, which nobody means month first."""
     match = next(filter(None, map(_FIELDS.fullmatch, facts.distinct.texts.to_pylist())), None)
     if match is None:
+        return None
+    if not (facts.text.day_first > facts.text.day_second or (match["mark"] == "." and not facts.text.day_second)):
         return None
     mark = match["mark"]
     day = f"%d{mark}%m{mark}" + ("%Y" if len(match["year"]) == 4 else "%y")
