@@ -43,7 +43,7 @@ def infer(
     daskprep infer listings.csv --target sold --style network > listings.yaml
     daskprep preprocess listings.yaml listings.csv -o listings.dp
     """
-    options.check_files(data)
+    options.check_paths(data)
     from daskprep.sources import as_source
 
     with workers:

@@ -232,7 +232,7 @@ def rows(command: _Command) -> _Command:
 
 def opened(path: str, *, fold: int | None = None, whole: bool = True, **options: Any) -> dp.Dataset:
     """Return the dataset at a path, or a fold of it; unless `whole`, one without folds."""
-    check_dataset(path)
+    check_paths(path, "dataset")
     dataset = dp.open_dataset(path, **options)
     if isinstance(dataset, dp.FoldedDataset):
         if fold is not None:
@@ -244,19 +244,12 @@ def opened(path: str, *, fold: int | None = None, whole: bool = True, **options:
     return dataset
 
 
-def check_dataset(path: str) -> None:
-    """Raise ConfigError for a local path where nothing is, before what opens datasets is imported."""
-    if "://" not in path and not os.path.lexists(path):
-        place = Path(path).absolute()
-        raise ConfigError(f"there is no dataset at {place}: check the path, or write one there.{_near(path)}")
-
-
-def check_files(paths: Any) -> None:
-    """Raise ConfigError for the first local path where nothing is, before what reads files is imported."""
+def check_paths(paths: Any, what: str = "file or folder") -> None:
+    """Raise ConfigError for the first local path where nothing is, before what reads it is imported."""
     for given in paths.values() if isinstance(paths, dict) else [paths]:
         for path in [given] if isinstance(given, str) else given or ():
             if not ("://" in path or set(path) & set("*?[") or os.path.lexists(path)):
-                raise ConfigError(f'there is no file or folder "{path}".{_near(path)}')
+                raise ConfigError(f'there is no {what} "{path}": check the path.{_near(path)}')
 
 
 def one_or_list(paths: Sequence[str]) -> str | list[str]:

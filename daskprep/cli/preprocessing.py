@@ -79,8 +79,8 @@ def preprocess(
         )
     if sample_ratio is not None and sample_size is not None:
         raise click.UsageError("give either --sample-ratio or --sample-size")
-    options.check_files(rows)
-    options.check_files([] if config in ("auto", "-") else config)
+    options.check_paths(rows)
+    options.check_paths([] if config in ("auto", "-") else config)
     is_said = output is not None
     output = output or _beside(rows)
     if output is None and not skip_save and not dry_run:

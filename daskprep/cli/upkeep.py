@@ -68,8 +68,8 @@ def repair(
     daskprep repair listings.dp --trusted
     daskprep repair listings.dp /backup/listings.csv
     """
-    options.check_dataset(dataset)
-    options.check_files(rows)
+    options.check_paths(dataset, "dataset")
+    options.check_paths(rows)
     with workers, resumable():
         if rows and reading:
             from daskprep.sources import as_source

@@ -41,11 +41,11 @@ def test_a_wrong_command_is_answered_by_the_closest_one(call):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["inspect", "listing.dp"], 'there is no dataset at {folder}/listing.dp: .* Did you mean "listings.dp"?'),
-        (["verify", "x"], "there is no dataset at {folder}/x: "),
-        (["decode", "x"], "there is no dataset at {folder}/x: "),
-        (["cache", "x"], "there is no dataset at {folder}/x: "),
-        (["repair", "x"], "there is no dataset at {folder}/x: "),
+        (["inspect", "listing.dp"], 'there is no dataset "listing.dp": .* Did you mean "listings.dp"?'),
+        (["verify", "x"], 'there is no dataset "x": '),
+        (["decode", "x"], 'there is no dataset "x": '),
+        (["cache", "x"], 'there is no dataset "x": '),
+        (["repair", "x"], 'there is no dataset "x": '),
         (["infer", "a.csv"], 'there is no file or folder "a.csv"'),
         (["preprocess", "a.yaml", "listings.dp"], 'there is no file or folder "a.yaml"'),
         (["preprocess", "auto", "--train", "a.csv", "-o", "x"], 'there is no file or folder "a.csv"'),
@@ -60,7 +60,7 @@ def test_a_wrong_path_is_told_before_anything_heavy_is_imported(run_process, tmp
     )
     ended = run_process(code=code, cwd=tmp_path)
     assert ended.out == "set()\n", ended.error
-    assert re.match(f"error: {said.format(folder=tmp_path)}", ended.error)
+    assert re.match(f"error: {said}", ended.error)
 
 
 @pytest.mark.parametrize(
