@@ -11,7 +11,7 @@ from itertools import chain, islice, zip_longest
 from typing import Any
 
 from daskprep.display.markup import Markup, element
-from daskprep.display.words import count, cut
+from daskprep.display.words import count, cut, listed
 
 Row = tuple[str, ...]
 
@@ -122,10 +122,9 @@ class EstimatorCard:
 
     def _repr_html_(self) -> str:
         parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
-        columns = [cut(str(name)) for name in getattr(self, "learned_", ())]
-        title = type(self).__name__ + (f", fitted on {', '.join(columns[:5])}" if columns else "")
-        more = f" and {len(columns) - 5:,} more" * (len(columns) > 5)
-        return settings_card({key: cut(repr(one), _VALUE_CHARACTERS) for key, one in parameters.items()}, title + more)
+        columns = list(map(str, getattr(self, "learned_", ())))
+        title = type(self).__name__ + (f", fitted on {listed(columns, 5)}" if columns else "")
+        return settings_card({key: cut(repr(one), _VALUE_CHARACTERS) for key, one in parameters.items()}, title)
 
     def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
         # Notebooks call this first, and scikit-learn's returns its diagram.

@@ -19,7 +19,7 @@ from daskprep.description import facts, learned_cells
 from daskprep.display.markup import Markup, element, join
 from daskprep.display.sparks import bars
 from daskprep.display.tables import Table
-from daskprep.display.words import count, cut, share, size
+from daskprep.display.words import count, cut, listed, share, size
 from daskprep.features import Learned
 from daskprep.report.charts import Bars, Chart, Histogram
 from daskprep.report.drawing import bar, draw, legend, table
@@ -277,9 +277,7 @@ def _sizes(dataset: Dataset) -> Markup:
         whole = raw * sum(dataset.layout.rows.values())
         said = f"{whole / held:,.1f} times smaller than in memory" if whole > held else ""
         rows.append(_bar_row(cut(name), size(held), said, held / most))
-    shown = ", ".join(cut(name) for name in [*tables[:_MOST_NAMED], *(["..."] if len(tables) > _MOST_NAMED else [])])
-    note = f"The tables hold row_id{', ' if shown else ''}{shown}."
-    return _card(_bar_table(rows), note)
+    return _card(_bar_table(rows), f"The tables hold {listed(['row_id', *tables], _MOST_NAMED)}.")
 
 
 def _bar_row(name: str, figure: str, said: str, length: float) -> Markup:
@@ -299,9 +297,9 @@ def _times(timings: Mapping[str, float]) -> Markup:
 
 
 def _footer(columns: Sequence[Column]) -> Markup:
-    sampled = [cut(column.output.name) for column in columns if kind_of(column).measure is None]
+    sampled = [column.output.name for column in columns if kind_of(column).measure is None]
     text = "Every row of every split was counted, as it was written."
     if sampled:
-        media = ", ".join(sampled)
+        media = listed(sampled, _MOST_NAMED)
         text = f"Every row was counted, as it was written. Of images and audio ({media}), a few were read."
     return element("footer", element("p", text, class_="soft"))

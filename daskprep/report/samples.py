@@ -45,8 +45,8 @@ def sample_images(column: Column, splits: Mapping[str, Split]) -> list[Chart]:
         return [shown, _shades(split, "Classes of the pixels of the samples", "class ", shades, 1, "pixel")]
     shades = np.bincount(images.ravel() // (256 // _SHADES), minlength=_SHADES)
     means = images.mean(axis=(0, 2, 3)).tolist()
-    names = _CHANNELS.get(len(means), tuple(map(str, range(len(means)))))
-    rows = [["channel", "mean"], *([name, number(mean)] for name, mean in zip(names, means, strict=True))]
+    channels = zip(_CHANNELS[len(means)], means, strict=True)
+    rows = [["channel", "mean"], *([name, number(mean)] for name, mean in channels)]
     return [
         shown,
         _shades(split, "Brightness of the samples", "", shades, _SHADES, "value"),
