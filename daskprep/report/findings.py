@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -33,9 +34,8 @@ def find(dataset: Dataset, columns: Sequence[Column], found: Found) -> dict[str,
     strongest = _with_targets(pairs, targets)
     features: list[dict[str, Any]] = []
     alerts: list[dict[str, Any]] = []
-    firsts = {column.name: column for column in reversed(columns)}  # the first output of each feature
-    for name in dict.fromkeys(column.name for column in columns):
-        column = firsts[name]
+    for name, outputs in groupby(columns, key=lambda column: column.name):
+        column = next(outputs)
         counted = found[column.output.name]
         # Training rows that are cross-fitted are encoded in another way than those of other splits.
         drift = {} if column.feature._cross_fit else drifts(counted)

@@ -74,10 +74,9 @@ def _measured(columns: Sequence[Column], rows: Mapping[str, Any], at: Any = ...)
 
 def _tasks(split: Split, columns: Sequence[Column]) -> Iterator[_Task]:
     """Cut a split: the scalars together, which lie in one table, and all other outputs alone."""
-    scalars = [column for column in columns if column.output.is_scalar]
-    groups = [scalars] if scalars else []
+    groups = [[column for column in columns if column.output.is_scalar]]
     groups += [[column] for column in columns if not column.output.is_scalar]
-    for group in groups:
+    for group in filter(None, groups):
         for start, stop in windows(split, sum(column.output.row_bytes for column in group)):
             yield split, group, start, stop
 
