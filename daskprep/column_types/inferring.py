@@ -173,8 +173,7 @@ def _as_target(name: str, guess: Guess) -> Guess:
         raise ColumnError(
             f'column "{name}" cannot be a target: {guess.reason}; name its feature yourself, or remove it from targets'
         )
-    given: dict[str, Any] = {"missing_value_strategy": "drop_row"}
-    if "normalization" in guess.feature.get_params(deep=False):  # type: ignore[no-untyped-call]
-        given["normalization"] = None
-    feature = guess.feature.set_params(**given)  # type: ignore[no-untyped-call]
-    return Guess(feature, f"target, {guess.reason}")
+    guess.feature.missing_value_strategy = "drop_row"
+    if hasattr(guess.feature, "normalization"):
+        guess.feature.normalization = None
+    return guess._replace(reason=f"target, {guess.reason}")

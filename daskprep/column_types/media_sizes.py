@@ -44,7 +44,7 @@ def _image(guess: Guess, feature: Image, sizes: Sequence[tuple[int, int]]) -> Gu
     height, width = (max(1, round(side * scale)) for side in median)
     if low == high == [height, width]:
         return guess
-    feature.set_params(height=height, width=width)  # type: ignore[no-untyped-call]
+    feature.height, feature.width = height, width
     how = "the median" + (f", with no side above {_LONGEST_SIDE}" if scale < 1 else "")
     seen = f"{low[0]:.0f} x {low[1]:.0f} to {high[0]:.0f} x {high[1]:.0f} pixels, brought to {height} x {width}, {how}"
     return guess._replace(reason=f"{guess.reason}; {seen}")
@@ -55,7 +55,7 @@ def _sound(guess: Guess, feature: Audio, seconds: Sequence[float]) -> Guess:
     most, longest = seconds[math.ceil(_MOST * len(seconds)) - 1], seconds[-1]
     wanted = longest if longest <= 1.25 * most else most
     limit = min(max(math.ceil(wanted * 10 - 1e-6), 1) / 10, _LONGEST_SOUND_S)
-    feature.set_params(audio_file_length_limit_in_s=limit)  # type: ignore[no-untyped-call]
+    feature.audio_file_length_limit_in_s = limit
     whole = share(sum(one <= limit for one in seconds), len(seconds))
     seen = f"{seconds[0]:.3g} to {longest:.3g} s, cut at {limit:g} s, within which {whole} of them are"
     return guess._replace(reason=f"{guess.reason}; {seen}")
