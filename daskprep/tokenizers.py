@@ -170,7 +170,7 @@ class Separated(Tokenizer):
 
     def code(self, column: pa.StringArray) -> Coded:
         rows, codes, values = kernels.code_pieces(kernels.split_at(column, self.separator))
-        values = pc.utf8_trim_whitespace(_lowered(values) if self.lowercase else values)
+        values = pc.utf8_trim_whitespace(lowered(values) if self.lowercase else values)
         return kernels.drop_blank_rows(Coded(rows, *kernels.merge_equal(codes, values)))
 
 
@@ -182,7 +182,7 @@ class Whole(Tokenizer):
 
     def code(self, column: pa.StringArray) -> Coded:
         rows, codes, values = kernels.code_rows(column)
-        values = _lowered(values) if self.lowercase else values
+        values = lowered(values) if self.lowercase else values
         values = pc.utf8_trim_whitespace(values) if self.strip else values
         return Coded(rows, *kernels.merge_equal(codes, values))
 
@@ -192,8 +192,12 @@ def _settle_sigma(column: pa.StringArray) -> pa.StringArray:
     return _lowered_at(column, kernels.rows_with(column, "Σ"))
 
 
-def _lowered(values: pa.StringArray) -> pa.StringArray:
-    return _lowered_at(pc.ascii_lower(values), kernels.non_ascii(values))
+def lowered(values: pa.StringArray) -> pa.StringArray:
+    """Return texts as `str.lower` writes them; Arrow differs from it for a few letters."""
+    small = pc.ascii_lower(values)
+    if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
+        return small
+    return _lowered_at(small, kernels.non_ascii(values))
 
 
 def _lowered_at(column: pa.StringArray, index: Array) -> pa.StringArray:
@@ -201,8 +205,8 @@ def _lowered_at(column: pa.StringArray, index: Array) -> pa.StringArray:
         return column
     mask = np.zeros(len(column), bool)
     mask[index] = True
-    lowered = [text.lower() for text in column.take(pa.array(index)).to_pylist()]
-    return pc.replace_with_mask(column, pa.array(mask), pa.array(lowered, column.type))
+    small = [text.lower() for text in column.take(pa.array(index)).to_pylist()]
+    return pc.replace_with_mask(column, pa.array(mask), pa.array(small, column.type))
 
 
 def _recut(coded: Coded, cut: Callable[[str], list[str]]) -> Coded:
@@ -281,7 +285,7 @@ class RowTokenizer(Tokenizer):
     def _cut_rows(self, column: pa.StringArray) -> tuple[Coded, Array]:
         """Return the tokens, and which rows are null or cannot be read."""
         rows = kernels.code_rows(column)
-        values = _lowered(rows.values) if self.lowercase and self.lowers_texts else rows.values
+        values = lowered(rows.values) if self.lowercase and self.lowers_texts else rows.values
         tokens = list(self.cut(values.to_pylist()))
         nulls = kernels.null_mask(column)
         nulls[~nulls] = np.array([one is None for one in tokens], bool).take(rows.codes)
@@ -441,7 +445,7 @@ class Pretrained(Tokenizer):
 
     def code(self, column: pa.StringArray) -> Coded:
         model, rows = self.model, kernels.code_rows(column)
-        texts = _lowered(rows.values) if self.lowercase else rows.values
+        texts = lowered(rows.values) if self.lowercase else rows.values
         ids = list(model.encode(texts.to_pylist()))
         offsets = kernels.offsets_of(np.fromiter(map(len, ids), np.int32, len(ids)))
         used, codes = np.unique(np.fromiter(chain.from_iterable(ids), np.int32), return_inverse=True)

@@ -16,6 +16,7 @@ from daskprep.serving.cells import NUMBER
 from daskprep.sources.arrow_types import narrow_column
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries.token_order import byte_order
+from daskprep.tokenizers import lowered
 
 _NUMBER = f"^({NUMBER.pattern}|[+-]?(?i:nan|inf|infinity))$"
 _EXACT = 2**53
@@ -61,13 +62,6 @@ def without_texts(parsed: pa.DictionaryArray, texts: Iterable[str] | pa.Array) -
         return parsed
     indices = pc.if_else(odd.take(parsed.indices), pa.scalar(None, pa.int32()), parsed.indices)
     return pa.DictionaryArray.from_arrays(indices, parsed.dictionary)
-
-
-def lowered(values: pa.Array) -> pa.Array:
-    """Return texts as `str.lower` writes them; Arrow differs from it for a few letters."""
-    if pc.all(pc.string_is_ascii(values), min_count=0).as_py():
-        return pc.ascii_lower(values)
-    return pa.array([None if v is None else v.lower() for v in values.to_pylist()], pa.string())
 
 
 def as_numbers(column: pa.Array) -> pa.Array:

@@ -178,6 +178,4 @@ def _name_mismatch(given: list[str], expected: list[str]) -> str:
     for name in expected:
         if name not in given:
             return f'{message} Column "{name}" is missing.{did_you_mean(name, given)}'
-    if unseen := [name for name in given if name not in expected]:
-        return f'{message} Column "{unseen[0]}" was not seen in fit.'
     return f"{message} Feature names must be in the same order as they were in fit: {', '.join(expected)}."

@@ -13,7 +13,6 @@ import pyarrow.compute as pc
 from daskprep import kernels
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Learned, LearnedT
-from daskprep.features.cells import lowered
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import Count
@@ -21,7 +20,7 @@ from daskprep.kernels import Coded
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import ColumnSummary, Lengths, Summary, TokenCounts
 from daskprep.summaries.base import SummaryT
-from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer
+from daskprep.tokenizers import Subwords, Tokenizer, get_tokenizer, lowered
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 UNKNOWN = "<UNK>"  # as a fill value: the unknown symbol, however it is spelled
