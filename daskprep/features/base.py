@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from typing_extensions import TypeVar
 
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.cells import one_array
 from daskprep.features.missing import Neighbours, neighbour_strategy, valid_mask
 from daskprep.features.parameters import check_parameters, default_of
@@ -20,8 +20,9 @@ from daskprep.permutation import Integers
 from daskprep.serving.base import MISSING
 from daskprep.split.folds import KFold
 from daskprep.storage.kept import keepable
-from daskprep.summaries import ColumnSummary
+from daskprep.summaries import ColumnSummary, Rejects
 from daskprep.summaries.base import SummaryT
+from daskprep.summaries.rejects import SAMPLE_CHARACTERS, SAMPLES
 
 Encoded = np.ndarray | Mapping[str, np.ndarray]
 Invalid = Literal["missing", "raise"]
@@ -303,15 +304,7 @@ class Contract(Generic[SummaryT, LearnedT]):
             values = values + self.summarize(filled) * summary.missing if summary.missing else values
         elif drops_missing(self) or summary.rows > summary.missing:
             fill = self._learn_fallback(summary)
-        return dataclasses.replace(
-            self.learn(values),
-            rows=summary.rows,
-            missing=summary.missing,
-            invalid=summary.rejects.count,
-            invalid_samples=summary.rejects.texts,
-            fill_value=fill,
-            seen=0 if summary.seen == summary.rows else summary.seen,
-        )
+        return with_counts(self.learn(values), summary, fill)
 
     def _learn_fallback(self, summary: ColumnSummary[SummaryT]) -> Any:
         """Return what fills the gaps that the strategy leaves, in new rows and where there are no neighbours."""
@@ -328,6 +321,31 @@ class Contract(Generic[SummaryT, LearnedT]):
                 f'has no values, so "{strategy}" cannot learn one: use "fill_with_const" with a fill_value'
             )
         return self.learn_fill(summary)
+
+
+def with_counts(learned: LearnedT, summary: ColumnSummary, fill: Any) -> LearnedT:
+    """Return what was learned of a column with its counts, and what fills its gaps."""
+    return dataclasses.replace(
+        learned,
+        rows=summary.rows,
+        missing=summary.missing,
+        invalid=summary.rejects.count,
+        invalid_samples=summary.rejects.texts,
+        fill_value=fill,
+        seen=0 if summary.seen == summary.rows else summary.seen,
+    )
+
+
+def with_late_rejects(
+    feature: Contract, summary: ColumnSummary[SummaryT], odd: int, samples: Sequence[str], why: str
+) -> ColumnSummary[SummaryT]:
+    """Count so many cells as unreadable that only all rows show to be so; RejectedValueError if these are refused."""
+    shown = [sample[:SAMPLE_CHARACTERS] for sample in samples[:SAMPLES]]
+    if odd and feature.invalid == "raise":
+        raise RejectedValueError(f'{shown[0]!r} {why} ({odd} such cells); correct the data, or use invalid="missing"')
+    rejects = summary.rejects + Rejects(odd, tuple(enumerate(shown, 1 << 62)))  # behind those with a row
+    rows = summary.rows - odd * drops_missing(feature)
+    return dataclasses.replace(summary, rows=rows, missing=summary.missing + odd, rejects=rejects)
 
 
 def noun_of(feature: Contract) -> str:

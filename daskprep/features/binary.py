@@ -10,14 +10,15 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor, drops_missing, fills_all
+from daskprep.errors import ColumnError, ConfigError, did_you_mean
+from daskprep.features.base import Bounds, Learned, Tensor, fills_all, with_counts, with_late_rejects
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, neighbour_strategy
 from daskprep.permutation import Integers
 from daskprep.serving.classes import CONVENTIONAL, follow_convention
 from daskprep.summaries import ColumnSummary, TokenCounts
+from daskprep.summaries.rejects import SAMPLES
 
 _OPPOSITES = {"yes": "no", "y": "n", "true": "false", "t": "f", "1": "0", "1.0": "0.0"}
 _OPPOSITES |= {false: true for true, false in _OPPOSITES.items()} | {"-1": "1", "-1.0": "1.0"}
@@ -157,37 +158,22 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         tokens, counts = summary.values.ranked()
         truth = _truth(tokens, learned)
         unknown = np.flatnonzero(truth == _UNKNOWN)
-        odd = int(counts[unknown].sum())
-        samples = tuple(tokens.take(pa.array(unknown[:5])).to_pylist())
-        if odd and self.invalid == "raise":
-            raise RejectedValueError(
-                f"{samples[0]!r} is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r} ({odd} such cells); "
-                'correct the data, or use invalid="missing"'
-            )
+        samples = tokens.take(pa.array(unknown[:SAMPLES])).to_pylist()
+        why = f"is neither {learned.bool2str[0]!r} nor {learned.bool2str[1]!r}"
+        summary = with_late_rejects(self, summary, int(counts[unknown].sum()), samples, why)
         weight = np.bincount(truth, counts, 3)
-        fill = {
-            "fill_with_false": False,
-            "fill_with_true": True,
-            "fill_with_const": self._truth_of_fill(learned),
-        }.get(self.missing_value_strategy, bool(weight[1] > weight[0]))
+        if self.missing_value_strategy == "fill_with_const":
+            fill = self._truth_of_fill(learned)
+        else:
+            by_strategy = {"fill_with_false": False, "fill_with_true": True}
+            fill = by_strategy.get(self.missing_value_strategy, bool(weight[1] > weight[0]))
         counts = weight[:2].astype(np.int64)
         if fills_all(self):
-            counts[int(fill or 0)] += summary.rows - counts.sum()
-        rows = summary.rows - odd * drops_missing(self)
-        return dataclasses.replace(
-            learned,
-            counts=None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist()),
-            rows=rows,
-            missing=summary.missing + odd,
-            invalid=summary.rejects.count + odd,
-            invalid_samples=(*summary.rejects.texts, *samples)[:5],
-            fill_value=fill,
-            seen=0 if summary.seen == rows else summary.seen,
-        )
+            counts[int(fill)] += summary.rows - counts.sum()
+        known = None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist())
+        return with_counts(dataclasses.replace(learned, counts=known), summary, fill)
 
-    def _truth_of_fill(self, learned: LearnedBinary) -> bool | None:
-        if self.missing_value_strategy != "fill_with_const":
-            return None
+    def _truth_of_fill(self, learned: LearnedBinary) -> bool:
         truth = _truth(self.parse(pa.array([self.fill_value])).dictionary, learned)
         if len(truth) and truth[0] != _UNKNOWN:
             return bool(truth[0])

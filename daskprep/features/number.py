@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import ColumnError, ConfigError, RejectedValueError
-from daskprep.features.base import Beside, Bounds, Tensor, drops_missing
+from daskprep.errors import ColumnError, ConfigError
+from daskprep.features.base import Beside, Bounds, Tensor, with_late_rejects
 from daskprep.features.cells import one_array
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
@@ -49,8 +49,8 @@ from daskprep.serving.units import (
     pieces,
 )
 from daskprep.serving.written import style_of
-from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, Rejects, TokenCounts, WeightedMoments
-from daskprep.summaries.rejects import SAMPLE_CHARACTERS, SAMPLES
+from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
+from daskprep.summaries.rejects import SAMPLES
 from daskprep.summaries.target_sums import TargetSums
 
 Normalization = Literal[
@@ -337,16 +337,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
             samples += texts.filter(pa.array(unread)).sort().slice(0, SAMPLES).to_pylist()
             if not unread.all():
                 values = values + self._weighted(numbers.drop_null(), counts[~unread])
-        samples = [sample[:SAMPLE_CHARACTERS] for sample in sorted(set(samples))[:SAMPLES]]
-        if odd and self.invalid == "raise":
-            raise RejectedValueError(
-                f"{samples[0]!r} cannot be read as a number ({odd} such cells); correct the data, or use "
-                'invalid="missing"'
-            )
-        rejects = summary.rejects + Rejects(odd, tuple(enumerate(samples, 1 << 62)))  # behind those with a row
-        rows = summary.rows - odd * drops_missing(self)
-        summary = dataclasses.replace(summary, rows=rows, missing=summary.missing + odd, rejects=rejects, values=values)
-        return summary, None if found is None else found.example
+        summary = with_late_rejects(self, summary, odd, sorted(set(samples)), "cannot be read as a number")
+        return dataclasses.replace(summary, values=values), None if found is None else found.example
 
     def _weighted(self, numbers: pa.Array, counts: np.ndarray) -> NumberSummary:
         """Return the summary of numbers that occur so often."""

@@ -157,6 +157,12 @@ def test_a_third_label_beside_conventional_ones_counts_as_missing(as_frame):
         dp.Binary(invalid="raise").fit(frame)
 
 
+def test_a_huge_label_that_is_unknown_is_shown_in_part():
+    with pytest.warns(UserWarning, match="1 of 3 cells"):
+        binary = dp.Binary().fit(column("yes", "no", "x" * 1_000))
+    assert binary.learned_["x"].invalid_samples == ("x" * 200,)
+
+
 def test_three_arbitrary_labels_are_refused(as_frame):
     with pytest.raises(ColumnError, match="'a', 'b', 'c'.*Category.*fallback_true_label"):
         dp.Binary().fit(as_frame(column("a", "b", "c")))
