@@ -22,8 +22,7 @@ from daskprep.features.cells import one_array
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Neighbours, neighbour_strategy
-from daskprep.features.number_state import LearnedNumber, NumberSummary
-from daskprep.features.outliers import NumbersAround
+from daskprep.features.number_state import LearnedNumber, NumbersAround, NumberSummary
 from daskprep.features.parameters import Count, NonNegative
 from daskprep.features.scaling import learn_edges, learn_power, reference_quantiles, within_range
 from daskprep.features.target_bins import Targets, sum_target, tree_edges
