@@ -34,10 +34,9 @@ from daskprep.features.fitting import (
     tabulate_cross_fitted,
     tabulate_source,
 )
-from daskprep.features.folds import fold_columns
 from daskprep.features.given import FeatureParams, made_features
 from daskprep.features.output import EncodedArrays
-from daskprep.features.surroundings import assigning_columns
+from daskprep.features.surroundings import assigning_columns, fold_columns
 from daskprep.features.table import learning_columns, source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress

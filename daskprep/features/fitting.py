@@ -19,7 +19,6 @@ from daskprep.display.words import listed
 from daskprep.errors import ColumnError, ConfigError, did_you_mean, warn
 from daskprep.features.base import Contract, Learned, MediaContract, all_outputs, noun_of, rows_seen
 from daskprep.features.checking import all_empty_arrays, decode_column, empty_arrays
-from daskprep.features.folds import fold_columns, put_in_folds, tell_folds
 from daskprep.features.surroundings import (
     AnyFeature,
     Question,
@@ -27,7 +26,10 @@ from daskprep.features.surroundings import (
     ask,
     assigning_columns,
     begin,
+    fold_columns,
+    put_in_folds,
     survey,
+    tell_folds,
     told_edges,
     untold,
 )

@@ -12,8 +12,8 @@ import pyarrow as pa
 from daskprep.assignment import Assignment
 from daskprep.errors import CorruptDatasetError
 from daskprep.features import Feature
-from daskprep.features.folds import put_in_folds
 from daskprep.features.media import MediaFeature
+from daskprep.features.surroundings import put_in_folds
 from daskprep.features.table import Surroundings, completed_columns, encoded_outputs, read_columns
 from daskprep.media.decoding import decode_cells
 from daskprep.permutation import Integers, permute

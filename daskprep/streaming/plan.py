@@ -13,8 +13,7 @@ from daskprep.balance import Balance
 from daskprep.display.words import count, listed
 from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.features import Feature
-from daskprep.features.folds import fold_columns, tell_folds
-from daskprep.features.surroundings import Rows
+from daskprep.features.surroundings import Rows, fold_columns, tell_folds
 from daskprep.features.table import Surroundings, source_columns
 from daskprep.permutation import Integers
 from daskprep.sources import Source

@@ -12,8 +12,7 @@ from daskprep import partitions
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, StorageFullError
 from daskprep.features import Learned
 from daskprep.features.fitting import learn_rows, learn_source, located
-from daskprep.features.folds import tell_folds, told_unread
-from daskprep.features.surroundings import Rows, ask, begin, surveyed, told_after
+from daskprep.features.surroundings import Rows, ask, begin, surveyed, tell_folds, told_after, told_unread
 from daskprep.features.table import take_census
 from daskprep.progress import Progress
 from daskprep.sources import Source

@@ -17,14 +17,16 @@ from daskprep.assignment import Counted
 from daskprep.errors import ColumnError, CorruptDatasetError, StorageFullError
 from daskprep.features import Feature, Learned
 from daskprep.features.fitting import learn_rows
-from daskprep.features.folds import fold_columns, tell_folds, told_unread
 from daskprep.features.surroundings import (
     Question,
     Rows,
     ask,
+    fold_columns,
     surveyed,
+    tell_folds,
     told_after,
     told_by_numbers,
+    told_unread,
 )
 from daskprep.features.table import PartitionCensus, Surroundings, take_census
 from daskprep.inline import InlineExecutor

@@ -24,8 +24,7 @@ import pyarrow as pa
 from daskprep.assignment import Assignment, Counted
 from daskprep.features import Feature
 from daskprep.features.base import Contract
-from daskprep.features.folds import fold_columns, put_in_folds
-from daskprep.features.surroundings import unread
+from daskprep.features.surroundings import fold_columns, put_in_folds, unread
 from daskprep.features.table import (
     Parsed,
     PartitionCensus,

@@ -13,9 +13,8 @@ from daskprep.balance import Balance
 from daskprep.described import is_whole
 from daskprep.errors import ConfigError
 from daskprep.features import Feature, Learned
-from daskprep.features.folds import fold_columns
 from daskprep.features.media import MediaFeature
-from daskprep.features.surroundings import assigning_columns
+from daskprep.features.surroundings import assigning_columns, fold_columns
 from daskprep.features.table import learning_columns
 from daskprep.progress import Progress
 from daskprep.sources import Source
