@@ -128,10 +128,8 @@ class Text(Sequence):
         return super().make_tokenizer() if self.level == "word" else self._levels["char"].make_tokenizer()
 
     def parse(self, column: pa.Array) -> pa.Array:
-        if self.level == "word":
+        if self.level != "both":
             return super().parse(column)
-        if self.level == "char":
-            return self._levels["char"].parse(column)
         return _together({level: sequence.parse(column) for level, sequence in self._levels.items()})
 
     def parse_fill(self, value: object) -> pa.Array:
