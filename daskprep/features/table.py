@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -114,19 +114,15 @@ def learning_columns(features: Mapping[str, Contract]) -> list[str]:
     return list(dict.fromkeys(column for feature in features.values() for column in feature._learning_columns))
 
 
-def _without_nulls(column: pa.ChunkedArray, feature: Contract) -> pa.ChunkedArray:
-    """Return a column with the cells missing that hold one of the feature's `null_values`."""
-    nulls = spelled_missing(vars(feature))
-    return pa.chunked_array([without_texts(as_dictionary(one_array(column)), nulls)]) if nulls else column
-
-
 def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
     columns, unreadable = {}, {}
     for name, feature in features.items():
         with naming(name):
             names = feature.reads(name)
-            raw = [_without_nulls(table[column], feature) for column in names]
+            raw = [table[column] for column in names]
+            if nulls := spelled_missing(vars(feature)):
+                raw = [pa.chunked_array([without_texts(as_dictionary(one_array(one)), nulls)]) for one in raw]
             if isinstance(feature, MediaContract):
                 columns[name] = feature.read_cells(plain_column(raw[0]), names[0])
             else:
@@ -190,10 +186,10 @@ def summarize_columns(
     keep = kept_rows(features, parsed.columns)
     splits = None if around.rows is None else around.rows.assign(table, keep)
     # Of all rows, or of each fold and, for what counts whichever fold is left out, of no row.
-    cuts: list[np.ndarray | None] = [np.zeros(0, np.intp)]
+    cuts: list[np.ndarray | None]
     if splits is not None and around.folds:
         ends = np.cumsum(np.bincount(splits, minlength=around.folds))[: around.folds]
-        cuts = [*np.split(np.argsort(splits, kind="stable"), ends)[:-1], *cuts]
+        cuts = [*np.split(np.argsort(splits, kind="stable"), ends)[:-1], np.zeros(0, np.intp)]
     else:
         mask = keep if splits is None else splits == TRAIN
         cuts = [None if mask is None or mask.all() else np.flatnonzero(mask)]
@@ -211,41 +207,33 @@ def summarize_columns(
             replace(one, folds=folds if folds is None or rows is None else folds[rows])
             for rows, one in zip(cuts, besides, strict=True)
         ]
-        pieces = list(_cut(cuts, column, unreadable, every=drops_missing(feature)))
-        rejects = [_rejects(feature, name, piece.unreadable, around.number) for piece in pieces]
+        seen, missing, odd = zip(*_cut(cuts, column, unreadable, every=drops_missing(feature)), strict=True)
+        rejects = [_rejects(feature, name, one, around.number) for one in odd]
         with naming(name):
             values = feature._summarize_cuts(completed, own, cuts)
             cells = [_count_cells(feature, completed, rows) for rows in cuts]
         rows = [len(completed) if one is None else len(one) for one in cuts]
-        seen, missing, _ = zip(*pieces, strict=True)
         parts = tuple(map(ColumnSummary, rows, missing, rejects, values, cells, seen))
         columns[name] = FoldedSummary(parts) if around.folds else parts[0]
     return columns
 
 
-class _Piece(NamedTuple):
-    """Of some rows, the cells that are looked at, how many of them are missing, and those that are unreadable."""
-
-    seen: int = 0
-    missing: int = 0
-    unreadable: UnreadableCells | None = None
-
-
 def _cut(
     cuts: Sequence[np.ndarray | None], column: pa.Array, unreadable: UnreadableCells | None, *, every: bool
-) -> Iterator[_Piece]:
-    """Look at cuts of rows, None of all; with `every`, at all missing cells in the last one, and none in the others.
+) -> list[tuple[int, int, UnreadableCells | None]]:
+    """Return of cuts of rows how many cells are looked at, how many of them are missing, and the unreadable ones.
 
-    Rows that a feature drops belong to no split.
+    With `every`, these are all cells in the last cut, and none in the others: rows that a feature drops belong to no
+    split.
     """
-    whole = _Piece(len(column), column.null_count, unreadable)
-    gaps = ~valid_mask(column) if column.null_count else None
-    for place, rows in enumerate(cuts, 1):
-        if every or rows is None:
-            yield whole if place == len(cuts) else _Piece()
-        else:
-            odd = None if unreadable is None else unreadable.among(rows)
-            yield _Piece(len(rows), 0 if gaps is None else int(np.count_nonzero(gaps[rows])), odd)
+    if every or cuts[-1] is None:
+        return [*[(0, 0, None)] * (len(cuts) - 1), (len(column), column.null_count, unreadable)]
+    gaps = ~valid_mask(column)
+    return [
+        (len(rows), int(np.count_nonzero(gaps[rows])), None if unreadable is None else unreadable.among(rows))
+        for rows in cuts
+        if rows is not None
+    ]
 
 
 def _count_cells(feature: Contract, parsed: pa.Array, rows: np.ndarray | None) -> TokenCounts | None:
