@@ -23,6 +23,7 @@ from daskprep.summaries.column_facts import ColumnFacts
 DEFAULT_CELL = 576495936675512319  # mode 1, resolution 0, base cell 0
 PARTS = ("mode", "edge", "resolution", "base_cell", *(f"digit_{i}" for i in range(1, DIGITS + 1)))
 
+_LARGEST = pa.scalar(LARGEST, pa.uint64())
 _BLOCK_ROWS = 1 << 13
 _SHIFTS = np.array([*SHIFTS, *(45 - 3 * position for position in range(1, DIGITS + 1))], np.uint64)
 _MASKS = np.array([(1 << bits) - 1 for bits in BITS] + [NO_DIGIT] * DIGITS, np.uint64)
@@ -80,12 +81,14 @@ class H3(Feature[Summary, Learned]):
         if pa.types.is_dictionary(kind):
             return self.parse(column.dictionary).take(column.indices)
         if pa.types.is_integer(kind):
-            readable = pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else _at_most(column, LARGEST)
-            return _where(readable, column).cast(pa.uint64())
+            readable = (
+                pc.greater_equal(column, 0) if pa.types.is_signed_integer(kind) else pc.less_equal(column, _LARGEST)
+            )
+            return pc.if_else(readable, column, None).cast(pa.uint64())
         if pa.types.is_floating(kind):
             column = column.cast(pa.float64())
             exact = pc.and_(pc.greater_equal(column, 0.0), pc.less(column, EXACT_BELOW))
-            return _where(pc.and_(exact, pc.equal(column, pc.floor(column))), column).cast(pa.uint64())
+            return pc.if_else(pc.and_(exact, pc.equal(column, pc.floor(column))), column, None).cast(pa.uint64())
         if pa.types.is_decimal(kind) or is_text(kind) or pa.types.is_null(kind):
             return _from_text(as_text(column))
         raise ColumnError(f"holds values of type {kind}, which are not H3 cells: integers or hexadecimal text")
@@ -162,25 +165,17 @@ def _take_apart(cells: np.ndarray) -> np.ndarray:
     return out
 
 
-def _where(readable: pa.Array, column: pa.Array) -> pa.Array:
-    return pc.if_else(readable, column, pa.scalar(None, column.type))
-
-
-def _at_most(column: pa.Array, largest: int) -> pa.Array:
-    return pc.less_equal(column, pa.scalar(largest, pa.uint64()))
-
-
 def _from_text(text: pa.Array) -> pa.Array:
     text = pc.utf8_trim_whitespace(text)
     try:
         cells = _cast(text)
     except pa.ArrowInvalid:
-        cells = _cast(_where(pc.match_substring_regex(text, f"^({CELL})$"), text))
-    return _where(_at_most(cells, LARGEST), cells)
+        cells = _cast(pc.if_else(pc.match_substring_regex(text, f"^({CELL})$"), text, None))
+    return pc.if_else(pc.less_equal(cells, _LARGEST), cells, None)
 
 
 def _cast(text: pa.Array) -> pa.Array:
     # Arrow reads what begins with "0x" as hexadecimal. Without it, "1e3" is more likely a number than a cell.
     complete = pc.or_(pc.ascii_is_decimal(text), pc.starts_with(text, "0x", ignore_case=True))
-    text = _where(pc.or_(complete, pc.greater_equal(pc.binary_length(text), 15)), text)
+    text = pc.if_else(pc.or_(complete, pc.greater_equal(pc.binary_length(text), 15)), text, None)
     return pc.binary_join_element_wise(pc.if_else(complete, "", "0x"), text, "").cast(pa.uint64())
