@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Beside
-from daskprep.features.cells import as_dictionary, as_numbers, one_array, value_order
+from daskprep.features.cells import as_dictionary, as_numbers, by_code, one_array, value_order
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.parameters import AtLeast, NonNegative
 from daskprep.features.tokens import LearnedTokens
@@ -278,9 +278,8 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         if pa.types.is_struct(parsed.type):
             folds = parsed.field("fold").to_numpy().astype(np.intp)
             parsed = parsed.field("value")
-        ids = np.append(learned.vocabulary.ids(parsed.dictionary), 0)
-        codes = parsed.indices.fill_null(len(ids) - 1).to_numpy()
-        encoded: np.ndarray = learned.encodings[folds, ids[codes].astype(np.intp)]
+        ids = by_code(parsed, learned.vocabulary.ids(parsed.dictionary), 0)
+        encoded: np.ndarray = learned.encodings[folds, ids.astype(np.intp)]
         return encoded if len(learned.classes) > 2 else encoded[:, 0]
 
     def decode(self, encoded: np.ndarray, learned: LearnedTargetEncoding) -> pa.Array:
