@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -68,19 +69,15 @@ class SpecialSymbols:
         """Return symbols that have their places among the tokens of a ready vocabulary."""
         listed = tokens if isinstance(tokens, pa.Array) else pa.array(tokens, pa.string())
         places = pc.index_in(pa.array(symbols.values(), pa.string()), value_set=listed).to_pylist()
-        roles, spelled = tuple(_check_role(role) for role in symbols), tuple(symbols.values())
-        for role, symbol, place in zip(roles, spelled, places, strict=True):
+        found = list(zip(map(_check_role, symbols), symbols.values(), places, strict=True))
+        for role, symbol, place in found:
             if place is None:
                 raise ConfigError(
                     f"The {role} symbol {symbol!r} is not in the vocabulary of {len(listed)} tokens: "
                     "name one that is, or none."
                 )
-        order = sorted(range(len(places)), key=lambda at: places[at])
-        return cls(
-            tuple(roles[at] for at in order),
-            tuple(spelled[at] for at in order),
-            tuple(places[at] for at in order),
-        )
+        found.sort(key=operator.itemgetter(2))  # one symbol may have several roles, which keep their order
+        return cls(*zip(*found, strict=True)) if found else cls((), (), ())
 
     def in_place(self, tokens: pa.StringArray) -> bool:
         """Return whether each symbol is the token that has its id; symbols from 0 on may also come first."""
