@@ -160,9 +160,6 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def parse(self, column: pa.Array) -> pa.Array:
         return as_dictionary(column, lowercase=self.lowercase)
 
-    def cells(self, parsed: pa.Array) -> None:
-        return None
-
     def _put_in_folds(self, parsed: pa.Array, folds: np.ndarray) -> pa.Array:
         return pa.StructArray.from_arrays([self._filled(parsed), pa.array(folds)], ["value", "fold"])
 
