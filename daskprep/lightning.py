@@ -8,7 +8,7 @@ from typing import Any
 
 from daskprep import training
 from daskprep.errors import ConfigError
-from daskprep.training.prepared import Ranks
+from daskprep.loader.standing import Ranks
 from daskprep.training.stages import ROLES, STAGES_OF
 
 try:
@@ -114,11 +114,11 @@ class DataModule(training.DataModule, LightningDataModule):
             super().load_state_dict(state_dict)
 
     def _ranks(self) -> Ranks:
-        if self.trainer is None or self._given_ranks != (None, None):
+        if self.trainer is None or self._given_ranks != Ranks():
             return super()._ranks()
         # Processes that share a model in parts are one rank here.
         share = self.trainer.distributed_sampler_kwargs
-        return (0, 1) if share is None else (share["rank"], share["num_replicas"])
+        return Ranks(0, 1) if share is None else Ranks(share["rank"], share["num_replicas"])
 
     def _is_overfitting(self) -> bool:
         # The Trainer itself takes no more than so many batches. It sets the attribute where mypy does not see it.

@@ -38,17 +38,19 @@ def check_seed(seed: object) -> int:
 class Ranks:
     """Which of how many ranks this process is: as it was told, or as torch.distributed says where it runs."""
 
-    rank: int | None
-    world_size: int | None
+    rank: int | None = None
+    world_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if (self.rank is None) != (self.world_size is None):
+            raise ConfigError("give both rank and world_size, or neither")
 
     def position(self, batch_size: int) -> tuple[int, int]:
         """Return rank and number of ranks, which share a batch evenly, or raise ConfigError."""
         rank, world = self.rank, self.world_size
-        if rank is None and world is None:
+        if rank is None or world is None:
             distributed = torch.distributed
             rank, world = (distributed.get_rank(), distributed.get_world_size()) if is_distributed() else (0, 1)
-        if rank is None or world is None:
-            raise ConfigError("give both rank and world_size, or neither")
         check_count("world_size", world, 1)
         if not isinstance(rank, int) or not 0 <= rank < world:
             raise ConfigError(f"rank={rank!r} of world_size={world}: ranks are 0 to {world - 1}")

@@ -9,12 +9,12 @@ from typing import Any, Self
 
 from daskprep.config import load_config
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.loader.standing import check_count
+from daskprep.loader.standing import Ranks, check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.configured import configured, resolve
 from daskprep.training.examples import EachExample, Examples
 from daskprep.training.manager import Manager
-from daskprep.training.prepared import Prepared, Ranks, from_first_rank
+from daskprep.training.prepared import Prepared, from_first_rank
 from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, role_of, stage_of
 
 
@@ -71,9 +71,7 @@ class DataModule:
         self.allowed = (allowed,) if isinstance(allowed, str) else tuple(allowed)
         self.overfit_batches = overfit_batches
         self.managers = _managers(managers)
-        self._given_ranks: Ranks = rank, world_size
-        if (rank is None) != (world_size is None):
-            raise ConfigError("give both rank and world_size, or neither")
+        self._given_ranks = Ranks(rank, world_size)
         check_count("overfit_batches", overfit_batches, 1)
         for place, name, manager in self._all():
             with _naming(place, name):
@@ -196,7 +194,7 @@ class DataModule:
                 processors.insert(0, EachExample(each, as_list=as_list))
             groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping]
             collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
-            world_size = getattr(source, "world_size", ranks[1])
+            world_size = getattr(source, "world_size", ranks.world_size)
         return Batches(
             source,
             [_Without(left), *processors] if left else processors,

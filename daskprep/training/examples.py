@@ -10,7 +10,7 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from daskprep.errors import ConfigError
-from daskprep.loader.standing import check_count
+from daskprep.loader.standing import Ranks, check_count
 
 
 class Examples:
@@ -18,14 +18,9 @@ class Examples:
 
     epoch = 0
 
-    def __init__(self, data: Any, batch_size: int, ranks: tuple[int | None, int | None]) -> None:
+    def __init__(self, data: Any, batch_size: int, ranks: Ranks) -> None:
         check_count("batch_size", batch_size, 1)
-        self.rank, self.world_size = ranks[0] or 0, ranks[1] or 1
-        if batch_size % self.world_size:
-            raise ConfigError(
-                f"batch_size={batch_size} counts the examples of all ranks, and {self.world_size} ranks do not divide "
-                f"it; give batch_size={-(-batch_size // self.world_size) * self.world_size}"
-            )
+        self.rank, self.world_size = ranks.position(batch_size)
         self._data, self._size = data, batch_size
 
     def __len__(self) -> int:

@@ -10,10 +10,11 @@ from typing import Any
 from daskprep.dataset import Dataset, Split, open_dataset
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader import Loader, Packing
+from daskprep.loader.standing import Ranks
 from daskprep.training.batches import BatchSource
 from daskprep.training.configured import check_callables
 from daskprep.training.examples import Examples, check_examples
-from daskprep.training.prepared import Prepared, Ranks
+from daskprep.training.prepared import Prepared
 from daskprep.training.stages import stages_of
 
 # Where rows for a role are, if nothing is said; rows to predict are in no split by nature.
@@ -147,7 +148,7 @@ class Manager:
             self._refuse(given, "is for datasets only", found)
             return Examples(found, 1024 if self.batch_size is None else self.batch_size, ranks), ()
         if isinstance(found, BatchSource):
-            self._check_stream(found, role, ranks[1])
+            self._check_stream(found, role, ranks.world_size)
             return found, self.columns_to_remove
         return self._loader(self._split(role, found), role, ranks, overfit=overfit)
 
@@ -179,8 +180,7 @@ class Manager:
             options["columns"] = self._columns(split, removed)
         if self.batch_size is not None:
             options["batch_size"] = self.batch_size
-        rank, world_size = ranks
-        loader = split.loader(**options, rank=rank, world_size=world_size)
+        loader = split.loader(**options, rank=ranks.rank, world_size=ranks.world_size)
         return loader, tuple(removed) if options.get("pack") is not None else ()
 
     def _columns(self, split: Split, removed: Mapping[str, None]) -> list[str]:

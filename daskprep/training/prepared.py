@@ -11,11 +11,9 @@ import torch.distributed
 
 from daskprep.dataset import Dataset, Split
 from daskprep.errors import DaskprepError
-from daskprep.loader.standing import is_distributed
+from daskprep.loader.standing import Ranks, is_distributed
 from daskprep.training.batches import BatchSource
 from daskprep.training.examples import check_examples
-
-Ranks = tuple[int | None, int | None]
 
 
 class Prepared:
@@ -42,8 +40,7 @@ class Prepared:
             return data
         told = _told(data)
         if told:
-            given = dict(zip(("rank", "world_size"), ranks, strict=True))
-            return _checked(data, data(**{name: given[name] for name in told}))
+            return _checked(data, data(**{name: getattr(ranks, name) for name in told}))
         found = from_first_rank(lambda: self._result(data))
         return _checked(data, data()) if found is None else found
 

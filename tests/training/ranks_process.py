@@ -31,15 +31,22 @@ def fail() -> NoReturn:
 
 def main() -> None:
     torch.distributed.init_process_group("gloo", f"file://{FOLDER}/meeting", rank=RANK, world_size=2)
-    data = dp.DataModule({"train": {"lm": dp.Manager(prepare, 16, row_ids=True)}})
+    managers = {
+        "train": {"lm": dp.Manager(prepare, 16, row_ids=True)},
+        "predict": {"prompts": dp.Manager(list(range(10)), 10)},
+    }
+    data = dp.DataModule(managers)
     data.prepare_data()
     data.setup("fit")
     rows = [row for batch in data.train_dataloader() for row in batch["row_id"].tolist()]
+    data.setup("predict")
+    [prompts] = data.predict_dataloader()
+    examples = [row for batch in prompts for row in batch.tolist()]
     try:
         dp.DataModule({"train": {"lm": fail}}).prepare_data()
     except (OSError, DaskprepError) as error:
         failed = str(error)
-    told = {"calls": len(CALLS), "rows": rows, "failed": failed}
+    told = {"calls": len(CALLS), "rows": rows, "examples": examples, "failed": failed}
     (FOLDER / f"rank-{RANK}.json").write_text(json.dumps(told))
     torch.distributed.destroy_process_group()
 

@@ -211,5 +211,5 @@ def test_examples_that_cannot_be_given_are_refused(dataset):
         with pytest.raises(ConfigError, match=f"{option} is for datasets only"):
             predicting(dataset, ["a"], **{option: "sold"})
     module = dp.DataModule({"train": {"a": dataset}, "predict": {"a": dp.Manager(["a"], 4)}}, rank=0, world_size=3)
-    with pytest.raises(ConfigError, match="3 ranks do not divide it"):
+    with pytest.raises(ConfigError, match="not divisible by 3 ranks"):
         module.setup("predict")
