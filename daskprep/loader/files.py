@@ -7,19 +7,27 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 import numpy as np
 
 from daskprep.dataset import Split
 from daskprep.loader.groups import Buffers, Group
-from daskprep.loader.media import StoredMedia
+from daskprep.loader.media import StoredMedia, Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
-from daskprep.loader.times import LoaderTimes
 from daskprep.permutation import Integers
 from daskprep.storage.reading import column_array, read_block, read_table
 
 _SMALL_BYTES = 1 << 22  # of all scalars of a split
+
+
+@dataclass
+class LoaderTimes(Times):
+    """Of files: seconds of reading, and how many blocks were read."""
+
+    reading: float = 0.0
+    blocks: int = 0
 
 
 class FileBlock(ResidentBlock):

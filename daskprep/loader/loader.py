@@ -22,7 +22,7 @@ from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs, weight_output
 from daskprep.loader.cached import CachedBlocks, Caching, CopiedBlocks, prefetch_of
 from daskprep.loader.device import Mover
-from daskprep.loader.files import FileBlocks
+from daskprep.loader.files import FileBlocks, LoaderTimes
 from daskprep.loader.groups import Buffers, Group, groups_of
 from daskprep.loader.joining import Documents, PackingPosition
 from daskprep.loader.media import Medium
@@ -34,7 +34,6 @@ from daskprep.loader.sampling import Sampling, sampling_of
 from daskprep.loader.shell import BatchIterator, refuse_collation
 from daskprep.loader.source import BlockSource
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
-from daskprep.loader.times import LoaderTimes
 from daskprep.permutation import Integers
 
 FORMAT = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +29,28 @@ class Decoded(NamedTuple):
     rows: int = 0
     filled: int = 0
     cached: int = 0
+
+
+@dataclass
+class Times:
+    """Where an iteration spends its time: seconds summed over threads, and what the consumer waited for.
+
+    Of media: how many rows were decoded, for how many of these a fill value stands, and how many blocks were cached.
+    """
+
+    gathering: float = 0.0
+    decoding: float = 0.0
+    waiting: float = 0.0
+    decoded: int = 0
+    filled: int = 0
+    cached: int = 0
+
+    def add(self, part: Decoded) -> None:
+        """Count what a task has decoded."""
+        self.decoding += part.seconds
+        self.decoded += part.rows
+        self.filled += part.filled
+        self.cached += part.cached
 
 
 class CellArray(Protocol):

@@ -17,11 +17,10 @@ import numpy as np
 from daskprep.inline import InlineExecutor
 from daskprep.loader.audit import GivenRows, tallies
 from daskprep.loader.groups import Buffers, Group, WindowArrays
-from daskprep.loader.media import Decoded, Medium
+from daskprep.loader.media import Decoded, Medium, Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.resident import Key, ResidentBlocks
 from daskprep.loader.source import BlockSource, Need, ResidentBlock, gather
-from daskprep.loader.times import Times
 from daskprep.loader.turns import short_turns
 from daskprep.media.decoding import MediaDecoder
 from daskprep.permutation import Integers

@@ -15,10 +15,10 @@ from daskprep.errors import ConfigError
 from daskprep.loader.audit import GivenRows, proven
 from daskprep.loader.batches import Finish
 from daskprep.loader.device import Mover
+from daskprep.loader.media import Times
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Pipeline
 from daskprep.loader.standing import Ranks, check_count
-from daskprep.loader.times import Times
 
 _MOST_OUTPUTS = 40  # that a notebook shows
 

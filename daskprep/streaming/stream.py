@@ -24,12 +24,11 @@ from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
 from daskprep.loader.shell import BatchIterator, refuse_collation
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
-from daskprep.loader.times import StreamTimes
 from daskprep.sources import Source
 from daskprep.streaming.contents import Contents, digest_of_stream, mark_of, names_of
 from daskprep.streaming.order import Order, check_window
 from daskprep.streaming.plan import plan_stream
-from daskprep.streaming.windows import WindowBlocks
+from daskprep.streaming.windows import StreamTimes, WindowBlocks
 from daskprep.writing.memory import bytes_of
 from daskprep.writing.placement import SPLITS
 from daskprep.writing.recipe import Recipe

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -16,10 +17,9 @@ import pyarrow as pa
 from daskprep.errors import ConfigError
 from daskprep.features.table import Surroundings
 from daskprep.loader.groups import Group
-from daskprep.loader.media import CellArray, MediaRows, by_block
+from daskprep.loader.media import CellArray, MediaRows, Times, by_block
 from daskprep.loader.order import Schedule
 from daskprep.loader.source import Need, ResidentBlock
-from daskprep.loader.times import StreamTimes
 from daskprep.partitions import Asked, Feed
 from daskprep.permutation import Integers
 from daskprep.storage.arrays import ROW_ID
@@ -29,6 +29,15 @@ from daskprep.streaming.order import EpochWindows, share_of
 # What each thread works on, and what it finds when it is done with that.
 _PARTITIONS_PER_THREAD = 2
 _LOOK_SECONDS = 1.0
+
+
+@dataclass
+class StreamTimes(Times):
+    """Of partitions: how many came, how many windows they made, and the most bytes of these that were held."""
+
+    partitions: int = 0
+    windows: int = 0
+    peak_bytes: int = 0
 
 
 class _WindowMedia(MediaRows):

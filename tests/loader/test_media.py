@@ -22,12 +22,11 @@ from daskprep.dataset import Dataset, Split
 from daskprep.errors import ConfigError, MediaError
 from daskprep.loader import RandomCrop
 from daskprep.loader.cached import CachedBlocks, CachedMedia, Caching
-from daskprep.loader.files import FileBlocks, SlotPool
+from daskprep.loader.files import FileBlocks, LoaderTimes, SlotPool
 from daskprep.loader.groups import Buffers, groups_of
 from daskprep.loader.media import Medium, StoredMedia
 from daskprep.loader.order import Blocks, Schedule
 from daskprep.loader.source import Need
-from daskprep.loader.times import LoaderTimes
 from daskprep.media.audio import encode_wav
 from daskprep.media.decoding import AudioDecoder, ImageDecoder
 from daskprep.media.pixels import encode_png
