@@ -37,17 +37,13 @@ class CachedMedia(MediaRows):
     block. Whether it is written depends on no order, as two that decode a row get the same.
     """
 
-    def __init__(
-        self, cached: CachedMedium, number: int, cells: MediaRows, kept: np.ndarray, first: int, *, is_ours: bool
-    ) -> None:
+    def __init__(self, cached: CachedMedium, number: int, cells: MediaRows, room: np.ndarray, *, is_ours: bool) -> None:
         self._cached = cached
         self._number = number
         self._media = cells
         self.decoder = cells.decoder
-        self.kept = kept
-        self.first = first
-        self._room = kept[first : first + cached.cache.block_rows]
-        self._slot = self._rows = self._room[: cached.cache.rows_of(number)]
+        self._room = room
+        self._slot = self._rows = room[: cached.cache.rows_of(number)]
         self._growing: GrowingBlock | None = None
         self._done = np.zeros(len(self._slot), bool)
         self._is_ours = is_ours
@@ -63,8 +59,6 @@ class CachedMedia(MediaRows):
             self._done[:] = self._is_settled = True
             return
         self._growing = cached.cache.begin(self._number)
-        if self._growing is not None:
-            self.kept = None
         self._media.load()
         self.cells = self._media.cells
 
@@ -91,6 +85,8 @@ class CachedMedia(MediaRows):
         if self._growing is not None:
             for row, place in zip(at.tolist(), places.tolist(), strict=True):
                 self._growing.keep(row, rows[place])
+        else:
+            self._slot[at] = rows[places]
         with self._lock:
             self._done[at] = True
             self._is_filled |= filled
@@ -194,9 +190,8 @@ class CachedBlocks(_Decorated):
         is_ours = block.number % self._sharers == self._sharer
         for one in self._caches[split]:
             group = one.medium.group
-            block.media[group] = CachedMedia(
-                one, number, block.media[group], block.arrays[group], block.first, is_ours=is_ours
-            )
+            room = block.arrays[group][block.first : block.first + one.cache.block_rows]
+            block.media[group] = CachedMedia(one, number, block.media[group], room, is_ours=is_ours)
 
     def close(self) -> None:
         self._buffers.leave((), self._mapped)

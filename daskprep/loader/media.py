@@ -63,8 +63,6 @@ class MediaRows:
     """The images or sounds of one output in a block: their cells, of which each window decodes those it needs."""
 
     cells: CellArray | None = None  # None: all rows are decoded, or nothing was read yet
-    kept: np.ndarray | None = None  # where decoded rows are to be brought: to those of a larger array from `first` on
-    first = 0
     is_unfinished = False  # whether the block should be finished before it is let go
     # What decodes the cells; None: that of all blocks. Datasets that are read as one have each its own, which reads
     # nothing but what this one may name.
@@ -86,7 +84,7 @@ class MediaRows:
         raise NotImplementedError
 
     def keep(self, at: Integers, rows: np.ndarray, places: Integers, *, filled: bool) -> int:
-        """Note rows that were decoded, and where they are; return how many blocks that made whole and cached."""
+        """Take rows that were decoded, and where they are; return how many blocks that made whole and cached."""
         del at, rows, places, filled
         return 0
 
@@ -165,11 +163,9 @@ class Medium:
         if decoded is not out:
             out[targets] = decoded
         broken = targets[[failure.row for failure in failures]]
-        cached = 0
-        for media, _, at, places in found:
-            if media.kept is not None:
-                media.kept[media.first + at] = out[places]
-            cached += media.keep(at, out, places, filled=bool(np.isin(places, broken).any()))
+        cached = sum(
+            media.keep(at, out, places, filled=bool(np.isin(places, broken).any())) for media, _, at, places in found
+        )
         return Decoded(time.perf_counter() - began, len(order), len(failures), cached)
 
 
