@@ -23,7 +23,6 @@ class Mover:
 
     def __init__(self, device: torch.device | None) -> None:
         self.device = device
-        self._copies = device is not None and device.type != "cpu"
         self._is_cuda = device is not None and device.type == "cuda"
 
     @property
@@ -42,12 +41,12 @@ class Mover:
 
     def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Give each window with its tensors on the device."""
-        if not self._copies:
+        if not self._is_cuda:
             for window in windows:
-                yield window, _tensors(window)
+                yield window, {group: tensor.to(self.device) for group, tensor in _tensors(window).items()}
             return
-        stream = self._stream()
-        ahead: tuple[Window, Tensors, Tensors, torch.Event | None] | None = None
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
+        ahead: tuple[Window, Tensors, Tensors, torch.Event] | None = None
         for window in windows:
             source = _tensors(window)
             following = (window, source, *self._copy(source, stream))
@@ -57,24 +56,18 @@ class Mover:
         if ahead is not None:
             yield self._arrived(ahead)
 
-    def _stream(self) -> torch.cuda.Stream | None:
-        return torch.cuda.Stream(self.device) if self._is_cuda else None  # type: ignore[no-untyped-call]
-
-    def _copy(self, source: Tensors, stream: torch.cuda.Stream | None) -> tuple[Tensors, torch.Event | None]:
-        if stream is None:
-            return {group: tensor.to(self.device) for group, tensor in source.items()}, None
+    def _copy(self, source: Tensors, stream: torch.cuda.Stream) -> tuple[Tensors, torch.Event]:
         with torch.cuda.stream(stream):
             copied = {group: tensor.to(self.device, non_blocking=True) for group, tensor in source.items()}
             return copied, stream.record_event()
 
-    def _arrived(self, ahead: tuple[Window, Tensors, Tensors, torch.Event | None]) -> tuple[Window, Tensors]:
+    def _arrived(self, ahead: tuple[Window, Tensors, Tensors, torch.Event]) -> tuple[Window, Tensors]:
         window, _, copied, event = ahead
-        if event is not None:
-            # The source is held until here: its memory is gathered into again once nobody holds it.
-            event.synchronize()
-            current = torch.cuda.current_stream(self.device)
-            for tensor in copied.values():
-                tensor.record_stream(current)
+        # The source is held until here: its memory is gathered into again once nobody holds it.
+        event.synchronize()
+        current = torch.cuda.current_stream(self.device)
+        for tensor in copied.values():
+            tensor.record_stream(current)
         return window, copied
 
 

@@ -42,11 +42,7 @@ class FakeMover(Mover):
         FakeMover.made += 1
         return group.empty(rows)
 
-    def _stream(self):
-        return object()
-
     def _copy(self, source, stream):
-        assert stream is not None
         copied = {group: torch.full_like(tensor, 99) for group, tensor in source.items()}
         event = FakeEvent()
         event.copies = [(copied[group], tensor) for group, tensor in source.items()]
@@ -58,6 +54,7 @@ class FakeMover(Mover):
 def fake_device(monkeypatch):
     monkeypatch.setattr(loader, "Mover", FakeMover)
     monkeypatch.setattr(FakeMover, "made", 0)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: object())
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: None)
     monkeypatch.setattr(torch.Tensor, "record_stream", lambda tensor, stream: None)
 
