@@ -19,6 +19,7 @@ from daskprep.features.base import noun_of
 from daskprep.loader.device import to_device
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
 from daskprep.loader.order import Schedule
+from daskprep.loader.standing import check_same
 from daskprep.permutation import Integers
 from daskprep.storage.reading import read_block
 from daskprep.storage.threads import in_threads
@@ -180,12 +181,7 @@ def check_state(packer: Packer | None, state: Mapping[str, Any] | None, schedule
                 f"the state was saved {was} pack=, but this loader was created {now} it: use the same options"
             )
         return
-    for name, value in packer.settings(schedule).items():
-        if state[name] != value:
-            raise ConfigError(
-                f"the state was saved with {name}={state[name]!r}, but this loader packs with {value!r}, which yields "
-                f"other rows: continue with {name}={state[name]!r}, or restart the epoch with set_epoch"
-            )
+    check_same(state, packer.settings(schedule))
 
 
 def _block_size(packing: object) -> int:

@@ -91,7 +91,7 @@ def check_same(state: Mapping[str, Any], own: Mapping[str, Any], kind: str = "lo
         if state[name] != value:
             raise ConfigError(
                 f"the state was saved with {name}={state[name]!r}, but this {kind} has {value!r}: "
-                f"create the {kind} with {name}={state[name]!r}"
+                f"create the {kind} with {name}={state[name]!r}, or restart the epoch with set_epoch"
             )
 
 
