@@ -337,8 +337,6 @@ class Loader(BatchIterator):
             media,
             [(schedule, batches)],
             settings,
-            own=-(-schedule.batch_size // schedule.world_size),
-            streams=schedule.streams,
             times=times,
             make_array=mover.make_array,
             begin_thread=mover.begin_thread,

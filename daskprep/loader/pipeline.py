@@ -104,8 +104,6 @@ class Pipeline:
         epochs: Iterable[Epoch],
         settings: Settings,
         *,
-        own: int,
-        streams: int,
         times: Times,
         make_array: Callable[[Group, int], np.ndarray] = Group.empty,
         begin_thread: Callable[[], object] | None = None,
@@ -119,8 +117,11 @@ class Pipeline:
         self._begin_thread = begin_thread
         self._more = iter(epochs)
         self._epochs: dict[int, Epoch] = {}  # those that something is still to be done for
-        self._left = self._ahead = (-1, range(0))  # what is to be planned, and what nothing was read for yet
-        self._own = own
+        self._is_whole = True  # whether all batches of the last epoch are asked for
+        # What is to be planned, and what nothing was read for yet.
+        self._left = self._ahead = self._after((-1, range(0)))
+        schedule, _ = self._epochs[0]
+        self._own = own = schedule.batch_size // schedule.world_size
         row_bytes = max(1, sum(group.row_bytes for group in groups))
         window_bytes = _SMALL_BYTES if settings.decodes or settings.whole_blocks else _WINDOW_BYTES
         self._most = max(1, min(_MOST_BATCHES, window_bytes // (own * row_bytes)))
@@ -128,7 +129,7 @@ class Pipeline:
         more = min(_DECODED_AHEAD * threads, _DECODED_BYTES * min(threads, _MOST_DECODING) // nbytes)
         self._windows_ahead = max(_WINDOWS_AHEAD, more)
         # Behind the last full batch there may be a share of what is left.
-        rows = self._most * own + streams + own
+        rows = self._most * own + schedule.streams + own
         self._shape = (tuple(groups), rows)
         self._windows = self._buffers.take(
             WindowArrays,
@@ -140,11 +141,9 @@ class Pipeline:
         self._queue: deque[_Coming] = deque()
         self._executor: Any = None
         self._resident: ResidentBlocks
-        self._is_whole = True  # whether all batches of the last epoch are asked for
         # At the end of the interpreter, modules may have gone before an iterator that was left.
         self._getpid = os.getpid
         self._process = os.getpid()
-        self._left = self._ahead = self._after(self._left)
 
     def __iter__(self) -> Iterator[Window]:
         threads = self.settings.threads

@@ -244,16 +244,13 @@ class Stream(BatchIterator):
                 feed, told, groups, row_bytes=contents.row_bytes, window_bytes=self.window_bytes, times=times
             )
             media = [Medium(group, decoder) for group, decoder in decoders.items()]
-            epochs, own = self._epochs(epoch, stop, given), self.batch_size // self.world_size
             settings = Settings(0, threads, decodes=bool(media), whole_blocks=True)
             pipeline = Pipeline(
                 source,
                 groups,
                 media,
-                epochs,
+                self._epochs(epoch, stop, given),
                 settings,
-                own=own,
-                streams=1,
                 times=times,
                 make_array=mover.make_array,
                 begin_thread=mover.begin_thread,
