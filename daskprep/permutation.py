@@ -125,29 +125,7 @@ def permute(index: NDArray[np.integer], n: int | Integers, key: int | Words) -> 
     numbers that land outside [0, n) go round again (cycle walking), which happens less than once per number on average.
     Nothing depends on how the indices are batched.
     """
-    return _walk(index, _domain(n, key))
-
-
-def _domain(n: int | Integers, key: int | Words) -> _Domain:
-    sizes = np.atleast_1d(np.asarray(n))
-    if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= LARGEST_SIZE:
-        raise ValueError(f"A permutation has 0 to 2**62 members, not {sizes.min()} to {sizes.max()}.")
-    size = sizes.astype(np.uint64)
-    bits = bit_lengths(np.maximum(size, np.uint64(1)) - np.uint64(1))
-    mask = (np.uint64(1) << bits) - np.uint64(1)
-    return _Domain(size, mask, (bits + np.uint64(1)) >> np.uint64(1), np.atleast_1d(np.asarray(key, np.uint64)))
-
-
-def bit_lengths(numbers: Words) -> Words:
-    """Return the number of bits each number needs; 0 for 0."""
-    exponent = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64)
-    # Above 2**53 the float may have been rounded up to the next power of two.
-    rounded_up = (exponent > 0) & ((numbers >> (np.maximum(exponent, np.uint64(1)) - np.uint64(1))) == 0)
-    bits: Words = exponent - rounded_up
-    return bits
-
-
-def _walk(index: NDArray[np.integer], domain: _Domain) -> Integers:
+    domain = _domain(n, key)
     if index.dtype.kind not in "iu":
         raise TypeError(f"Row numbers must be integers, not {index.dtype}.")
     # As an unsigned word, a negative number is larger than any size.
@@ -169,6 +147,25 @@ def _walk(index: NDArray[np.integer], domain: _Domain) -> Integers:
     return values.astype(np.int64)
 
 
+def _domain(n: int | Integers, key: int | Words) -> _Domain:
+    sizes = np.atleast_1d(np.asarray(n))
+    if sizes.size and not 0 <= int(sizes.min()) <= int(sizes.max()) <= LARGEST_SIZE:
+        raise ValueError(f"A permutation has 0 to 2**62 members, not {sizes.min()} to {sizes.max()}.")
+    size = sizes.astype(np.uint64)
+    bits = bit_lengths(np.maximum(size, np.uint64(1)) - np.uint64(1))
+    mask = (np.uint64(1) << bits) - np.uint64(1)
+    return _Domain(size, mask, (bits + np.uint64(1)) >> np.uint64(1), np.atleast_1d(np.asarray(key, np.uint64)))
+
+
+def bit_lengths(numbers: Words) -> Words:
+    """Return the number of bits each number needs; 0 for 0."""
+    exponent = np.frexp(numbers.astype(np.float64))[1].astype(np.uint64)
+    # Above 2**53 the float may have been rounded up to the next power of two.
+    rounded_up = (exponent > 0) & ((numbers >> (np.maximum(exponent, np.uint64(1)) - np.uint64(1))) == 0)
+    bits: Words = exponent - rounded_up
+    return bits
+
+
 def _in_blocks(values: _AnyWords, domain: _Domain) -> None:
     rows = _BLOCK_BYTES // values.itemsize
     for start in range(0, values.size, rows):
@@ -176,13 +173,9 @@ def _in_blocks(values: _AnyWords, domain: _Domain) -> None:
         _permute(values[block], domain.rows(block))
 
 
-def _round_keys(key: Words) -> Words:
-    rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
-    return mix(key[None, :] + rounds)
-
-
 def _permute(values: _AnyWords, domain: _Domain) -> None:
-    keys = _round_keys(domain.key)
+    rounds = np.arange(1, _ROUNDS + 1, dtype=np.uint64)[:, None] * _GOLDEN
+    keys = mix(domain.key[None, :] + rounds)
     pluses, odds = (keys >> np.uint64(32)).astype(values.dtype), (keys | np.uint64(1)).astype(values.dtype)
     high = np.empty_like(values)
     for plus, odd in zip(pluses, odds, strict=True):
