@@ -125,7 +125,6 @@ class BlockRows:
 class Share:
     """What one rank takes of consecutive batches: their rows each, and where these lie."""
 
-    batches: range
     sizes: tuple[int, ...]
     pieces: tuple[BlockRows, ...]
 
@@ -201,23 +200,18 @@ class Schedule:
     def window(self, batches: range) -> Share:
         """Return this rank's share of some batches, batch after batch."""
         full = self._full_of(batches)
+        sizes = [self.batch_size // self.world_size] * len(full)
         pieces: list[BlockRows] = []
         if full:
             pieces += self._of_full(full)
         if self._has_tail(batches):
-            pieces += self._of_positions(self.tail(), len(full) * (self.batch_size // self.world_size))
-        return Share(batches, self.sizes(batches), tuple(pieces))
-
-    def sizes(self, batches: range) -> tuple[int, ...]:
-        """Return the rows that this rank has in each of some batches."""
-        sizes = [self.batch_size // self.world_size] * len(self._full_of(batches))
-        if self._has_tail(batches):
-            rows = len(self.tail())
+            tail = self.tail()
+            pieces += self._of_positions(tail, sum(sizes))
             if self._tail_alone:
-                sizes.append(rows)
+                sizes.append(len(tail))
             else:
-                sizes[-1] += rows
-        return tuple(sizes)
+                sizes[-1] += len(tail)
+        return Share(tuple(sizes), tuple(pieces))
 
     def _full_of(self, batches: range) -> range:
         return batches[: len(range(batches.start, min(batches.stop, self.full), batches.step))]

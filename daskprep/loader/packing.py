@@ -134,12 +134,13 @@ class Packer:
         step = max(1, _WINDOW_ROWS * schedule.world_size // schedule.batch_size)
         everything = range(len(schedule))
         for start in range(0, len(everything), step):
-            share = schedule.window(everything[start : start + step])
+            batches = everything[start : start + step]
+            share = schedule.window(batches)
             lengths = np.empty(sum(share.sizes), np.int64)
             for piece in share.pieces:
                 lengths[piece.target] = self.lengths[blocks.numbers(piece.place)[piece.within]]
             ends = np.concatenate(([0], np.cumsum(lengths)))[np.cumsum((0, *share.sizes))]
-            yield share.batches, np.diff(ends)
+            yield batches, np.diff(ends)
 
     def state(self, place: PackingPosition, schedule: Schedule) -> dict[str, Any]:
         """Return a rank's place as JSON values."""

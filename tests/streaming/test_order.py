@@ -55,7 +55,7 @@ def test_shares_of_ranks_are_those_of_the_schedule(rows, own, world, before, dro
         places = share.places(positions)
         owned = positions[places >= 0]
         owners[owned] += 1
-        expected = schedule.sizes(range(len(schedule))) if len(schedule) else ()
+        expected = schedule.window(range(len(schedule))).sizes if len(schedule) else ()
         np.testing.assert_array_equal(np.sort(places[owned]), np.arange(sum(expected)))
         assert [share.before(position) for position in range(rows + 1)] == [(owned < p).sum() for p in range(rows + 1)]
     # What is left may have fewer rows than there are ranks and belong to no batch before: then it has none at all.
