@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Self
 
 from daskprep.config import load_config
@@ -12,7 +13,7 @@ from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.standing import Ranks, check_count
 from daskprep.training.batches import Batches, BatchSource
 from daskprep.training.configured import configured, resolve
-from daskprep.training.examples import EachExample, Examples
+from daskprep.training.examples import Examples, each_example
 from daskprep.training.manager import Manager
 from daskprep.training.prepared import Prepared, from_first_rank
 from daskprep.training.stages import ROLES, ROLES_IN, STAGES, STAGES_OF, Names, role_of, stage_of
@@ -191,13 +192,13 @@ class DataModule:
             processors = [resolve("processors", one, self.allowed) for one in manager.processors]
             if each or isinstance(source, Examples):
                 as_list = isinstance(source, Examples) and manager.collate is not None
-                processors.insert(0, EachExample(each, as_list=as_list))
+                processors.insert(0, partial(each_example, each, as_list=as_list))
             groups = [resolve("group_processors", one, self.allowed) for one in manager.grouping]
             collate = None if manager.collate is None else resolve("collate", manager.collate, self.allowed)
             world_size = getattr(source, "world_size", ranks.world_size)
         return Batches(
             source,
-            [_Without(left), *processors] if left else processors,
+            [partial(_without, left), *processors] if left else processors,
             groups,
             collate,
             epoch=None if role == "train" and not overfit else 0,
@@ -273,19 +274,14 @@ class DataModule:
             self._state = train[name]
 
 
-class _Without:
-    """Takes columns out of batches that are not known by name before there is one."""
-
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self.names = names
-
-    def __call__(self, batch: Any) -> Any:
-        if isinstance(batch, tuple):
-            return (self(batch[0]), *batch[1:])
-        for name in self.names:
-            if name not in batch:
-                raise ConfigError(f'columns_to_remove: batches have no output "{name}".{did_you_mean(name, batch)}')
-        return {name: value for name, value in batch.items() if name not in self.names}
+def _without(names: tuple[str, ...], batch: Any) -> Any:
+    """Take columns out of a batch that are not known by name before there is one."""
+    if isinstance(batch, tuple):
+        return (_without(names, batch[0]), *batch[1:])
+    for name in names:
+        if name not in batch:
+            raise ConfigError(f'columns_to_remove: batches have no output "{name}".{did_you_mean(name, batch)}')
+    return {name: value for name, value in batch.items() if name not in names}
 
 
 def _managers(given: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Manager]]:

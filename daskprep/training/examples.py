@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -44,18 +44,12 @@ class Examples:
         self.epoch = state["epoch"]
 
 
-class EachExample:
-    """Puts each example of a batch through functions, and makes what torch makes of them, or a list."""
-
-    def __init__(self, processors: Sequence[Callable[[Any], Any]], *, as_list: bool) -> None:
-        self._processors = processors
-        self._as_list = as_list
-
-    def __call__(self, batch: Any) -> Any:
-        examples = batch if isinstance(batch, list) else [_row(batch, row) for row in range(_rows(batch))]
-        for processor in self._processors:
-            examples = [processor(example) for example in examples]
-        return examples if self._as_list else default_collate(examples)
+def each_example(processors: Iterable[Callable[[Any], Any]], batch: Any, *, as_list: bool) -> Any:
+    """Put each example of a batch through functions, and return what torch makes of them, or a list."""
+    examples = batch if isinstance(batch, list) else [_row(batch, row) for row in range(_rows(batch))]
+    for processor in processors:
+        examples = [processor(example) for example in examples]
+    return examples if as_list else default_collate(examples)
 
 
 def check_examples(data: object, where: str = "data=") -> None:
