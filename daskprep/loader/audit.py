@@ -21,14 +21,11 @@ class GivenRows:
     rows: int = 0
     digest: int = 0
 
-    def add(self, rows: np.ndarray) -> None:
-        """Count some rows, by their numbers in the split."""
-        self.join(GivenRows(len(rows), int(_hashes(rows).sum(dtype=np.uint64))))
-
-    def join(self, other: GivenRows) -> None:
-        """Count the rows that another tally has counted."""
-        self.rows += other.rows
-        self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
+    def join(self, *others: GivenRows) -> None:
+        """Count the rows that other tallies have counted."""
+        for other in others:
+            self.rows += other.rows
+            self.digest = (self.digest + other.digest) & 0xFFFFFFFFFFFFFFFF
 
 
 def tallies(rows: np.ndarray, sizes: Sequence[int]) -> list[GivenRows]:
@@ -45,10 +42,12 @@ def expected(schedule: Schedule, batches: range) -> GivenRows:
     for start in range(0, len(batches), _WINDOW_BATCHES):
         share = schedule.window(batches[start : start + _WINDOW_BATCHES])
         orders = {place: orders[place] for place in share.places if place in orders}
+        rows = np.empty(sum(share.sizes), np.int64)
         for piece in share.pieces:
             if piece.place not in orders:
                 orders[piece.place] = blocks.numbers(piece.place)
-            tally.add(orders[piece.place][piece.within])
+            rows[piece.target] = orders[piece.place][piece.within]
+        tally.join(*tallies(rows, share.sizes))
     return tally
 
 

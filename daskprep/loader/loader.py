@@ -355,7 +355,7 @@ class Loader(BatchIterator):
 
         def documents() -> Iterator[Documents]:
             for window in pipeline:
-                tally.add(window.rows)
+                tally.join(*window.tallies)
                 self._audited = (schedule, range(unread.start, window.batches[-1] + 1), tally)
                 yield window.arrays[group][: len(window.rows)], window.sizes
 
