@@ -79,12 +79,10 @@ class Balance(Described, ABC):
 
     def census(self, table: pa.Table, train_mask: Mask | None = None) -> ClassCounts:
         """Count the classes of the training rows of one partition; None marks all rows."""
-        self.validate()
         return count_classes(table, self.column, train_mask)
 
     def plan(self, censuses: Sequence[ClassCounts]) -> list[PartitionRepeats]:
         """Return what each partition must know; `censuses` are in partition order."""
-        self.validate()
         totals, shares = share_classes(censuses, self.column, make_key(self.seed, self.type))
         targets = self.targets(totals)
         places = (pc.index_in(share.classes, value_set=totals.classes) for share in shares)

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.utils.class_weight import compute_class_weight
 
+import daskprep as dp
 from daskprep.balance import BALANCES, Oversample, Undersample, balance_from_dict, balanced_weights
 from daskprep.errors import ColumnError, ConfigError
 
@@ -221,8 +222,8 @@ def test_parameters_survive_json_clone_and_set_params(balance):
     ],
 )
 def test_impossible_parameters_are_refused(balance, message):
-    table = pa.table({"x": ["a"]})
-    for call in (balance.validate, balance.to_dict, lambda: balance.census(table), lambda: balance.plan([])):
+    prep = dp.Preprocessor({"x": "category"}, balance=balance)
+    for call in (balance.validate, balance.to_dict, lambda: prep.fit({"x": ["a"]})):
         with pytest.raises(ConfigError, match=f"{type(balance).__name__}.*{message}"):
             call()
 

@@ -181,7 +181,7 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities, messa
         with pytest.raises(
             ConfigError, match=f"{type(split).__name__}: probabilities must be {message}, not .*{remedy}"
         ):
-            split.census(pa.table({"x": [1]}))
+            split.validate()
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities, messa
     ],
 )
 def test_impossible_parameters_are_refused(split, message):
-    table = pa.table({"x": ["2020-01-01"]})
-    for call in (split.validate, split.to_dict, lambda: split.plan([]), lambda: split.census(table)):
+    prep = dp.Preprocessor({"x": "category"}, split=split)
+    for call in (split.validate, split.to_dict, lambda: prep.fit({"x": ["2020-01-01"]})):
         with pytest.raises(ConfigError, match=message):
             call()
 

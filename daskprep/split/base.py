@@ -1,7 +1,7 @@
 """Which rows are for training, which for validation, which for testing.
 
 A split is a scikit-learn style object (parameters stored untouched, `clone` works) and three pure functions
-over Arrow tables. Whoever owns the partitions calls them in turn:
+over Arrow tables. Whoever owns the partitions calls ``split.validate()``, and then these in turn:
 
 1. ``split.census(table, keep)`` for each partition, anywhere, in any order, gives a small picklable summary.
    `table` needs the columns ``split.columns``; `keep` marks the rows that are not dropped, None means all. If
@@ -93,7 +93,6 @@ class Splitter(Described, ABC):
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
         """Summarize the kept rows of one partition."""
-        self.validate()
         return RowCounts(table.num_rows, table.num_rows if keep is None else int(np.count_nonzero(keep)))
 
     @abstractmethod

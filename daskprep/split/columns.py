@@ -52,7 +52,6 @@ class FixedSplit(Splitter):
     column: str = "split"
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[FixedAssignment]:
-        self.validate()
         first = np.cumsum([0, *(census.rows for census in censuses)]).tolist()
         return [FixedAssignment(self.column, row) for row in first[:-1]]
 
@@ -117,7 +116,6 @@ class HashSplit(Splitter):
     seed: int = 0
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[HashAssignment]:
-        self.validate()
         train, validation, total = np.cumsum(whole_weights(self._shares())).tolist()
         ends = round(Fraction(train << 53, total)), round(Fraction(validation << 53, total))
         return [HashAssignment(self.column, ends, self._key)] * len(censuses)

@@ -90,7 +90,6 @@ class KFold(Splitter):
             raise ConfigError("KFold: folds in order of time have no classes or groups: leave out time, or the others.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
-        self.validate()
         if self.group is not None:
             return count_groups(table, self.group, self.stratify, self._key, keep)
         if self.stratify is not None:
@@ -98,7 +97,6 @@ class KFold(Splitter):
         return super().census(table, keep) if self.time is None else DatetimeSplit(self.time).census(table, keep)
 
     def plan(self, censuses: Sequence[Any], read_again: ReadAgain = None) -> Sequence[PartitionAssignment]:
-        self.validate()
         planned = self._plan(censuses, read_again)
         return planned if self.fold is None else [HeldFold(one, self.fold) for one in planned]
 

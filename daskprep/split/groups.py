@@ -82,11 +82,9 @@ class GroupSplit(Splitter):
             raise self._error("stratify", "the name of a column or None", 'Give for instance stratify="label".')
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> GroupCounts:
-        self.validate()
         return count_groups(table, self.column, self.stratify, self._key, keep)
 
     def plan(self, censuses: Sequence[GroupCounts], read_again: ReadAgain = None) -> list[GroupAssignment]:
-        self.validate()
         found = GroupUnits.of(censuses, self.stratify)
         places = found.share(self._shares())
         if places.size and TRAIN not in places:

@@ -57,7 +57,6 @@ class RandomSplit(Splitter):
     seed: int = 42
 
     def plan(self, censuses: Sequence[RowCounts], read_again: ReadAgain = None) -> list[RandomAssignment]:
-        self.validate()
         kept = [census.kept for census in censuses]
         return ranked_rows(kept, self._ends(sum(kept)), self._key)
 
@@ -146,11 +145,9 @@ class StratifiedSplit(Splitter):
             raise self._error("on_small", '"error" or "train"', "With train, such classes are not split.")
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> ClassCounts:
-        self.validate()
         return count_classes(table, self.column, keep)
 
     def plan(self, censuses: Sequence[ClassCounts], read_again: ReadAgain = None) -> list[ClassAssignment]:
-        self.validate()
         totals, shares = share_classes(censuses, self.column, self._key)
         small = np.flatnonzero(class_quotas(totals.counts, self._shares())[1])
         if small.size:

@@ -90,7 +90,6 @@ class DatetimeSplit(Splitter):
         return None if self.gap is None else f"within the gap of {self.gap} behind the split before"
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
-        self.validate()
         keys, bad, unit = _Times(self.column, self.datetime_format).read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
         cells = find_column(table, self.column)
@@ -98,7 +97,6 @@ class DatetimeSplit(Splitter):
         return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
-        self.validate()
         return cut_times(self, censuses, self._ends, read_again, self._gap_nanoseconds())
 
 
