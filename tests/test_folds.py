@@ -312,7 +312,7 @@ def test_times_that_cannot_be_read_are_named():
         (KFold(3, fold=3), "fold must be the number of a fold, 0 to 2, or None, not 3. Folds count from 0"),
         (KFold(3, fold=-1), "0 to 2, or None, not -1"),
         (KFold(3, fold=False), "0 to 2, or None, not False"),
-        (KFold(group=3), 'group must be the name of a column or None, not 3. Give for instance group="user"'),
+        (KFold(group=3), 'group must be the name of a column or None, not 3. Give for instance group="label"'),
         (KFold(stratify=""), "stratify must be the name of a column"),
         (KFold(time=["t"]), "time must be the name of a column"),
         (KFold(time="t", group="y"), "leave out time"),

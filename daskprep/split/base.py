@@ -44,6 +44,8 @@ ReadAgain = Callable[[Callable[[pa.Table, Mask | None], Any]], Sequence[Any]] | 
 TRAIN, VALIDATION, TEST, DROPPED = 0, 1, 2, 255
 DEFAULT_SHARES = (0.7, 0.1, 0.2)
 MOST_EXAMPLES = 3
+# Parameters that are columns, where a split has them and they are not None.
+_OPTIONAL_COLUMNS = ("stratify", "group", "time")
 
 
 class PartitionAssignment(Protocol):
@@ -74,7 +76,8 @@ class Splitter(Described, ABC):
     @property
     def assign_columns(self) -> list[str]:
         """Columns that `PartitionAssignment.assign` reads."""
-        return [self.column] if hasattr(self, "column") else []
+        names = (getattr(self, parameter, None) for parameter in ("column", *_OPTIONAL_COLUMNS))
+        return list(dict.fromkeys(name for name in names if name is not None))
 
     @property
     def folds(self) -> int:
@@ -90,6 +93,10 @@ class Splitter(Described, ABC):
         super().validate()
         if hasattr(self, "probabilities"):
             self._shares()
+        for name in _OPTIONAL_COLUMNS:
+            column = getattr(self, name, None)
+            if column is not None and not (isinstance(column, str) and column):
+                raise self._error(name, "the name of a column or None", f'Give for instance {name}="label".')
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> Any:
         """Summarize the kept rows of one partition."""

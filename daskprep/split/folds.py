@@ -72,20 +72,12 @@ class KFold(Splitter):
     def folds(self) -> int:
         return self.k if self.fold is None else 0
 
-    @property
-    def assign_columns(self) -> list[str]:
-        return list(dict.fromkeys(name for name in (self.stratify, self.group, self.time) if name is not None))
-
     def validate(self) -> None:
         super().validate()
         if not (is_whole(self.k) and 2 <= self.k <= LARGEST_K):
             raise self._error("k", f"a whole number of folds, 2 to {LARGEST_K}", "Give for instance k=5.")
         if self.fold is not None and not (is_whole(self.fold) and 0 <= self.fold < self.k):
             raise self._error("fold", f"the number of a fold, 0 to {self.k - 1}, or None", "Folds count from 0.")
-        for name in ("stratify", "group", "time"):
-            column = getattr(self, name)
-            if column is not None and not (isinstance(column, str) and column):
-                raise self._error(name, "the name of a column or None", f'Give for instance {name}="user".')
         if self.time is not None and (self.stratify or self.group):
             raise ConfigError("KFold: folds in order of time have no classes or groups: leave out time, or the others.")
 

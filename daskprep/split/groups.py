@@ -72,15 +72,6 @@ class GroupSplit(Splitter):
     seed: int = 42
     stratify: str | None = None
 
-    @property
-    def assign_columns(self) -> list[str]:
-        return [self.column] if self.stratify in (None, self.column) else [self.column, str(self.stratify)]
-
-    def validate(self) -> None:
-        super().validate()
-        if self.stratify is not None and not (isinstance(self.stratify, str) and self.stratify):
-            raise self._error("stratify", "the name of a column or None", 'Give for instance stratify="label".')
-
     def census(self, table: pa.Table, keep: Mask | None = None) -> GroupCounts:
         return count_groups(table, self.column, self.stratify, self._key, keep)
 
