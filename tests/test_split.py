@@ -57,7 +57,7 @@ def through_pickle(value):
     return pickle.loads(pickle.dumps(value))
 
 
-def assign(split, tables, keeps=None, read_again=True):
+def assign(split, tables, keeps=None):
     """Run the protocol as the owner of the partitions does, everything that travels going through pickle."""
     keeps = keeps or [None] * len(tables)
     pairs = list(zip(tables, keeps, strict=True))
@@ -69,7 +69,7 @@ def assign(split, tables, keeps=None, read_again=True):
 
     reads = [table.select(split.columns) if split.columns else table for table in tables]
     censuses = [through_pickle(split.census(table, keep)) for table, keep in zip(reads, keeps, strict=True)]
-    plan = split.plan(censuses, again if read_again else None)
+    plan = split.plan(censuses, again)
     assign.passes = len(passes)
     parts = [
         through_pickle(one).assign(table.select(split.assign_columns) if split.assign_columns else table, keep)
@@ -525,8 +525,6 @@ def test_datetime_reads_once_if_times_are_few_and_again_if_they_are_many():
     assigned = assign(DatetimeSplit("x"), tables_of(column, [20_000]))
     assert np.array_equal(assigned, sorted_split(seconds, (0.7, 0.1, 0.2)))
     assert assign.passes == 1
-    with pytest.raises(ConfigError, match=r'Column "x" has more distinct times.*read_again'):
-        assign(DatetimeSplit("x"), tables_of(column, [20_000]), read_again=False)
 
 
 def test_datetime_holds_a_bounded_census():

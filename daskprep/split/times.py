@@ -117,17 +117,12 @@ def cut_times(
         raise rejected_rows(split.column, whole.bad, whole.examples, wanted)
     if len({census.unit for census in censuses} - {""}) > 1:
         raise ColumnError(f'Column "{split.column}" has nanoseconds in some partitions: use one type.')
-    if whole.counts.shift and read_again is None:
-        raise ConfigError(
-            f'Column "{split.column}" has more distinct times than a census holds: exact quantiles need '
-            "another pass over it. Give plan() the callback read_again."
-        )
     times = _Times(split.column, split.datetime_format)
     ends = ends_of(rows := int(whole.counts.counts.sum()))
     inner = {end for end in ends if end < rows}
     last = {end - 1 for end in inner} if gap else set()
     counts = [census.counts for census in censuses]
-    again: Any = read_again
+    again: Any = read_again  # there if a census may not hold all times
     cuts = find_ranks(inner | last, counts, lambda windows: again(partial(_recount, times, windows)))
     per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
     ticks = gap if whole.unit == "ns" else -(-gap // 1_000)
