@@ -54,6 +54,7 @@ class Balance(Described, ABC):
     mapping, or pairs of value and number (as in JSON, where keys are strings).
     """
 
+    bound: ClassVar[np.ufunc]  # of how many rows a class has, and how many it shall have, which one counts
     rule: ClassVar[str]
     other: ClassVar[str]
 
@@ -94,19 +95,16 @@ class Balance(Described, ABC):
         if self.ratio is None:
             return self._by_counts(totals)
         # 0.35 means 35 / 100, not the binary fraction next to it.
-        return self._by_ratio(totals.counts, Fraction(str(float(self.ratio))))
+        wanted: Integers = self.bound(totals.counts, self._by_ratio(totals.counts, Fraction(str(float(self.ratio)))))
+        return wanted
 
     def _parameters(self) -> dict[str, Any]:
         pairs = None if self.counts is None else _pairs(self.counts)
         return {"counts": pairs, "column": self.column, "ratio": self.ratio, "seed": self.seed}
 
     @abstractmethod
-    def _by_ratio(self, counts: Integers, ratio: Fraction) -> Integers:
-        """Return how many rows each class shall have."""
-
-    @abstractmethod
-    def _allowed(self, wanted: int, present: int) -> bool:
-        """Return whether a class may go from `present` to `wanted` rows."""
+    def _by_ratio(self, counts: Integers, ratio: Fraction) -> int:
+        """Return how many rows a class shall have at least, or at most."""
 
     def _by_counts(self, totals: ClassCounts) -> Integers:
         wanted = self._wanted()
@@ -115,7 +113,7 @@ class Balance(Described, ABC):
         for name, place in zip(wanted, places, strict=True):
             if place is None:
                 raise self._unknown(name, totals)
-            if not self._allowed(wanted[name], int(totals.counts[place])):
+            if self.bound(wanted[name], totals.counts[place]) != wanted[name]:
                 raise ConfigError(
                     f'Column "{self.column}": class {_show(name)} has {totals.counts[place]} training rows, '
                     f"{wanted[name]} are wanted, but {self.rule}. Use {self.other}, or leave this class out."
@@ -125,17 +123,13 @@ class Balance(Described, ABC):
 
     def _wanted(self) -> dict[str | None, int]:
         try:
-            pairs = _pairs(self.counts or {})
-        except (TypeError, ValueError):
+            pairs = [(class_names(pa.array([value]))[0].as_py(), rows) for value, rows in _pairs(self.counts or {})]
+        except (TypeError, ValueError, pa.ArrowException):
             raise self._error("counts", "numbers of rows by class", 'Give {"yes": 100}.') from None
         wanted: dict[str | None, int] = {}
-        for value, rows in pairs:
+        for name, rows in pairs:
             if not is_whole(rows) or rows < 0:
-                raise self._error("counts", f"whole numbers of rows (class {value!r})", 'Give {"yes": 100}.')
-            try:
-                name = class_names(pa.array([value]))[0].as_py()
-            except pa.ArrowException:
-                raise self._error("counts", f"by class, which {value!r} is not", 'Give {"yes": 100}.') from None
+                raise self._error("counts", f"whole numbers of rows (class {_show(name)})", 'Give {"yes": 100}.')
             if name in wanted:
                 raise self._error("counts", f"one number a class ({_show(name)} has two)", "Drop one.")
             wanted[name] = int(rows)
@@ -189,14 +183,12 @@ class Oversample(Balance):
     """
 
     type = "oversample"
+    bound = np.maximum
     rule = "oversampling never drops a row"
     other = "Undersample"
 
-    def _by_ratio(self, counts: Integers, ratio: Fraction) -> Integers:
-        return np.maximum(counts, round(ratio * int(counts.max(initial=0))))
-
-    def _allowed(self, wanted: int, present: int) -> bool:
-        return wanted >= present
+    def _by_ratio(self, counts: Integers, ratio: Fraction) -> int:
+        return round(ratio * int(counts.max(initial=0)))
 
 
 class Undersample(Balance):
@@ -222,15 +214,13 @@ class Undersample(Balance):
     """
 
     type = "undersample"
+    bound = np.minimum
     rule = "undersampling never repeats a row"
     other = "Oversample"
 
-    def _by_ratio(self, counts: Integers, ratio: Fraction) -> Integers:
+    def _by_ratio(self, counts: Integers, ratio: Fraction) -> int:
         largest, smallest = int(counts.max(initial=0)), int(counts.min(initial=2**62))
-        return np.minimum(counts, min(largest, round(smallest / ratio)))
-
-    def _allowed(self, wanted: int, present: int) -> bool:
-        return wanted <= present
+        return min(largest, round(smallest / ratio))
 
 
 BALANCES: dict[str, type[Balance]] = {"oversample": Oversample, "undersample": Undersample}

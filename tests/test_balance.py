@@ -213,12 +213,12 @@ def test_parameters_survive_json_clone_and_set_params(balance):
         (Oversample(5, 0.5), "column must be the name of a column"),
         (Oversample("x", 0.5, seed=None), "seed must be a whole number"),
         (Oversample("x", 0.5, seed=True), "seed must be a whole number"),
-        (Oversample("x", counts={"a": 1.5}), "counts must be whole numbers of rows .class 'a'"),
+        (Oversample("x", counts={"a": 1.5}), 'counts must be whole numbers of rows .class "a"'),
         (Oversample("x", counts={"a": -1}), "counts must be whole numbers"),
         (Oversample("x", counts={"a": True}), "counts must be whole numbers"),
         (Oversample("x", counts={"a": 1, 1: 2, "1": 2}), 'one number a class .*"1" has two'),
         (Oversample("x", counts=5), "counts must be numbers of rows by class"),
-        (Oversample("x", counts={object: 5}), "counts must be by class"),
+        (Oversample("x", counts={object: 5}), "counts must be numbers of rows by class"),
     ],
 )
 def test_impossible_parameters_are_refused(balance, message):
