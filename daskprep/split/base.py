@@ -23,7 +23,6 @@ of its classes (stratify), 256 KiB at most (datetime). No step holds anything th
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
@@ -115,16 +114,10 @@ class Splitter(Described, ABC):
             shares = [float(p) for p in self.probabilities]
         except (TypeError, ValueError):
             shares = []
-        total = sum(shares) or math.nan
-        for holds, expected in (
-            (len(shares) in (2, 3), "3 numbers (or 2)"),
-            (all(0 <= p < math.inf for p in shares), "finite and not negative"),
-            (shares[:1] > [1e-9], "above 0 for train"),
-            (abs(total - 1) <= 1e-6, f"1 in sum, as {tuple(round(p / total, 6) for p in shares)} are"),
-        ):
-            if not holds:
-                remedy = "Give shares of train, validation, test, as (0.7, 0.1, 0.2), or of train, test."
-                raise self._error("probabilities", expected, remedy)
+        adds_up = abs(sum(shares) - 1) <= 1e-6  # false of NaN, too
+        if not (len(shares) in (2, 3) and adds_up and min(shares) >= 0 and shares[0] > 1e-9):
+            remedy = "Give shares of train, validation, test, as (0.7, 0.1, 0.2), or of train, test."
+            raise self._error("probabilities", "3 shares (or 2) that are 1 in sum, that of train above 0", remedy)
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
 
     def _ends(self, rows: int) -> tuple[int, int]:
