@@ -92,10 +92,6 @@ class DistinctValues(Summary):
 
 
 def _smallest(hashes: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    if not len(hashes):
-        return hashes, counts.astype(np.int64), np.zeros(0, np.int64)
-    order = np.argsort(hashes, kind="stable")
-    ordered = hashes[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-    sums = np.add.reduceat(counts[order].astype(np.int64), starts)
-    return ordered[starts][:_LIMIT], sums[:_LIMIT], order[starts][:_LIMIT]
+    distinct, first, places = np.unique(hashes, return_index=True, return_inverse=True)
+    sums = np.bincount(places, counts).astype(np.int64)  # exact below 2**53
+    return distinct[:_LIMIT], sums[:_LIMIT], first[:_LIMIT]
