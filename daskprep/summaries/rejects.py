@@ -36,8 +36,6 @@ class Rejects(Summary):
     @classmethod
     def of(cls, rows: np.ndarray, values: pa.StringArray) -> Rejects:
         """Summarize the unreadable `values` found in these global `rows`."""
-        if len(rows) != len(values):
-            raise ValueError(f"{len(rows)} row numbers were given for {len(values)} rejected values.")
         order = np.argsort(rows, kind="stable")
         texts = pc.utf8_slice_codeunits(values.take(pa.array(order)), 0, SAMPLE_CHARACTERS)
         # A dictionary lists its values in the order in which they first occur.

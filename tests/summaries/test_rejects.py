@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-import pytest
 
 from daskprep.summaries import Rejects
 from daskprep.summaries.rejects import SAMPLE_CHARACTERS
@@ -31,8 +30,3 @@ def test_no_rejects_are_legal() -> None:
 def test_huge_cells_are_cut() -> None:
     (text,) = Rejects.of(np.array([0]), pa.array(["é" * 10_000])).texts
     assert text == "é" * SAMPLE_CHARACTERS
-
-
-def test_row_numbers_must_match_the_values() -> None:
-    with pytest.raises(ValueError, match="2 row numbers were given for 1 rejected values"):
-        Rejects.of(np.array([0, 1]), pa.array(["x"]))
