@@ -221,7 +221,8 @@ def encode_wav(samples: npt.NDArray[Any], rate: int) -> bytes:
 
 def holds(path: str, wav: bytes) -> bool:
     """Tell whether a file has the very samples, and the rate, of a WAV file in memory."""
-    soundfile = _soundfile()
+    import soundfile  # noqa: PLC0415 columns of other types do without it
+
     own, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
     try:
         found = soundfile.info(path)
@@ -230,14 +231,6 @@ def holds(path: str, wav: bytes) -> bool:
         return np.array_equal(soundfile.read(path, dtype="float32")[0], own)
     except soundfile.SoundFileError:
         return False
-
-
-def _soundfile() -> Any:
-    try:
-        import soundfile  # noqa: PLC0415
-    except (ImportError, OSError) as error:  # OSError: the package is there, the library under it is not
-        raise ImportError("Decoding audio needs soundfile: pip install soundfile") from error
-    return soundfile
 
 
 class _File(io.BytesIO):
@@ -251,7 +244,8 @@ class _File(io.BytesIO):
 @contextmanager
 def _opened(source: AudioSource, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
     """Open an encoded sound; give the file and its number of frames, if it is known."""
-    soundfile = _soundfile()
+    import soundfile  # noqa: PLC0415 as above
+
     name = _find_format(bytes(memoryview(source)[:12]))
     _check_format(name, formats)
     try:

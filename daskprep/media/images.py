@@ -102,7 +102,6 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     """
     if out is not None and (out.shape != recipe.shape or out.dtype != np.uint8):
         raise ValueError(f"out is {out.dtype} of shape {out.shape}: expected uint8 of shape {recipe.shape}.")
-    pillow()
     data = bytes(source)
     with _media_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
@@ -127,7 +126,9 @@ def jpeg_for_gpu(source: ImageSource, recipe: ImageRecipe) -> gpu.Jpeg | None:
 
 def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
     """Return an image file whose shorter side has no more than so many pixels, as JPEG of a quality, or as PNG."""
-    resampling, data = pillow().Resampling, bytes(source)
+    from PIL.Image import Resampling  # noqa: PLC0415 columns of other types do without Pillow
+
+    data = bytes(source)
     with _media_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
         factor = 1.0 if side is None else min(1.0, side / min(file.size))
@@ -136,7 +137,7 @@ def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: 
         mode = pixels.natural_mode(file)
         image = pixels.convert(pixels.upright(file), mode, recipe.mask)
         size = round(image.width * factor), round(image.height * factor)
-        image = image.resize(size, resampling.NEAREST if recipe.mask else resampling.BILINEAR)
+        image = image.resize(size, Resampling.NEAREST if recipe.mask else Resampling.BILINEAR)
     is_jpeg = mode in {"L", "RGB"} and not recipe.mask and (quality is not None or file.format == "JPEG")
     out = io.BytesIO()
     image.info.clear()  # an orientation was carried out
@@ -151,7 +152,6 @@ def image_size(
 
     A palette counts as colours, and a transparent colour as alpha.
     """
-    pillow()
     with _media_errors():
         image = _open(source, formats, max_pixels)
         turned = pixels.orientation(image) >= 5
@@ -173,33 +173,33 @@ def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width
     return height, width, next((few for few in (1, 2, 4) if 2 * counts.count(few) > len(counts)), 3)
 
 
-@functools.cache
-def pillow() -> Any:
-    """Import Pillow, or say how to get it."""
-    return _package("PIL.Image", "Images", "pillow")
-
-
-def _package(module: str, needed_by: str, install: str) -> Any:
+def _package(decoder: str) -> Any:
+    """Import what a decoder needs, or say how to get it."""
+    module, install = _PACKAGES[decoder]
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        raise ImportError(f"{needed_by} need a package that is not installed: pip install {install}") from error
+        raise ImportError(
+            f'Images with jpeg_decoder="{decoder}" need a package that is not installed: pip install {install}'
+        ) from error
 
 
 @contextmanager
 def _media_errors() -> Iterator[None]:
     """Turn whatever Pillow raises of broken files, also warnings that a user makes errors, into a `MediaError`."""
+    from PIL.Image import DecompressionBombError  # noqa: PLC0415 as above
+
     try:
         yield
     except MediaError:
         raise
-    except (*BROKEN, OverflowError, Warning, pillow().DecompressionBombError) as error:
+    except (*BROKEN, OverflowError, Warning, DecompressionBombError) as error:
         raise MediaError(f"it is broken or cut short: {error}") from error
 
 
 def _open(source: ImageSource, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
     """Read the header of an image of an allowed format and size."""
-    from PIL import features  # noqa: PLC0415 Pillow is optional
+    from PIL import features  # noqa: PLC0415 as above
 
     start = bytes(memoryview(source)[:30])
     name = next((name for name, row in _FORMATS.items() if row[0].match(start)), None)
@@ -228,13 +228,13 @@ def _reader(name: str) -> Any:
 
 def prepare(recipe: ImageRecipe) -> None:
     """Import what decoding needs, which the first image would else wait for."""
-    _package("PIL.features", "Images", "pillow")
+    importlib.import_module("PIL.features")
     for name in {"JPEG", "PNG"} & set(recipe.formats):
         _reader(name)
     if recipe.decoder == "gpu":
         gpu.prepare()
     elif recipe.decoder != "pillow":
-        _package(*_PACKAGES[recipe.decoder])
+        _package(recipe.decoder)
 
 
 def _holds_rgb(file: Any) -> bool:
@@ -289,25 +289,22 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
     return file
 
 
-# Of each decoder: the module, what needs it, and what to install.
-_PACKAGES = {
-    "simplejpeg": ("simplejpeg", 'Images with jpeg_decoder="simplejpeg"', "simplejpeg"),
-    "opencv": ("cv2", 'Images with jpeg_decoder="opencv"', "opencv-python-headless"),
-}
+# Of each decoder: the module, and what to install.
+_PACKAGES = {"simplejpeg": ("simplejpeg", "simplejpeg"), "opencv": ("cv2", "opencv-python-headless")}
 # A decoder takes a file, whether grey is wanted, the width and height of the image, how many times smaller it is to
 # become: 1, 2, 4 or 8; and to what width and height it may bring the pixels, which it may leave to Pillow as well.
 JPEGDecoder = Callable[[bytes, bool, tuple[int, int], int, tuple[int, int] | None], Pixels]
 
 
 def _by_simplejpeg(data: bytes, grey: bool, size: tuple[int, int], part: int, wanted: tuple[int, int] | None) -> Pixels:
-    simplejpeg = _package(*_PACKAGES["simplejpeg"])
+    simplejpeg = _package("simplejpeg")
     width, height = (-(-length // part) for length in size)
     decoded: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if grey else "RGB", min_width=width, min_height=height)
     return decoded
 
 
 def _by_opencv(data: bytes, grey: bool, size: tuple[int, int], part: int, wanted: tuple[int, int] | None) -> Pixels:
-    cv2 = _package(*_PACKAGES["opencv"])
+    cv2 = _package("opencv")
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if part == 1 else f"IMREAD_REDUCED_{kind}_{part}")
     decoded: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)

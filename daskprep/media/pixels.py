@@ -78,7 +78,7 @@ def natural_mode(image: Image.Image) -> str:
 
 def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
     """Convert an image of any mode to one of `MODES`; alpha is dropped, or opaque where there was none."""
-    from PIL import Image  # noqa: PLC0415 Pillow is optional
+    from PIL import Image  # noqa: PLC0415 columns of other types do without Pillow
 
     if image.mode == "F" or image.mode.startswith("I"):
         image = Image.fromarray(scale_to_bytes(np.asarray(image), labels))
@@ -170,7 +170,7 @@ def _planes(image: Image.Image) -> Pixels:
 
 def _shared(image: Image.Image) -> Pixels | None:
     """Return the four bytes of each pixel without a copy, which would hold the interpreter; None where it takes one."""
-    if image.mode not in {"RGB", "RGBA"} or not hasattr(image, "__arrow_c_array__"):  # which Pillow has since 11.2
+    if image.mode not in {"RGB", "RGBA"}:
         return None
     try:
         pixels = pa.array(image)
