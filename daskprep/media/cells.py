@@ -20,8 +20,6 @@ from __future__ import annotations
 
 import io
 import os
-import struct
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from tokenize import TokenError
 from typing import Any, Literal, NamedTuple
@@ -50,10 +48,6 @@ ACCEPTED_OBJECTS = {
 }
 _NPY_HEADER_BYTES = 1 << 17
 _NO_NPY = (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, TokenError, Warning)
-# What Pillow raises of broken files, which it may read late.
-BROKEN = (
-    OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, struct.error, zlib.error,
-)  # fmt: skip
 
 
 class NotMedia(NamedTuple):
@@ -292,15 +286,11 @@ def _encoded_image(value: Any) -> _Content:
         channels_first = is_tensor(value) and array.ndim == 3 and array.shape[0] in range(1, 5)
         return _png(np.moveaxis(array, 0, -1) if channels_first else array)
     if is_pillow(value):
-        from daskprep.media.pixels import file_of  # noqa: PLC0415 columns of paths need none of it
+        from daskprep.media.pixels import file_of, media_errors  # noqa: PLC0415 columns of paths need none of it
 
-        try:
+        with media_errors():  # Pillow may read the file only now
             path = file_of(value)
             return _png(value) if path is None else _Content(path=_text(path))
-        except MediaError:
-            raise
-        except BROKEN as error:
-            raise MediaError(f"it is broken or cut short: {error}") from error
     raise MediaError
 
 

@@ -11,8 +11,7 @@ import importlib
 import io
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -21,7 +20,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import gpu, pixels
-from daskprep.media.cells import BROKEN, array_of_npy
+from daskprep.media.cells import array_of_npy
 from daskprep.media.pixels import Array, Pixels
 from daskprep.storage.checksum import digest_of
 
@@ -103,7 +102,7 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     if out is not None and (out.shape != recipe.shape or out.dtype != np.uint8):
         raise ValueError(f"out is {out.dtype} of shape {out.shape}: expected uint8 of shape {recipe.shape}.")
     data = bytes(source)
-    with _media_errors():
+    with pixels.media_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
         image = pixels.upright(_load(file, data, recipe))
     out = np.empty(recipe.shape, np.uint8) if out is None else out
@@ -116,7 +115,7 @@ def jpeg_for_gpu(source: ImageSource, recipe: ImageRecipe) -> gpu.Jpeg | None:
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
         return None
-    with _media_errors():
+    with pixels.media_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
         if file.mode not in {"L", "RGB"} or _holds_rgb(file) or "progressive" in file.info:
             return None
@@ -129,7 +128,7 @@ def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: 
     from PIL.Image import Resampling  # noqa: PLC0415 columns of other types do without Pillow
 
     data = bytes(source)
-    with _media_errors():
+    with pixels.media_errors():
         file = _open(data, recipe.formats, recipe.max_pixels)
         factor = 1.0 if side is None else min(1.0, side / min(file.size))
         if factor == 1 and quality is None:
@@ -152,7 +151,7 @@ def image_size(
 
     A palette counts as colours, and a transparent colour as alpha.
     """
-    with _media_errors():
+    with pixels.media_errors():
         image = _open(source, formats, max_pixels)
         turned = pixels.orientation(image) >= 5
     width, height = image.size[::-1] if turned else image.size
@@ -182,19 +181,6 @@ def _package(decoder: str) -> Any:
         raise ImportError(
             f'Images with jpeg_decoder="{decoder}" need a package that is not installed: pip install {install}'
         ) from error
-
-
-@contextmanager
-def _media_errors() -> Iterator[None]:
-    """Turn whatever Pillow raises of broken files, also warnings that a user makes errors, into a `MediaError`."""
-    from PIL.Image import DecompressionBombError  # noqa: PLC0415 as above
-
-    try:
-        yield
-    except MediaError:
-        raise
-    except (*BROKEN, OverflowError, Warning, DecompressionBombError) as error:
-        raise MediaError(f"it is broken or cut short: {error}") from error
 
 
 def _open(source: ImageSource, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:

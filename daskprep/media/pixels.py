@@ -10,7 +10,9 @@ import io
 import math
 import os
 import struct
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,6 +37,20 @@ _TURNS = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_270", 7: "TRANSVERSE",
     8: "ROTATE_90",
 }  # fmt: skip
+
+
+@contextmanager
+def media_errors() -> Iterator[None]:
+    """Turn whatever Pillow raises of broken files, also warnings that a user makes errors, into a `MediaError`."""
+    from PIL.Image import DecompressionBombError  # noqa: PLC0415 columns of other types do without Pillow
+
+    broken = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, AssertionError, OverflowError)
+    try:
+        yield
+    except MediaError:
+        raise
+    except (*broken, Warning, struct.error, zlib.error, DecompressionBombError) as error:
+        raise MediaError(f"it is broken or cut short: {error}") from error
 
 
 def check_choice(name: str, value: object, options: Sequence[object]) -> None:
@@ -78,7 +94,7 @@ def natural_mode(image: Image.Image) -> str:
 
 def convert(image: Image.Image, mode: str, labels: bool = False) -> Image.Image:
     """Convert an image of any mode to one of `MODES`; alpha is dropped, or opaque where there was none."""
-    from PIL import Image  # noqa: PLC0415 columns of other types do without Pillow
+    from PIL import Image  # noqa: PLC0415 as above
 
     if image.mode == "F" or image.mode.startswith("I"):
         image = Image.fromarray(scale_to_bytes(np.asarray(image), labels))
