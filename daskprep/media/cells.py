@@ -39,8 +39,8 @@ _TEXT = (pa.string(), pa.large_string(), pa.string_view())
 _EITHER = 0  # stands for the rate of arrays that could be images or sounds
 _NOUNS = {"image": "image", "audio": "sound"}
 _ACCEPTED = {
-    "image": "paths, bytes, or structs of bytes and path",
-    "audio": "paths, bytes, structs of bytes and path, or structs of array and sampling_rate",
+    "image": "paths, bytes, or structs of bytes and path (text)",
+    "audio": "paths, bytes, structs of bytes and path (text), or of array (a list) and sampling_rate (whole numbers)",
 }
 ACCEPTED_OBJECTS = {
     "image": "text, bytes, dicts of bytes and path, PIL images, arrays and tensors",
@@ -169,12 +169,12 @@ def _arrow_cells(column: pa.Array, kind: Kind, rate: int | None) -> pa.StructArr
         return _struct(column.cast(pa.string()), pa.nulls(len(column), pa.large_binary()))
     if _is_bytes(found):
         return _struct(pa.nulls(len(column), pa.string()), column.cast(pa.large_binary()))
-    if pt.is_struct(found):
+    if pt.is_struct(found) and _holds_media(found, kind):
         return _struct_cells(column, kind)
     if pt.is_null(found) or (pt.is_floating(found) and column.is_null(nan_is_null=True).true_count == len(column)):
         return pa.nulls(len(column), CELL_TYPE)
     remedy = ""
-    if pt.is_nested(found):
+    if _is_list(found):
         remedy = "; the shape of what lists hold is not known: use a pandas column of NumPy arrays"
     raise ColumnError(f"a column of {found} holds no {_NOUNS[kind]}s, only {_ACCEPTED[kind]} can be read{remedy}")
 
@@ -187,25 +187,20 @@ def _is_list(found: pa.DataType) -> bool:
     return any(is_one(found) for is_one in (pt.is_list, pt.is_large_list, pt.is_fixed_size_list))
 
 
-def _struct_cells(column: pa.StructArray, kind: Kind) -> pa.StructArray:
-    found = column.type
+def _holds_media(found: pa.StructType, kind: Kind) -> bool:
     fields = {field.name: field.type for field in found}
-    path, data = fields.get("path", pa.null()), fields.get("bytes", pa.null())
-    if not ({"path", "bytes"} & set(fields) or (kind == "audio" and "array" in fields)):
-        raise ColumnError(
-            f"structs of {', '.join(fields) or 'nothing'} hold no {_NOUNS[kind]}s, only {_ACCEPTED[kind]} do"
-        )
+    path, data, rate = (fields.get(name, pa.null()) for name in ("path", "bytes", "sampling_rate"))
     if not (pt.is_null(path) or path in _TEXT) or not (pt.is_null(data) or _is_bytes(data)):
-        raise ColumnError(f"structs with a path of {path} and bytes of {data}; path must be text and bytes binary")
+        return False
     if kind == "audio" and "array" in fields:
-        rate = fields.get("sampling_rate", pa.null())
-        if not _is_list(fields["array"]) or not pt.is_integer(rate):
-            raise ColumnError(
-                f"structs with an array of {fields['array']} and sampling_rate of {rate}; array must be lists of "
-                "samples and sampling_rate whole numbers"
-            )
+        return _is_list(fields["array"]) and pt.is_integer(rate)
+    return "path" in fields or "bytes" in fields
+
+
+def _struct_cells(column: pa.StructArray, kind: Kind) -> pa.StructArray:
+    if kind == "audio" and column.type.get_field_index("array") >= 0:
         return _all_readable(_dicts(column), kind)
-    rate = column.field("rate") if found == CELL_TYPE else None
+    rate = column.field("rate") if column.type == CELL_TYPE else None
     return _struct(_field(column, "path").cast(pa.string()), _field(column, "bytes").cast(pa.large_binary()), rate)
 
 
@@ -264,17 +259,14 @@ def _from_mapping(cell: Mapping[Any, Any], kind: Kind) -> _Content:
     data, path, samples = (None if _is_missing(cell.get(key)) else cell[key] for key in ("bytes", "path", "array"))
     if isinstance(data, bytes | bytearray | memoryview):
         return _Content(data=bytes(data))
-    if data is not None:
-        raise MediaError(f"its bytes are of type {type(data).__name__}")
-    if samples is not None and kind == "audio":
+    if samples is not None and kind == "audio" and data is None:
         return _wav(samples, cell.get("sampling_rate"), path)
-    if isinstance(path, str | os.PathLike):
+    if isinstance(path, str | os.PathLike) and data is None:
         return _Content(path=_text(os.fsdecode(path)))
-    if path is not None:
-        raise MediaError(f"its path is of type {type(path).__name__}")
     known = {"bytes", "path", "array"} if kind == "audio" else {"bytes", "path"}
-    if cell and not known & set(cell):
-        raise MediaError(f"it has {', '.join(map(str, cell))}, and none of {', '.join(sorted(known))}")
+    if data is not None or path is not None or (cell and not known & set(cell)):
+        found = ", ".join(f"{key} of type {type(value).__name__}" for key, value in cell.items())
+        raise MediaError(f"it has {found}; expected bytes, a path that is text, or array and sampling_rate of a sound")
     return _MISSING
 
 
