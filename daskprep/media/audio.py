@@ -89,8 +89,6 @@ class AudioRecipe:
                 raise ConfigError(f"{name} is {seconds}: give at least one sample, 1/{self.sampling_rate} s.")
         if self.nfft < self.window:
             raise ConfigError(f"num_fft_points is {self.nfft}: give at least the {self.window} samples of the window.")
-        if self.num_filter_bands < 1:
-            raise ConfigError(f"num_filter_bands is {self.num_filter_bands}: give at least 1.")
 
     def _samples(self, seconds: float) -> int:
         # 0.29 s at 100 Hz are 28.999999999999996 samples, and meant to be 29.

@@ -223,8 +223,6 @@ def _cropped(image: Image.Image, height: int, width: int) -> Image.Image:
 
 def _padded(pixels: Pixels, height: int, width: int) -> Pixels:
     missing_rows, missing_columns = height - pixels.shape[1], width - pixels.shape[2]
-    if not (missing_rows or missing_columns):
-        return pixels
     before = (0, missing_rows // 2, missing_columns // 2)
     after = (0, missing_rows - before[1], missing_columns - before[2])
     return np.pad(pixels, tuple(zip(before, after, strict=True)), mode="edge")

@@ -36,10 +36,7 @@ def features_of(waves: Sequence[npt.NDArray[Any]], recipe: AudioRecipe, out: Flo
     The numbers of a sound do not depend on its company. Shorter sounds are followed by `padding_value`, of longer
     ones the start is used; `norm="per_file"` looks at what is kept. A sound shorter than a window is one frame.
     """
-    shape = (len(waves), *recipe.shape)
-    out = np.empty(shape, np.float32) if out is None else out
-    if out.shape != shape or out.dtype != np.float32:
-        raise ValueError(f"out is {out.dtype} {out.shape}: expected float32 {shape}.")
+    out = np.empty((len(waves), *recipe.shape), np.float32) if out is None else out
     cut = [np.asarray(wave, np.float32)[: recipe.needed] for wave in waves]
     if recipe.type == "raw":
         lengths = [len(wave) for wave in cut]
