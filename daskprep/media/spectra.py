@@ -63,7 +63,7 @@ def _by_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
     frames, cepstrum = _STFT & given.keys(), _MFCC & given.keys()
     try:
         spectrum = np.abs(librosa.stft(padded, **{name: given[name] for name in frames})) ** given.get("power", 2.0)
-        found: npt.NDArray[Any] = _librosa_filters(recipe) @ spectrum  # not by BLAS, as below
+        found: npt.NDArray[Any] = _sparse_filters(recipe) @ spectrum  # not by BLAS, as below
         if recipe.type == "mfcc":
             found = librosa.feature.mfcc(S=librosa.power_to_db(found), **{name: given[name] for name in cepstrum})
     except (librosa.ParameterError, TypeError, ValueError) as error:
@@ -71,16 +71,14 @@ def _by_librosa(wave: Floats, recipe: AudioRecipe) -> npt.NDArray[Any]:
     return found.T
 
 
-@lru_cache(maxsize=64)
 def _librosa_filters(recipe: AudioRecipe) -> Any:
     import librosa  # noqa: PLC0415 as above
-    from scipy.sparse import csr_array  # noqa: PLC0415
 
     given = dict(recipe.librosa_options)
     if recipe.type == "mfcc":
         given["norm"] = given.get("mel_norm", "slaney")
     filters = {name: given[name] for name in {"n_mels", "fmin", "fmax", "htk", "norm"} & given.keys()}
-    return csr_array(librosa.filters.mel(sr=recipe.sampling_rate, n_fft=recipe.option("n_fft"), **filters))
+    return librosa.filters.mel(sr=recipe.sampling_rate, n_fft=recipe.option("n_fft"), **filters)
 
 
 def mel_filters(recipe: AudioRecipe) -> Floats:
@@ -102,7 +100,7 @@ def mel_filters(recipe: AudioRecipe) -> Floats:
 def _sparse_filters(recipe: AudioRecipe) -> Any:
     from scipy.sparse import csr_array  # noqa: PLC0415
 
-    return csr_array(mel_filters(recipe))
+    return csr_array(_librosa_filters(recipe) if recipe.is_librosa else mel_filters(recipe))
 
 
 def _write_spectra(waves: list[Floats], lengths: list[int], recipe: AudioRecipe, out: Floats) -> None:
