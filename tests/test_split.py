@@ -21,6 +21,7 @@ from sklearn.base import clone
 
 import daskprep as dp
 from daskprep import classes
+from daskprep.classes import RowCounts, largest_remainder
 from daskprep.described import Described, plain, with_parameters
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.split import (
@@ -35,9 +36,7 @@ from daskprep.split import (
     HashSplit,
     KFold,
     RandomSplit,
-    RowCounts,
     StratifiedSplit,
-    largest_remainder,
     split_from_dict,
 )
 

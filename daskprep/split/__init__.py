@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from daskprep.classes import RowCounts, largest_remainder
 from daskprep.described import from_described
 from daskprep.split.base import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.columns import FixedSplit, HashSplit
 from daskprep.split.folds import KFold
 from daskprep.split.groups import GroupSplit
 from daskprep.split.random import RandomSplit, StratifiedSplit
-from daskprep.split.times import DatetimeSplit, TimeCounts
+from daskprep.split.times import DatetimeSplit
 
 __all__ = [
     "DROPPED", "SPLITS", "TEST", "TRAIN", "VALIDATION", "DatetimeSplit", "FixedSplit", "GroupSplit", "HashSplit",
-    "KFold", "PartitionAssignment", "RandomSplit", "RowCounts", "Splitter", "StratifiedSplit", "TimeCounts",
-    "largest_remainder", "split_from_dict",
+    "KFold", "PartitionAssignment", "RandomSplit", "Splitter", "StratifiedSplit", "split_from_dict",
 ]  # fmt: skip
 
 SPLITS: dict[str, type[Splitter]] = {
