@@ -252,9 +252,7 @@ class TimeAssignment:
         for time, ties in filter(None, self.cuts):
             same = keys == time
             splits += (keys > time) | (same & (np.cumsum(same) > ties))
-        left_out = [
-            (splits == place) & (keys < start) for place, start in enumerate(self.starts, 1) if start is not None
-        ]
-        for rows in left_out:
-            splits[rows] = DROPPED
+        for place, start in enumerate(self.starts, 1):
+            if start is not None:
+                splits[(splits == place) & (keys < start)] = DROPPED
         return spread(table, keep, splits)
