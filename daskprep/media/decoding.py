@@ -26,7 +26,7 @@ from daskprep.storage.urls import public_name
 STORED_TYPE = pa.struct([("bytes", pa.large_binary()), ("path", pa.string())])
 _GROUP_SAMPLES = 1 << 22  # of sounds whose spectra are computed together, 16 MB
 
-Content = TypeVar("Content")
+Result = TypeVar("Result")
 
 
 class Failure(NamedTuple):
@@ -92,38 +92,37 @@ class MediaDecoder(ABC):
         """Return the cells with the bytes of their files in place of their paths; those that fail keep their path."""
         failures: list[Failure] = []
         contents: list[bytes | None] = [None] * len(cells)
-        for row, content in _each(cells, lambda cell, _: self._packed(cell), failures):
+        for row, content in self._each(cells, lambda content, _: self._packed(content), failures):
             # pyarrow 26 never lets go of views that it makes arrays of.
             contents[row] = content if isinstance(content, bytes) else content.to_pybytes()
         data = pa.array(contents, pa.large_binary())
         path = pc.if_else(data.is_valid(), pa.scalar(None, pa.string()), pc.struct_field(cells, "path"))
         return pa.StructArray.from_arrays([data, path], fields=list(STORED_TYPE), mask=cells.is_null()), failures
 
-    def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
-        return content_of(cell, self.reader)
+    def _packed(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
+        return content
+
+    def _each(
+        self, cells: pa.StructArray, use: Callable[[pa.Buffer | bytes, int], Result], failures: list[Failure]
+    ) -> Iterator[tuple[int, Result]]:
+        """Give the rows of the cells that are there with what ``use(content, row)`` returns; note those that fail."""
+        for row in range(len(cells)):
+            cell = cells[row]
+            if cell.is_valid:
+                try:
+                    result = use(content_of(cell, self.reader), row)
+                except MediaError as error:
+                    path = cell["path"].as_py()
+                    name = "bytes in memory" if path is None else public_name(path)
+                    failures.append(Failure(row, name, str(error).removeprefix(f"{name}: ")))
+                else:
+                    yield row, result
 
 
 def content_of(cell: pa.StructScalar, reader: MediaReader) -> pa.Buffer | bytes:
     """Return the bytes of a cell or of its file."""
     data = cell["bytes"]
     return data.as_buffer() if data.is_valid else reader.read(cell["path"].as_py())
-
-
-def _each(
-    cells: pa.StructArray, read: Callable[[pa.StructScalar, int], Content], failures: list[Failure]
-) -> Iterator[tuple[int, Content]]:
-    """Give the rows of the cells that are there with what is read of each; failures are added to the list."""
-    for row in range(len(cells)):
-        cell = cells[row]
-        if cell.is_valid:
-            try:
-                content = read(cell, row)
-            except MediaError as error:
-                path = cell["path"].as_py()
-                name = "bytes in memory" if path is None else public_name(path)
-                failures.append(Failure(row, name, str(error).removeprefix(f"{name}: ")))
-            else:
-                yield row, content
 
 
 def decode_cells(
@@ -180,15 +179,14 @@ class ImageDecoder(MediaDecoder):
     def _decode_on_gpu(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
 
-        def read(cell: pa.StructScalar, row: int) -> gpu.Jpeg | None:
-            content = content_of(cell, self.reader)
+        def read(content: pa.Buffer | bytes, row: int) -> gpu.Jpeg | None:
             jpeg = jpeg_for_gpu(content, self.recipe)
             if jpeg is not None and jpeg.suits(target):
                 return jpeg
             decode_image(content, self.recipe, out[row])
             return None
 
-        found = ((row, jpeg) for row, jpeg in _each(cells, read, failures) if jpeg is not None)
+        found = ((row, jpeg) for row, jpeg in self._each(cells, read, failures) if jpeg is not None)
         refused = []
         for group in gpu.in_groups(found, target):
             for row, image in zip(group, gpu.decode(list(group.values()), target), strict=True):
@@ -207,23 +205,21 @@ class ImageDecoder(MediaDecoder):
     def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         known = None if self.colours is None else np.array(self.colours, np.uint8)
 
-        def decoded(cell: pa.StructScalar, row: int) -> int:
-            content = content_of(cell, self.reader)
+        def decoded(content: pa.Buffer | bytes, row: int) -> int:
             if known is None:
                 decode_image(content, self.recipe, out[row])
                 return 0
             out[row], unseen = to_classes(decode_image(content, self.recipe), known, self.two_levels)
             return unseen
 
-        if sum(unseen for _, unseen in _each(cells, decoded, failures)):
+        if sum(unseen for _, unseen in self._each(cells, decoded, failures)):
             # Without the number of pixels, so that Python shows it once.
             warn(
                 f"masks have pixels of other colours than the {len(self.colours or ())} of their classes, which become "
                 "class 0; a larger infer_image_sample_size finds more colours"
             )
 
-    def _packed(self, cell: pa.StructScalar) -> pa.Buffer | bytes:
-        content = content_of(cell, self.reader)
+    def _packed(self, content: pa.Buffer | bytes) -> pa.Buffer | bytes:
         return content if self.packing is None else shrink(content, self.recipe, *self.packing)
 
     def _fill(self, colour: tuple[int, ...]) -> np.ndarray:
@@ -250,7 +246,7 @@ class AudioDecoder(MediaDecoder):
         # Rows without a wave are computed as silence, and overwritten: so a group is one piece of `out`.
         waves: list[np.ndarray] = []
         first = samples = 0
-        for row, wave in _each(cells, self._wave, failures):
+        for row, wave in self._each(cells, lambda content, _: decode_audio(content, self.recipe), failures):
             waves += [np.empty(0, np.float32)] * (row - first - len(waves))
             waves.append(wave)
             samples += len(wave)
@@ -259,9 +255,6 @@ class AudioDecoder(MediaDecoder):
                 first, samples, waves = row + 1, 0, []
         if waves:
             features_of(waves, self.recipe, out[first : first + len(waves)])
-
-    def _wave(self, cell: pa.StructScalar, row: int) -> np.ndarray:
-        return decode_audio(content_of(cell, self.reader), self.recipe)
 
     def prepare(self) -> None:
         features_of([np.zeros(self.recipe.window, np.float32)], self.recipe)
