@@ -10,23 +10,20 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
-from daskprep.media.pixels import check_choice
+from daskprep.media.pixels import Encoded, check_choice
 from daskprep.media.wav import plain_samples
 from daskprep.storage.checksum import digest_of
 
-AudioSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank", "mel", "mfcc"]
 WindowType = Literal["bartlett", "blackman", "hamming", "hann"]
 Norm = Literal["per_file"]
 
-FORMATS = ("WAV", "FLAC", "OGG", "MP3", "AIFF")
 # Files are told apart before libsndfile sees them, so that its readers of two dozen rare formats never run.
 SIGNATURES = {
     "WAV": rb"(RIFF|RIFX|RF64)....WAVE",
@@ -35,6 +32,7 @@ SIGNATURES = {
     "MP3": rb"ID3|\xff[\xe0-\xff]",
     "AIFF": rb"FORM....AIF[FC]",
 }
+FORMATS = tuple(SIGNATURES)
 VARIANTS = {"WAVEX": "WAV", "RF64": "WAV"}
 RECIPE_VERSION = 1  # raised when the same recipe gives other numbers than before
 BLOCK_SAMPLES = 1 << 18  # of all channels, decoded at once
@@ -158,7 +156,7 @@ class AudioRecipe:
         return digest_of({"decoder": "soundfile", "version": RECIPE_VERSION, **asdict(self)})
 
 
-def decode_audio(source: AudioSource, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
+def decode_audio(source: Encoded, recipe: AudioRecipe) -> npt.NDArray[np.float32]:
     """Return samples at the rate of the recipe, the mean of all channels, no more of them than the recipe needs.
 
     Integers become fractions of their range. A WAV, AIFF or MP3 file that breaks off gives the samples that it holds.
@@ -196,7 +194,7 @@ def _check_length(frames: int | None, rate: int, recipe: AudioRecipe) -> None:
         raise MediaError(f"lasts {frames / rate:,.0f} s, and max_seconds is {recipe.max_seconds:,.0f}")
 
 
-def audio_info(source: AudioSource, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
+def audio_info(source: Encoded, formats: tuple[str, ...] = FORMATS) -> tuple[int | None, int, int]:
     """Return frames (None if the file does not say), samples per second and channels, from the header alone."""
     with _opened(source, formats) as (file, frames):
         _check_rate(int(file.samplerate))
@@ -240,7 +238,7 @@ class _File(io.BytesIO):
 
 
 @contextmanager
-def _opened(source: AudioSource, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
+def _opened(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, int | None]]:
     """Open an encoded sound; give the file and its number of frames, if it is known."""
     import soundfile  # noqa: PLC0415 as above
 

@@ -15,7 +15,7 @@ from daskprep.errors import MediaError, warn
 from daskprep.media import gpu
 from daskprep.media.audio import AudioRecipe, decode_audio
 from daskprep.media.images import ImageRecipe, decode_image, jpeg_for_gpu, prepare, shrink
-from daskprep.media.pixels import to_classes
+from daskprep.media.pixels import Encoded, to_classes
 from daskprep.media.reader import MediaReader
 from daskprep.media.spectra import features_of
 from daskprep.permutation import Integers
@@ -179,7 +179,7 @@ class ImageDecoder(MediaDecoder):
     def _decode_on_gpu(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         target = gpu.Target(*self.recipe.shape, crop=self.recipe.resize_method == "crop_or_pad")
 
-        def read(content: pa.Buffer | bytes, row: int) -> gpu.Jpeg | None:
+        def read(content: Encoded, row: int) -> gpu.Jpeg | None:
             jpeg = jpeg_for_gpu(content, self.recipe)
             if jpeg is not None and jpeg.suits(target):
                 return jpeg
@@ -205,7 +205,7 @@ class ImageDecoder(MediaDecoder):
     def _decode_each(self, cells: pa.StructArray, out: np.ndarray, failures: list[Failure]) -> None:
         known = None if self.colours is None else np.array(self.colours, np.uint8)
 
-        def decoded(content: pa.Buffer | bytes, row: int) -> int:
+        def decoded(content: Encoded, row: int) -> int:
             if known is None:
                 decode_image(content, self.recipe, out[row])
                 return 0

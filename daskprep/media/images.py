@@ -13,21 +13,19 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media import gpu, pixels
 from daskprep.media.cells import array_of_npy
-from daskprep.media.pixels import Array, Pixels
+from daskprep.media.pixels import Array, Encoded, Pixels
 from daskprep.storage.checksum import digest_of
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
 
-ImageSource: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 ResizeMethod = Literal["interpolate", "crop_or_pad"]
 Decoder = Literal["pillow", "simplejpeg", "opencv", "gpu"]
 
@@ -87,7 +85,7 @@ class ImageRecipe:
         return digest_of(asdict(self) | {"version": _VERSIONS[self.decoder]})
 
 
-def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
+def decode_image(source: Encoded, recipe: ImageRecipe, out: Pixels | None = None) -> Pixels:
     """Decode an image file as uint8 (channels, height, width): a new array, or `out`, such as a row of a batch.
 
     EXIF orientation is carried out, palettes become colours, CMYK becomes RGB, of animations the first frame counts.
@@ -108,7 +106,7 @@ def decode_image(source: ImageSource, recipe: ImageRecipe, out: Pixels | None = 
     return out
 
 
-def jpeg_for_gpu(source: ImageSource, recipe: ImageRecipe) -> gpu.Jpeg | None:
+def jpeg_for_gpu(source: Encoded, recipe: ImageRecipe) -> gpu.Jpeg | None:
     """Return a file that a GPU may decode, once its header was read as by `decode_image`; None for it to decode."""
     data = bytes(source)
     if not _FORMATS["JPEG"][0].match(data):
@@ -121,7 +119,7 @@ def jpeg_for_gpu(source: ImageSource, recipe: ImageRecipe) -> gpu.Jpeg | None:
         return gpu.Jpeg(data, file.size, pixels.orientation(file))
 
 
-def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
+def shrink(source: Encoded, recipe: ImageRecipe, side: int | None, quality: int | None) -> bytes:
     """Return an image file whose shorter side has no more than so many pixels, as JPEG of a quality, or as PNG."""
     from PIL.Image import Resampling  # noqa: PLC0415 columns of other types do without Pillow
 
@@ -142,9 +140,7 @@ def shrink(source: ImageSource, recipe: ImageRecipe, side: int | None, quality: 
     return out.getvalue()
 
 
-def image_size(
-    source: ImageSource, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS
-) -> tuple[int, int, int]:
+def image_size(source: Encoded, formats: Sequence[str] = FORMATS, max_pixels: int = MAX_PIXELS) -> tuple[int, int, int]:
     """Return the height, the width and the number of channels of an image from its header, orientation carried out.
 
     A palette counts as colours, and a transparent colour as alpha.
@@ -179,7 +175,7 @@ def _package(decoder: str) -> Any:
         ) from error
 
 
-def _open(source: ImageSource, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
+def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
     """Read the header of an image of an allowed format and size."""
     from PIL import features  # noqa: PLC0415 as above
 

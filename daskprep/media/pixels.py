@@ -13,7 +13,7 @@ import struct
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from daskprep.errors import ConfigError, MediaError, did_you_mean
 if TYPE_CHECKING:
     from PIL import Image
 
+Encoded: TypeAlias = bytes | bytearray | memoryview | pa.Buffer  # a file in memory
 Array = NDArray[Any]
 Pixels = NDArray[np.uint8]
 
