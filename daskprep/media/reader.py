@@ -7,11 +7,9 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -62,7 +60,6 @@ class MediaReader:
     """
 
     base: str | None = None
-    storage_options: Mapping[str, Any] | None = field(default=None, hash=False)
     max_bytes: int = 1_000_000_000  # files with more are refused before they are read
     also: tuple[str, ...] = ()
     dataset: Folder | None = None
@@ -95,7 +92,7 @@ class MediaReader:
         for one in given:
             check_own(one, "The folder")
             check_protocol(one)
-        opened = [Folder.open(one, self.storage_options) for one in given]
+        opened = [Folder.open(one) for one in given]
         return tuple(map(_resolved, opened if self.dataset is None else [*opened, self.dataset]))
 
     def _found(self, path: str) -> Folder:
@@ -124,7 +121,7 @@ class MediaReader:
             return Folder(path, path, LocalFiles())
         try:
             check_protocol(path)
-            return Folder.open(path, self.storage_options)
+            return Folder.open(path)
         except ConfigError as error:
             if isinstance(error.__cause__, ImportError):
                 raise

@@ -236,9 +236,10 @@ def test_slow_web_server_is_no_fault_of_a_file(web: str) -> None:
     assert not isinstance(caught.value, FileNotFoundError)
 
 
-def test_credentials_are_not_shown(web: str) -> None:
+def test_credentials_are_not_shown(web: str, monkeypatch: pytest.MonkeyPatch) -> None:
     address = web.removeprefix("http://")
-    reader = MediaReader(f"http://me:hunter2@{address}", storage_options={"headers": {"key": "hunter2"}})
+    monkeypatch.setitem(fsspec.config.conf, "http", {"headers": {"key": "hunter2"}})
+    reader = MediaReader(f"http://me:hunter2@{address}")
     with pytest.raises(MediaError) as caught:
         reader.read("404/a.png")
     assert "hunter2" not in f"{reader!r} {caught.value}"

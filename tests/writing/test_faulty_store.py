@@ -138,12 +138,13 @@ def test_a_write_and_an_epoch_get_through_faults(proxy, options, s3, tmp_path):
     assert proxy.failed > 10
 
 
-def test_media_get_through_faults(proxy, options, s3, tmp_path):
+def test_media_get_through_faults(proxy, options, s3, tmp_path, monkeypatch):
     url = f"{s3.url}/{tmp_path.name}"
     for number in range(12):
         Image.new("RGB", (8, 8), (number, 0, 0)).save(tmp_path / "x.png")
         Folder.open(url, s3.storage_options).write(f"{number}.png", (tmp_path / "x.png").read_bytes())
-    reader = MediaReader(base=url, storage_options=options)
+    monkeypatch.setitem(fsspec.config.conf, "s3", options)
+    reader = MediaReader(base=url)
     proxy.faults = [(0.3, (503, "ServiceUnavailable")), (0.1, None)]
     for number in range(12):
         assert Image.open(io.BytesIO(reader.read(f"{number}.png"))).getpixel((0, 0)) == (number, 0, 0)
