@@ -55,15 +55,12 @@ class NumberRows(RowEncoder):
 
     def complete(self, values: list[Any]) -> list[Any]:
         smooth = [None if value is None or self.is_outlier(value) else value for value in values]
-        completed = values
-        if (gaps := self.params["missing_value_strategy"]) in _NEIGHBOURS:
-            around = from_neighbours(smooth, gaps)
-            completed = [one if value is None else value for value, one in zip(values, around, strict=True)]
-        if (outliers := self.params["outlier_strategy"]) in _NEIGHBOURS:
-            around = from_neighbours(smooth, outliers)
-            odd = [value is not None and one is None for value, one in zip(values, smooth, strict=True)]
-            completed = [around[i] if is_odd else completed[i] for i, is_odd in enumerate(odd)]
-        return completed
+        strategies = self.params["missing_value_strategy"], self.params["outlier_strategy"]
+        around = [from_neighbours(smooth, one) if one in _NEIGHBOURS else values for one in strategies]
+        return [
+            of_gap if value is None else of_outlier if kept is None else value
+            for value, kept, of_gap, of_outlier in zip(values, smooth, *around, strict=True)
+        ]
 
     def arrays(self, values: Sequence[float]) -> Arrays:
         if self.outlier_fill is not None:
