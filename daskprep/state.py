@@ -24,7 +24,7 @@ from daskprep.features.given import make_feature
 from daskprep.features.golden import check_rows, golden_rows
 from daskprep.features.parameters import check_fields, check_parameters
 from daskprep.serving import saved
-from daskprep.serving.large import FILE_KEY, checked_file
+from daskprep.serving.large import FILE_KEY, with_vocabularies
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
 from daskprep.storage.urls import ReceivedPath, check_own
@@ -286,7 +286,7 @@ def state_from_files(read: Callable[[str], bytes]) -> dict[str, Any]:
 def _read(name: str, read: Callable[[str], bytes]) -> dict[str, Any]:
     state = saved.parse_state(read(name), name)
     with saved.telling(name):
-        restored: dict[str, Any] = _with_vocabularies(saved.verified(state), name, read)
+        restored: dict[str, Any] = with_vocabularies(saved.verified(state), name, read, _vocabulary)
     return restored
 
 
@@ -357,10 +357,5 @@ def _vocabulary_file(place: Place, vocabulary: Vocabulary, folder: str) -> tuple
     return f"{folder}/{column}-{digest}.parquet", content.getvalue()
 
 
-def _with_vocabularies(value: Any, where: str, read: Callable[[str], bytes]) -> Any:
-    if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
-        return value
-    if not isinstance(value.get(FILE_KEY), str):
-        return {key: _with_vocabularies(one, where, read) for key, one in value.items()}
-    vocabulary = Vocabulary.read_parquet(io.BytesIO(checked_file(value[FILE_KEY], where, read)))
-    return {**{key: one for key, one in value.items() if key != FILE_KEY}, "vocabulary": vocabulary}
+def _vocabulary(name: str, content: bytes) -> dict[str, Any]:
+    return {"vocabulary": Vocabulary.read_parquet(io.BytesIO(content))}

@@ -23,7 +23,7 @@ from daskprep.errors import (
 )
 from daskprep.serving import saved
 from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
-from daskprep.serving.large import with_large
+from daskprep.serving.large import no_link, tokens_and_symbols, with_vocabularies
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
 
 # By the name of a type: the module of its row encoder, and the class. A module is imported once a feature needs it.
@@ -198,10 +198,8 @@ def load(path: str | os.PathLike[str]) -> Encoder:
         raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, as no saved Preprocessor is")
     state = saved.verified(saved.parse_state(data, str(path)))
     del data
-    for feature in state["features"].values():
-        if isinstance(feature.get("learned"), Mapping):
-            with saved.telling(str(path)):
-                feature["learned"] = with_large(feature["learned"], file)
+    with saved.telling(str(path)):
+        state = with_vocabularies(state, str(path), lambda name: no_link(file.parent / name), tokens_and_symbols)
     return Encoder(state)
 
 

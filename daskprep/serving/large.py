@@ -16,9 +16,25 @@ _NAME = re.compile(r"(?:[^/\\]+\.)?vocab/[^/\\]+\.parquet")
 _TIMES_THE_FILE = 100
 
 
-def checked_file(name: Any, where: str, read: Callable[[str], bytes]) -> bytes:
+def with_vocabularies(
+    value: Any, where: str, read: Callable[[str], bytes], as_learned: Callable[[str, bytes], Mapping[str, Any]]
+) -> Any:
+    """Return a state with the vocabularies that it names.
+
+    `read` returns the bytes of a file, and ``as_learned(name, content)`` what stands in the place of its name.
+    """
+    if not isinstance(value, Mapping) or isinstance(value.get("idx2str"), list):
+        return value
+    name = value.get(FILE_KEY)
+    if not isinstance(name, str):
+        return {key: with_vocabularies(one, where, read, as_learned) for key, one in value.items()}
+    kept = {key: one for key, one in value.items() if key != FILE_KEY}
+    return {**kept, **as_learned(name, _checked(name, where, read))}
+
+
+def _checked(name: str, where: str, read: Callable[[str], bytes]) -> bytes:
     """Return the content of a vocabulary's file, whose name ends in the digest of it."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not _NAME.fullmatch(name):
         raise CorruptDatasetError(f"{where} names a vocabulary file outside its folder: {name!r}")
     try:
         content = read(name)
@@ -29,25 +45,14 @@ def checked_file(name: Any, where: str, read: Callable[[str], bytes]) -> bytes:
     return content
 
 
-def with_large(learned: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Return what was learned with the vocabularies that it names, of the folder beside a saved Preprocessor."""
-    if FILE_KEY not in learned:
-        return {
-            key: with_large(value, path) if key in ("word", "char") and isinstance(value, Mapping) else value
-            for key, value in learned.items()
-        }
-    content = checked_file(learned[FILE_KEY], str(path), lambda name: _content(path.parent / name))
-    kept = {key: value for key, value in learned.items() if key != FILE_KEY}
-    return {**kept, **_tokens(content, str(learned[FILE_KEY]))}
-
-
-def _content(path: Path) -> bytes:
+def no_link(path: Path) -> bytes:
+    """Return the bytes of a vocabulary's file; CorruptDatasetError for a link."""
     if path.is_symlink() or path.parent.is_symlink():
         raise CorruptDatasetError(f"{path} is a link, and a vocabulary is none: put the file in its place")
     return path.read_bytes()
 
 
-def _tokens(content: bytes, name: str) -> dict[str, Any]:
+def tokens_and_symbols(name: str, content: bytes) -> dict[str, Any]:
     """Return tokens by id, and special symbols by role, of a file of daskprep."""
     try:
         import pyarrow as pa  # noqa: PLC0415 large vocabularies alone need it
