@@ -80,8 +80,8 @@ class WholeRows:
     def encode(self, rows: Rows) -> Arrays:
         """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
         # Objects all, for pandas would make floats of integers beside None.
-        cells = {column: _objects([row[column] for row in rows]) for column in self.columns}
-        arrays = self._prep.encode(self._pandas.DataFrame(cells, dtype=object))
+        cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
+        arrays = self._prep.encode(self._pandas.DataFrame(cells))
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
@@ -246,10 +246,3 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
         if kind.takes(feature["params"]):
             return kind(name, feature["params"], feature["learned"])
     return None
-
-
-def _objects(cells: Sequence[Any]) -> np.ndarray:
-    column = np.empty(len(cells), object)
-    for i, cell in enumerate(cells):  # NumPy would make a matrix of cells that are arrays
-        column[i] = cell
-    return column
