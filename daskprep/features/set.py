@@ -23,6 +23,7 @@ from daskprep.features.tokens import (
     token_lists,
     without_repeats,
 )
+from daskprep.serving.tokens import frequencies, multi_hot
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
 
 _PAD = 0
@@ -115,13 +116,7 @@ class Set(_Tokens):
         return hot
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedSet) -> np.ndarray:
-        ids = encoded[""]
-        if self.expand_to == "ids":
-            return ids
-        hot = np.zeros((len(ids), len(learned.vocabulary)), np.int8)
-        np.put_along_axis(hot, ids.astype(np.intp), 1, axis=1)
-        hot[:, _PAD] = 0
-        return hot
+        return encoded[""] if self.expand_to == "ids" else multi_hot(encoded[""], len(learned.vocabulary))
 
     def tabulated_names(self, name: str, learned: LearnedSet) -> list[str]:
         ids = [f"{name}_{i}" for i in range(learned.size)]
@@ -179,17 +174,13 @@ class Bag(_Tokens):
 
     def expand(self, batch: Tensor, learned: LearnedSet) -> Tensor:
         ids, counts = batch[:, 0].long(), batch[:, 1].float()
-        frequencies = counts.new_zeros((len(batch), len(learned.vocabulary)))
-        frequencies.scatter_add_(1, ids, counts)
-        frequencies[:, _PAD] = 0
-        return frequencies
+        found = counts.new_zeros((len(batch), len(learned.vocabulary)))
+        found.scatter_add_(1, ids, counts)
+        found[:, _PAD] = 0
+        return found
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedSet) -> np.ndarray:
-        ids, counts = encoded[""][:, 0].astype(np.intp), encoded[""][:, 1]
-        frequencies = np.zeros((len(ids), len(learned.vocabulary)), np.float32)
-        np.add.at(frequencies, (np.arange(len(ids))[:, None], ids), counts)
-        frequencies[:, _PAD] = 0
-        return frequencies
+        return frequencies(encoded[""], len(learned.vocabulary))
 
     def limits(self, learned: LearnedSet) -> Mapping[str, Bounds]:
         most = np.iinfo(empty_arrays(self, learned)[""].dtype).max

@@ -80,12 +80,7 @@ class SetRows(TokenRows):
         return {"": _padded(values, (len(values), self.size), self.dtype)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        if self.params.get("expand_to") == "ids":
-            return super().expand(encoded)
-        hot = np.zeros((len(encoded), len(self.ids)), np.int8)
-        np.put_along_axis(hot, encoded.astype(np.intp), 1, axis=1)
-        hot[:, 0] = 0  # padding
-        return hot
+        return super().expand(encoded) if self.params.get("expand_to") == "ids" else multi_hot(encoded, len(self.ids))
 
 
 class BagRows(SetRows):
@@ -105,10 +100,7 @@ class BagRows(SetRows):
         return {"": _padded(flat, (len(flat), self.size), self.dtype).reshape(len(values), 2, self.size)}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        frequencies = np.zeros((len(encoded), len(self.ids)), np.float32)
-        np.add.at(frequencies, (np.arange(len(encoded))[:, None], encoded[:, 0]), encoded[:, 1])
-        frequencies[:, 0] = 0  # padding
-        return frequencies
+        return frequencies(encoded, len(self.ids))
 
 
 class SequenceRows(TokenRows):
@@ -162,6 +154,22 @@ class TextRows(RowEncoder):
         for place, (output, level) in enumerate(self.levels.items()):
             found[output] = level.arrays([rows[place] for rows in values])[""]
         return found
+
+
+def multi_hot(ids: np.ndarray, tokens: int) -> np.ndarray:
+    """Return a column for each token, 1 where a row of padded ids has it."""
+    hot = np.zeros((len(ids), tokens), np.int8)
+    np.put_along_axis(hot, ids.astype(np.intp), 1, axis=1)
+    hot[:, 0] = 0  # padding
+    return hot
+
+
+def frequencies(bags: np.ndarray, tokens: int) -> np.ndarray:
+    """Return a column for each token, how often a row of padded ids and their counts has it."""
+    found = np.zeros((len(bags), tokens), np.float32)
+    np.add.at(found, (np.arange(len(bags))[:, None], bags[:, 0].astype(np.intp)), bags[:, 1])
+    found[:, 0] = 0  # padding
+    return found
 
 
 def _padded(
