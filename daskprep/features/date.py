@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -34,10 +34,10 @@ from daskprep.serving.date_columns import (
     CIRCLES,
     PARTS,
     WEEKEND,
-    as_float32,
     circle,
     column_labels,
     date_columns,
+    date_table,
     is_compact,
 )
 from daskprep.serving.dates import EPOCH, moment_of
@@ -155,7 +155,7 @@ class Date(Feature[Range, LearnedDate]):
 
     @property
     def _since_column(self) -> str | None:
-        return None if self.since is None or moment_of(self.since) else self.since
+        return None if self._reference else self.since
 
     def reads(self, name: str) -> list[str]:
         return super().reads(name) if self._since_column is None else [*super().reads(name), self._since_column]
@@ -236,15 +236,15 @@ class Date(Feature[Range, LearnedDate]):
         batch = batch.long()
         if not is_compact(vars(self)):
             return batch
-        columns = list(self._columns(batch, lambda numbers: numbers.float(), _places))
+        columns = list(date_columns(batch, vars(self), self._reference, lambda numbers: numbers.float(), _places))
         out = batch[:0].float().new_empty((len(batch), len(columns)))
         for place, column in enumerate(columns):
             out[:, place] = column
         return out
 
-    def _columns(self, encoded: Any, floats: Callable[[Any], Any], places: Callable[[str, Any], Any]) -> Iterator[Any]:
-        reference = None if self.since is None or self._since_column else moment_of(self.since)
-        return date_columns(encoded, vars(self), reference, floats, places)
+    @property
+    def _reference(self) -> tuple[int, int] | None:
+        return None if self.since is None else moment_of(self.since)
 
     def limits(self, learned: LearnedDate) -> Mapping[str, Bounds]:
         if not is_compact(vars(self)):
@@ -264,11 +264,7 @@ class Date(Feature[Range, LearnedDate]):
         return [f"{name}_{label}" for label in labels]
 
     def tabulate(self, encoded: Mapping[str, np.ndarray], learned: LearnedDate) -> np.ndarray:
-        if not is_compact(vars(self)):
-            return encoded[""]
-        rows = encoded[""].astype(np.int64)
-        columns = self._columns(rows, as_float32, lambda part, numbers: circle(part)[numbers])
-        return np.stack(list(columns), axis=1)
+        return date_table(encoded[""], vars(self), self._reference) if is_compact(vars(self)) else encoded[""]
 
 
 def _micros(parsed: pa.Array) -> list[np.ndarray]:

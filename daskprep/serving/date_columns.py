@@ -31,11 +31,6 @@ def circle(part: str) -> np.ndarray:
     return np.stack([np.sin(angles), np.cos(angles)], axis=1).astype(np.float32)
 
 
-def as_float32(numbers: np.ndarray) -> np.ndarray:
-    """Return numbers in single precision."""
-    return numbers.astype(np.float32)
-
-
 def is_compact(params: Mapping[str, Any]) -> bool:
     """Tell whether days and seconds are stored, and what a model reads is computed of them."""
     return any(params.get(name) is not None for name in ("parts", "cyclic", "since"))
@@ -72,6 +67,14 @@ def date_columns(
         passed = (days - since_days) * DAY + (seconds - since_seconds)
         whole = passed // unit
         yield floats(whole) + floats(passed - whole * unit) / unit
+
+
+def date_table(rows: np.ndarray, params: Mapping[str, Any], reference: tuple[int, int] | None) -> np.ndarray:
+    """Return the columns of `date_columns` as a table of float32."""
+    columns = date_columns(
+        rows.astype(np.int64), params, reference, lambda one: one.astype(np.float32), lambda part, at: circle(part)[at]
+    )
+    return np.stack(list(columns), axis=1)
 
 
 def is_leap(year: Any) -> Any:

@@ -15,7 +15,7 @@ import numpy as np
 from daskprep.errors import ColumnError, MissingPackageError, RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, Rows
 from daskprep.serving.cells import BOOLEANS, DURATIONS, NUMBERS, is_missing, number_of, text_of
-from daskprep.serving.date_columns import as_float32, circle, date_columns, is_compact
+from daskprep.serving.date_columns import date_table, is_compact
 
 EPOCH = "1970-01-01 00:00:00"
 MOST_CHARACTERS = 40  # of a date in a common form
@@ -220,11 +220,7 @@ class DateRows(RowEncoder):
         return self.read(fill if len(self.columns) == 1 else _Pair(fill, fill))
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
-        if not self.compact:
-            return super().expand(encoded)
-        rows = encoded.astype(np.int64)
-        columns = date_columns(rows, self.params, self.reference, as_float32, lambda part, at: circle(part)[at])
-        return np.stack(list(columns), axis=1)
+        return date_table(encoded, self.params, self.reference) if self.compact else super().expand(encoded)
 
     def arrays(self, values: Sequence[Any]) -> Arrays:
         if self.compact:
