@@ -61,10 +61,10 @@ else:
 Scheduler = Callable[..., Any]
 
 
-def needs_of_tasks(graph: Mapping[Any, Any], keys: Sequence[Any]) -> dict[Any, Sequence[Any]]:
-    """Return which keys each task needs, of all that `keys` are made of; values in the graph are no tasks."""
-    nodes, needs = cull(graph, list(keys))
-    return {key: needs[key] for key, node in nodes.items() if istask(node)}
+def tasks_behind(graph: Mapping[Any, Any], key: Any) -> set[Any]:
+    """Return the keys of all tasks that the value of a key is made by; values in the graph are no tasks."""
+    nodes, _ = cull(graph, [key])
+    return {one for one, node in nodes.items() if istask(node)}
 
 
 def chosen_scheduler() -> Scheduler:

@@ -20,8 +20,8 @@ from daskprep.partitions.dask_internals import (
     Task,
     TaskRef,
     get_sync,
-    needs_of_tasks,
     result_of,
+    tasks_behind,
     unread,
 )
 from daskprep.partitions.graphs import Function, Layer, on_frame, on_piece, unique
@@ -226,22 +226,15 @@ def check_apart(source: Source, columns: Sequence[str]) -> None:
     One by one they would be computed several times, and a join or a shuffle gives rows in another order each time.
     """
     frame = source.frame[list(columns)].optimize()
-    keys = frame.__dask_keys__()
-    needs = needs_of_tasks(frame.__dask_graph__(), keys)
-    owners: dict[Any, Any] = {}
-    for key in keys:
-        found = [key]
-        while found:
-            one = found.pop()
-            if one not in needs or owners.get(one) == key:
-                continue
-            if one in owners:
-                raise ConfigError(
-                    "the partitions of this Dask frame are computed from one another, as after a join or a shuffle: "
-                    "call persist() on it, or write it to files, and stream that"
-                )
-            owners[one] = key
-            found += needs[one]
+    graph, found = dict(frame.__dask_graph__()), set[Any]()
+    for key in frame.__dask_keys__():
+        tasks = tasks_behind(graph, key)
+        if not found.isdisjoint(tasks):
+            raise ConfigError(
+                "the partitions of this Dask frame are computed from one another, as after a join or a shuffle: "
+                "call persist() on it, or write it to files, and stream that"
+            )
+        found |= tasks
 
 
 class _Graph:
