@@ -37,11 +37,6 @@ class RowEncoder(ABC):
         fill = learned.get("fill_value")
         self.fill = None if fill is None else self.read_fill(fill)
 
-    @classmethod
-    def takes(cls, params: Mapping[str, Any]) -> bool:
-        """Tell whether it knows all that these parameters ask for; else the feature itself does it."""
-        return True
-
     def prepare(self) -> None:  # noqa: B027 a type may have nothing to prepare
         """Make of parameters and learned values what `read` and `arrays` use."""
 

@@ -23,6 +23,7 @@ from daskprep.errors import (
 )
 from daskprep.serving import saved
 from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
+from daskprep.serving.cutting import CUTS
 from daskprep.serving.large import no_link, tokens_and_symbols, with_vocabularies
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
 
@@ -232,17 +233,19 @@ def row_encoder(name: str, feature: Mapping[str, Any]) -> RowEncoder | None:
 
     None where only the type itself knows all that the parameters ask for.
     """
-    if feature["type"] in _ENCODERS:
-        if unknown := sorted(set(feature["params"]) - _OF_ALL - set(_PARAMETERS[feature["type"]].split())):
-            raise FormatVersionError(
-                f'feature "{name}": a {feature["type"]} has no parameter "{unknown[0]}" in this version of daskprep: '
-                "upgrade it, or restore the file if it was altered"
-            )
-        for key in ("column", "group_by"):
-            if not isinstance(value := feature["params"].get(key), str | None):
-                raise TypeError(f"{key} is {str(value)[:80]}")
-        module, _, encoder = _ENCODERS[feature["type"]].partition(".")
-        kind: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
-        if kind.takes(feature["params"]):
-            return kind(name, feature["params"], feature["learned"])
-    return None
+    kind, params = feature["type"], feature["params"]
+    if kind not in _ENCODERS:
+        return None
+    if unknown := sorted(set(params) - _OF_ALL - set(_PARAMETERS[kind].split())):
+        raise FormatVersionError(
+            f'feature "{name}": a {kind} has no parameter "{unknown[0]}" in this version of daskprep: '
+            "upgrade it, or restore the file if it was altered"
+        )
+    for key in ("column", "group_by"):
+        if not isinstance(value := params.get(key), str | None):
+            raise TypeError(f"{key} is {str(value)[:80]}")
+    if params.get("tokenizer", "space") not in CUTS and params.get("level") != "char":
+        return None
+    module, _, encoder = _ENCODERS[kind].partition(".")
+    row_type: type[RowEncoder] = getattr(importlib.import_module(f"daskprep.serving.{module}"), encoder)
+    return row_type(name, params, feature["learned"])

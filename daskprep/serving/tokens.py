@@ -26,10 +26,6 @@ class TokenRows(RowEncoder):
         self.unknown = self.ids[roles["unknown"]]
         self.cut = CUTS[self.params["tokenizer"]](self.params)
 
-    @classmethod
-    def takes(cls, params: Mapping[str, Any]) -> bool:
-        return params["tokenizer"] in CUTS
-
     def read(self, cell: Any) -> Any:
         tokens = self.tokens_of(cell)
         return None if tokens is None else self.row_of(tokens)
@@ -136,10 +132,6 @@ class TextRows(RowEncoder):
             self.levels = {f"_{one}": SequenceRows(self.name, levels[one], self.learned[one]) for one in levels}
         else:
             self.levels = {"": SequenceRows(self.name, levels[level], self.learned)}
-
-    @classmethod
-    def takes(cls, params: Mapping[str, Any]) -> bool:
-        return params["level"] == "char" or TokenRows.takes(params)
 
     def read(self, cell: Any) -> list[list[int]] | None:
         rows = [level.read(cell) for level in self.levels.values()]
