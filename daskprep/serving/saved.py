@@ -195,18 +195,10 @@ def _number(value: float) -> str:
     """Write a double as JavaScript does: the shortest digits that give it back."""
     if value == 0:
         return "0"
-    sign, listed, exponent = Decimal(repr(value)).normalize().as_tuple()
-    if not isinstance(exponent, int):
-        raise ValueError(f"{value} is not a JSON number")  # noqa: TRY004 as json does
-    digits, point, minus = "".join(map(str, listed)), len(listed) + exponent, "-" * sign
-    if 0 < point <= 21:
-        whole, fraction = digits[:point].ljust(point, "0"), digits[point:]
-    elif -6 < point <= 0:
-        whole, fraction = "0", "0" * -point + digits
-    else:
-        whole, fraction = digits[0], digits[1:]
-    power = "" if -6 < point <= 21 else f"e{point - 1:+}"
-    return minus + whole + ("." + fraction if fraction else "") + power
+    number = Decimal(repr(value)).normalize()
+    if not number.is_finite():
+        raise ValueError(f"{value} is not a JSON number")
+    return f"{number:f}" if -7 < number.adjusted() < 21 else f"{number:e}"
 
 
 # -- golden rows
