@@ -505,7 +505,7 @@ def test_many_columns_are_merged_in_chunks(source):
         keys=keys,
     )
     assert folded == dict.fromkeys(keys, sum(range(source.npartitions)))
-    assert [len(chunk) for chunk in partitions.passes.chunks(keys)] == [64, 64, 64, 8]
+    assert [len(chunk) for chunk in partitions.passes.cut(keys, partitions.passes._CHUNK_KEYS)] == [64, 64, 64, 8]
 
 
 def test_worker_threads_follow_the_configuration():

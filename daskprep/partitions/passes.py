@@ -14,7 +14,7 @@ from collections import ChainMap, UserDict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from operator import getitem
+from operator import getitem, itemgetter
 from typing import TYPE_CHECKING, Any
 
 import dask.array as da
@@ -68,7 +68,7 @@ def each(work: Pass, name: str, *, kept: Kept | None = None, advance: Advance | 
         for task, group in zip(gathered, groups(len(keys)), strict=True):
             layer[task] = Task(task, _told_together, references([keys[i] for i in group]))
         keys = gathered
-    return _joined(told for [told] in compute(layer, keys, watched=keys, advance=_first_told(advance)))
+    return _joined(told for [told] in compute(layer, keys, watched=keys, advance=_each_told(advance, itemgetter(0))))
 
 
 def run(
@@ -141,7 +141,7 @@ def fold(
     shared_finish, learn = unique("state-learn"), unique("learn")
     layer[shared_finish] = DataNode(shared_finish, finish)
     finished: list[Any] = []
-    for number, chunk in enumerate(chunks(keys), start=1):
+    for number, chunk in enumerate(cut(keys, _CHUNK_KEYS), start=1):
         # A single chunk is taken from where it lies: half as many tasks for the scheduler.
         parts = tasks if len(chunk) == len(keys) else _picked(layer, "part", tasks, number)
         last = _merge_tree(layer, parts, merging)
@@ -266,20 +266,16 @@ def _joined(lists: Iterable[Sequence[Any]]) -> list[Any]:
     return list(chain.from_iterable(lists))
 
 
-def _each_told(advance: Advance | None) -> Advance | None:
+def _each_told(advance: Advance | None, of: Callable[[Any], Iterable[Any]] = iter) -> Advance | None:
+    """Return what tells each of the results of a task, which are `of` what it gives."""
     if advance is None:
         return None
 
-    def tell(results: Sequence[Any]) -> None:
-        for result in results:
+    def tell(given: Any) -> None:
+        for result in of(given):
             advance(result)
 
     return tell
-
-
-def _first_told(advance: Advance | None) -> Advance | None:
-    tell = _each_told(advance)
-    return None if tell is None else lambda gathered: tell(gathered[0])
 
 
 def _fold_in_memory(
@@ -290,10 +286,10 @@ def _fold_in_memory(
     advance: Advance | None,
 ) -> dict[Any, Any]:
     runs = groups(work.source.npartitions, CPU_COUNT)
-    gathered = on_threads(lambda run: merging(map(work.on, runs[run])), len(runs), _first_told(advance))
+    gathered = on_threads(lambda run: merging(map(work.on, runs[run])), len(runs), _each_told(advance, itemgetter(0)))
     parts = [dict(ChainMap(*part[1:])) for part in gathered]
     while len(parts) > _TREE_WIDTH:
-        some = _cut(parts)
+        some = cut(parts, _TREE_WIDTH)
         parts = on_threads(lambda i: merging.chunk(some[i]), len(some))  # noqa: B023 it is called here alone
     finished = on_threads(lambda i: _finished(finish, keys[i], parts), len(keys))
     return dict(zip(keys, finished, strict=True))
@@ -322,14 +318,15 @@ def _merge_tree(layer: Layer, keys: Sequence[Any], merging: Merging) -> list[Any
     remaining = list(keys)
     while len(remaining) > _TREE_WIDTH:
         level = unique("merge")
-        some = _cut(remaining)
+        some = cut(remaining, _TREE_WIDTH)
         remaining = [(level, i) for i in range(len(some))]
         layer.update({key: Task(key, merging.chunk, references(one)) for key, one in zip(remaining, some, strict=True)})
     return remaining
 
 
-def _cut(items: Sequence[Any]) -> list[list[Any]]:
-    return [list(items[i : i + _TREE_WIDTH]) for i in range(0, len(items), _TREE_WIDTH)]
+def cut(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
+    """Cut items into those that are merged together."""
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def groups(count: int, threads: int | None = None, size: int | None = None) -> list[range]:
@@ -379,14 +376,9 @@ class Merging:
             # Also what comes first: a merge bounds what stays in memory.
             merged = {key: self.merge([*([merged[key]] if merged else []), values[key]]) for key in values}
             del values
-        return [told, *({key: merged[key] for key in chunk} for chunk in chunks(list(merged)))]
+        return [told, *({key: merged[key] for key in chunk} for chunk in cut(list(merged), _CHUNK_KEYS))]
 
-    def chunk(self, parts: list[Any]) -> dict[Any, Any]:
+    def chunk(self, parts: Sequence[Any]) -> dict[Any, Any]:
         """Merge the same chunk of several."""
         some = [_chunk_of(part) for part in parts]
         return {key: self.merge([part[key] for part in some]) for key in some[0]}
-
-
-def chunks(keys: Sequence[Any]) -> list[Sequence[Any]]:
-    """Cut keys into those that are merged together."""
-    return [keys[start : start + _CHUNK_KEYS] for start in range(0, len(keys), _CHUNK_KEYS)]
