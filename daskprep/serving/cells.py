@@ -42,6 +42,15 @@ def is_missing(cell: Any) -> bool:
     return isinstance(cell, float | np.generic) and bool(cell != cell)  # noqa: PLR0124 as NaN and NaT do
 
 
+def refuse(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
+    """Raise ColumnError for a cell of one of some types.
+
+    A time of day with a zone is read as text: Arrow has no type for it, so that columns of such are text.
+    """
+    if isinstance(cell, kinds) and not (isinstance(cell, dt.time) and cell.tzinfo) and not is_missing(cell):
+        raise ColumnError(f"{cell!r} is of type {type(cell).__name__}, which is no {noun}")
+
+
 def number_of(cell: Any) -> float | None:
     """Return the finite double that a cell holds or states, None if there is none."""
     kind = type(cell)
@@ -55,10 +64,7 @@ def number_of(cell: Any) -> float | None:
 
 
 def _number_of_other(cell: Any) -> float | None:
-    if isinstance(cell, dt.time) and cell.tzinfo is not None:
-        return None  # for which Arrow has no type, so that columns of such are text
-    if isinstance(cell, TIMES):
-        raise ColumnError(f"holds values of type {type(cell).__name__}, which are not numbers")
+    refuse(cell, TIMES, "number")
     if isinstance(cell, Decimal):
         return _double(cell or 0)  # of zeros that are decimals Arrow keeps no sign
     if isinstance(cell, int | float | np.integer | np.floating | np.bool_):

@@ -12,9 +12,9 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from daskprep.errors import ColumnError, MissingPackageError, RejectedValueError
+from daskprep.errors import MissingPackageError, RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, Rows
-from daskprep.serving.cells import BOOLEANS, DURATIONS, NUMBERS, is_missing, number_of, text_of
+from daskprep.serving.cells import BOOLEANS, DURATIONS, NUMBERS, is_missing, number_of, refuse, text_of
 from daskprep.serving.date_columns import date_table, is_compact
 
 EPOCH = "1970-01-01 00:00:00"
@@ -148,12 +148,6 @@ def _dateutil() -> Any:
             return year if year >= 100 or century_specified else year + (2000 if year < 69 else 1900)
 
     return parser(FixedCentury())
-
-
-def refuse(cell: Any, kinds: tuple[type, ...], noun: str) -> None:
-    """Raise ColumnError for a cell of one of some types; a time of day with a zone is read as text."""
-    if isinstance(cell, kinds) and not (isinstance(cell, dt.time) and cell.tzinfo) and not is_missing(cell):
-        raise ColumnError(f"{cell!r} is of type {type(cell).__name__}, which is no {noun}")
 
 
 class _Pair(NamedTuple):

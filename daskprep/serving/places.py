@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from daskprep.serving.base import Arrays, RowEncoder
-from daskprep.serving.cells import BOOLEANS, TIMES, text_of
-from daskprep.serving.dates import refuse
+from daskprep.serving.cells import BOOLEANS, TIMES, refuse, text_of
 
 CELL = "0*[0-9]{1,19}|0[xX][0-9a-fA-F]{1,16}|[0-9a-fA-F]{15,16}"
 LARGEST = 2**63 - 1  # the highest bit is reserved

@@ -12,8 +12,7 @@ import numpy as np
 
 from daskprep.errors import ColumnError, RejectedValueError
 from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
-from daskprep.serving.cells import LISTS, NUMBERS, TIMES, is_missing, number_of, text_of
-from daskprep.serving.dates import refuse
+from daskprep.serving.cells import LISTS, NUMBERS, TIMES, is_missing, number_of, refuse, text_of
 
 # What Arrow's cast accepts as a number, no more and no less.
 FLOAT = (
@@ -170,10 +169,7 @@ class TimeseriesRows(RowEncoder):
             self.columns = self.column, params["group_by"]
 
     def read(self, cell: Any) -> Numbers | None:
-        if not self.looks_around:
-            return numbers_in(cell, self.separator)
-        refuse(cell, (*TIMES, *LISTS), "number")
-        return _alone(cell)
+        return _alone(cell) if self.looks_around else numbers_in(cell, self.separator)
 
     def read_fill(self, fill: Any) -> Numbers | None:
         return [_NAN] if self.looks_around and isinstance(fill, str) and not fill.strip() else self.read(fill)
