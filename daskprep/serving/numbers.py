@@ -14,7 +14,7 @@ from daskprep.serving.units import LINEAR, bin_ids, center_and_scale, normalized
 from daskprep.serving.written import DOUBTFUL, match, number_written, style_of
 
 _LARGEST = float(np.finfo(np.float32).max)
-_NEIGHBOURS = ("ffill", "bfill")
+_NEIGHBOURS = {"ffill", "bfill"}
 
 
 class NumberRows(RowEncoder):
@@ -54,8 +54,10 @@ class NumberRows(RowEncoder):
         return abs(value - self.mean) > self.reach
 
     def complete(self, values: list[Any]) -> list[Any]:
-        smooth = [None if value is None or self.is_outlier(value) else value for value in values]
         strategies = self.params["missing_value_strategy"], self.params["outlier_strategy"]
+        if not set(strategies) & _NEIGHBOURS:
+            return values
+        smooth = [None if value is None or self.is_outlier(value) else value for value in values]
         around = [from_neighbours(smooth, one) if one in _NEIGHBOURS else values for one in strategies]
         return [
             of_gap if value is None else of_outlier if kept is None else value
