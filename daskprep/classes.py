@@ -145,19 +145,11 @@ class RowCounts:
 class ClassCounts:
     """How many rows each class has: distinct names (null is the class of missing values), and rows above 0.
 
-    Takes 16 bytes and the text for each class. The sum of two is sorted by the bytes of the names, null last.
+    Takes 16 bytes and the text for each class.
     """
 
     classes: pa.Array
     counts: Integers
-
-    def __add__(self, other: ClassCounts) -> ClassCounts:
-        codes, classes = _unify([self, other])
-        counts = np.zeros(len(classes), dtype=np.int64)
-        for part, code in zip((self, other), codes, strict=True):
-            counts[code] += part.counts
-        order = pc.sort_indices(classes)
-        return ClassCounts(classes.take(order), counts[order.to_numpy()])
 
 
 def _unify(parts: Sequence[ClassCounts]) -> tuple[list[Integers], pa.Array]:
