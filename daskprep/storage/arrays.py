@@ -18,6 +18,7 @@ from numcodecs import blosc
 from daskprep.errors import CorruptDatasetError
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
 from daskprep.storage.files import Folder
+from daskprep.storage.kept import keepable
 from daskprep.storage.retries import asking_again
 
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ _MOST_AXES = 31
 MOST_CHUNK_BYTES = (1 << 31) - 1024
 
 
+@keepable
 @dataclass(frozen=True)
 class Output:
     """An encoded output: the type of its numbers, and how many of them a row has."""

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from daskprep.errors import ConfigError
 from daskprep.storage.arrays import MOST_CHUNK_BYTES, Compression, Output, chunk_name, group_metadata, whole
+from daskprep.storage.kept import keepable
 
 SPLITS = ("train", "validation", "test")
 FOLD = "fold-"
@@ -35,6 +36,7 @@ _MOST_CHOSEN_ROWS = 1 << 20
 _MOST_ROWS = 1 << 24
 
 
+@keepable
 @dataclass(frozen=True)
 class Layout:
     """Where every row of every output lies.

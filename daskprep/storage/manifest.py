@@ -13,6 +13,7 @@ from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage.arrays import is_chunk, whole
 from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
 from daskprep.storage.files import Folder
+from daskprep.storage.kept import keepable
 from daskprep.storage.layout import MOST_PART_BLOCKS, Layout
 from daskprep.storage.shards import Span, chunk_spans, tail_bytes
 
@@ -26,6 +27,7 @@ _MOST_NAME_BYTES = 255  # of one folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
+@keepable
 @dataclass(frozen=True)
 class FileEntry:
     """What a file of a dataset must be: its bytes, their CRC-32C, and its rows where it has any.

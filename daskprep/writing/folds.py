@@ -8,7 +8,6 @@ them comes last.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from sklearn.base import clone
 from daskprep.features import Learned
 from daskprep.features.table import Surroundings
 from daskprep.split.folds import HeldFold, KFold
-from daskprep.storage.kept import intact, read_checked, write_checked
+from daskprep.storage.kept import keep, read_kept
 from daskprep.storage.layout import FOLD
 from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manifest
 from daskprep.writing.job import Found, Planned, WriteJob, background_threads
@@ -26,7 +25,7 @@ from daskprep.writing.plan import choose_layout
 from daskprep.writing.recipe import digest_of_write
 from daskprep.writing.versions import commit, tidy
 
-_CHECKPOINT = "folds.json"
+_CHECKPOINT = "folds.kept"
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,8 @@ class FoldedJob(WriteJob):
 
     def _begun(self, jobs: Sequence[WriteJob]) -> tuple[dict[str, FileEntry] | None, list[Planned | None]]:
         """Return what an earlier write had found out, None for a committed fold; nothing if some of it is gone."""
-        if not intact(self.scratch, _CHECKPOINT):
+        if (entries := read_kept(self.scratch, _CHECKPOINT)) is None:
             return None, []
-        entries = {
-            name: FileEntry(*entry) for name, entry in json.loads(read_checked(self.scratch, _CHECKPOINT)).items()
-        }
         planned = [None if _committed(job) else job._resumed() for job in jobs]
         whole = all(self._is_kept(name, entry) for name, entry in entries.items())
         if not whole or any(plan is None and not _committed(job) for job, plan in zip(jobs, planned, strict=True)):
@@ -91,8 +87,7 @@ class FoldedJob(WriteJob):
         for number, (job, learned) in enumerate(zip(jobs, states, strict=True)):
             found = Found(census, [_held(one, number) for one in told], [learned], [])
             planned.append(None if _committed(job) else job._planned(background, found))
-        with write_checked(self.scratch, _CHECKPOINT) as write:
-            write(json.dumps({name: entry.to_list() for name, entry in entries.items()}).encode())
+        keep(self.scratch, _CHECKPOINT, entries)
         return entries, planned
 
     def _commit(

@@ -35,7 +35,7 @@ from daskprep.sources import Source
 from daskprep.state import state_files
 from daskprep.storage.checksum import Buffer
 from daskprep.storage.files import Folder
-from daskprep.storage.kept import Kept, intact, read_checked, write_checked
+from daskprep.storage.kept import Kept, intact, keep, read_kept
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
 from daskprep.writing.encoded import EncodedRows, encoded_name
@@ -106,8 +106,8 @@ class WriteJob:
 
     def _space(self) -> str:
         """Say how much room the write takes, as far as it is known by now."""
-        if intact(self.scratch, CHECKPOINT):
-            plan, _ = WritePlan.from_bytes(read_checked(self.scratch, CHECKPOINT))
+        if kept := read_kept(self.scratch, CHECKPOINT):
+            plan, _ = kept
             # Once as scratch, parsed or encoded, and once as parts, which compression makes smaller.
             nbytes = 2 * sum(plan.layout.rows.values()) * plan.layout.row_bytes
         elif self.source.files:
@@ -213,15 +213,14 @@ class WriteJob:
 
     def _save_checkpoint(self, plan: WritePlan, state: Future[_Files]) -> _Files:
         entries = state.result()
-        with write_checked(self.scratch, CHECKPOINT) as write:
-            write(plan.to_bytes(entries))
+        keep(self.scratch, CHECKPOINT, (plan, entries))
         return entries
 
     def _resumed(self) -> Planned | None:
         """Return what an earlier write of this version had found out before it was killed, if all of it is whole."""
-        if not intact(self.scratch, CHECKPOINT):
+        if (kept := read_kept(self.scratch, CHECKPOINT)) is None:
             return None
-        plan, entries = WritePlan.from_bytes(read_checked(self.scratch, CHECKPOINT))
+        plan, entries = kept
         if not all(self._is_kept(name, entry) for name, entry in entries.items()):
             return None
         rows = plan.placement.source_rows

@@ -11,6 +11,7 @@ import numpy as np
 
 from daskprep.split import TEST, TRAIN, VALIDATION
 from daskprep.storage import layout
+from daskprep.storage.kept import keepable
 
 SPLITS = dict(zip(layout.SPLITS, (TRAIN, VALIDATION, TEST), strict=True))
 
@@ -23,6 +24,7 @@ class Run(NamedTuple):
     rows: int
 
 
+@keepable
 @dataclass(frozen=True)
 class Placement:
     """For each partition: its rows in the source, and those that are written to each split, repeats counted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import threading
 import uuid
 from collections.abc import Iterator, Mapping
@@ -16,13 +15,12 @@ from daskprep.features.media import MediaFeature
 from daskprep.state import state_from_files
 from daskprep.storage.arrays import Output
 from daskprep.storage.files import Folder
-from daskprep.storage.kept import keep, read_kept
+from daskprep.storage.kept import keep, keepable, read_kept
 from daskprep.storage.layout import Layout
-from daskprep.storage.manifest import FileEntry
 from daskprep.writing.placement import Placement
 from daskprep.writing.recipe import Options
 
-CHECKPOINT = "checkpoint.json"
+CHECKPOINT = "checkpoint.kept"
 _LEARNED = "learned.kept"
 
 # Of the last few writes that this process works for; each may hold large vocabularies. All tasks of a process share
@@ -51,6 +49,7 @@ def choose_layout(
     return Layout.choose(outputs, rows, carried_bytes=carried_bytes, **how)
 
 
+@keepable
 @dataclass(frozen=True)
 class WritePlan:
     """Where rows lie, in scratch and in the dataset, and how many rejects partitions have."""
@@ -58,25 +57,6 @@ class WritePlan:
     layout: Layout
     placement: Placement
     rejects: tuple[int, ...]
-
-    def to_bytes(self, state: Mapping[str, FileEntry]) -> bytes:
-        """Return JSON, from which a write that was killed goes on; `state` are the files of what was learned."""
-        content = {
-            "state": {name: entry.to_list() for name, entry in state.items()},
-            "layout": self.layout.to_dict(),
-            "source_rows": self.placement.source_rows,
-            "counts": self.placement.counts.tolist(),
-            "rejects": self.rejects,
-        }
-        return json.dumps(content).encode()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> tuple[WritePlan, dict[str, FileEntry]]:
-        """Return what `to_bytes` was given."""
-        content = json.loads(data)
-        state = {name: FileEntry(*entry) for name, entry in content["state"].items()}
-        placement = Placement.of(content["source_rows"], content["counts"])
-        return cls(Layout.from_dict(content["layout"]), placement, tuple(content["rejects"])), state
 
 
 @dataclass(frozen=True, eq=False)

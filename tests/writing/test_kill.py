@@ -134,7 +134,7 @@ def test_a_write_that_is_killed_again_and_again_gets_done(undisturbed, tmp_path)
     assert content(path) == undisturbed.files
 
 
-@pytest.mark.parametrize("file", ["vocab/", "checkpoint.json", "receipts/"])
+@pytest.mark.parametrize("file", ["vocab/", "checkpoint.kept", "receipts/"])
 def test_a_file_that_was_never_renamed_is_gone_after_a_second_kill(undisturbed, tmp_path, file):
     path = tmp_path / "a.dp"
     assert undisturbed.write(path, kill_on=f"replace .*{file}").returncode == -9
@@ -259,7 +259,7 @@ CUTTINGS = [
 @pytest.mark.parametrize("filling", [False, pytest.param(True, id="filling")])
 @pytest.mark.parametrize(("cutting", "other"), CUTTINGS)
 def test_a_rerun_that_cuts_the_rows_elsewhere_gives_the_same(undisturbed, tmp_path, cutting, other, filling):
-    path, lost = tmp_path / "a.dp", "*-000001.*" if filling else "checkpoint.json"
+    path, lost = tmp_path / "a.dp", "*-000001.*" if filling else "checkpoint.kept"
     undisturbed.write(path, **cutting, filling=filling)
     expected = content(path)
     shutil.rmtree(path)
