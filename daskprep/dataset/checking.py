@@ -11,13 +11,11 @@ import numpy as np
 from daskprep.display.words import count
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import FileEntry, Folder, Manifest, read_manifest
-from daskprep.storage.checksum import crc32c
 from daskprep.storage.layout import CACHE, FOLD
 from daskprep.storage.local_files import NO_FILE
-from daskprep.storage.manifest import MANIFEST
+from daskprep.storage.manifest import MANIFEST, PIECE_BYTES
 from daskprep.storage.threads import in_threads
 
-_PIECE_BYTES = 8_000_000
 _MOST_NAMED = 5
 # What a writer removes once its dataset is committed; if it was killed right then, the next write does.
 _LEFT_OVER = re.compile(rf"({FOLD}[0-9]+/)?(receipts|scratch|{CACHE})/|.*\.[0-9a-f]{{32}}\.tmp$")
@@ -77,30 +75,16 @@ def _check_file(folder: Folder, sizes: dict[str, int], listed: tuple[str, FileEn
     if sizes[name] != entry.bytes:
         return f"has {sizes[name]:,} bytes, not {entry.bytes:,}"
     try:
-        altered = _is_altered(folder, name, entry)
+        # Read, not mapped: a bad sector below a map kills the process.
+        buffer = np.empty(min(entry.bytes, PIECE_BYTES), np.uint8)
+        with folder.opened(name) as read_into:
+
+            def read(start: int, stop: int) -> np.ndarray:
+                piece = buffer[: stop - start]
+                read_into(start, piece.data)
+                return piece
+
+            fits = entry.fits(name, read)
     except (OSError, EOFError, CorruptDatasetError) as error:
         return f"cannot be read: {error}"
-    return "was altered: its checksum is not that of the manifest" if altered else None
-
-
-def _is_altered(folder: Folder, name: str, entry: FileEntry) -> bool:
-    # Read, not mapped: a bad sector below a map kills the process.
-    buffer = np.empty(min(entry.bytes, _PIECE_BYTES), np.uint8)
-    with folder.opened(name) as read_into:
-
-        def read(start: int, stop: int) -> np.ndarray:
-            piece = buffer[: stop - start]
-            read_into(start, piece.data)
-            return piece
-
-        try:
-            spans = entry.spans(name, lambda start: read(start, entry.bytes))
-        except CorruptDatasetError:
-            return True
-        for span in spans:
-            checksum = 0
-            for start in range(span.start, span.stop, _PIECE_BYTES):
-                checksum = crc32c(read(start, min(start + _PIECE_BYTES, span.stop)), start=checksum)
-            if checksum != span.crc32c:
-                return True
-    return False
+    return None if fits else "was altered: its checksum is not that of the manifest"

@@ -21,6 +21,8 @@ MANIFEST = "manifest.json"
 FORMAT = 2
 """Of datasets whose arrays are sharded; others are written in format 1."""
 
+PIECE_BYTES = 8_000_000
+"""As much of a file as is compared with its checksum at once."""
 _LIMIT_BYTES = 1 << 30
 _MOST_FOLDS = 255  # which are numbered by bytes
 _MOST_NAME_BYTES = 255  # of one folder or file, on all file systems
@@ -54,13 +56,21 @@ class FileEntry:
     def is_of(self, name: str, data: Buffer) -> bool:
         """Tell whether these are the bytes of the file that the entry is of."""
         view = flat(data)
-        if len(view) != self.bytes:
-            return False
+        return len(view) == self.bytes and self.fits(name, lambda start, stop: view[start:stop])
+
+    def fits(self, name: str, read: Callable[[int, int], Buffer]) -> bool:
+        """Tell whether the bytes of a file of the right length, from a start to a stop, are those of the entry."""
         try:
-            spans = self.spans(name, lambda start: view[start:])
+            spans = self.spans(name, lambda start: read(start, self.bytes))
         except CorruptDatasetError:
             return False
-        return all(crc32c(view[span.start : span.stop]) == span.crc32c for span in spans)
+        for span in spans:
+            checksum = 0
+            for start in range(span.start, span.stop, PIECE_BYTES):
+                checksum = crc32c(read(start, min(start + PIECE_BYTES, span.stop)), start=checksum)
+            if checksum != span.crc32c:
+                return False
+        return True
 
     def chunks(self, read_tail: Callable[[int], Buffer]) -> list[Span]:
         """Return where the chunks of a shard or a chunk lie, each with the checksum that it ends with.
