@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import pyarrow.parquet as pq
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage import Compression, FileEntry, Folder, Output
 from daskprep.storage.arrays import decode_chunk
-from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, crc32c, flat
+from daskprep.storage.checksum import CHECKSUM_BYTES, Buffer, flat
 from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import read_manifest
 from daskprep.storage.shards import Span
@@ -136,9 +135,6 @@ def read_block(reader: BlockReader, block: Block, out: np.ndarray | None = None)
     if block.groups:
         return column_array(read_table(reader.folder, block, [reader.output]), reader.output)
     span = chunk_span(reader.folder, block)
-    if out is not None and _lies_plain(reader, span, out):
-        _read_plain(reader, block, span, out)
-        return out[: block.rows]
     data = _part(reader.folder, block, span.start, span.stop)
     # Decoding proves that the chunk fits the checksum at its end; that this is the manifest's tells it from others.
     if int.from_bytes(flat(data)[-CHECKSUM_BYTES:], "little") != span.crc32c:
@@ -182,30 +178,6 @@ def _part(folder: Folder, block: Block, start: int, stop: int) -> Buffer:
     if len(data) != stop - start:
         raise _wrong_size(folder, block.file, folder.size(block.file), block.entry.bytes)
     return data
-
-
-def _lies_plain(reader: BlockReader, span: Span, out: np.ndarray) -> bool:
-    """Tell whether a chunk is the bytes of `out` and a checksum, in a file that is read in parts."""
-    return (
-        reader.compression == "none"
-        and reader.folder.is_local
-        and sys.byteorder == "little"
-        and out.flags.c_contiguous
-        and out.dtype == np.dtype(reader.output.dtype)
-        and out.shape == (reader.block_rows, *reader.output.shape)
-        and span.stop - span.start == out.nbytes + CHECKSUM_BYTES
-    )
-
-
-def _read_plain(reader: BlockReader, block: Block, span: Span, out: np.ndarray) -> None:
-    """Read a chunk to where its rows belong: no byte is copied twice."""
-    Files(reader.folder, {block.file: block.entry}).check_size(block.file)
-    stored = bytearray(CHECKSUM_BYTES)
-    with reader.folder.opened(block.file) as read_into:
-        read_into(span.start, flat(out))
-        read_into(span.stop - CHECKSUM_BYTES, memoryview(stored))
-    if not int.from_bytes(stored, "little") == span.crc32c == crc32c(out):
-        raise _altered(reader.folder, block.file)
 
 
 def read_table(folder: Folder, block: Block, outputs: Iterable[Output]) -> pa.Table:
