@@ -200,7 +200,7 @@ def read_table(folder: Folder, block: Block, outputs: Iterable[Output]) -> pa.Ta
         _check_table(wanted, block.rows, types, sum(footer.row_group(group).num_rows for group in there))
         if data is None:
             data = _columns(folder, block, footer, wanted)
-        table = decode_table(data, list(wanted), block.groups, footer)
+        table = decode_table(data, wanted, block.groups, footer)
         _check_table(wanted, block.rows, {field.name: field.type for field in table.schema}, table.num_rows)
     if nulls := [name for name in wanted if wanted[name] != CELL_TYPE and table[name].null_count]:
         raise CorruptDatasetError(f"{folder.url}/{block.file} was altered: {nulls} hold nulls; {REMEDY}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import accumulate
 from typing import IO, TypeAlias
@@ -124,26 +124,17 @@ def column_ranges(
 
 
 def decode_table(
-    data: Buffer,
-    columns: Sequence[str] | None = None,
-    row_groups: Sequence[int] | None = None,
-    footer: pq.FileMetaData | None = None,
+    data: Buffer, columns: Collection[str], row_groups: Iterable[int], footer: pq.FileMetaData
 ) -> pa.Table:
     """Return columns of some row groups, in the order asked for; CorruptDatasetError if the bytes are damaged.
 
-    It runs on the thread that calls it: callers have threads of their own. Who reads a file again may give its footer.
+    It runs on the thread that calls it: callers have threads of their own.
     """
     with _telling():
         # The bytes are in memory: there is nothing to fetch ahead.
         source = pa.BufferReader(pa.py_buffer(data))
         file = pq.ParquetFile(source, metadata=footer, page_checksum_verification=True, pre_buffer=False)
-        groups = range(file.num_row_groups) if row_groups is None else row_groups
-        table = file.read_row_groups(list(groups), columns=columns, use_threads=False)
-    if columns is None:
-        return table
-    found = set(table.column_names)
-    if missing := [name for name in columns if name not in found]:
-        raise CorruptDatasetError(f"a table lacks the columns {missing}; it has {file.schema_arrow.names}")
+        table = file.read_row_groups(list(row_groups), columns=list(columns), use_threads=False)
     # Asked for "a", Arrow gives "a.b" as well.
     return table.select(list(columns))
 
