@@ -33,8 +33,8 @@ def rejects_of(
     split: Splitter | None = None,
 ) -> pa.Table:
     """Return one row for each cell that left its row out, by row, then column; then rows that the split left out."""
-    found = []
-    for place, (name, feature) in enumerate(features.items()):
+    found = [REJECTS_SCHEMA.empty_table()]
+    for name, feature in features.items():
         with naming(name):
             column = parsed.columns[name]
             dropped = dropped_rows(feature, learned[name].recognize(column), learned[name])
@@ -54,19 +54,14 @@ def rejects_of(
             else f"{shown(feature._cell_of(value), _SHOWN)} is left out by what was learned"
             for value in values
         ]
-        found.append((rows, np.full(len(rows), place), name, reasons))
+        found.append(pa.table([rows + first_row, [name] * len(rows), reasons], schema=REJECTS_SCHEMA))
     if split is not None and split.leaves_out:
-        dropped = np.concatenate([np.zeros(0, np.int64), *(one[0] for one in found)])
-        rows = np.setdiff1d(np.flatnonzero(splits == DROPPED), dropped)
-        reasons = np.full(len(rows), split.leaves_out, object)
-        found.append((rows, np.full(len(rows), len(features)), split.column, reasons))
-    if not found:
-        return REJECTS_SCHEMA.empty_table()
-    rows = np.concatenate([one[0] for one in found])
-    order = np.lexsort((np.concatenate([one[1] for one in found]), rows))
-    names = np.concatenate([np.full(len(one[0]), one[2], object) for one in found])
-    reasons = np.concatenate([one[3] for one in found])
-    return pa.table([rows[order] + first_row, names[order], reasons[order]], schema=REJECTS_SCHEMA)
+        listed = pa.concat_tables(found)["row_id"].to_numpy()
+        rows = np.setdiff1d(np.flatnonzero(splits == DROPPED) + first_row, listed)
+        columns = [rows, [split.column] * len(rows), [split.leaves_out] * len(rows)]
+        found.append(pa.table(columns, schema=REJECTS_SCHEMA))
+    table = pa.concat_tables(found).combine_chunks()
+    return table.take(np.argsort(table["row_id"].to_numpy(), kind="stable"))
 
 
 def joined_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], partitions: Sequence[int]) -> pa.Buffer:
