@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 
 from daskprep import partitions
 from daskprep.balance import Balance
-from daskprep.described import plain
+from daskprep.described import is_whole, plain
 from daskprep.errors import ConfigError
 from daskprep.features import Feature
 from daskprep.features.base import dropped_rows, may_drop_rows
@@ -178,8 +178,7 @@ def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: 
     most = 1 if isinstance(size, float) else math.inf
     if size is not None and (isinstance(size, bool) or not isinstance(size, int | float) or not 0 < size <= most):
         raise ConfigError(f"Preprocessor: sample={sample!r}: give a share such as 0.1, or a number of rows")
-    seed = plain(sample_seed)
-    if isinstance(seed, bool) or not isinstance(seed, int):
+    if not is_whole(sample_seed):
         raise ConfigError(f"Preprocessor: sample_seed={sample_seed!r}: expected a whole number")
     uses = (
         ("split", split, Splitter, "RandomSplit((0.7, 0.1, 0.2))"),
