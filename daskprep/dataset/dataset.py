@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from daskprep import partitions
 from daskprep.balance import balanced_weights
-from daskprep.dataset.caching import cache_media
+from daskprep.dataset.cache import BlockCache
 from daskprep.dataset.checking import Damage, find_damage, raise_damage
 from daskprep.dataset.describing import describe_dataset, describe_rows
+from daskprep.dataset.media import MediaBlocks
 from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.display.tables import Description
@@ -26,12 +28,17 @@ from daskprep.state import METADATA
 from daskprep.storage import Folder, Manifest, read_manifest
 from daskprep.storage.layout import CACHE, FOLD, SPLITS
 from daskprep.storage.manifest import MANIFEST
+from daskprep.storage.reading import Block
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from matplotlib.figure import Figure
 
     from daskprep.report import Report
+
+_Key = tuple[str, str]
+_Media = Mapping[_Key, tuple[MediaBlocks, BlockCache]]
+"""What workers need of each output of each split, to cache it."""
 
 _COUNTED_ROWS = 1 << 20
 # What the folder of a version holds before there is a manifest.
@@ -183,7 +190,37 @@ class Dataset(StoredDataset):
         folder = None if cache_dir is None else Folder.open(cache_dir)
         with nullcontext() if client is None else client.as_current(), Progress(progress) as shown:
             names = [splits] if isinstance(splits, str) else self.splits if splits is None else dict.fromkeys(splits)
-            cache_media({name: self[name] for name in names}, columns, folder, cache_limit, shown)
+            outputs = self._cached(columns)
+            media = {
+                (name, output): (self[name].media(output), self[name].cache(output, folder, cache_limit))
+                for name in names
+                for output in outputs
+            }
+            if partitions.is_distributed() and any(cache.parent.is_in_process for _, cache in media.values()):
+                raise ConfigError(
+                    "the workers of a cluster cannot cache in memory://, which one process sees: give cache_dir"
+                )
+            for _, cache in media.values():
+                cache.prepare()
+            wanted = [
+                (key, self[key[0]].block(key[1], block), block)
+                for key, (_, cache) in media.items()
+                for block in sorted(set(range(cache.blocks)) - set(cache.present()))
+            ]
+            advance = shown.stage("caching", total=len(wanted), unit="blocks")
+            partitions.run("cache-media", _cache_block, media, wanted, advance=advance)
+
+    def _cached(self, columns: Iterable[str] | str | None) -> list[str]:
+        """Return the outputs of media that are asked for; ConfigError for those that are not decoded while loading."""
+        known = [output.name for output in self.layout.cells]
+        names = known if columns is None else [columns] if isinstance(columns, str) else list(dict.fromkeys(columns))
+        for name in names:
+            if name not in known:
+                raise ConfigError(
+                    f'"{name}" is not an output of images or audio that are decoded while loading.'
+                    f"{did_you_mean(name, known)} Those are: {', '.join(known) or 'none'}"
+                )
+        return names
 
     def clear_cache(self, *, unused: bool = False) -> None:
         """Remove the decoded media cached within the dataset; a `cache_dir` is not touched.
@@ -247,6 +284,17 @@ class Dataset(StoredDataset):
     def _repr_html_(self) -> str:
         splits = islice(self.splits.values(), 1)
         return describe_dataset(self.url, self.layout, self.manifests, *map(describe_rows, splits)).html()
+
+
+def _cache_block(media: _Media, wanted: tuple[_Key, Block, int]) -> int:
+    key, where, block = wanted
+    blocks, cache = media[key]
+    if not cache.has(block):
+        rows = blocks.output.empty(where.rows)
+        # What stands for a broken file is no data, and the file may be mended.
+        if not blocks.decode(where, slice(None), rows):
+            cache.write(block, rows)
+    return where.rows
 
 
 class FoldedDataset(Dataset):
