@@ -71,7 +71,7 @@ def read_kept(folder: Folder, name: str, *beside: str) -> Any:
     """Return what `keep` wrote; None if that or a file beside it is not there, or if another release wrote it."""
     with contextlib.suppress(FileNotFoundError, _UnknownError):
         if all(intact(folder, one) for one in (name, *beside)):
-            return unpacked(read_checked(folder, name))
+            return unpacked(folder.read(name)[:-TRAILER_BYTES])
     return None
 
 
@@ -161,11 +161,6 @@ def write_checked(folder: Folder, name: str) -> Iterator[Any]:
 
         yield write
         append(checksum.to_bytes(TRAILER_BYTES, "little"))
-
-
-def read_checked(folder: Folder, name: str) -> bytes:
-    """Return the content of a file that `write_checked` wrote."""
-    return folder.read(name)[:-TRAILER_BYTES]
 
 
 def intact(folder: Folder, name: str) -> bool:
