@@ -139,7 +139,7 @@ def test_a_fit_of_text_goes_on_from_parsed_rows(file, tmp_path, monkeypatch):
     assert fit_until(DelimitedPiece, "read_stored", 20) == 20
     assert fit_until(ScratchPiece, "read", 3 * each) == 3 * each
     assert not list(scratch.rglob("*.tmp"))
-    first = max(scratch.rglob("parsed-*.arrow"))
+    first = max(scratch.rglob("parsed-*.scratch"))
     first.unlink()
     assert 0 < fit_until(DelimitedPiece, "read_stored", None) <= each
     assert not list(scratch.iterdir())
@@ -175,7 +175,7 @@ def test_a_write_goes_on_from_finished_tasks_of_its_first_pass(file, reads, tmp_
     with pytest.raises(Killed):
         preprocessor(split=split).fit_write(source_of(file), tmp_path / "b.dp", progress=False)
     # A result does not count if the parsed rows of one of its partitions are gone.
-    parsed = max((tmp_path / "b.dp").rglob("parsed-*.arrow"))
+    parsed = max((tmp_path / "b.dp").rglob("parsed-*.scratch"))
     parsed.unlink()
     reads.update(read=[], until=None)
     preprocessor(split=split).fit_write(source_of(file), tmp_path / "b.dp", progress=False)

@@ -26,6 +26,7 @@ from daskprep.storage.files import Folder
 from daskprep.storage.kept import write_checked
 from daskprep.storage.layout import Layout
 from daskprep.writing.placement import SPLITS, Placement, Run
+from daskprep.writing.scratch import scratch_name
 
 ReadInto = Callable[[int, memoryview], None]
 Carried: TypeAlias = np.ndarray | pa.StructArray
@@ -36,11 +37,6 @@ _PLACE_BYTES = 8
 _START_BYTES = 8
 HEAPS = STORED_TYPE.num_fields
 """How many columns of bytes make up a column of cells."""
-
-
-def encoded_name(partition: int) -> str:
-    """Return the name of the file of encoded rows of a partition."""
-    return f"encoded-{partition:06d}.bin"
 
 
 @dataclass(frozen=True)
@@ -112,7 +108,7 @@ class EncodedRows:
         runs = {} if self.seed is not None else {run.partition: run for run in self.placement.runs(split, rows)}
         for partition in runs or self.partitions_of(split, part):
             starts = self._starts(partition)
-            with folder.opened(encoded_name(partition)) as read_into:
+            with folder.opened(scratch_name("encoded", partition)) as read_into:
                 run = runs.get(partition) or self._run(read_into, starts["borders", split], split, part, partition)
                 for column in self._numbers:
                     target = arrays[column.name][at : at + run.rows]
@@ -194,7 +190,7 @@ def save_encoded(
     order, places = rows.order(partition, splits, repeats)
     as_is = _is_all(order, len(splits))
     cells = []
-    with write_checked(folder, encoded_name(partition)) as write:
+    with write_checked(folder, scratch_name("encoded", partition)) as write:
         size = 0
         for _, array in _checked(rows, row_ids, outputs):
             if isinstance(array, np.ndarray):

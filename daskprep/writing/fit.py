@@ -22,7 +22,7 @@ from daskprep.storage.files import Folder
 from daskprep.storage.kept import Kept
 from daskprep.writing.passes import Scan
 from daskprep.writing.recipe import Options, Recipe, digest_of_cutting, digest_of_write
-from daskprep.writing.scratch import ScannedRows, ScratchSource, parsed_name
+from daskprep.writing.scratch import ScannedRows, ScratchSource, scratch_name
 from daskprep.writing.versions import digest_of
 from daskprep.writing.write import check_folders
 
@@ -69,7 +69,7 @@ def _learn_parsed(
     question = functools.partial(take_census, surveyed(features, split), split)
     tell = begin(progress, "reading", source)
     advance = None if tell is None else lambda one: tell(rows=one.rows)
-    parsing = None if kept is None else Kept(folder, "census", parsed_name)
+    parsing = None if kept is None else Kept(folder, "census", functools.partial(scratch_name, "parsed"))
     rows = Rows(source, Scan(columns, folder))
     census = ask(rows, "census", question, features, columns, kept=parsing, advance=advance)
     parsed = ScannedRows(ScratchSource(folder, [one.rows for one in census], list(features), columns))

@@ -38,14 +38,14 @@ from daskprep.storage.files import Folder
 from daskprep.storage.kept import Kept, intact, keep, read_kept
 from daskprep.storage.manifest import FileEntry, Manifest, Receipt
 from daskprep.storage.tables import REJECTS
-from daskprep.writing.encoded import EncodedRows, encoded_name
+from daskprep.writing.encoded import EncodedRows
 from daskprep.writing.parts import Part, PartWriter, read_receipts, write_file
-from daskprep.writing.passes import Encode, Place, Scan, placed_name, scan_and_summarize
+from daskprep.writing.passes import Encode, Place, Scan, scan_and_summarize
 from daskprep.writing.placement import Placement
 from daskprep.writing.plan import CHECKPOINT, SavedLearned, WritePlan, choose_layout
 from daskprep.writing.recipe import Options, Recipe, digest_of_cutting
-from daskprep.writing.rejects import joined_rejects, rejects_name
-from daskprep.writing.scratch import ScannedRows, ScratchSource, parsed_name
+from daskprep.writing.rejects import joined_rejects
+from daskprep.writing.scratch import ScannedRows, ScratchSource, scratch_name
 from daskprep.writing.versions import commit
 
 # One waits for the disk while another saves what was learned.
@@ -234,12 +234,12 @@ class WriteJob:
 
     def _usable(self, plan: WritePlan, number: int) -> bool:
         """Tell whether a partition is encoded, or can be encoded, from what lies in scratch."""
-        if plan.rejects[number] and not intact(self.scratch, rejects_name(number)):
+        if plan.rejects[number] and not intact(self.scratch, scratch_name("rejects", number)):
             return False
-        if not self._looks_around and intact(self.scratch, encoded_name(number)):
+        if not self._looks_around and intact(self.scratch, scratch_name("encoded", number)):
             return True
-        placed = not self._places or intact(self.scratch, placed_name(number))
-        return placed and intact(self.parsed or self.scratch, parsed_name(number))
+        placed = not self._places or intact(self.scratch, scratch_name("placed", number))
+        return placed and intact(self.parsed or self.scratch, scratch_name("parsed", number))
 
     def _saved(self, learned: Mapping[str, Learned] | None = None) -> SavedLearned:
         types = {name: feature.learned_type for name, feature in self.recipe.features.items()}
@@ -326,7 +326,7 @@ class WriteJob:
 
     def _kept(self, name: str) -> Kept:
         """Return the results of a pass of which every task leaves, or has left, parsed rows."""
-        return Kept(self.scratch, name, parsed_name)
+        return Kept(self.scratch, name, functools.partial(scratch_name, "parsed"))
 
     def _learned(
         self, rows: Rows, columns: Sequence[str], told: Sequence[Surroundings], **how: Any

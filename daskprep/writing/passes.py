@@ -6,10 +6,10 @@ pass begins when all tasks of the one before are done, so that nobody reads what
 
 | file | written by | read by | removed |
 |---|---|---|---|
-| `parsed-*.arrow` | `Scan` | all passes to `Encode` | at the end, or by `Encode` when its own file is there |
-| `placed-*.arrows` | `Place`, if cells decide where rows go | `Encode` | at the end |
-| `rejects-*.arrows` | `Place`, if it leaves rows out | the list of rejects | at the end |
-| `encoded-*.bin` | `Encode`, if parts take rows of many partitions | the parts | at the end |
+| `parsed-*` | `Scan` | all passes to `Encode` | at the end, or by `Encode` when its own file is there |
+| `placed-*` | `Place`, if cells decide where rows go | `Encode` | at the end |
+| `rejects-*` | `Place`, if it leaves rows out | the list of rejects | at the end |
+| `encoded-*` | `Encode`, if parts take rows of many partitions | the parts | at the end |
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from daskprep.split import DROPPED, TRAIN, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.kept import intact
 from daskprep.summaries import ColumnSummary
-from daskprep.writing.encoded import Carried, EncodedRows, Outputs, by_split, encoded_name, save_encoded
-from daskprep.writing.rejects import rejects_name, rejects_of
-from daskprep.writing.scratch import ScannedRows, parsed_name, read_table, save_parsed, save_table
+from daskprep.writing.encoded import Carried, EncodedRows, Outputs, by_split, save_encoded
+from daskprep.writing.rejects import rejects_of
+from daskprep.writing.scratch import ScannedRows, read_table, save_parsed, save_table, scratch_name
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,10 @@ class Place:
         if (splits == DROPPED).any():
             first = int(self.starts[told.number])
             found = rejects_of(self.dropping, self.learned, parsed, first, splits, self.split)
-            save_table(self.scratch, rejects_name(told.number), found)
+            save_table(self.scratch, scratch_name("rejects", told.number), found)
             rejects = len(found)
         columns = {"split": splits} if told.repeats is None else {"split": splits, "repeats": repeats}
-        save_table(self.scratch, placed_name(told.number), pa.table(columns))
+        save_table(self.scratch, scratch_name("placed", told.number), pa.table(columns))
         return rejects
 
 
@@ -121,10 +121,10 @@ class Encode:
 
     def __call__(self, told: Surroundings) -> int:
         number = told.number
-        if not intact(self.scratch, encoded_name(number)):
+        if not intact(self.scratch, scratch_name("encoded", number)):
             save_encoded(self.scratch, self.rows, number, *self._encoded(told))
         if self.frees:
-            self.scratch.remove(parsed_name(number))
+            self.scratch.remove(scratch_name("parsed", number))
         return int(self.rows.placement.counts[number].sum())
 
     def by_split(self, told: Surroundings) -> dict[str, dict[str, Carried]]:
@@ -147,12 +147,7 @@ class Encode:
         """Return split and repeats of each row."""
         if not self.placed:
             return Assignment({}).assign(told, *unread(self.rows.placement.source_rows[told.number]))
-        table = read_table(self.scratch, placed_name(told.number))
+        table = read_table(self.scratch, scratch_name("placed", told.number))
         splits = table["split"].to_numpy()
         repeats = table["repeats"].to_numpy() if "repeats" in table.column_names else np.ones(len(splits), np.int64)
         return splits, repeats
-
-
-def placed_name(partition: int) -> str:
-    """Return the name of the file of splits and repeats of a partition."""
-    return f"placed-{partition:06d}.arrows"

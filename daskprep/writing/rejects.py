@@ -18,7 +18,7 @@ from daskprep.sources.object_cells import shown
 from daskprep.split import DROPPED, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.tables import REJECTS_SCHEMA
-from daskprep.writing.scratch import read_table
+from daskprep.writing.scratch import read_table, scratch_name
 
 _GROUP_ROWS = 131_072
 _SHOWN = 80
@@ -69,7 +69,7 @@ def joined_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], part
     # A row that is written several times is listed once.
     columns = list(zip(*sorted(set(filled)), strict=True)) or [(), (), ()]
     last = pa.table([list(column) for column in columns], schema=REJECTS_SCHEMA)
-    tables = chain((read_table(scratch, rejects_name(partition)) for partition in partitions), [last])
+    tables = chain((read_table(scratch, scratch_name("rejects", partition)) for partition in partitions), [last])
     held, sink = REJECTS_SCHEMA.empty_table(), pa.BufferOutputStream()
     with pq.ParquetWriter(
         sink, REJECTS_SCHEMA, compression="zstd", write_page_checksum=True, store_schema=False
@@ -82,8 +82,3 @@ def joined_rejects(scratch: Folder, filled: Sequence[tuple[int, str, str]], part
         if len(held):
             file.write_table(held, row_group_size=_GROUP_ROWS)
     return sink.getvalue()
-
-
-def rejects_name(partition: int) -> str:
-    """Return the name of the file of rejects of a partition."""
-    return f"rejects-{partition:06d}.arrows"

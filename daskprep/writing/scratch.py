@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ class ScratchSource(PieceSource):
     """Partitions that an earlier pass parsed."""
 
     def __init__(self, folder: Folder, rows: Sequence[int], names: Sequence[str], columns: Sequence[str]) -> None:
-        pieces = [ScratchPiece(count, 0, folder, parsed_name(i)) for i, count in enumerate(rows)]
+        pieces = [ScratchPiece(count, 0, folder, scratch_name("parsed", i)) for i, count in enumerate(rows)]
         super().__init__(scratch_columns(names, columns), pieces)
 
 
@@ -55,9 +55,9 @@ class ScratchPiece(Piece):
         return table if present else rows_alone(self.rows)
 
 
-def parsed_name(partition: int) -> str:
-    """Return the name of the file of parsed rows of a partition."""
-    return f"parsed-{partition:06d}.arrow"
+def scratch_name(kind: Literal["parsed", "placed", "rejects", "encoded"], partition: int) -> str:
+    """Return the name of a file that a pass leaves of a partition."""
+    return f"{kind}-{partition:06d}.scratch"
 
 
 def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table) -> None:
@@ -69,7 +69,7 @@ def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table
         columns[_UNREADABLE + name] = cells.texts.take(pa.array(places, mask=places < 0))
     columns |= {_SOURCE + name: source[name].combine_chunks() for name in source.column_names}
     table = pa.table(columns) if columns else pa.table({"": pa.nulls(parsed.rows)})
-    save_table(folder, parsed_name(partition), table, pa.ipc.new_file)
+    save_table(folder, scratch_name("parsed", partition), table, pa.ipc.new_file)
 
 
 def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table) -> tuple[Parsed, pa.Table]:

@@ -231,7 +231,7 @@ def test_what_a_killed_write_found_out_is_found_again_if_it_is_damaged(counted, 
             kill_at(patch, "_write", WriteJob, 2)
             with pytest.raises(Killed):
                 prep.fit_write(frame(), tmp_path / "2.dp", version="1")
-        next((tmp_path / "2.dp").rglob("parsed-000003.arrow")).write_bytes(b"")
+        next((tmp_path / "2.dp").rglob("parsed-000003.scratch")).write_bytes(b"")
         reads.clear()
         prep.fit_write(frame(), tmp_path / "2.dp", version="1")
     assert len(reads) == 6
@@ -349,7 +349,7 @@ def test_what_a_write_left_that_was_killed_right_after_a_commit_is_removed(sourc
         scratch = Path(folder.path)
     for path in (left, scratch):
         path.mkdir(parents=True)
-    (scratch / "parsed-000000.arrow").touch()
+    (scratch / "parsed-000000.scratch").touch()
     (root / "manifest.json").unlink()  # killed while the folds were committed
     prep.fit_write(source, root)
     assert (left.exists(), scratch.exists()) == (False, False)
