@@ -16,7 +16,6 @@ import pyarrow as pa
 from daskprep.display.words import listed
 from daskprep.errors import ColumnError, MissingColumnError, did_you_mean
 from daskprep.kernels import plain_table
-from daskprep.sources.arrow_types import narrow_table
 from daskprep.sources.locations import File, reading
 
 # Rows of few narrow columns take little memory as they are, but parsing gives each row more.
@@ -56,7 +55,7 @@ class FilePiece(Piece):
         self.file.check_unchanged()
         folders = dict(self.file.folders)
         with reading(self.file, self.kind):
-            table = narrow_table(self.read_stored([name for name in columns if name not in folders]))
+            table = self.read_stored([name for name in columns if name not in folders])
         for name in columns:
             if name in folders:
                 table = table.append_column(name, repeated(folders[name], table.num_rows))
@@ -64,7 +63,7 @@ class FilePiece(Piece):
 
     @abstractmethod
     def read_stored(self, columns: list[str]) -> pa.Table:
-        """Return the columns that the file itself holds; all its rows also for no columns."""
+        """Return the columns that the file itself holds, in delivered types; all its rows also for no columns."""
 
 
 @dataclass(frozen=True)
