@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pa_csv
 
-from daskprep.errors import ConfigError, DaskprepError, RejectedValueError
+from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.sources.base import FilePiece, check_names, evenly
 from daskprep.sources.dialect import DELIMITERS, Dialect
 from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
-from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark
+from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks
 
 _HEAD_BYTES = 1 << 18
 _PARSED_BYTES = 1 << 22
@@ -41,48 +41,42 @@ class DelimitedPiece(FilePiece):
     kind: ClassVar[str] = "delimited text"
 
     def read_stored(self, columns: list[str]) -> pa.Table:
-        dialect = self.dialect
         data = self.text.read(self.start, self.stop)
-        if dialect.comment:
-            data = pa.py_buffer(b"".join(dialect.uncommented([data.to_pybytes()])))
-        data = without_mark(data)
-        wanted = columns or [dialect.names[0]]
+        if self.dialect.comment:
+            data = pa.py_buffer(b"".join(self.dialect.uncommented([data.to_pybytes()])))
+        wanted = columns or [self.dialect.names[0]]
         if not data.size:
             return pa.table({name: pa.array([], pa.string()) for name in wanted}).select(columns)
-        view = np.frombuffer(data, np.uint8)
-        quoted = self._has_quotes(view)
+        table = self._parsed(data, wanted)
+        for i, name in enumerate(wanted):
+            try:
+                cells = table[name].cast(pa.string())
+            except pa.ArrowInvalid as error:
+                raise self._not_text(data, name, table[name]) from error
+            table = table.set_column(i, name, self.dialect.read(name, cells))
+        return table.select(columns)
+
+    def _parsed(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
+        """Return columns as bytes; that they are text is checked one by one."""
+        dialect, view = self.dialect, np.frombuffer(data, np.uint8)
+        blocks = (view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES))
+        quoted = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
         if quoted and self.stop is None:
             # Arrow takes all that follows a quote which is never closed for one cell, without a word.
             opened = unclosed_quote(view, dialect.delimiter, dialect.quote, BLOCK_BYTES)
             if opened is not None:
                 raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
         ragged: list[Any] = []
-        try:
-            table = self._parsed(data, wanted, pa.string(), ragged, quoted=quoted)
-        except pa.ArrowInvalid as error:
-            raise self._explained(data, wanted, ragged, error, quoted=quoted) from error
-        return pa.table({name: dialect.read(name, table[name]) for name in wanted}).select(columns)
-
-    def _has_quotes(self, view: np.ndarray) -> bool:
-        mark = self.dialect.quote
-        if mark is None:
-            return False
-        return any((view[i : i + BLOCK_BYTES] == ord(mark)).any() for i in range(0, len(view), BLOCK_BYTES))
-
-    def _parsed(
-        self, data: pa.Buffer, columns: list[str], kind: pa.DataType, ragged: list[Any], *, quoted: bool
-    ) -> pa.Table:
-        dialect = self.dialect
 
         def keep(row: Any) -> str:
             ragged.append(row)
             return "error"
 
-        def parse(block_bytes: int) -> pa.Table:
+        def parse(lines: pa.Buffer, block_bytes: int) -> pa.Table:
             if quoted:
-                block_bytes = _harmless_blocks(np.frombuffer(data, np.uint8), block_bytes)
+                block_bytes = _harmless_blocks(np.frombuffer(lines, np.uint8), block_bytes)
             return pa_csv.read_csv(
-                pa.BufferReader(data),
+                pa.BufferReader(lines),
                 read_options=pa_csv.ReadOptions(
                     use_threads=False, block_size=block_bytes, column_names=list(dialect.names)
                 ),
@@ -93,41 +87,32 @@ class DelimitedPiece(FilePiece):
                     invalid_row_handler=keep,
                 ),
                 convert_options=pa_csv.ConvertOptions(
-                    column_types=dict.fromkeys(columns, kind),
+                    column_types=dict.fromkeys(columns, pa.binary()),
                     include_columns=columns,
                     strings_can_be_null=True,
                     null_values=[] if isinstance(dialect.null_values, dict) else dialect.missing(""),
                 ),
             )
 
-        return in_blocks(parse, _PARSED_BYTES, data.size)
-
-    def _explained(
-        self, data: pa.Buffer, columns: list[str], ragged: list[Any], error: pa.ArrowInvalid, *, quoted: bool
-    ) -> DaskprepError:
-        name, dialect = self.file.name, self.dialect
-        if ragged:
+        try:
+            return in_blocks(parse, data, _PARSED_BYTES)
+        except pa.ArrowInvalid as error:
+            if not ragged:
+                raise
             row = ragged[0]
-            return RejectedValueError(
-                f"{name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where there "
+            raise RejectedValueError(
+                f"{self.file.name}, line {self._line(data, row.number - 1)}: {row.actual_columns} cells where there "
                 f"are {row.expected_columns} columns: {row.text[:_SHOWN]!r}; correct the line (cells that hold "
                 f"{dialect.delimiter!r} must be in quotes), or give the right delimiter= to read_files"
-            )
-        unread = ConfigError(f"{name}: cannot be read as {self.kind}: {error}")
-        try:
-            table = self._parsed(data, columns, pa.binary(), [], quoted=quoted)
-        except pa.ArrowInvalid:
-            return unread
-        for column in columns:
-            for row, cell in enumerate(table[column].to_pylist()):
-                try:
-                    (cell or b"").decode()
-                except UnicodeDecodeError:
-                    return RejectedValueError(
-                        f'{name}, line {self._line(data, row)}, column "{column}": not UTF-8: '
-                        f"{cell[:_SHOWN]!r}; {_ENCODING_REMEDY}"
-                    )
-        return unread
+            ) from error
+
+    def _not_text(self, data: pa.Buffer, column: str, cells: pa.ChunkedArray) -> RejectedValueError:
+        found = enumerate(cells.to_pylist())
+        row, cell = next((i, cell) for i, cell in found if cell and cell.decode(errors="ignore").encode() != cell)
+        return RejectedValueError(
+            f'{self.file.name}, line {self._line(data, row)}, column "{column}": not UTF-8: {cell[:_SHOWN]!r}; '
+            f"{_ENCODING_REMEDY}"
+        )
 
     def _line(self, data: pa.Buffer, row: int) -> int:
         """Return the line of the file, counted from 1, in which a row of the piece begins."""

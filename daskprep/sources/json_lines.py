@@ -28,7 +28,7 @@ from daskprep.sources.base import FilePiece, evenly, rows_alone
 from daskprep.sources.json_types import JsonType, array_type, json_array, merged_fields, settled, values_type
 from daskprep.sources.quotes import take_ends, whole_runs
 from daskprep.sources.spool import Spool
-from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks, without_mark
+from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks
 
 _HEAD_BYTES = 1 << 16
 _PARSED_BYTES = 1 << 20
@@ -146,16 +146,15 @@ class JsonPiece(FilePiece):
     def _parsed(self, data: pa.Buffer, schema: pa.Schema | None) -> pa.Table:
         if not data.size or (data.size < _HEAD_BYTES and data.to_pybytes().isspace()):
             return (schema or pa.schema([])).empty_table()
-        lines = without_mark(data)
         options = pa_json.ParseOptions(
             explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
         )
 
-        def parse(block_bytes: int) -> pa.Table:
+        def parse(lines: pa.Buffer, block_bytes: int) -> pa.Table:
             read = pa_json.ReadOptions(use_threads=False, block_size=block_bytes)
             return pa_json.read_json(pa.BufferReader(lines), read_options=read, parse_options=options)
 
-        return in_blocks(parse, _PARSED_BYTES, lines.size)
+        return in_blocks(parse, data, _PARSED_BYTES)
 
     def _objects(self, data: pa.Buffer) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(data.to_pybytes().split(b"\n")):

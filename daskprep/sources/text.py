@@ -143,18 +143,14 @@ class TextFile:
         )
 
 
-def in_blocks(parse: Callable[[int], T], block_bytes: int, nbytes: int) -> T:
+def in_blocks(parse: Callable[[pa.Buffer, int], T], data: pa.Buffer, block_bytes: int) -> T:
     """Call a parser of Arrow with a block size that holds the longest record: it parses a block at a time."""
+    if data[: len(_BOM)].to_pybytes() == _BOM:
+        data = pa.py_buffer(b"\n" + data.to_pybytes())  # Arrow would drop the mark, wherever in the file it stands
     while True:
         try:
-            return parse(block_bytes)
+            return parse(data, block_bytes)
         except pa.ArrowInvalid as error:
-            if "straddl" not in str(error) or block_bytes >= min(nbytes, _LARGEST_BLOCK):
+            if "straddl" not in str(error) or block_bytes >= min(data.size, _LARGEST_BLOCK):
                 raise
             block_bytes = min(16 * block_bytes, _LARGEST_BLOCK)
-
-
-def without_mark(data: pa.Buffer) -> pa.Buffer:
-    """Put a blank line before a piece that begins with a byte order mark, which Arrow would drop from what it reads."""
-    begins = data[: len(_BOM)].to_pybytes()
-    return pa.py_buffer(b"\n" + data.to_pybytes()) if begins == _BOM else data
