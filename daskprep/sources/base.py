@@ -144,6 +144,7 @@ class Source(ABC):
     format: str = ""
     record: Mapping[str, Any] | None = None
     splits: Mapping[str, Source] = {}
+    _problems: Mapping[str, str] = {}  # why columns cannot be read
 
     def read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         """Return one partition with these columns, in this order."""
@@ -167,6 +168,10 @@ class Source(ABC):
 
     def require(self, columns: Iterable[str]) -> None:
         """Raise ColumnError for the first of these columns that cannot be read."""
+        columns = list(columns)
+        for name in columns:
+            if name in self._problems:
+                raise ColumnError(self._problems[name])
         require_columns(columns, self.columns)
 
     def __repr__(self) -> str:

@@ -107,12 +107,8 @@ def _is_mapped(table: Any) -> bool:
     return isinstance(table, MemoryMappedTable)
 
 
-class FragmentSource(PieceSource):
-    """A dataset of Arrow that lies in Parquet files, or one of Lance."""
-
-
-def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int) -> FragmentSource | None:
-    """Return the source of a dataset; None where it cannot be cut, as where it is filtered, or lies in other files."""
+def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_bytes: int) -> PieceSource | None:
+    """Return the source of a dataset in Parquet files or of Lance; None where it is filtered, or in other files."""
     columns = chosen_columns(dataset.schema.names, wanted, "the dataset")
     try:
         fragments = list(dataset.get_fragments())
@@ -132,7 +128,7 @@ def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_byt
         for fragment, rows, start in parts
     ]
     joined = grouped(pieces, partition_bytes, JoinedPiece.of)
-    return FragmentSource(narrow_schema(dataset.schema, columns), joined) if joined else None
+    return PieceSource(narrow_schema(dataset.schema, columns), joined) if joined else None
 
 
 def _some_of_fragment(

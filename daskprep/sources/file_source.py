@@ -11,7 +11,7 @@ from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 
-from daskprep.errors import ColumnError, ConfigError, did_you_mean, hints_parameters, warn
+from daskprep.errors import ConfigError, did_you_mean, hints_parameters, warn
 from daskprep.kernels import plain_table
 from daskprep.sources.base import JoinedPiece, Piece, PieceSource, grouped, require_columns
 from daskprep.sources.columnar import Schemas
@@ -64,24 +64,17 @@ class FileSource(PieceSource):
         settings: Mapping[str, Any],
         columns: list[str] | None,
     ) -> None:
-        types = schemas.types
-        if not types:
+        if not schemas.types:
             raise ConfigError(f"{files[0].name}: it has no columns; check that it holds rows")
         self.format = format
         self.reads_all = format in ("csv", "tsv")
         self.files = tuple(files)
         self.settings = dict(settings)
-        self.columns = list(types)
+        self.columns = list(schemas.types)
         self._problems = schemas.problems
-        self.require(types if columns is None else columns)
-        super().__init__(pa.schema([(name, types[name]) for name in (types if columns is None else columns)]), pieces)
-
-    def require(self, columns: Iterable[str]) -> None:
-        columns = list(columns)
-        for name in columns:
-            if name in self._problems:
-                raise ColumnError(self._problems[name])
-        super().require(columns)
+        wanted = self.columns if columns is None else columns
+        self.require(wanted)
+        super().__init__(pa.schema([(name, schemas.types[name]) for name in wanted]), pieces)
 
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
@@ -206,12 +199,10 @@ def read_files(
         else:
             settings |= {"delimiter": delimiter, "quote": quote, "null_values": dialect.null_values, **dialect.unusual}
             schemas, parts = _plan_delimited(texts, dialect, share)
-        pieces = grouped(parts, partition_bytes, JoinedPiece.of, alone=_is_whole, partitions=partitions)
+        pieces = grouped(
+            parts, partition_bytes, JoinedPiece.of, alone=lambda piece: not piece.text.can_cut, partitions=partitions
+        )
     return FileSource(found, files, schemas, pieces, settings=settings, columns=wanted)
-
-
-def _is_whole(piece: Any) -> bool:
-    return not piece.text.can_cut
 
 
 def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> tuple[Schemas, list[DelimitedPiece]]:
@@ -223,7 +214,7 @@ def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> 
         )
     schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
     found = Schemas([text.file for text in texts], schemas)
-    require_columns(dialect.named_columns, list(found.types))
+    require_columns(dialect.named_columns, list(dict.fromkeys(chain.from_iterable(one.names for one in schemas))))
     return found, list(chain.from_iterable(planned))
 
 

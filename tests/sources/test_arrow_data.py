@@ -25,7 +25,6 @@ import pytest
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources import Source, StreamSource, as_source
-from daskprep.sources.datasets import FragmentSource
 
 ROWS = 900
 FEATURES = {
@@ -264,7 +263,7 @@ def test_tables_in_memory_are_sliced() -> None:
 
 def test_row_groups_and_ranges_of_rows_are_partitions(tmp_path: Path) -> None:
     source = as_source(pds.dataset(parquet(tmp_path)), partition_bytes=1)
-    assert isinstance(source, FragmentSource)
+    assert not isinstance(source, StreamSource)
     assert source.row_counts == [250, 250, 250, 150]
     assert as_source(pds.dataset(tmp_path / "rows.parquet")).row_counts == [ROWS]
     cut = as_source(of_lance(tmp_path), columns=["price"], partition_bytes=800)
