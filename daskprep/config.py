@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-import numpy as np
 import yaml
 
 from daskprep.balance import Balance, Oversample, Undersample, balance_from_dict
+from daskprep.described import plain
 from daskprep.display.words import quoted
 from daskprep.errors import ConfigError, did_you_mean, warn
 from daskprep.features import FEATURES, NAMED, Feature
@@ -311,7 +311,7 @@ def _write_feature(name: str, feature: Feature, own: Mapping[str, Any] | None = 
     ludwig = _LUDWIG_DEFAULTS.get(feature.kind, {}) if own is None else own
     defaults = {**_parameters(type(feature)()), **ludwig}
     params = {
-        key: _plain(value, f'feature "{name}": {key}')
+        key: plain(value, f'feature "{name}": {key}')
         for key, value in _parameters(feature).items()
         if type(value) is not type(defaults[key]) or value != defaults[key]
     }
@@ -322,20 +322,6 @@ def _write_feature(name: str, feature: Feature, own: Mapping[str, Any] | None = 
 
 def _parameters(owner: Any) -> dict[str, Any]:
     return dict(owner.get_params(deep=False))
-
-
-def _plain(value: Any, what: str) -> Any:
-    """Return a value as YAML and JSON have it."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, Mapping):
-        return {key: _plain(one, what) for key, one in value.items()}
-    if callable(value):
-        raise ConfigError(
-            f"{what}={value!r} is a Python function, which a configuration cannot hold: "
-            "register it by name in daskprep.tokenizers.TOKENIZERS and give the name"
-        )
-    return value
 
 
 # -- split and balance

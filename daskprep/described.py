@@ -17,9 +17,18 @@ from daskprep.display.tables import EstimatorCard
 from daskprep.errors import ConfigError, did_you_mean, hints_parameters
 
 
-def plain(given: Any) -> Any:
-    """Return a scalar of NumPy, such as a search over `numpy.arange` sets, as Python's own."""
-    return given.item() if isinstance(given, np.generic) else given
+def plain(given: Any, what: str = "the parameter") -> Any:
+    """Return a parameter as JSON and YAML have it, also what a search over `numpy.arange` sets."""
+    if isinstance(given, np.generic | np.ndarray):
+        return given.tolist()
+    if isinstance(given, Mapping):
+        return {key: plain(one, what) for key, one in given.items()}
+    if callable(given):
+        raise ConfigError(
+            f"{what}={given!r} is a Python function, which JSON and YAML cannot hold: "
+            "register it by name in daskprep.tokenizers.TOKENIZERS and give the name"
+        )
+    return given
 
 
 class Described(EstimatorCard, BaseEstimator):

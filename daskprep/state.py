@@ -136,14 +136,9 @@ class Saved:
 
 def feature_params(name: str, feature: Feature) -> dict[str, Any]:
     """Return a feature's parameters, JSON-ready, or raise ConfigError for one that JSON cannot hold."""
-    params: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
-    for key, value in params.items():
-        if callable(value):
-            raise ConfigError(
-                f'feature "{name}": {key}={value!r} is a Python function, which JSON cannot hold: '
-                "register it by name in daskprep.tokenizers.TOKENIZERS and give the name"
-            )
-    return {key: plain(value) for key, value in params.items() if key not in LATER or plain(value) != LATER[key]}
+    given: dict[str, Any] = feature.get_params(deep=False)  # type: ignore[no-untyped-call]
+    params = {key: plain(value, f'feature "{name}": {key}') for key, value in given.items()}
+    return {key: value for key, value in params.items() if key not in LATER or value != LATER[key]}
 
 
 def received(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -257,7 +252,7 @@ def read_state(path: str) -> dict[str, Any]:
         raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}")
     if size > saved.LIMIT_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
-    return _read(name, lambda file: (folder if file == name else beside).read(file))
+    return state_from_files(lambda file: (folder if file == name else beside).read(file), name)
 
 
 def _located(path: str, *, follows: bool = False) -> tuple[Folder, str]:
@@ -278,12 +273,8 @@ def state_files(state: Mapping[str, Any]) -> dict[str, bytes]:
     return {METADATA: _to_bytes(slim), **vocabularies}
 
 
-def state_from_files(read: Callable[[str], bytes]) -> dict[str, Any]:
+def state_from_files(read: Callable[[str], bytes], name: str = METADATA) -> dict[str, Any]:
     """Put together what `state_files` gave; `read` returns the bytes of a file."""
-    return _read(METADATA, read)
-
-
-def _read(name: str, read: Callable[[str], bytes]) -> dict[str, Any]:
     state = saved.parse_state(read(name), name)
     with saved.telling(name):
         restored: dict[str, Any] = with_vocabularies(saved.verified(state), name, read, _vocabulary)
