@@ -16,7 +16,7 @@ import pyarrow.csv as pa_csv
 from daskprep.errors import ConfigError, RejectedValueError
 from daskprep.sources.base import FilePiece, check_names, evenly
 from daskprep.sources.dialect import DELIMITERS, Dialect
-from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
+from daskprep.sources.quotes import cut_records, first_record_end, record_starts
 from daskprep.sources.text import BLOCK_BYTES, TextFile, in_blocks
 
 _HEAD_BYTES = 1 << 18
@@ -59,11 +59,12 @@ class DelimitedPiece(FilePiece):
     def _parsed(self, data: pa.Buffer, columns: list[str]) -> pa.Table:
         """Return columns as bytes; that they are text is checked one by one."""
         dialect, view = self.dialect, np.frombuffer(data, np.uint8)
-        blocks = (view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES))
+        blocks = [view[i : i + BLOCK_BYTES] for i in range(0, len(view), BLOCK_BYTES)]
         quoted = dialect.quote is not None and any((block == ord(dialect.quote)).any() for block in blocks)
         if quoted and self.stop is None:
             # Arrow takes all that follows a quote which is never closed for one cell, without a word.
-            opened = unclosed_quote(view, dialect.delimiter, dialect.quote, BLOCK_BYTES)
+            parts = (block.tobytes() for block in blocks)
+            opened = cut_records(parts, 0, (), dialect.delimiter, dialect.quote).opened
             if opened is not None:
                 raise _never_closed(self.text, self.text.line_at(self.start) + int((view[:opened] == 10).sum()))
         ragged: list[Any] = []

@@ -82,8 +82,12 @@ def as_source(
         return DaskSource(frame, wanted)
     if is_dataset(frame):
         return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
-    if (table := _in_memory(frame)) is not None:
-        return PandasSource(table, wanted)
+    if isinstance(frame, Mapping) and not _is_encoded(frame):
+        return PandasSource(frame_of_columns(frame), wanted)
+    if isinstance(frame, list | tuple) and frame and all(isinstance(row, Mapping) for row in frame):
+        return PandasSource(frame_of_rows(frame), wanted)
+    if isinstance(frame, pd.DataFrame):
+        return PandasSource(frame, wanted)
     if (source := _of_arrow(frame, wanted, partition_bytes, scratch)) is not None:
         return source
     listed = frame if isinstance(frame, list | tuple | set) else [frame]
@@ -95,15 +99,6 @@ def as_source(
 
 def _is_encoded(frame: Any) -> bool:
     return type(frame).__module__.startswith("daskprep.")
-
-
-def _in_memory(frame: Any) -> pd.DataFrame | None:
-    """Return a frame, also of a dict of columns and of a list of dicts; None for anything else."""
-    if isinstance(frame, Mapping) and not _is_encoded(frame):
-        return frame_of_columns(frame)
-    if isinstance(frame, list | tuple) and frame and all(isinstance(row, Mapping) for row in frame):
-        return frame_of_rows(frame)
-    return frame if isinstance(frame, pd.DataFrame) else None
 
 
 def _of_arrow(

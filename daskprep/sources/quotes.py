@@ -161,12 +161,6 @@ def take_ends(ends: np.ndarray, waiting: list[int]) -> list[int]:
     return taken
 
 
-def unclosed_quote(view: np.ndarray, delimiter: str, quote: str | None, block_bytes: int) -> int | None:
-    """Return where a quote opens that is never closed, or None."""
-    blocks = (view[i : i + block_bytes].tobytes() for i in range(0, len(view), block_bytes))
-    return cut_records(blocks, 0, (), delimiter, quote).opened
-
-
 def record_starts(text: bytes, delimiter: str, quote: str | None) -> np.ndarray:
     """Return where each record that is not a blank line begins."""
     view = np.frombuffer(text, np.uint8)

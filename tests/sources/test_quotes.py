@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daskprep.sources.quotes import cut_records, first_record_end, record_starts, unclosed_quote
+from daskprep.sources.quotes import cut_records, first_record_end, record_starts
 
 TEXTS = st.text(alphabet='a",\n\r', max_size=60).map(str.encode)
 
@@ -65,7 +64,7 @@ def test_records_are_counted_where_every_newline_ends_one(text: bytes, block_byt
 
 @given(TEXTS)
 def test_unclosed_quote_is_where_it_opens(text: bytes) -> None:
-    opened = unclosed_quote(np.frombuffer(text, np.uint8), ",", '"', 7)
+    opened = cut_records((text[i : i + 7] for i in range(0, len(text), 7)), 0, (), ",", '"').opened
     assert (opened is not None) == ends_by_character(text)[1]
     if opened is not None:
         assert text[opened : opened + 1] == b'"'
