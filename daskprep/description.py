@@ -171,13 +171,8 @@ def _most_frequent(vocabulary: Vocabulary, most: int) -> np.ndarray:
     """
     counts = np.array(vocabulary.frequencies, np.int64)
     counts[list(vocabulary.specials.ids)] = 0
-    limit = min(most, int(np.count_nonzero(counts)))
-    if not limit:
-        return np.zeros(0, np.int64)
-    least = np.partition(counts, len(counts) - limit)[len(counts) - limit]
-    above = np.flatnonzero(counts > least)
-    above = above[np.argsort(-counts[above], kind="stable")]
-    return np.concatenate([above, np.flatnonzero(counts == least)[: limit - len(above)]])
+    ids = np.argsort(-counts, kind="stable")[:most]
+    return ids[counts[ids] > 0]
 
 
 def _amount(value: Any) -> str:
