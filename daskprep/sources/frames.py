@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -23,8 +23,6 @@ _SLICE_ROWS = 131_072
 # Media are converted a slice at a time, and one cell may take megabytes.
 _MEDIA_ROWS = 1_024
 _LARGE_KINDS = frozenset({"image", "audio", "bytes"})
-# Cells, spread over a column, that tell whether it holds media.
-_SAMPLE = 1_000
 
 
 class PandasSource(Source):
@@ -36,13 +34,17 @@ class PandasSource(Source):
     def __init__(self, frame: pd.DataFrame, columns: Iterable[str] | None = None) -> None:
         self.columns = column_names(frame.columns, columns)
         self.series = {name: frame[name] for name in self.columns}
-        self._objects = {name: series for name, series in self.series.items() if _holds_objects(series.dtype)}
-        self._slice_rows = _slice_rows(self._objects.values(), len(frame))
+        large = len(frame) > _MEDIA_ROWS and not _LARGE_KINDS.isdisjoint(self._kinds.values())
+        self._slice_rows = _MEDIA_ROWS if large else _SLICE_ROWS
         self.row_counts = slices(len(frame), self._slice_rows)
         self.npartitions = len(self.row_counts)
         self.frame = frame
-        self._kinds: dict[str, str] = {}
-        self._lock = threading.Lock()
+
+    @functools.cached_property
+    def _kinds(self) -> dict[str, str]:
+        """Return the kinds of all cells of object columns, so that slices do not differ in type."""
+        objects = {name: series for name, series in self.series.items() if _holds_objects(series.dtype)}
+        return {name: cell_kind(series.to_numpy()) for name, series in objects.items()}
 
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
@@ -52,7 +54,7 @@ class PandasSource(Source):
         for name in columns:
             series = self.series[name]
             part = series if self.npartitions == 1 else series.iloc[start : start + rows]
-            arrays[name] = series_column(part, name, self._kind(name), start)
+            arrays[name] = series_column(part, name, self._kinds.get(name), start)
         return _table(arrays, rows)
 
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
@@ -60,7 +62,7 @@ class PandasSource(Source):
         self.require(columns)
         step = -(-max(len(self.frame), 1) // most)
         rows = self.frame.iloc[::step]
-        arrays = {name: series_column(rows[name], name, self._kind(name), None) for name in columns}
+        arrays = {name: series_column(rows[name], name, self._kinds.get(name), None) for name in columns}
         return _table(arrays, len(rows))
 
     @property
@@ -69,15 +71,6 @@ class PandasSource(Source):
         rows = len(self.frame)
         total = int(self.frame[self.columns].memory_usage(index=False, deep=True).sum())
         return total * min(self._slice_rows, rows) // max(rows, 1)
-
-    def _kind(self, name: str) -> str | None:
-        """Return the kind of all cells of an object column, so that slices do not differ in type."""
-        if name not in self._objects:
-            return None
-        with self._lock:
-            if name not in self._kinds:
-                self._kinds[name] = cell_kind(self._objects[name].to_numpy())
-            return self._kinds[name]
 
 
 class TableSource(Source):
@@ -285,12 +278,6 @@ def _category_array(series: pd.Series[Any], name: str) -> pa.Array:
 
 def _holds_objects(dtype: Any) -> bool:
     return isinstance(dtype, np.dtype) and dtype.kind == "O"
-
-
-def _slice_rows(objects: Iterable[pd.Series[Any]], rows: int) -> int:
-    step = max(1, rows // _SAMPLE)
-    large = rows > _MEDIA_ROWS and any(cell_kind(one.to_numpy()[::step]) in _LARGE_KINDS for one in objects)
-    return _MEDIA_ROWS if large else _SLICE_ROWS
 
 
 def rows_of_slices(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
