@@ -30,8 +30,8 @@ class FeatherPiece(FilePiece):
 
     def read_stored(self, columns: list[str]) -> pa.Table:
         with self.file.open() as handle:
-            names = _schema(self.file, handle).names
-            fields = [names.index(name) for name in columns] or _cheapest(_schema(self.file, handle))
+            schema = _reader(self.file, handle, None).schema
+            fields = [schema.names.index(name) for name in columns] or _cheapest(schema)
             reader = _reader(self.file, handle, fields)
             batches = list(_batches(reader, self.first, self.last))
             table = pa.Table.from_batches(batches, reader.schema)
@@ -72,14 +72,10 @@ def _join(pieces: list[FeatherPiece]) -> Piece:
 
 def _layout(file: File) -> tuple[pa.Schema, list[int]]:
     with reading(file, FeatherPiece.kind), file.open() as handle:
-        schema = _schema(file, handle)
+        schema = _reader(file, handle, None).schema
         check_types(schema)
         reader = _reader(file, handle, _cheapest(schema))
         return schema, [batch.num_rows for batch in _batches(reader, 0, None)]
-
-
-def _schema(file: File, handle: Any) -> pa.Schema:
-    return _reader(file, handle, None).schema
 
 
 def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:

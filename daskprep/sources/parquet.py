@@ -7,8 +7,8 @@ import io
 import math
 import os
 import re
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -26,8 +26,6 @@ from daskprep.sources.locations import File, for_each_file, reading
 # 10 (0.5): 1.0, 4.9; 1,000 (1.4): 1.8, 5.2; 27,000 (4.8): 4.2, 6.5; 81,000 (9.8): 16.5, 8.2; texts: 69, 39.
 # A fit that reads one such column, of 6 to 7 bytes, takes 0.75 to 0.88 of the time: categories, sets and texts.
 _CODES_BELOW_BYTES = 8.0
-# The reader asks for exactly the ranges that it needs.
-_UNBUFFERED = {"cache_type": "none"}
 # Rows, and bytes read at once, that tell how large the texts behind codes are.
 _FIRST_ROWS = 4_096
 _BUFFER_BYTES = 1 << 20
@@ -66,10 +64,7 @@ class ParquetPiece(FilePiece):
 
     def read_stored(self, columns: list[str]) -> pa.Table:
         metadata = _metadata(self.file)
-        with (
-            self.file.open(**_UNBUFFERED) as handle,
-            _opened(self.file, handle, self.coded, metadata) as parquet,
-        ):
+        with _opened(self.file, self.coded, metadata) as parquet:
             if self.row_groups and self.row_groups[-1][0] >= parquet.num_row_groups:
                 raise _changed(self.file)
             table = parquet.read_row_groups([i for i, _ in self.row_groups], columns=columns, use_threads=False)
@@ -118,27 +113,35 @@ def _join(pieces: list[ParquetPiece]) -> Piece:
     )
 
 
-def _opened(file: File, handle: Any, coded: Sequence[str] = (), metadata: Any = None, ahead: int = 0) -> pq.ParquetFile:
+@contextmanager
+def _opened(
+    file: File, coded: Sequence[str] = (), metadata: Any = None, ahead: int = 0
+) -> Generator[pq.ParquetFile, None, None]:
     # One row group of 18 columns, local: 122 ms mapped, 149 read into buffers, 137 mapped and buffered ahead.
     # Dates before 1678 or after 2262 overflow in the nanoseconds that INT96 is read in by default.
-    return pq.ParquetFile(
-        handle,
-        metadata=metadata,
-        read_dictionary=list(coded),
-        pre_buffer=not (file.is_local or ahead),
-        buffer_size=ahead,
-        coerce_int96_timestamp_unit="us",
-    )
+    # The reader asks for exactly the ranges that it needs, of which nothing is to be cached.
+    with (
+        file.open(cache_type="none") as handle,
+        pq.ParquetFile(
+            handle,
+            metadata=metadata,
+            read_dictionary=list(coded),
+            pre_buffer=not (file.is_local or ahead),
+            buffer_size=ahead,
+            coerce_int96_timestamp_unit="us",
+        ) as parquet,
+    ):
+        yield parquet
 
 
 @functools.lru_cache(maxsize=32)
 def _metadata(file: File) -> pq.FileMetaData:
-    with file.open(**_UNBUFFERED) as handle, _opened(file, handle) as parquet:
+    with _opened(file) as parquet:
         return parquet.metadata
 
 
 def _footer(file: File) -> _Footer:
-    with reading(file, "Parquet"), file.open(**_UNBUFFERED) as handle, _opened(file, handle) as parquet:
+    with reading(file, "Parquet"), _opened(file) as parquet:
         metadata = parquet.metadata
         rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
         schema = pa.schema([field for field in parquet.schema_arrow if not _PANDAS_INDEX.fullmatch(field.name)])
@@ -246,11 +249,7 @@ def _row_bytes(
 
 def _spelled(file: File, row_group: int, paths: list[str]) -> dict[str, float]:
     """Return the bytes of a row of some columns by the first rows and all distinct texts: footers know codes alone."""
-    with (
-        reading(file, "Parquet"),
-        file.open(**_UNBUFFERED) as handle,
-        _opened(file, handle, paths, _metadata(file), _BUFFER_BYTES) as parquet,
-    ):
+    with reading(file, "Parquet"), _opened(file, paths, _metadata(file), _BUFFER_BYTES) as parquet:
         first = next(parquet.iter_batches(_FIRST_ROWS, [row_group], paths, use_threads=False), ())
         return {name: spelled_bytes(first[name]) / len(first) for name in first.schema.names} if first else {}
 
