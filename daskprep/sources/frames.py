@@ -15,7 +15,7 @@ import pyarrow.types as pt
 from daskprep.errors import ColumnError
 from daskprep.kernels import plain_column, plain_table
 from daskprep.sources.arrow_types import narrow_column, narrow_schema, narrow_table
-from daskprep.sources.base import Source, check_names, require_columns, rows_alone
+from daskprep.sources.base import MadePiece, PieceSource, Source, check_names, require_columns, rows_alone
 from daskprep.sources.columnar import spelled_bytes
 from daskprep.sources.object_cells import Cells, cell_kind
 
@@ -73,17 +73,14 @@ class PandasSource(Source):
         return total * min(self._slice_rows, rows) // max(rows, 1)
 
 
-class TableSource(Source):
+class TableSource(PieceSource):
     """Tables of the same columns in memory, each of which is a partition."""
 
     in_memory = True
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
-        self.columns = tables[0].column_names
-        self.schema = narrow_schema(tables[0].schema)
-        self.npartitions = len(tables)
-        self.row_counts = [table.num_rows for table in tables]
-        self._tables = tables
+        made = [MadePiece(functools.partial(_narrowed, one), one.num_rows, spelled_bytes(one)) for one in tables]
+        super().__init__(narrow_schema(tables[0].schema), made)
 
     @classmethod
     def cut(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
@@ -91,15 +88,6 @@ class TableSource(Source):
         chosen = table.select(chosen_columns(table.column_names, columns, "the table"))
         most = rows_of_slices(chosen.schema, spelled_bytes(chosen) / max(len(chosen), 1), partition_bytes)
         return cls([chosen.slice(i * most, most) for i in range(len(slices(len(chosen), most)))])
-
-    def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
-        self.require(columns)
-        return narrow_table(self._tables[partition].select(list(columns)))
-
-    @property
-    def partition_bytes(self) -> int:
-        """What a partition takes in memory, about."""
-        return max(map(spelled_bytes, self._tables))
 
 
 class DaskSource(Source):
@@ -291,6 +279,10 @@ def slices(rows: int, slice_rows: int) -> list[int]:
     """Return how many rows each slice has, of which there is at least one."""
     full, rest = divmod(rows, slice_rows)
     return [slice_rows] * full + ([rest] if rest or not full else [])
+
+
+def _narrowed(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+    return narrow_table(table.select(list(columns)))
 
 
 def _table(arrays: dict[str, pa.ChunkedArray], rows: int) -> pa.Table:

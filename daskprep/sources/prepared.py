@@ -73,10 +73,11 @@ class PreparedSource(PieceSource):
         made = _apply(function, empty)
         pieces = []
         for number, piece in enumerate(raw.pieces):
-            frame: Callable[[], pd.DataFrame] = functools.partial(_frame_of, piece, raw.columns)
+            rows: Any = piece
             if isinstance(raw, PandasSource):
-                frame = functools.partial(_slice_of, raw.frame, *starts[number : number + 2])
-            pieces.append(MadePiece(functools.partial(_made, function, frame, number), piece.rows, piece.nbytes))
+                rows = raw.frame.iloc[starts[number] : starts[number + 1]]
+            made_of = functools.partial(_made, function, rows, raw.columns, number)
+            pieces.append(MadePiece(made_of, piece.rows, piece.nbytes))
         super().__init__(table_from_pandas(made, column_names(made.columns, None)).schema, pieces)
 
     @property
@@ -96,17 +97,12 @@ def _of_dask(frame: pd.DataFrame, function: Prepare, partition_info: Any = None)
     return _apply(function, frame, f"partition {(partition_info or {}).get('number')}")
 
 
-def _slice_of(frame: pd.DataFrame, start: int, stop: int) -> pd.DataFrame:
-    return frame.iloc[start:stop]
-
-
-def _frame_of(piece: Piece, columns: Sequence[str]) -> pd.DataFrame:
-    return table_to_pandas(piece.read(columns))
-
-
-def _made(function: Prepare, frame: Callable[[], pd.DataFrame], partition: int, columns: Sequence[str]) -> pa.Table:
-    """Return columns of what a function makes of a partition."""
-    made = _apply(function, frame(), f"partition {partition}")
+def _made(
+    function: Prepare, rows: Piece | pd.DataFrame, raw: Sequence[str], partition: int, columns: Sequence[str]
+) -> pa.Table:
+    """Return columns of what a function makes of a partition and its raw columns."""
+    frame = rows if isinstance(rows, pd.DataFrame) else table_to_pandas(rows.read(raw))
+    made = _apply(function, frame, f"partition {partition}")
     if missing := [column for column in columns if column not in made]:
         raise ColumnError(
             f'{name_of(function)} made no column "{missing[0]}" of partition {partition}, though it did of a frame of '

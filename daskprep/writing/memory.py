@@ -10,7 +10,7 @@ from typing import Any
 from daskprep import partitions
 from daskprep.display.words import size
 from daskprep.errors import ConfigError
-from daskprep.sources import FileSource, PandasSource, Source, TableSource, as_source
+from daskprep.sources import FileSource, PandasSource, Source, as_source
 from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.file_source import PARTITION_BYTES
 
@@ -88,7 +88,7 @@ def plan_source(
             "they are computed; give the paths of the files, or leave memory out"
         )
     # As far as can be told before reading.
-    if isinstance(source, PandasSource | TableSource):
+    if isinstance(source, PandasSource):
         largest = source.partition_bytes
     else:
         largest = max((piece.nbytes for piece in source.pieces), default=0)
