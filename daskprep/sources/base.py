@@ -237,7 +237,7 @@ def grouped(
     partition_bytes: int,
     join: Callable[[list[P]], Piece],
     *,
-    alone: Callable[[P], bool] | None = None,
+    alone: Callable[[Any], bool] | None = None,
     partitions: int | None = None,
 ) -> list[Piece]:
     """Join pieces that follow each other as long as they stay within `partition_bytes` together.
