@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import yaml
 
-from daskprep.balance import Balance, Oversample, Undersample, balance_from_dict
+from daskprep.balance import Balance, balance_from_dict
 from daskprep.described import plain
 from daskprep.display.words import quoted
 from daskprep.errors import ConfigError, did_you_mean, warn
@@ -334,34 +334,29 @@ def _read_split(preprocessing: _Section) -> Splitter | None:
     if preprocessing.values["split"] is None:
         return None
     kind = values.setdefault("type", "random" if "column" not in values else None)
-    if not isinstance(kind, str):
-        raise preprocessing.error("split", f"type must be random, stratify, fixed, datetime or hash, not {kind!r}")
     if isinstance(values.get("probabilities"), list):
         values["probabilities"] = tuple(values["probabilities"])
     if kind == "datetime":
         # Ludwig has this key and never looks at it; a missing time is an error here.
         values.pop("fill_value", None)
     with preprocessing.naming("split"):
-        split = split_from_dict(values)
-        if split is not None:
-            split.validate()
-    return split
+        return split_from_dict(values)
 
 
 def _read_balance(preprocessing: _Section, outputs: Mapping[str, Feature]) -> Balance | None:
-    kinds = {"oversample_minority": Oversample, "undersample_majority": Undersample, "balance": None}
-    given = {key: kind for key, kind in kinds.items() if preprocessing.values.get(key) is not None}
+    kinds = {"oversample_minority": "oversample", "undersample_majority": "undersample", "balance": None}
+    given = [key for key in kinds if preprocessing.values.get(key) is not None]
     if not given:
         return None
-    (key, kind), *others = given.items()
+    key, *others = given
     if others:
-        raise preprocessing.error(others[0][0], f"contradicts {key}: give one of them")
-    value: Any = preprocessing.section(key).values if kind is None else preprocessing.values[key]
+        raise preprocessing.error(others[0], f"contradicts {key}: give one of them")
+    described = preprocessing.section("balance").values
     with preprocessing.naming(key):
-        balance = balance_from_dict(value) if kind is None else kind(_balanced_column(outputs), ratio=value)
-        if balance is not None:
-            balance.validate()
-    return balance
+        if kinds[key] is not None:
+            column, ratio = _balanced_column(outputs), preprocessing.values[key]
+            described = {"type": kinds[key], "column": column, "ratio": ratio}
+        return balance_from_dict(described)
 
 
 def _read_sample(preprocessing: _Section) -> dict[str, Any]:

@@ -85,7 +85,7 @@ def from_described(noun: str, types: Mapping[str, type[T]], data: Mapping[str, A
         return None
     parameters = dict(data)
     name = parameters.pop("type", None)
-    if name not in types:
+    if not isinstance(name, str) or name not in types:
         hint = did_you_mean(name, types)
         raise ConfigError(f"There is no {noun} of type {name!r}.{hint} The types are {', '.join(types)}.")
     what, known = f'{noun.capitalize()} "{name}"', inspect.signature(types[name]).parameters

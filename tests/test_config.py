@@ -525,11 +525,11 @@ def test_without_a_split_it_is_that_of_ludwig_and_null_is_none():
     [
         ({"type": "stratfy", "column": "y"}, 'Did you mean "stratify"?'),
         ({"type": "stratify"}, "column"),
-        ({"column": "y"}, "type must be random, stratify"),
+        ({"column": "y"}, "no split of type None. The types are random, stratify"),
         ({"type": "random", "column": "y"}, "column"),
         ({"type": "random", "probabilities": [0.5, 0.1, 0.1]}, "probabilities must be"),
         ({"type": "random", "probability": [0.5, 0.5]}, 'Did you mean "probabilities"?'),
-        ({"type": ["random"]}, "type must be random, stratify"),
+        ({"type": ["random"]}, "no split of type ['random']. Did you mean"),
     ],
 )
 def test_a_split_that_makes_no_sense_is_refused(section, words):
