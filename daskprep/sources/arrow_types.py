@@ -19,6 +19,7 @@ _LARGEST_OFFSET = 2**31 - 1
 _DIGITS_128, _DIGITS_256 = 38, 76
 _EXTENSIONS = {"arrow.uuid": pa.string(), "arrow.bool8": pa.bool_()}
 _LARGE = {pa.large_string(): pa.string(), pa.large_binary(): pa.binary()}
+_NARROW = {**_LARGE, pa.string_view(): pa.string(), pa.binary_view(): pa.binary(), pa.float16(): pa.float32()}
 
 
 def narrow_type(kind: pa.DataType) -> pa.DataType:
@@ -29,23 +30,15 @@ def narrow_type(kind: pa.DataType) -> pa.DataType:
     """
     if isinstance(kind, pa.BaseExtensionType):
         return _EXTENSIONS.get(kind.extension_name) or narrow_type(kind.storage_type)
+    if kind in _NARROW:
+        return _NARROW[kind]
     if pt.is_run_end_encoded(kind):
         return narrow_type(kind.value_type)
     if pt.is_decimal32(kind) or pt.is_decimal64(kind):
         return pa.decimal128(kind.precision, kind.scale)
-    if pt.is_large_string(kind) or pt.is_string_view(kind):
-        return pa.string()
-    if pt.is_large_binary(kind) or pt.is_binary_view(kind):
-        return pa.binary()
-    if pt.is_float16(kind):
-        return pa.float32()
     if pt.is_dictionary(kind):
         values = narrow_type(kind.value_type)
         return pa.dictionary(pa.int32(), values, kind.ordered) if pt.is_string(values) else values
-    return _narrow_nested(kind)
-
-
-def _narrow_nested(kind: pa.DataType) -> pa.DataType:
     if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_list_view(kind) or pt.is_large_list_view(kind):
         return pa.list_(narrow_type(kind.value_type))
     if pt.is_fixed_size_list(kind):
