@@ -90,7 +90,9 @@ class JsonPiece(FilePiece):
             table = self._parsed(data, plain)
             table.validate(full=True)  # Arrow's parser takes any bytes for UTF-8
         except pa.ArrowInvalid as error:
-            raise self._explained(data, error) from error
+            for _ in self._objects(data):
+                pass  # the first line that is at fault raises
+            raise self._unreadable(error) from error
         mixed = [name for name in columns if name in self.mixed]
         if mixed:
             objects = list(self._objects(data))
@@ -110,7 +112,7 @@ class JsonPiece(FilePiece):
             names = dict.fromkeys(name for one in objects for name in one)
             types = {name: values_type(one.get(name) for one in objects) for name in names}
             if not any(mixed for _, mixed in types.values()):
-                raise self._explained(data, error) from error
+                raise self._unreadable(error) from error
             return len(objects), types
         if keep:
             with suppress(pa.ArrowInvalid, StorageFullError):  # rows that are not kept are parsed again
@@ -171,12 +173,7 @@ class JsonPiece(FilePiece):
                 raise self._bad_line(number, line, f"a {type(value).__name__}")
             yield value
 
-    def _explained(self, data: pa.Buffer, error: pa.ArrowInvalid) -> RejectedValueError:
-        try:
-            for _ in self._objects(data):
-                pass
-        except RejectedValueError as found:
-            return found
+    def _unreadable(self, error: pa.ArrowInvalid) -> RejectedValueError:
         return RejectedValueError(f"{self.file.name}: cannot be read as {self.kind}: {error}; correct the file")
 
     def _bad_line(self, number: int, line: bytes, reason: str) -> RejectedValueError:
