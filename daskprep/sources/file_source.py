@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
+from pathlib import PurePosixPath
 from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
@@ -257,12 +258,10 @@ def _check_options(format: str | None, partition_bytes: int, partitions: int | N
 
 
 def _listed(paths: Paths) -> list[str]:
-    if not isinstance(paths, str | os.PathLike | Iterable):
-        raise ConfigError(f"paths must be a path or a list of paths, not a {type(paths).__name__}")
-    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    given = list(paths) if isinstance(paths, Iterable) and not isinstance(paths, str) else [paths]
     for path in given:
         if not isinstance(path, str | os.PathLike):
-            raise ConfigError(f"expected a path, not a {type(path).__name__}: {path!r:.80}")
+            raise ConfigError(f"expected a path or a list of paths, not a {type(path).__name__}: {path!r:.80}")
     if not given:
         raise ConfigError("the list of paths is empty; give at least one file, folder, glob or URL")
     return [os.fsdecode(path) for path in given]
@@ -270,12 +269,8 @@ def _listed(paths: Paths) -> list[str]:
 
 def _suffixes(name: str) -> tuple[str, str]:
     """Return the suffix that tells the format, and that of a compression or an empty string."""
-    base = name.partition("?")[0].rpartition("/")[2] if "://" in name else name.rpartition("/")[2]
-    stem, dot, last = base.rpartition(".")
-    last = f"{dot}{last.lower()}"
-    if last not in _COMPRESSIONS:
-        return last, ""
-    return "." + stem.rpartition(".")[2].lower(), last
+    path = PurePosixPath((name.partition("?")[0] if "://" in name else name).lower())
+    return (path.with_suffix("").suffix, path.suffix) if path.suffix in _COMPRESSIONS else (path.suffix, "")
 
 
 def compression_of(name: str) -> str | None:
@@ -298,8 +293,7 @@ def common_format(files: Sequence[File]) -> Format:
     """Return the format that all files are of."""
     found: Counter[Format] = Counter()
     for file in files:
-        kind = _format_of(file.name)
-        if kind is None:
+        if (kind := _format_of(file.name)) is None:
             raise ConfigError(
                 f"{file.name}: its name does not show its format; known are {', '.join(_FORMATS)}, and those of "
                 f"text with {', '.join(_COMPRESSIONS)} after them; otherwise use read_files(..., format=)"

@@ -221,7 +221,7 @@ def test_repr_names_the_first_files(tmp_path: Path) -> None:
 def test_what_is_no_path_is_an_error() -> None:
     with pytest.raises(ConfigError, match="not a int"):
         read_files(3)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="expected a path, not a int"):
+    with pytest.raises(ConfigError, match="expected a path or a list of paths, not a int"):
         read_files(["a.csv", 3])  # type: ignore[list-item]
 
 
