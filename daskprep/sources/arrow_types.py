@@ -139,8 +139,8 @@ def _narrow_offsets(array: pa.Array) -> list[pa.Array]:
     return [pa.Array.from_buffers(target, len(array), [valid, start, data])]
 
 
-def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    """Return the type that holds the values of both without changing any, or None if there is none.
+def common_type(one: pa.DataType, other: pa.DataType, otherwise: pa.DataType | None = None) -> pa.DataType | None:
+    """Return the type that holds the values of both without changing any; `otherwise` where there is none.
 
     Numbers widen, a column without values takes the other's type, text is text however it is encoded.
     """
@@ -151,21 +151,21 @@ def common_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     if all(pt.is_string(kind) or pt.is_dictionary(kind) for kind in (one, other)):
         return TEXT_CODES if pt.is_dictionary(one) and pt.is_dictionary(other) else pa.string()
     if pt.is_list(one) and pt.is_list(other):
-        values = common_type(one.value_type, other.value_type)
+        values = common_type(one.value_type, other.value_type, otherwise)
         return None if values is None else pa.list_(values)
     if pt.is_struct(one) and pt.is_struct(other):
-        return _common_struct(one, other)
+        return _common_struct(one, other, otherwise)
     if pt.is_timestamp(one) and pt.is_timestamp(other):
-        return _promoted(one, other)
+        return _promoted(one, other) or otherwise
     if _is_exact(one) and _is_exact(other) and (pt.is_decimal(one) or pt.is_decimal(other)):
-        return _common_decimal(one, other)
-    return _promoted(one, other) if _is_number(one) and _is_number(other) else None
+        return _common_decimal(one, other) or otherwise
+    return (_promoted(one, other) if _is_number(one) and _is_number(other) else None) or otherwise
 
 
-def _common_struct(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+def _common_struct(one: pa.DataType, other: pa.DataType, otherwise: pa.DataType | None) -> pa.DataType | None:
     types = {field.name: field.type for field in one}
     for field in other:
-        merged = common_type(types.get(field.name, pa.null()), field.type)
+        merged = common_type(types.get(field.name, pa.null()), field.type, otherwise)
         if merged is None:
             return None
         types[field.name] = merged

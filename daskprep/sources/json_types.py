@@ -34,17 +34,8 @@ _WHOLE = pa.decimal128(37, 0)
 def merged(one: JsonType, other: JsonType) -> JsonType:
     """Return the type that holds the values of both; where there is none, text."""
     (a, a_mixed), (b, b_mixed) = one, other
-    flag = a_mixed or b_mixed
-    if pt.is_null(a) or pt.is_null(b):
-        return (b if pt.is_null(a) else a), flag
-    if pt.is_list(a) and pt.is_list(b):
-        values, mixed = merged((a.value_type, False), (b.value_type, False))
-        return pa.list_(values), mixed or flag
-    if pt.is_struct(a) and pt.is_struct(b):
-        kind, mixed = _struct({field.name: (field.type, False) for field in one} for one in (a, b))
-        return kind, mixed or flag
     common = common_type(a, b)
-    return _TEXT if common is None else (common, flag)
+    return (common_type(a, b, pa.string()), True) if common is None else (common, a_mixed or b_mixed)
 
 
 def merged_fields(found: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
@@ -54,11 +45,6 @@ def merged_fields(found: Iterable[dict[str, JsonType]]) -> dict[str, JsonType]:
         for name, kind in fields.items():
             total[name] = merged(total.get(name, NOTHING), kind)
     return total
-
-
-def _struct(found: Iterable[dict[str, JsonType]]) -> JsonType:
-    fields = merged_fields(found).items()
-    return pa.struct([(name, kind) for name, (kind, _) in fields]), any(mixed for _, (_, mixed) in fields)
 
 
 def array_type(array: pa.Array | pa.ChunkedArray) -> pa.DataType:
@@ -122,7 +108,8 @@ def values_type(values: Iterable[Any]) -> JsonType:
         return pa.list_(kind), mixed
     if kinds == {dict}:
         names = dict.fromkeys(chain.from_iterable(values))
-        return _struct([{name: values_type(value.get(name) for value in values) for name in names}])
+        types = [values_type(value.get(name) for value in values) for name in names]
+        return pa.struct(zip(names, (kind for kind, _ in types), strict=True)), any(mixed for _, mixed in types)
     if kinds == {int}:
         return _integer_type(values), False
     if kinds <= {int, float}:
