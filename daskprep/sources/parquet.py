@@ -7,6 +7,7 @@ import io
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -205,19 +206,14 @@ class _Unread(io.RawIOBase):
 def _coded(footers: Sequence[_Footer]) -> frozenset[str]:
     """Return the text columns that every file has and that are better read as dictionary codes."""
     texts = [{field.name for field in footer.schema if pt.is_string(narrow_type(field.type))} for footer in footers]
-    values: dict[str, int] = {}
-    stored: dict[str, int] = {}
-    plain = set()
-    for footer in footers:
-        for size in footer.sizes:
-            values[size.name] = values.get(size.name, 0) + size.values
-            stored[size.name] = stored.get(size.name, 0) + size.stored
-            if not size.has_codes and size.values:
-                plain.add(size.name)
-    everywhere = frozenset.intersection(*map(frozenset, texts))
-    return frozenset(
-        name for name in everywhere - plain if values.get(name) and stored[name] < _CODES_BELOW_BYTES * values[name]
-    )
+    sizes = [size for footer in footers for size in footer.sizes]
+    plain = {size.name for size in sizes if size.values and not size.has_codes}
+    values, stored = Counter[str](), Counter[str]()
+    for size in sizes:
+        values[size.name] += size.values
+        stored[size.name] += size.stored
+    everywhere = set.intersection(*texts)
+    return frozenset(name for name in everywhere - plain if stored[name] < _CODES_BELOW_BYTES * values[name])
 
 
 def _delivered(schema: pa.Schema, coded: Collection[str]) -> pa.Schema:
