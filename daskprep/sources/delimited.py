@@ -24,7 +24,6 @@ _PARSED_BYTES = 1 << 22
 _SNIFFED_ROWS = 50
 _SHOWN = 80
 _RETURN = 13
-_ENCODING_REMEDY = "give the right encoding by read_files(..., encoding=)"
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 # Numbers, dates, times and amounts of money: figures, marks, and the letters that stand in them.
 _FIGURES = re.compile(r"(?=.*\d)(?:[\s\d.,:/+\-()$€£%']|(?<=\d)[TZeE](?=[\d+\-]|$))+")
@@ -112,7 +111,7 @@ class DelimitedPiece(FilePiece):
         row, cell = next((i, cell) for i, cell in found if cell and cell.decode(errors="ignore").encode() != cell)
         return RejectedValueError(
             f'{self.file.name}, line {self._line(data, row)}, column "{column}": not UTF-8: {cell[:_SHOWN]!r}; '
-            f"{_ENCODING_REMEDY}"
+            "give the right encoding by read_files(..., encoding=)"
         )
 
     def _line(self, data: pa.Buffer, row: int) -> int:
@@ -145,7 +144,7 @@ def plan_delimited(text: TextFile, dialect: Dialect, partition_bytes: int) -> li
         if length is not None or complete:
             break
     body = len(head) if length is None else start + length
-    found = replace(found, names=_names(text, head[start:body], found))
+    found = replace(found, names=_names(text, head, start, body, found))
     body = start if dialect.header is None else body
     file, size = text.file, text.file.size or 0
     if not text.can_cut or size - body <= partition_bytes:
@@ -171,8 +170,8 @@ def _head(text: TextFile, dialect: Dialect, nbytes: int) -> tuple[bytes, bool, i
     return head[:start] + record, complete, start
 
 
-def _names(text: TextFile, record: bytes, dialect: Dialect) -> tuple[str, ...]:
-    name = text.file.name
+def _names(text: TextFile, head: bytes, start: int, stop: int, dialect: Dialect) -> tuple[str, ...]:
+    name, record = text.file.name, head[start:stop]
     if not record.strip():
         if dialect.names:
             return dialect.names
@@ -180,10 +179,7 @@ def _names(text: TextFile, record: bytes, dialect: Dialect) -> tuple[str, ...]:
     try:
         line = record.decode(text.encoding if text.can_cut else "utf-8")
     except UnicodeDecodeError as error:
-        raise RejectedValueError(
-            f"{name}: the names of its columns are not {text.encoding} text: "
-            f"{error.object[error.start : error.start + 8]!r} at byte {error.start}; {_ENCODING_REMEDY}"
-        ) from error
+        raise text.unreadable(error, start) from error
     try:
         cells = next(_rows(line, dialect.delimiter, dialect.quote))
     except (csv.Error, StopIteration) as error:

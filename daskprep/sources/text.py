@@ -84,7 +84,7 @@ class TextFile:
         try:
             return decoder.decode(stored.to_pybytes(), final=complete).encode(), complete
         except UnicodeError as error:
-            raise self._unreadable(error, 0) from error
+            raise self.unreadable(error, 0) from error
 
     def decoded_head(self, head: bytes) -> str:
         """Return the characters of a head; a character cut at its end, or unreadable, is replaced."""
@@ -130,9 +130,10 @@ class TextFile:
         try:
             return pa.py_buffer(str(stored, self.encoding).encode())
         except UnicodeError as error:
-            raise self._unreadable(error, start) from error
+            raise self.unreadable(error, start) from error
 
-    def _unreadable(self, error: UnicodeError, start: int) -> RejectedValueError:
+    def unreadable(self, error: UnicodeError, start: int) -> RejectedValueError:
+        """Return the error of bytes, which begin at a position, that are not of the encoding."""
         where, shown = "", ""
         if isinstance(error, UnicodeDecodeError):
             where = f" at byte {start + error.start:,}"
