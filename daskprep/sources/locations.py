@@ -135,14 +135,14 @@ def find_files(
 def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Callable[[str], bool]) -> list[File]:
     filesystem, root = filesystem_of(given, options)
     filesystem.invalidate_cache()  # it keeps listings, also of files that have changed since
-    info = _asked(given, attempts, lambda: _info(filesystem, root))
+    info = _asked(given, attempts, lambda: filesystem.info(root))
     if info is not None and info["type"] != "directory":
         return [_file(filesystem, info, given, "")]
     if info is not None:
-        return _inside(filesystem, root, given, attempts, is_data)
+        return _inside(filesystem, root, given, attempts, is_data, root)
     if not _MAGIC.search(root):
         raise _missing(filesystem, root, given)
-    found = _asked(given, attempts, lambda: filesystem.glob(root, detail=True))
+    found = _asked(given, attempts, lambda: filesystem.glob(root, detail=True)) or {}
     base = _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
     files = []
     for path in sorted(found, key=_natural):
@@ -156,9 +156,9 @@ def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Call
 
 
 def _inside(
-    filesystem: Any, root: str, given: str, attempts: int, is_data: Callable[[str], bool], base: str | None = None
+    filesystem: Any, root: str, given: str, attempts: int, is_data: Callable[[str], bool], base: str
 ) -> list[File]:
-    found = _asked(given, attempts, lambda: filesystem.find(root, detail=True))
+    found = _asked(given, attempts, lambda: filesystem.find(root, detail=True)) or {}
     inner = {path: path[len(root) :].lstrip("/") for path in found}
     if any(rest.startswith("_delta_log/") for rest in inner.values()):
         raise ConfigError(
@@ -171,9 +171,7 @@ def _inside(
             f'the folder "{public_name(given)}" has no file that can be read among its {len(found)} files; '
             "give a format by read_files(..., format=) together with a glob if the names tell none"
         )
-    return [
-        _file(filesystem, found[path], given, root if base is None else base) for path in sorted(paths, key=_natural)
-    ]
+    return [_file(filesystem, found[path], given, base) for path in sorted(paths, key=_natural)]
 
 
 def _natural(path: str) -> list[Any]:
@@ -181,17 +179,12 @@ def _natural(path: str) -> list[Any]:
     return [int(part) if i % 2 else part for i, part in enumerate(re.split(r"([0-9]+)", path))]
 
 
-def _info(filesystem: Any, path: str) -> Any:
-    try:
-        return filesystem.info(path)
-    except FileNotFoundError:
-        return None
-
-
-def _asked(given: str, attempts: int, ask: Callable[[], T]) -> T:
-    """Ask a file system, and wrap what goes wrong: each has errors of its own, with no common base."""
+def _asked(given: str, attempts: int, ask: Callable[[], Any]) -> Any:
+    """Ask a file system, None of what is not there, and wrap what goes wrong: each has errors of its own."""
     try:
         return tried(ask, attempts)
+    except FileNotFoundError:
+        return None
     except Exception as error:
         raise ConfigError(f'"{public_name(given)}" cannot be listed {explain(error)}') from error
 
