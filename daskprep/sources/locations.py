@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError, DaskprepError, did_you_mean
 from daskprep.storage.retries import ATTEMPTS, attempts_of, explain, patient, tried
 from daskprep.storage.threads import in_threads
 from daskprep.storage.urls import filesystem_of, public_name
@@ -78,14 +78,15 @@ class File:
         return patient(opened, self.attempts)
 
     def read(self, start: int, stop: int | None = None) -> pa.Buffer:
-        """Return a range of bytes; of local files without a copy."""
-        if self.is_local:
-            with pa.memory_map(self.path) as mapped:
-                mapped.seek(start)
-                return mapped.read_buffer((self.size or 0) - start if stop is None else stop - start)
+        """Return a range of bytes of text; of local files without a copy."""
         limits = {} if start == 0 and stop is None else {"start": start, "end": stop}
-        data = tried(lambda: self._whole(self.filesystem.cat_file(self.path, **limits), start, stop), self.attempts)
-        return pa.py_buffer(data)
+        with reading(self, "text"):
+            if self.is_local:
+                with pa.memory_map(self.path) as mapped:
+                    mapped.seek(start)
+                    return mapped.read_buffer((self.size or 0) - start if stop is None else stop - start)
+            data = tried(lambda: self._whole(self.filesystem.cat_file(self.path, **limits), start, stop), self.attempts)
+            return pa.py_buffer(data)
 
     def _whole(self, data: bytes, start: int, stop: int | None) -> bytes:
         """Return what was read; EOFError if it is less than there is."""
@@ -100,17 +101,19 @@ def reading(file: File, kind: str) -> Iterator[None]:
     """Turn errors of Arrow and of the storage into one that names the file."""
     try:
         yield
+    except DaskprepError:
+        raise
     except MemoryError as error:
         raise ConfigError(
             f"{file.name}: to be read as {kind}, it needs more memory than there is: {error}; it is damaged, or must "
             "be written in smaller parts"
         ) from error
-    except (pa.ArrowException, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
-    except OSError as error:
-        if file.is_local:
+    except Exception as error:
+        if isinstance(error, pa.ArrowException | UnicodeDecodeError) or (file.is_local and isinstance(error, OSError)):
             raise ConfigError(f"{file.name}: cannot be read as {kind}: {error}") from error
-        # Of remote storage, the error's text may hold the URL with its credentials.
+        if file.is_local:
+            raise
+        # File systems have errors of their own, with no common base, whose text may hold the URL with its credentials.
         raise ConfigError(f"{file.name}: cannot be read as {kind} {explain(error)}") from error
 
 

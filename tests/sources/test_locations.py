@@ -196,6 +196,22 @@ def test_file_system_that_fails_is_an_error_without_its_text(monkeypatch: pytest
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("error", [OSError, EOFError, RuntimeError])
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.csv.gz", "a.parquet", "a.feather"])
+def test_file_that_storage_refuses_is_an_error_without_its_text(
+    monkeypatch: pytest.MonkeyPatch, name: str, error: type[Exception]
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise error("https://user:secret@host refused")
+
+    fsspec.filesystem("memory").pipe(f"/refused/{name}", b'{"a": 1}\n')
+    for method in ("cat_file", "open"):
+        monkeypatch.setattr(f"fsspec.implementations.memory.MemoryFileSystem.{method}", fail)
+    with pytest.raises(ConfigError, match=rf"{name}: cannot be read as .* \({error.__name__}\); check") as caught:
+        read_files(f"memory://refused/{name}", storage_options={"attempts": 1})
+    assert "secret" not in str(caught.value)
+
+
 def test_fingerprint_follows_the_content(tmp_path: Path) -> None:
     csv(tmp_path, "a.csv")
     before = read_files(tmp_path).fingerprint()
