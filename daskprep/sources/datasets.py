@@ -6,7 +6,7 @@ Row groups of Parquet files and ranges of rows are pieces.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,6 @@ from daskprep.errors import ColumnError, ConfigError
 from daskprep.kernels import plain_table
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
 from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, grouped
-from daskprep.sources.file_source import PARTITION_BYTES
 from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 from daskprep.storage.threads import in_threads
 
@@ -33,14 +32,8 @@ class HuggingFaceSource(PieceSource):
     rows is in memory, and not in files, is read in this process.
     """
 
-    def __init__(
-        self,
-        dataset: Any,
-        columns: Iterable[str] | None = None,
-        partition_bytes: int = PARTITION_BYTES,
-        partitions: int | None = None,
-    ) -> None:
-        names = chosen_columns(dataset.column_names, None if columns is None else list(columns), "the dataset")
+    def __init__(self, dataset: Any, columns: list[str] | None, partition_bytes: int, partitions: int | None) -> None:
+        names = chosen_columns(dataset.column_names, columns, "the dataset")
         rows = len(dataset)
         # A dataset that is left without columns forgets its rows.
         chosen = (dataset.select_columns(names) if names else dataset).with_format("arrow")

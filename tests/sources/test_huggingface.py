@@ -87,7 +87,7 @@ def test_sounds_are_not_decoded() -> None:
 def test_rows_come_in_the_order_of_the_dataset(stored: bool, tmp_path: Path) -> None:
     dataset = on_disk(tmp_path) if stored else in_memory()
     for chosen in (dataset.shuffle(seed=3), dataset.select([5, 3, 3, 399]), dataset.select(range(50, 90))):
-        source = HuggingFaceSource(chosen, partition_bytes=200)
+        source = HuggingFaceSource(chosen, None, 200, None)
         assert source.npartitions > 1
         assert sum(source.row_counts) == len(chosen)
         table = whole(source, ["photo", "price"])
@@ -170,7 +170,7 @@ def test_cluster_reads_datasets_on_disk_and_in_memory(cluster: Any, tmp_path: Pa
     dataset = on_disk(tmp_path).shuffle(seed=3)
     expected = None
     for one in (dataset, dataset.select(range(ROWS)), dataset.flatten_indices(keep_in_memory=True)):
-        source = HuggingFaceSource(one, partition_bytes=2_000)
+        source = HuggingFaceSource(one, None, 2_000, None)
         prep = dp.Preprocessor({"price": "number", "city": "category"}, split=None).fit(source)
         encoded = dask.compute(prep.encode(source))[0]
         expected = expected or encoded
