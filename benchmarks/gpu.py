@@ -223,7 +223,7 @@ def load_part(train: Any, images: Path | None, count: int, folder: Path, device:
 
 def jpeg_part(images: Path, count: int, folder: Path, device: torch.device) -> None:
     """Measure epochs in which JPEG files are decoded."""
-    for decoder in ("pillow", "simplejpeg", "opencv", "gpu"):
+    for decoder in ("pillow", "opencv", "gpu"):
         if decoder == "gpu" and device.type != "cuda":
             continue
         try:

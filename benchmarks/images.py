@@ -55,7 +55,6 @@ def tools_of(arguments: argparse.Namespace) -> list[Tool]:
         Tool(LOOP, loop, peers, in_parts=True),
         *(Tool(f"loader, {name}", [*loader, "--variant", name, "--max-s", 60], peers) for name in LOADERS),
         ours(arguments, PACKED, "--mode", "lazy", "--pack", "--epochs", 1),
-        ours(arguments, "daskprep, lazy, simplejpeg", "--mode", "lazy", "--decoder", "simplejpeg", "--epochs", 1),
         ours(arguments, "daskprep, lazy, opencv", "--mode", "lazy", "--decoder", "opencv", "--epochs", 1),
         ours(arguments, f"{CACHED}, float32", "--mode", "lazy_cached", "--expand", "--epochs", 6),
         plain(arguments, "memmap, float32, sample by sample", cache_folder(arguments, 1) / "float32.npy", "samples"),

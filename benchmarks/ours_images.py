@@ -16,7 +16,7 @@ SIDE = 224
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--decoder", choices=["pillow", "simplejpeg", "opencv"], default="pillow")
+    parser.add_argument("--decoder", choices=["pillow", "opencv"], default="pillow")
 
 
 def main() -> None:

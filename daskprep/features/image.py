@@ -116,7 +116,7 @@ class Image(MediaFeature[LearnedImage]):
     on_error : {"raise", "fill", "drop"}
         Whether an image that cannot be decoded raises `MediaError`, gets the mean colour of the sample, or drops its
         row. To drop rows, all images are decoded whenever they are read.
-    jpeg_decoder : {"pillow", "simplejpeg", "opencv", "gpu"}
+    jpeg_decoder : {"pillow", "opencv", "gpu"}
         Package that decodes JPEG files. "opencv" also resizes them, which takes three quarters of the time at 224
         pixels and differs by one grey level. "gpu" does both on an NVIDIA GPU, with nvImageCodec and torch.
     jpeg_scale : int
@@ -172,7 +172,7 @@ class Image(MediaFeature[LearnedImage]):
     infer_image_num_classes: bool = False
     pack_size: Count | None = None
     pack_quality: Count | None = None
-    jpeg_decoder: Literal["pillow", "simplejpeg", "opencv", "gpu"] = "pillow"
+    jpeg_decoder: Literal["pillow", "opencv", "gpu"] = "pillow"
     jpeg_scale: Count = 1
     max_pixels: Count = MAX_PIXELS
     expand_to: Literal["float32", "uint8"] = "float32"

@@ -11,7 +11,7 @@ import importlib
 import io
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from PIL import Image, ImageFile
 
 ResizeMethod = Literal["interpolate", "crop_or_pad"]
-Decoder = Literal["pillow", "simplejpeg", "opencv", "gpu"]
+Decoder = Literal["pillow", "opencv", "gpu"]
 
 MAX_PIXELS = 100_000_000  # 400 MB, decoded
-_VERSIONS = {"pillow": 1, "simplejpeg": 1, "opencv": 2, "gpu": 1}  # go up whenever the same recipe gives other pixels
+_VERSIONS = {"pillow": 1, "opencv": 2, "gpu": 1}  # go up whenever the same recipe gives other pixels
 # What files of a format begin with, and the classes of Pillow that read them. `Image.open` is not used: it warns of
 # large images, or refuses them, by a limit that all of a process share.
 _FORMATS = {
@@ -164,14 +164,13 @@ def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width
     return height, width, next((few for few in (1, 2, 4) if 2 * counts.count(few) > len(counts)), 3)
 
 
-def _package(decoder: str) -> Any:
-    """Import what a decoder needs, or say how to get it."""
-    module, install = _PACKAGES[decoder]
+def _opencv() -> Any:
+    """Import OpenCV, or say how to get it."""
     try:
-        return importlib.import_module(module)
+        return importlib.import_module("cv2")
     except ImportError as error:
         raise ImportError(
-            f'Images with jpeg_decoder="{decoder}" need a package that is not installed: pip install {install}'
+            'Images with jpeg_decoder="opencv" need a package that is not installed: pip install opencv-python-headless'
         ) from error
 
 
@@ -211,8 +210,8 @@ def prepare(recipe: ImageRecipe) -> None:
         _reader(name)
     if recipe.decoder == "gpu":
         gpu.prepare()
-    elif recipe.decoder != "pillow":
-        _package(recipe.decoder)
+    elif recipe.decoder == "opencv":
+        _opencv()
 
 
 def _holds_rgb(file: Any) -> bool:
@@ -253,12 +252,11 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
             turned = pixels.orientation(file) >= 5
             wanted = (recipe.height, recipe.width) if turned else (recipe.width, recipe.height)
             least = (recipe.jpeg_scale * wanted[0], recipe.jpeg_scale * wanted[1])
-        decode = JPEG_DECODERS.get(recipe.decoder)
-        if decode is not None and file.mode in {"L", "RGB"}:
+        if recipe.decoder == "opencv" and file.mode in {"L", "RGB"}:
             _check_end(file, data)
             scale = min(file.width // least[0], file.height // least[1])
             part = next((part for part in (8, 4, 2) if scale >= part), 1)  # as `draft` chooses it
-            image = pixels.image_of(decode(data, grey or file.mode == "L", file.size, part, wanted))
+            image = pixels.image_of(_by_opencv(data, part, wanted, grey=grey or file.mode == "L"))
             image.info.update(file.info)
             return image
         file.draft("L" if grey else None, least)  # gives sizes no smaller than asked for
@@ -267,22 +265,9 @@ def _load(file: ImageFile.ImageFile, data: bytes, recipe: ImageRecipe) -> Image.
     return file
 
 
-# Of each decoder: the module, and what to install.
-_PACKAGES = {"simplejpeg": ("simplejpeg", "simplejpeg"), "opencv": ("cv2", "opencv-python-headless")}
-# A decoder takes a file, whether grey is wanted, the width and height of the image, how many times smaller it is to
-# become: 1, 2, 4 or 8; and to what width and height it may bring the pixels, which it may leave to Pillow as well.
-JPEGDecoder = Callable[[bytes, bool, tuple[int, int], int, tuple[int, int] | None], Pixels]
-
-
-def _by_simplejpeg(data: bytes, grey: bool, size: tuple[int, int], part: int, wanted: tuple[int, int] | None) -> Pixels:
-    simplejpeg = _package("simplejpeg")
-    width, height = (-(-length // part) for length in size)
-    decoded: Pixels = simplejpeg.decode_jpeg(data, "GRAY" if grey else "RGB", min_width=width, min_height=height)
-    return decoded
-
-
-def _by_opencv(data: bytes, grey: bool, size: tuple[int, int], part: int, wanted: tuple[int, int] | None) -> Pixels:
-    cv2 = _package("opencv")
+def _by_opencv(data: bytes, part: int, wanted: tuple[int, int] | None, *, grey: bool) -> Pixels:
+    """Decode a JPEG file to a part of its size: 1, 2, 4 or 8; and bring it to a width and height unless None."""
+    cv2 = _opencv()
     kind = "GRAYSCALE" if grey else "COLOR"
     flag = getattr(cv2, f"IMREAD_{kind}" if part == 1 else f"IMREAD_REDUCED_{kind}_{part}")
     decoded: Pixels | None = cv2.imdecode(np.frombuffer(data, np.uint8), flag | cv2.IMREAD_IGNORE_ORIENTATION)
@@ -312,6 +297,3 @@ def _smoothing(found: int, wanted: int) -> Array:
     narrow, wide = (np.maximum(0.0, width - distance) / width**2 for width in (whole, whole + 1))
     mixed: Array = ((1 - share) * narrow + share * wide).astype(np.float32)
     return mixed
-
-
-JPEG_DECODERS: dict[str, JPEGDecoder] = {"simplejpeg": _by_simplejpeg, "opencv": _by_opencv}
