@@ -74,3 +74,9 @@ def test_paths_in_temporary_folders_become_relative(tmp_path):
     nbformat.write(notebook_of(source), tmp_path / "paths.ipynb")
 
     assert said_of(RUNNER["run"](tmp_path / "paths.ipynb"), "stdout") == "pets.dp\n"
+
+
+def test_what_a_cell_prints_in_parts_is_one_output(tmp_path):
+    nbformat.write(notebook_of("print('one', flush=True)\nprint('two', flush=True)"), tmp_path / "parts.ipynb")
+
+    assert kinds_of(RUNNER["run"](tmp_path / "parts.ipynb")) == [("stream", [])]

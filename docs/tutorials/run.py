@@ -34,6 +34,7 @@ def run(path: Path) -> NotebookNode:
             kernel_name="python3",
             config=transport,
             record_timing=False,
+            coalesce_streams=True,  # on a busy machine, a line comes in parts
             extra_arguments=[f"--IPKernelApp.exec_lines={STRICT}"],
             resources={"metadata": {"path": folder}},
         )
