@@ -215,7 +215,7 @@ def check_golden(
         if any(len(one["rows"]) != len(cells) for one in arrays.values()):
             raise CorruptDatasetError(f'feature "{name}": its golden rows are not {len(cells):,} in number; {_SPOILT}')
         # Of the shortest row, or a long one beside many cells would ask for any amount of memory.
-        longest = max(min(map(np.size, one["rows"])) for one in arrays.values())
+        longest = max(min(_width(row) for row in one["rows"]) for one in arrays.values())
         if feature["type"] in SIZED and any(length > longest for length in _lengths(feature["learned"])):
             raise CorruptDatasetError(f'feature "{name}": its rows are longer than those it was saved with; {_SPOILT}')
         try:
@@ -228,6 +228,10 @@ def check_golden(
             raise CorruptDatasetError(f'feature "{name}" gives {list(found)}, and gave {list(arrays)}; {_SPOILT}')
         for output, one in arrays.items():
             _check_rows(f'feature "{name}"', cells, found[output], one)
+
+
+def _width(row: Any) -> int:
+    return sum(map(_width, row)) if isinstance(row, list) else 1
 
 
 def _lengths(learned: Mapping[str, Any]) -> Iterator[int]:
