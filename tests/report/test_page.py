@@ -221,7 +221,7 @@ def test_large_images_are_made_small(tmp_path):
     dataset = write(pd.DataFrame({"photo": big}), {"photo": photo}, tmp_path / "d")
     [source] = re.findall(r'src="data:image/png;base64,([^"]*)"', dataset.report().html)
     with Image.open(io.BytesIO(base64.b64decode(source))) as image:
-        assert image.size == (128, 77)
+        assert image.size == (125, 75)
         assert image.getpixel((7, 7)) == (40, 40, 40)
 
 
