@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
-from daskprep.sources.arrow_types import TEXT_CODES, common_type, narrow_table, narrow_type
+from daskprep.sources.arrow_types import common_type, narrow_table, narrow_type
 from daskprep.sources.base import check_names
 from daskprep.sources.locations import File
 
@@ -20,15 +20,13 @@ _OFFSET_BYTES = 4
 class Schemas:
     """The columns of several files: the types they are delivered in, and the `problems` that keep some from being read.
 
-    These a file lacks, or has in a type that the other files' does not fit. Names of folders give columns too, in place
-    of what the file has under these names.
+    These a file lacks, or has in a type that the other files' does not fit.
     """
 
     def __init__(self, files: Sequence[File], schemas: Sequence[pa.Schema]) -> None:
         self.types: dict[str, pa.DataType] = {}
         self.problems: dict[str, str] = {}
         distinct: list[pa.Schema] = []
-        schemas = [_with_folders(schema, file) for file, schema in zip(files, schemas, strict=True)]
         for file, schema in zip(files, schemas, strict=True):
             # Almost always all are equal, and there may be thousands.
             if not any(schema.equals(other) for other in distinct):
@@ -76,12 +74,6 @@ class Schemas:
             for field in schema
             if field.name not in self.problems and narrow_type(field.type) != self.types[field.name]
         )
-
-
-def _with_folders(schema: pa.Schema, file: File) -> pa.Schema:
-    given = dict(file.folders)
-    own = [field for field in schema if field.name not in given]
-    return pa.schema([*own, *((name, TEXT_CODES) for name in given)]) if given else schema
 
 
 def _has_twins(kind: pa.DataType) -> bool:

@@ -63,7 +63,9 @@ def _row_bytes(files: Sequence[File], counts: Sequence[Sequence[int]], columns: 
     rows, number, batch = max((n, -i, -j) for i, each in enumerate(counts) for j, n in enumerate([*each, 0]))
     if not rows:
         return 0.0
-    return spelled_bytes(FeatherPiece(files[-number], rows, 0, -batch, 1 - batch, ()).read(columns)) / rows
+    with reading(files[-number], FeatherPiece.kind):
+        table = FeatherPiece(files[-number], rows, 0, -batch, 1 - batch, ()).read_stored(columns)
+    return spelled_bytes(table) / rows
 
 
 def _join(pieces: list[FeatherPiece]) -> Piece:

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError, did_you_mean, hints_parameters, warn
 from daskprep.kernels import plain_table
+from daskprep.sources.arrow_types import TEXT_CODES
 from daskprep.sources.base import JoinedPiece, Piece, PieceSource, grouped, require_columns
 from daskprep.sources.columnar import Schemas
 from daskprep.sources.delimited import DelimitedPiece, plan_delimited, row_for_names
@@ -65,17 +66,19 @@ class FileSource(PieceSource):
         settings: Mapping[str, Any],
         columns: list[str] | None,
     ) -> None:
-        if not schemas.types:
+        folders = {name: TEXT_CODES for file in files for name, _ in file.folders}
+        types = schemas.types | folders
+        if not types:
             raise ConfigError(f"{files[0].name}: it has no columns; check that it holds rows")
         self.format = format
         self.reads_all = format in ("csv", "tsv")
         self.files = tuple(files)
         self.settings = dict(settings)
-        self.columns = list(schemas.types)
-        self._problems = schemas.problems
+        self.columns = list(types)
+        self._problems = schemas.problems | _incomplete(folders, files)
         wanted = self.columns if columns is None else columns
         self.require(wanted)
-        super().__init__(pa.schema([(name, schemas.types[name]) for name in wanted]), pieces)
+        super().__init__(pa.schema([(name, types[name]) for name in wanted]), pieces)
 
     @property
     def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
@@ -93,6 +96,18 @@ class FileSource(PieceSource):
         more = f" and {len(self.files) - _SHOWN_FILES} more" if len(self.files) > _SHOWN_FILES else ""
         size = f"{self.npartitions} partitions, {len(self.columns)} columns"
         return f"<FileSource: {size} of {self.format}: {shown}{more}>"
+
+
+def _incomplete(names: Iterable[str], files: Sequence[File]) -> dict[str, str]:
+    problems = {}
+    for name in names:
+        for file in files:
+            if name not in dict(file.folders):
+                problems[name] = (
+                    f'column "{name}" comes from folders named "{name}=...", but {file.name} is in none; '
+                    "put all files in such folders or none"
+                )
+    return problems
 
 
 @hints_parameters
@@ -191,8 +206,8 @@ def read_files(
     elif found == "feather":
         schemas, pieces = plan_feather(files, wanted, partition_bytes, partitions)
     else:
-        settings["encoding"] = codec = codec_name(encoding)
-        texts = [TextFile(file, codec, compression_of(file.name)) for file in files]
+        texts = [TextFile(file, codec_name(encoding), compression_of(file.name)) for file in files]
+        settings["encoding"] = texts[0].encoding
         share = min(partition_bytes, max(1, sum(file.size or 0 for file in files) // (partitions or 1)))
         parts: list[Any]
         if found == "jsonl":
@@ -231,8 +246,7 @@ def _plan_json(
     with ThreadPoolExecutor(min(os.cpu_count() or 1, _SURVEY_THREADS), "daskprep-json") as pool:
         pieces = typed(untyped, list(pool.map(lambda piece: piece.survey(keep), untyped)))
     # A column that some files lack is missing in their rows, as it may be in any row.
-    schema = plain_table(pieces[0].schema.empty_table()).schema
-    return Schemas([text.file for text in texts], [schema] * len(texts)), pieces
+    return Schemas([pieces[0].file], [plain_table(pieces[0].schema.empty_table()).schema]), pieces
 
 
 def _nulls(given: Iterable[str] | Mapping[str, Iterable[str]]) -> list[str] | dict[str, list[str]]:
