@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, cast
 
 import numpy as np
@@ -28,8 +30,22 @@ Filled = tuple[int, str, str]
 """A row whose medium could not be decoded, so that a fill value stands for it: its number, column and reason."""
 
 
-_Rows = Callable[[str], Any]
-"""Gives the rows of a part of an output."""
+@dataclass(frozen=True)
+class _PartRows:
+    """The rows of a part, output by output in arrays that follow one another; `starts` tells where each begins."""
+
+    starts: list[int]
+    arrays: Mapping[str, Sequence[Carried]]
+
+    def rows(self, output: str, start: int, stop: int) -> Any:
+        """Return some rows of an output; without a copy if they lie in one array."""
+        first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, stop)
+        pieces = self.arrays[output][first:last]
+        found = [
+            piece[max(0, start - begin) : stop - begin]
+            for piece, begin in zip(pieces, self.starts[first:last], strict=True)
+        ]
+        return concatenated(found)
 
 
 @dataclass(frozen=True, order=True)
@@ -67,11 +83,11 @@ class PartWriter:
         `made` are the encoded rows of this split, in each partition that the part takes rows from; without it they are
         read from scratch.
         """
-        rows_of = self._read(part) if made is None else self._cut(part, made)
+        pieces = self._read(part) if made is None else self._cut(part, made)
         filled: list[Filled] = []
         files = {
             name: write_file(self.version, name, data, rows, self.expected, slots=slots, durable="later")
-            for name, data, rows, slots in self._files(part, rows_of, filled)
+            for name, data, rows, slots in self._files(part, pieces, filled)
         }
         if self.syncs:
             self.version.sync(files)
@@ -81,26 +97,35 @@ class PartWriter:
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)
         return len(self.rows.layout.part_range(part.split, part.number)), receipt
 
-    def _read(self, part: Part) -> _Rows:
-        return self.rows.read_part(self.scratch, part.split, part.number).__getitem__
+    def _read(self, part: Part) -> _PartRows:
+        arrays = self.rows.read_part(self.scratch, part.split, part.number)
+        return _PartRows([0], {name: [array] for name, array in arrays.items()})
 
-    def _cut(self, part: Part, made: Sequence[Mapping[str, Carried]]) -> _Rows:
-        pieces = list(zip(made, self.rows.pieces_of(part.split, part.number), strict=True))
-        # One output at a time: what lies in several partitions is copied.
-        return lambda output: concatenated([piece[output][run.first : run.first + run.rows] for piece, run in pieces])
+    def _cut(self, part: Part, made: Sequence[Mapping[str, Carried]]) -> _PartRows:
+        runs = self.rows.pieces_of(part.split, part.number)
+        arrays = {
+            column.name: [
+                piece[column.name][run.first : run.first + run.rows] for piece, run in zip(made, runs, strict=True)
+            ]
+            for column in self.rows.columns
+        }
+        return _PartRows([0, *accumulate(run.rows for run in runs[:-1])], arrays)
 
-    def _files(self, part: Part, rows_of: _Rows, filled: list[Filled]) -> Iterator[tuple[str, Buffer, int, int | None]]:
+    def _files(
+        self, part: Part, pieces: _PartRows, filled: list[Filled]
+    ) -> Iterator[tuple[str, Buffer, int, int | None]]:
         """Give name, content, rows and slots of each file, one at a time; add to `filled` what could not be decoded.
 
         Scalars and the cells of media go to one table.
         """
         layout, split = self.rows.layout, part.split
         rows = layout.part_range(split, part.number)
-        tables = self._tables(part, rows_of, filled)
+        tables = self._tables(part, pieces, filled)
         table = layout.table_file(split, part.number)
         yield table, encode_table(tables, layout.block_rows, layout.compression), len(rows), None
+        row_ids = pieces.rows(ROW_ID.name, 0, len(rows))
         for output in layout.matrices:
-            chunks = self._chunks(part, output, rows_of, filled)
+            chunks = self._chunks(part, output, pieces, row_ids, filled)
             if layout.sharded:
                 shard = encode_shard([chunk for _, chunk in chunks], layout.part_blocks)
                 yield layout.array_file(split, output, part.number), shard, len(rows), layout.part_blocks
@@ -108,29 +133,31 @@ class PartWriter:
             for block, chunk in chunks:
                 yield layout.array_file(split, output, block), chunk, len(layout.block_range(split, block)), None
 
-    def _chunks(self, part: Part, output: Output, rows_of: _Rows, filled: list[Filled]) -> Iterator[tuple[int, bytes]]:
+    def _chunks(
+        self, part: Part, output: Output, pieces: _PartRows, row_ids: Any, filled: list[Filled]
+    ) -> Iterator[tuple[int, bytes]]:
         """Give the chunk of each block of an output in a part."""
         layout, split = self.rows.layout, part.split
         first = layout.part_range(split, part.number).start
-        values, row_ids = rows_of(output.name), rows_of(ROW_ID.name)
         for block in layout.part_blocks_of(split, part.number):
             within = layout.block_range(split, block)
             inside = slice(within.start - first, within.stop - first)
-            rows = values[inside]
+            rows = pieces.rows(output.name, inside.start, inside.stop)
             if output.name in self.rows.media:
                 rows = self._decoded(output, rows, row_ids[inside], filled)
             yield block, encode_chunk(rows, layout.block_rows, layout.compression)
 
-    def _tables(self, part: Part, rows_of: _Rows, filled: list[Filled]) -> Iterator[Columns]:
+    def _tables(self, part: Part, pieces: _PartRows, filled: list[Filled]) -> Iterator[Columns]:
         """Give the columns of the table of a part: all at once, or where files are read into it, block by block."""
         layout = self.rows.layout
         rows = layout.part_range(part.split, part.number)
         step = layout.block_rows if layout.cells else len(rows)
-        arrays = {column.name: rows_of(column.name) for column in (ROW_ID, *layout.scalars, *layout.cells)}
         for start in range(0, len(rows), step):
-            columns = {name: array[start : start + step] for name, array in arrays.items()}
+            stop = min(start + step, len(rows))
+            columns = {column.name: pieces.rows(column.name, start, stop) for column in (ROW_ID, *layout.scalars)}
             for output in layout.cells:
-                columns[output.name] = self._stored(output, columns[output.name], columns[ROW_ID.name], filled)
+                cells = pieces.rows(output.name, start, stop)
+                columns[output.name] = self._stored(output, cells, columns[ROW_ID.name], filled)
             yield columns
 
     def _decoded(self, output: Output, cells: pa.StructArray, row_ids: np.ndarray, filled: list[Filled]) -> np.ndarray:
