@@ -128,7 +128,7 @@ class Balance(Described, ABC):
             raise self._error("counts", "numbers of rows by class", 'Give {"yes": 100}.') from None
         wanted: dict[str | None, int] = {}
         for name, rows in pairs:
-            if not is_whole(rows) or rows < 0:
+            if not is_whole(rows) or not 0 <= rows < 1 << 62:
                 raise self._error("counts", f"whole numbers of rows (class {_show(name)})", 'Give {"yes": 100}.')
             if name in wanted:
                 raise self._error("counts", f"one number a class ({_show(name)} has two)", "Drop one.")

@@ -213,6 +213,7 @@ def test_parameters_survive_json_clone_and_set_params(balance):
         (Oversample(5, 0.5), "column must be the name of a column"),
         (Oversample("x", 0.5, seed=None), "seed must be a whole number"),
         (Oversample("x", 0.5, seed=True), "seed must be a whole number"),
+        (Undersample("x", counts={"a": 10**30}), 'counts must be whole numbers of rows .class "a"'),
         (Oversample("x", counts={"a": 1.5}), 'counts must be whole numbers of rows .class "a"'),
         (Oversample("x", counts={"a": -1}), "counts must be whole numbers"),
         (Oversample("x", counts={"a": True}), "counts must be whole numbers"),

@@ -178,7 +178,7 @@ def test_impossible_probabilities_are_refused_with_a_remedy(probabilities):
         HashSplit("x", probabilities),
         DatetimeSplit("x", probabilities),
     ):
-        message = r"3 shares \(or 2\) that are 1 in sum, that of train above 0"
+        message = r"3 shares \(or 2\), none below 0, that are 1 in sum, that of train above 0"
         remedy = r"Give shares of train, validation, test, as \(0.7, 0.1, 0.2\), or of train, test\.$"
         with pytest.raises(
             ConfigError, match=f"{type(split).__name__}: probabilities must be {message}, not .*{remedy}"

@@ -190,8 +190,9 @@ def _at(every: np.ndarray, weights: np.ndarray, *middle: float) -> list[float]:
     """Return the values between which 99 % lie, and others in the middle of these."""
     places = np.argsort(every)
     running = np.cumsum(weights[places])
-    parts = np.array([_OUTER, *middle, 1 - _OUTER])
-    ends: list[float] = every[places][np.searchsorted(running, parts * running[-1])].tolist()
+    low = np.searchsorted(running, _OUTER * running[-1], "right")
+    others = np.searchsorted(running, np.array([*middle, 1 - _OUTER]) * running[-1])
+    ends: list[float] = every[places][[low, *others]].tolist()
     return ends
 
 

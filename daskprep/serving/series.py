@@ -169,7 +169,10 @@ class TimeseriesRows(RowEncoder):
             self.columns = self.column, params["group_by"]
 
     def read(self, cell: Any) -> Numbers | None:
-        return _alone(cell) if self.looks_around else numbers_in(cell, self.separator)
+        if not self.looks_around:
+            return numbers_in(cell, self.separator)
+        refuse(cell, (*TIMES, *LISTS), "number")
+        return _alone(cell)
 
     def read_fill(self, fill: Any) -> Numbers | None:
         return [_NAN] if self.looks_around and isinstance(fill, str) and not fill.strip() else self.read(fill)

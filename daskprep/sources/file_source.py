@@ -230,7 +230,7 @@ def _plan_delimited(texts: Sequence[TextFile], dialect: Dialect, share: int) -> 
         )
     schemas = [pa.schema([(name, pa.string()) for name in pieces[0].dialect.names]) for pieces in planned]
     found = Schemas([text.file for text in texts], schemas)
-    require_columns(dialect.named_columns, list(dict.fromkeys(chain.from_iterable(one.names for one in schemas))))
+    require_columns(dialect.named_columns, list(found.types))
     return found, list(chain.from_iterable(planned))
 
 
@@ -284,6 +284,7 @@ def _listed(paths: Paths) -> list[str]:
 def _suffixes(name: str) -> tuple[str, str]:
     """Return the suffix that tells the format, and that of a compression or an empty string."""
     path = PurePosixPath((name.partition("?")[0] if "://" in name else name).lower())
+    path = path.with_name(f"_{path.name}")  # a file may have no name but its suffix
     return (path.with_suffix("").suffix, path.suffix) if path.suffix in _COMPRESSIONS else (path.suffix, "")
 
 

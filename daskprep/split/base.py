@@ -116,8 +116,9 @@ class Splitter(Described, ABC):
             shares = []
         adds_up = abs(sum(shares) - 1) <= 1e-6  # false of NaN, too
         if not (len(shares) in (2, 3) and adds_up and min(shares) >= 0 and shares[0] > 1e-9):
+            expected = "3 shares (or 2), none below 0, that are 1 in sum, that of train above 0"
             remedy = "Give shares of train, validation, test, as (0.7, 0.1, 0.2), or of train, test."
-            raise self._error("probabilities", "3 shares (or 2) that are 1 in sum, that of train above 0", remedy)
+            raise self._error("probabilities", expected, remedy)
         return shares[0], 0.0 if len(shares) == 2 else shares[1], shares[-1]
 
     def _ends(self, rows: int) -> tuple[int, int]:

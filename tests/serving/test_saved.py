@@ -8,6 +8,7 @@ import json
 import math
 import random
 import sys
+import tracemalloc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -441,6 +442,22 @@ def test_golden_rows_of_which_one_is_long_ask_for_no_memory(tmp_path, reader, ot
     path = spoilt(tmp_path / "saved.json", prep, alter)
     with pytest.raises(CorruptDatasetError, match=message):
         READERS[reader](path)
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_golden_rows_of_one_long_text_ask_for_no_memory(tmp_path, reader):
+    def alter(feature: dict[str, Any]) -> None:
+        array = feature["golden"]["arrays"][""]
+        array["rows"] = [["x" * 20_000] + [""] * 1_000] * len(array["rows"])  # as an array, 80 MB for each row
+
+    path = spoilt(tmp_path / "saved.json", dp.Preprocessor({"a": "category"}).fit({"a": ["x", "y"]}), alter)
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptDatasetError, match='feature "a"'):
+            READERS[reader](path)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -24,6 +24,11 @@ def csv(folder: Path, *names: str) -> Path:
     return folder
 
 
+def test_a_name_may_be_a_suffix_alone(tmp_path: Path) -> None:
+    csv(tmp_path, ".csv")
+    assert cells(read_files(tmp_path / ".csv")) == [".csv"]
+
+
 def cells(source: FileSource, column: str = "a") -> list[str | None]:
     return [cell for i in range(source.npartitions) for cell in source.read(i, [column])[column].to_pylist()]
 
@@ -86,6 +91,9 @@ def test_folders_give_columns(tmp_path: Path) -> None:
 
 def test_files_inside_and_outside_such_folders_do_not_mix(tmp_path: Path) -> None:
     csv(tmp_path, "city=Rome/x.csv", "y.csv")
+    with pytest.raises(ColumnError, match=r'"city" comes from folders named "city=...", but .*y\.csv is in none'):
+        read_files(tmp_path)
+    (tmp_path / "y.csv").write_text("a,city\n1,Oslo\n")
     with pytest.raises(ColumnError, match=r'"city" comes from folders named "city=...", but .*y\.csv is in none'):
         read_files(tmp_path)
 
