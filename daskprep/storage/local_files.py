@@ -110,7 +110,7 @@ class LocalFiles:
                 view = view[os.write(descriptor, view) :]
 
         with _telling_of_room(target, lambda: written):
-            descriptor = _open_in(target.parent, temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC)
+            descriptor = _create(temporary)
             try:
                 with open(descriptor, "wb", buffering=0):  # noqa: PTH123 it takes a descriptor
                     yield write
@@ -347,7 +347,7 @@ os.register_at_fork(after_in_child=_forget_held)
 def _hold(folder: Path) -> int:
     """Return the descriptor of a folder that no other has locked."""
     while True:
-        descriptor = _open_in(folder, folder, os.O_RDONLY)
+        descriptor = _open_folder(folder)
         _held.add(descriptor)
         try:
             with _where_supported():
@@ -404,15 +404,25 @@ def _where_supported() -> Iterator[None]:
             raise
 
 
-def _open_in(folder: Path, path: Path, flags: int) -> int:
-    """Open something in a folder, which is made if it is not there, and again where others remove it meanwhile."""
+def _create(path: Path) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with suppress(FileNotFoundError):
+        return os.open(path, flags, 0o666)
+    return _in_folder(path.parent, lambda: os.open(path, flags, 0o666))
+
+
+def _open_folder(path: Path) -> int:
+    return _in_folder(path, lambda: os.open(path, os.O_RDONLY))
+
+
+def _in_folder(folder: Path, make: Callable[[], int]) -> int:
+    """Make a folder and do something in it, again where others remove the folder meanwhile."""
     for _ in range(_MOST_REMOVALS):
         with suppress(FileNotFoundError):
-            return os.open(path, flags, 0o666)
-        with suppress(FileNotFoundError):
             _make_folder(folder)
+            return make()
     _make_folder(folder)  # where no folder can be made, as in /proc, this says so
-    return os.open(path, flags, 0o666)
+    return make()
 
 
 def _make_folder(folder: Path) -> None:

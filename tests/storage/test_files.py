@@ -87,8 +87,8 @@ def test_where_no_folder_can_be_made_the_error_comes_at_once(tmp_path: Path, mon
 @pytest.mark.parametrize("make", [lambda path: path.write_bytes(b""), lambda path: path.symlink_to("nowhere")])
 def test_what_is_no_folder_is_not_taken_for_one(tmp_path: Path, make) -> None:
     make(tmp_path / "a")
-    with pytest.raises((FileExistsError, NotADirectoryError)), Folder.open(tmp_path / "a" / "b").locked():
-        pass
+    with pytest.raises((FileExistsError, NotADirectoryError)):
+        local_files._open_folder(tmp_path / "a" / "b")
 
 
 def test_what_is_written_is_read(folder: Folder) -> None:
