@@ -6,6 +6,7 @@ import dataclasses
 
 import pytest
 
+import daskprep as dp
 from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
 from daskprep.state import METADATA
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
@@ -198,3 +199,12 @@ def test_tidying_a_finished_commit_removes_other_versions_alone(root):
     assert files(root) == whole
     clean(root, made)
     assert f"{DIGEST}/train/other" not in files(root)
+
+
+@pytest.mark.parametrize("inside", ["", "data.dp"])
+def test_a_file_is_no_folder_of_a_dataset(tmp_path, inside):
+    path = tmp_path / "notes"
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="cannot be a dataset's folder: it is a file; give another path"):
+        dp.Preprocessor({"a": "number"}).fit_write({"a": [1, 2, 3]}, path / inside)
+    assert path.read_text() == "mine"
