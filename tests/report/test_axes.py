@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daskprep.report import axes
 from daskprep.report.axes import by_calendar, by_length, by_number, nice_ticks, writing_of
 from daskprep.summaries import Quantiles
 
@@ -142,3 +143,7 @@ def test_the_axis_of_very_skewed_numbers_is_logarithmic():
     middle = int(np.searchsorted(chart.edges, 0)) - 1
     assert chart.names[middle].startswith("0.")
     assert "logarithmic" not in histogram(values - 1).note
+
+
+def test_as_many_values_are_left_out_at_either_end():
+    assert axes._at(np.arange(400.0), np.ones(400, np.int64), 0.5) == [2.0, 199.0, 397.0]
