@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from daskprep.storage.threads import call_after_fork
+
 _SWITCH = "DASKPREP_SHORT_TURNS"
 _SECONDS = 0.0005
 
@@ -48,7 +50,7 @@ class _Interval:
 
 
 _interval = _Interval()
-os.register_at_fork(after_in_child=_interval.unlock)
+call_after_fork(_interval.unlock)
 
 
 @contextmanager

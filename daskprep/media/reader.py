@@ -19,7 +19,7 @@ from daskprep.errors import ConfigError, MediaError
 from daskprep.media.cells import CELL_TYPE, Kind
 from daskprep.storage.checksum import Buffer, flat
 from daskprep.storage.files import Folder
-from daskprep.storage.local_files import LocalFiles
+from daskprep.storage.local_files import READ_FLAGS, LocalFiles
 from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.retries import COME_AGAIN, explain, tried
 from daskprep.storage.urls import check_own, check_protocol, public_name
@@ -129,8 +129,7 @@ class MediaReader:
 
     def _local(self, found: Folder) -> bytes:
         try:
-            # To open a pipe would else wait for who writes it.
-            descriptor = os.open(found.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            descriptor = os.open(found.path, READ_FLAGS)
             try:
                 status = os.fstat(descriptor)
                 if not stat.S_ISREG(status.st_mode):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
-import resource
 import shutil
 import stat
 import threading
@@ -18,9 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import portalocker
 import pyarrow as pa
+from portalocker import LockFlags
+from portalocker.exceptions import AlreadyLocked, LockException
 
 from daskprep.errors import CorruptDatasetError, StorageFullError, warn
+from daskprep.storage.threads import call_after_fork
 
 NO_FILE = -1
 """Stands for the bytes of what has the name of a file and is a link, a pipe or a device, none of which is read."""
@@ -42,9 +44,47 @@ _NO_FOLDER_SYNC = frozenset({errno.EINVAL, errno.EBADF, errno.ENOTSUP, errno.EOP
 _MOST_REMOVALS = 100  # of a folder by others, while something is made in it
 
 Durable: TypeAlias = bool | Literal["later"]
-# Only Linux can let the disk begin: SYNC_FILE_RANGE_WRITE is 2, and from 0 on 0 bytes are all.
-_begin_flush = getattr(ctypes.CDLL(None), "sync_file_range", lambda *_: None)
-_ALL = (ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2))
+
+# Windows opens, flushes and locks no folders. There a file beside the folder is locked: one inside would keep it from
+# being removed.
+_OPENS_FOLDERS = os.name == "posix"
+# A pipe must not wait for its writer. Windows has neither pipes nor links in this sense, but changes line ends.
+READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+
+
+def _flush_call() -> Callable[..., object]:
+    """Return ``sync_file_range``, which starts to write a file to the disk; other systems than Linux have none."""
+    try:
+        call: Callable[..., object] = ctypes.CDLL(None).sync_file_range
+    except (AttributeError, OSError, TypeError):
+        return lambda *_: None
+    return call
+
+
+_begin_flush = _flush_call()
+_ALL = (ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2))  # SYNC_FILE_RANGE_WRITE is 2; 0 bytes from 0 are all
+
+_seeking = threading.Lock()
+
+
+def _seek_and_read(descriptor: int, size: int, start: int) -> bytes:
+    """Read from an offset where the system has no ``pread``: threads share the position of a descriptor."""
+    with _seeking:
+        os.lseek(descriptor, start, os.SEEK_SET)
+        return os.read(descriptor, size)
+
+
+_pread: Callable[[int, int, int], bytes] = getattr(os, "pread", _seek_and_read)
+
+
+def _read_and_copy(descriptor: int, targets: Sequence[memoryview], start: int) -> int:
+    data = _pread(descriptor, len(targets[0]), start)
+    targets[0][: len(data)] = data
+    return len(data)
+
+
+_preadv: Callable[[int, Sequence[memoryview], int], int] = getattr(os, "preadv", _read_and_copy)
 
 
 @dataclass(frozen=True)
@@ -85,9 +125,8 @@ class LocalFiles:
     def _descriptor(self, path: str) -> Iterator[int]:
         """Open a file to be read, and nothing else that may be there in its place."""
         self._check_file(path)
-        # Should it be another by now: a link is no file, and to open a pipe would wait for who writes it.
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (0 if self.follows else os.O_NOFOLLOW)
-        descriptor = os.open(path, flags)
+        # It may have become a link or a pipe since.
+        descriptor = os.open(path, READ_FLAGS | (0 if self.follows else _NO_LINK))
         try:
             yield descriptor
         finally:
@@ -132,7 +171,7 @@ class LocalFiles:
 
             def read_into(start: int, target: memoryview) -> int:
                 filled = 0
-                while filled < len(target) and (more := os.preadv(descriptor, [target[filled:]], start + filled)):
+                while filled < len(target) and (more := _preadv(descriptor, [target[filled:]], start + filled)):
                     filled += more
                 return filled
 
@@ -154,7 +193,7 @@ class LocalFiles:
             wanted = max(0, (os.fstat(descriptor).st_size if stop is None else stop) - start)
             pieces = []
             # A call may give less than it was asked for, and never more than 2 GiB.
-            while wanted and (piece := os.pread(descriptor, min(wanted, _READ_BYTES), start)):
+            while wanted and (piece := _pread(descriptor, min(wanted, _READ_BYTES), start)):
                 pieces.append(piece)
                 start, wanted = start + len(piece), wanted - len(piece)
             return b"".join(pieces)  # a single one without a copy
@@ -250,11 +289,10 @@ class GrowingFile:
     def begin(cls, path: str, size: int) -> GrowingFile | None:
         """Return a new file; None where the system has no files without names, or many are open."""
         flags = getattr(os, "O_TMPFILE", None)
-        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _GROWING_SHARE
-        if flags is None or not os.path.isdir(_OPEN_FILES) or len(_growing) >= most:  # noqa: PTH112
+        if flags is None or not os.path.isdir(_OPEN_FILES) or len(_growing) >= _most_growing():  # noqa: PTH112
             return None
         try:
-            descriptor = os.open(os.path.dirname(path), flags | os.O_RDWR | os.O_CLOEXEC, 0o666)  # noqa: PTH120
+            descriptor = os.open(os.path.dirname(path), flags | os.O_RDWR, 0o666)  # noqa: PTH120
         except OSError as error:
             if error.errno in _NO_UNNAMED:
                 return None
@@ -304,6 +342,12 @@ class GrowingFile:
 _growing: set[int] = set()
 
 
+def _most_growing() -> int:
+    import resource  # noqa: PLC0415 Windows has none, and no files without names either
+
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _GROWING_SHARE
+
+
 def _close_growing(descriptor: int) -> None:
     _growing.discard(descriptor)
     os.close(descriptor)
@@ -341,20 +385,21 @@ def _forget_held() -> None:
         os.close(_held.pop())
 
 
-os.register_at_fork(after_in_child=_forget_held)
+call_after_fork(_forget_held)
 
 
 def _hold(folder: Path) -> int:
     """Return the descriptor of a folder that no other has locked."""
+    locked = folder if _OPENS_FOLDERS else folder.with_name(f".{folder.name}.lock")
     while True:
-        descriptor = _open_folder(folder)
+        descriptor = _open_lock(folder, locked)
         _held.add(descriptor)
         try:
             with _where_supported():
                 _wait_for(descriptor, folder)
             # Who held it may have removed it, and another made it anew.
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(descriptor), folder.stat()):
+                if os.path.samestat(os.fstat(descriptor), locked.stat()):
                     return descriptor
         except BaseException:
             _let_go(descriptor)
@@ -364,15 +409,23 @@ def _hold(folder: Path) -> int:
 
 def _wait_for(descriptor: int, folder: Path) -> None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        portalocker.lock(descriptor, LockFlags.EXCLUSIVE | LockFlags.NON_BLOCKING)
+    except AlreadyLocked:
         told = threading.Timer(_PATIENCE_SECONDS, _tell_of_waiting, [descriptor, folder])
         told.daemon = True
         told.start()
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            _lock(descriptor)
         finally:
             told.cancel()
+
+
+def _lock(descriptor: int) -> None:
+    while True:
+        # Windows gives up after ten seconds.
+        with suppress(AlreadyLocked):
+            portalocker.lock(descriptor, LockFlags.EXCLUSIVE)
+            return
 
 
 def _tell_of_waiting(descriptor: int, folder: Path) -> None:
@@ -389,7 +442,7 @@ def _tell_of_waiting(descriptor: int, folder: Path) -> None:
 def _let_go(descriptor: int) -> None:
     if descriptor in _held:  # and not a forked process, which never held it
         with _where_supported():
-            fcntl.flock(descriptor, fcntl.LOCK_UN)
+            portalocker.unlock(descriptor)
         _held.discard(descriptor)
         os.close(descriptor)
 
@@ -399,20 +452,23 @@ def _where_supported() -> Iterator[None]:
     """Go on without a lock where the file system has none for folders, as some network ones."""
     try:
         yield
-    except OSError as error:
-        if error.errno not in _NO_LOCKS:
+    except (LockException, OSError) as error:
+        cause = error.__cause__ if isinstance(error, LockException) else error
+        if not isinstance(cause, OSError):
             raise
+        if cause.errno not in _NO_LOCKS:
+            raise cause from None
 
 
 def _create(path: Path) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     with suppress(FileNotFoundError):
         return os.open(path, flags, 0o666)
     return _in_folder(path.parent, lambda: os.open(path, flags, 0o666))
 
 
-def _open_folder(path: Path) -> int:
-    return _in_folder(path, lambda: os.open(path, os.O_RDONLY))
+def _open_lock(folder: Path, locked: Path) -> int:
+    return _in_folder(folder, lambda: os.open(locked, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR | os.O_CREAT))
 
 
 def _in_folder(folder: Path, make: Callable[[], int]) -> int:
@@ -440,7 +496,9 @@ def _make_folder(folder: Path) -> None:
 
 def _sync(path: str | Path) -> None:
     """Make the bytes of a file, or the names of the files in a folder, outlive a loss of power."""
-    descriptor = os.open(path, os.O_RDONLY)
+    if not _OPENS_FOLDERS and os.path.isdir(path):  # noqa: PTH112 as above
+        return
+    descriptor = os.open(path, os.O_RDONLY if _OPENS_FOLDERS else os.O_RDWR)
     try:
         os.fsync(descriptor)
     except OSError as error:

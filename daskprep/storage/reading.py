@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,6 +20,7 @@ from daskprep.storage.local_files import NO_FILE
 from daskprep.storage.manifest import read_manifest
 from daskprep.storage.shards import Span
 from daskprep.storage.tables import CELL_TYPE, column_ranges, column_types, decode_table, read_footer
+from daskprep.storage.threads import call_after_fork
 
 REMEDY = "verify() names all that is damaged; restore it from a copy, or write the dataset again with overwrite=True"
 
@@ -271,7 +271,7 @@ class _Kept:
 _footers, _indexes = _Kept(_FOOTER_BYTES), _Kept(_INDEX_BYTES)
 _asking: dict[object, threading.Lock] = {}
 for _renew in (_asking.clear, _footers.unlock, _indexes.unlock):
-    os.register_at_fork(after_in_child=_renew)
+    call_after_fork(_renew)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Calls that wait for storage, several at a time."""
+"""Calls on several threads, and calls in forked processes."""
 
 from __future__ import annotations
 
@@ -21,3 +21,9 @@ def in_threads(function: Callable[[T], R], items: Iterable[T], *, local: bool) -
         return [function(item) for item in items]
     with ThreadPoolExecutor(threads, thread_name_prefix="daskprep-read") as pool:
         return list(pool.map(function, items))
+
+
+def call_after_fork(function: Callable[[], object]) -> None:
+    """Call a function in every process forked from this one; Windows forks none."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)

@@ -282,7 +282,7 @@ def test_who_writes_to_a_cache_holds_off_who_clears_it(dataset, limit, monkeypat
             assert settled.wait(60)
         return write(folder, name, *buffers, **options)
 
-    monkeypatch.setattr(fcntl, "flock", lock)
+    monkeypatch.setattr("portalocker.portalocker.LOCKER", lock)
     monkeypatch.setattr(Folder, "write", write_without_luck)
     assert cache.write(0, rows)
     for one in clearing:

@@ -88,7 +88,7 @@ def test_where_no_folder_can_be_made_the_error_comes_at_once(tmp_path: Path, mon
 def test_what_is_no_folder_is_not_taken_for_one(tmp_path: Path, make) -> None:
     make(tmp_path / "a")
     with pytest.raises((FileExistsError, NotADirectoryError)):
-        local_files._open_folder(tmp_path / "a" / "b")
+        local_files._hold(tmp_path / "a" / "b")
 
 
 def test_what_is_written_is_read(folder: Folder) -> None:
@@ -546,7 +546,7 @@ def test_a_folder_that_was_made_anew_while_it_was_waited_for_is_locked(tmp_path:
             waiting.set()
         flock(descriptor, operation)
 
-    with mock.patch("fcntl.flock", waits), ThreadPoolExecutor(1) as pool:
+    with mock.patch("portalocker.portalocker.LOCKER", waits), ThreadPoolExecutor(1) as pool:
         again = folder.locked()
         with folder.locked():
             other = pool.submit(again.__enter__)
@@ -569,7 +569,7 @@ def test_a_file_system_without_locks_and_flushed_folders_is_written_to(
         raise OSError(getattr(errno, what), what)
 
     fsync = os.fsync
-    monkeypatch.setattr(fcntl, "flock", lambda *_: refuse(code))
+    monkeypatch.setattr("portalocker.portalocker.LOCKER", lambda *_: refuse(code))
     monkeypatch.setattr(
         os, "fsync", lambda one: refuse("EINVAL") if stat.S_ISDIR(os.fstat(one).st_mode) else fsync(one)
     )
