@@ -1,24 +1,28 @@
-"""What is used of Dask and distributed that they do not document; no other module may.
+"""Parts of Dask and distributed that they do not document; no other module uses any.
 
-Relied on, each with a test in ``tests/test_dask_internals.py``:
+Each is checked when this module is imported or where it is used, and has a replacement of documented parts alone:
 
-- ``dask._task_spec``: `Task`, `DataNode`, `TaskRef` and `List`, which Dask's specification of graphs describes, but no
-  public module has. Where they are gone, `tuple_tasks` stands for them.
-- ``dask._expr.LLGExpr`` is the graph as which a client sends a dict, and takes the token that else it would make.
-- ``dask.base.get_scheduler`` tells what ``compute`` would use: the `get` of a client, one of Dask's own, or, of an
-  executor, a partial of ``dask.local.get_async`` with its `submit` and its size.
-- ``dask.core.istask`` tells tasks from values, in graphs of both kinds.
-- ``dask.local.get_sync`` runs a graph on the thread that calls it.
-- ``dask.system.CPU_COUNT`` goes by what a container may use.
-- ``Client.run`` takes ``callback_timeout``, and raises TimeoutError after as many seconds.
-- ``distributed.worker.thread_state.key`` is there while a thread runs a task, and
-  ``distributed.threadpoolexecutor.thread_state.proceed`` is False once the task has seceded.
+- ``dask._task_spec``: `Task`, `DataNode`, `TaskRef` and `List`. Replaced by `tuple_tasks`, graphs of tuples.
+- ``dask._expr.LLGExpr``, the graph that a client sends: takes the token that Dask would otherwise compute. Replaced by
+  the graph itself.
+- ``dask.base.get_scheduler``: the scheduler that ``compute`` would use. Replaced by the names of Dask's configuration.
+- ``dask.core.istask``: tells tasks from values. Replaced by a look at the node.
+- ``dask.local.get_async``: what ``compute`` calls with the `submit` of an executor. Without it, `_public_scheduler`
+  makes the call.
+- ``dask.system.CPU_COUNT``: respects the limits of a container. Replaced by the affinity of the process.
+- ``distributed.worker.thread_state.key``, set while a thread runs a task, and
+  ``distributed.threadpoolexecutor.thread_state.proceed``, False once the task has seceded. Replaced by ``get_worker``.
+
+``tests/test_dask_internals.py`` tests both ways.
 """
 
 from __future__ import annotations
 
 import functools
+import os
+import queue
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
@@ -26,19 +30,20 @@ from contextlib import contextmanager
 from typing import Any
 
 import dask
+import dask.multiprocessing
 import dask.threaded
-from dask.base import get_scheduler
-from dask.core import istask
-from dask.local import get_async, get_sync
 from dask.optimization import cull
-from dask.system import CPU_COUNT
 
 # `Task` and `TaskRef` say which argument is a reference; plain tuples would replace any argument that happens to equal
 # a key, and dask.delayed costs 0.7 ms a task.
 try:
     from dask._expr import LLGExpr
     from dask._task_spec import DataNode, List, Task, TaskRef
-except ImportError:
+
+    LLGExpr({}, _determ_token=uuid.uuid4().hex)
+    if dask.get({"a": DataNode("a", 1), "b": Task("b", sum, List(TaskRef("a")))}, "b") != 1:
+        raise ImportError("tasks do not pass lists of results")
+except (AttributeError, ImportError, TypeError):
     from daskprep.partitions.tuple_tasks import (  # type: ignore[assignment]
         DataNode,
         List,
@@ -58,7 +63,49 @@ else:
         return LLGExpr(graph, _determ_token=uuid.uuid4().hex)
 
 
+try:
+    from dask.system import CPU_COUNT
+except ImportError:
+    CPU_COUNT = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+try:
+    from dask.core import istask
+except ImportError:
+
+    def istask(node: Any) -> bool:  # type: ignore[misc]
+        """Return whether a node of a graph is computed, and not a value."""
+        if isinstance(node, tuple):
+            return bool(node) and callable(node[0])
+        return hasattr(node, "dependencies") and type(node).__name__ != "DataNode"
+
+
 Scheduler = Callable[..., Any]
+_NAMED = {
+    **dict.fromkeys(("sync", "synchronous", "single-threaded"), dask.get),
+    **dict.fromkeys(("threads", "threading"), dask.threaded.get),
+    **dict.fromkeys(("processes", "multiprocessing"), dask.multiprocessing.get),
+}
+
+
+def _public_scheduler() -> Scheduler | None:
+    """Return the scheduler that ``compute`` would use, by what Dask documents."""
+    named = dask.config.get("scheduler", None)
+    if isinstance(named, Executor):
+        return functools.partial(dask.threaded.get, pool=named)
+    if named is not None and named not in ("distributed", "dask.distributed"):
+        return named if callable(named) else _NAMED[named.lower()]
+    try:
+        get: Scheduler = sys.modules["distributed"].default_client().get
+    except ValueError:
+        return None
+    return get
+
+
+try:
+    from dask.base import get_scheduler
+    from dask.local import get_async
+except ImportError:
+    get_scheduler, get_async = _public_scheduler, None  # type: ignore[assignment]
 
 
 def tasks_behind(graph: Mapping[Any, Any], key: Any) -> set[Any]:
@@ -78,29 +125,60 @@ def chosen_scheduler() -> Scheduler:
 
 def executor_of(get: Scheduler) -> tuple[Executor, int] | None:
     """Return the executor that was given as the scheduler, and how many tasks it runs at a time; None for others."""
-    if not (isinstance(get, functools.partial) and get.func is get_async):
+    if not isinstance(get, functools.partial):
         return None
-    submit, size = get.args
-    return submit.__self__, size
+    if get.func is get_async:
+        submit, size = get.args
+        return submit.__self__, size
+    pool = get.keywords.get("pool")
+    return None if pool is None else (pool, getattr(pool, "_max_workers", 1))
 
 
 def ask_workers(client: Any, function: Callable[..., Any], *arguments: Any, seconds: float) -> dict[str, Any]:
     """Return what every worker answers, or its error, by its address; TimeoutError if one does not in time."""
-    answers: dict[str, Any] = client.run(function, *arguments, on_error="return", callback_timeout=seconds)
-    return answers
+    answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put((client.run(function, *arguments, on_error="return"), None))
+        except BaseException as error:
+            answers.put((None, error))  # raised below
+
+    # A thread that the end of the program does not wait for, as a worker may stay silent.
+    threading.Thread(target=run, name="daskprep-ask", daemon=True).start()
+    try:
+        answered, error = answers.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"not all workers answered within {seconds} seconds") from None
+    if error is not None:
+        raise error
+    return dict(answered)
+
+
+def _secede() -> bool:
+    """Secede if this thread runs a task of a worker that has not yet, and return whether it did."""
+    distributed = sys.modules["distributed"]
+    try:
+        task, pool = distributed.worker.thread_state, distributed.threadpoolexecutor.thread_state
+    except AttributeError:
+        try:
+            distributed.secede()
+        except (KeyError, ValueError):  # it has seceded already, or there is no worker
+            return False
+        return True
+    # A task that holds a worker_client() has seceded already, and then does not proceed.
+    if not getattr(task, "key", False) or not getattr(pool, "proceed", True):
+        return False
+    distributed.secede()
+    return True
 
 
 @contextmanager
 def seceded() -> Iterator[None]:
     """Let other tasks use the thread while it waits for them, if a task of a worker is what waits."""
-    distributed = sys.modules["distributed"]
-    state = distributed.worker.thread_state
-    # A task that holds a worker_client() has seceded already, and then does not proceed.
-    if not getattr(state, "key", False) or not getattr(distributed.threadpoolexecutor.thread_state, "proceed", True):
-        yield
-        return
-    distributed.secede()
+    has_seceded = _secede()
     try:
         yield
     finally:
-        distributed.rejoin()
+        if has_seceded:
+            sys.modules["distributed"].rejoin()

@@ -19,7 +19,6 @@ from daskprep.partitions.dask_internals import (
     DataNode,
     Task,
     TaskRef,
-    get_sync,
     result_of,
     tasks_behind,
     unread,
@@ -123,7 +122,7 @@ class ThreadFeed(Feed):
             result = job.function(job.shared, asked.argument, table)
         else:
             layer, key = self._graph.part(asked.number)
-            result = on_frame(job.function, job.shared, asked.argument, get_sync(layer, key), list(job.columns))
+            result = on_frame(job.function, job.shared, asked.argument, dask.get(layer, key), list(job.columns))
         return result if asked.then is None else job.then(result, asked.then)
 
 

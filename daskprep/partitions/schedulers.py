@@ -26,7 +26,6 @@ from daskprep.partitions.dask_internals import (
     ask_workers,
     chosen_scheduler,
     executor_of,
-    get_sync,
     seceded,
     unread,
 )
@@ -134,7 +133,7 @@ def worker_threads() -> tuple[int, int]:
     if (client := _client(get)) is not None:
         threads = client.nthreads()
         return len(threads), sum(threads.values())
-    if get is get_sync:
+    if get is dask.get:
         return 1, 1
     if (given := executor_of(get)) is not None:
         executor, size = given
