@@ -234,7 +234,7 @@ def write_state(path: str, state: Mapping[str, Any], golden: Mapping[str, Any]) 
         key: {**one, "digests": saved.digests_of(one["learned"]), "golden": golden[key]}
         for key, one in slim["features"].items()
     }
-    slim = {**slim, "format": saved.FORMAT, "features": features}
+    slim = saved.with_digest({**slim, "format": saved.FORMAT, "features": features})
     for file, content in vocabularies.items():
         folder.write(file, content)
     folder.write(name, _to_bytes(slim))

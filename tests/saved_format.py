@@ -84,6 +84,7 @@ def learned_schema(kind: type[Learned]) -> Json:
     }
 
 
+DIGEST = {"type": "string", "pattern": "^[0-9a-f]{16}$"}
 COUNT = {"type": "integer", "minimum": 0}
 VOCABULARY: dict[str, Json] = {
     "idx2str": {"type": "array", "items": {"type": "string"}, "uniqueItems": True},
@@ -119,7 +120,7 @@ def feature_schema() -> Json:
         "type": {"type": "string"},
         "params": {"type": "object"},
         "learned": {"type": "object"},
-        "digests": {"type": "object", "additionalProperties": {"type": "string", "pattern": "^[0-9a-f]{16}$"}},
+        "digests": {"type": "object", "additionalProperties": DIGEST},
         "golden": {"$ref": "#/$defs/golden"},
     }
     return {**object_of(parts), "allOf": kinds}
@@ -159,9 +160,10 @@ def schema() -> Json:
                 "sample": {"type": "number", "exclusiveMinimum": 0},
                 "sample_seed": {"type": "integer"},
                 "fit_on": {"enum": ["train", "all"]},
+                "digest": DIGEST,
                 "features": {"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/feature"}},
             },
-            ["targets", "weight", "sample", "sample_seed"],
+            ["targets", "weight", "sample", "sample_seed", "digest"],
         ),
         "$defs": {
             "feature": feature_schema(),

@@ -22,8 +22,8 @@ LIMIT_BYTES = 1 << 30
 _SHOWN = 80
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")  # one of a pair; alone it is no character
 _EXACT = 1 << 53
-# A place is no part of what was learned: whoever moves a folder may name it anew.
-_PLACES = frozenset({"base_dir"})
+# Locations may be edited in a saved file: a folder can be elsewhere on the machine that reads it.
+_PLACES = frozenset({"base_dir", "lazy_cache_dir"})
 # Lengths of rows, by which a file of a few bytes could ask for any amount of memory, and the types that have them.
 _LENGTHS = ("max_sequence_length", "size", "vector_size", "max_timeseries_length")
 _MOST = {**dict.fromkeys(_LENGTHS, (1 << 31) - 1), "buckets": MOST_BUCKETS}
@@ -129,13 +129,35 @@ def digests_of(learned: Mapping[str, Any]) -> dict[str, str]:
     return {key: _digest(value) for key, value in learned.items() if key not in _PLACES}
 
 
+def with_digest(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a state with one digest of everything but what was learned, which the digests of features cover."""
+    features = [
+        [name, {key: _without_places(value) for key, value in one.items() if key != "learned"}]
+        for name, one in state["features"].items()
+    ]
+    rest = {key: value for key, value in state.items() if key != "digest"}
+    return {**rest, "digest": _digest({**rest, "features": features})}
+
+
+def _without_places(value: Any) -> Any:
+    return {key: one for key, one in value.items() if key not in _PLACES} if isinstance(value, Mapping) else value
+
+
 def verified(state: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a state without its digests, once they are those of what was learned."""
+    """Return a state without its digests, which must match."""
     check_format(state)
     if state["format"] == PLAIN_FORMAT:
         return dict(state)
     features = {name: _verified(name, one) for name, one in state["features"].items()}
-    return {**state, "format": PLAIN_FORMAT, "features": features}
+    with telling("the saved Preprocessor"):
+        if "digest" in state and state["digest"] != with_digest(state)["digest"]:  # files of before have none
+            raise CorruptDatasetError(
+                "the saved Preprocessor was edited or damaged: its parameters, targets, split, golden rows or names of "
+                "features are not what was saved. Restore the file. To change it on purpose, change the result of "
+                "Preprocessor.load(path).to_dict(), and save Preprocessor.from_dict(state)"
+            )
+    plain = {key: value for key, value in state.items() if key != "digest"}
+    return {**plain, "format": PLAIN_FORMAT, "features": features}
 
 
 def _verified(name: str, feature: Mapping[str, Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError, DaskprepError, For
 from daskprep.features import FEATURES
 from daskprep.features.number import LearnedNumber
 from daskprep.serving.encoder import _OF_ALL, _PARAMETERS
-from daskprep.serving.saved import canonical, digests_of
+from daskprep.serving.saved import canonical, digests_of, with_digest
 from tests.columns import encode_columns
 
 CELLS = {
@@ -108,7 +108,7 @@ def signed(state: dict[str, Any]) -> dict[str, Any]:
     """Return the state with digests of what it holds: as another implementation would save it."""
     for feature in state["features"].values():
         feature["digests"] = digests_of(feature["learned"])
-    return state
+    return with_digest(state) if "digest" in state else state
 
 
 def vocabularies(state: dict[str, Any], kind: str) -> Iterator[tuple[Any, ...]]:
@@ -172,6 +172,57 @@ def test_a_row_longer_than_those_that_were_saved_takes_no_memory(states, tmp_pat
         state = signed(put(states[kind], ("features", kind, "learned", key), 2 * 10**9))
         with pytest.raises(CorruptDatasetError, match="longer than those"):
             READERS[reader](write(tmp_path / "altered.json", state))
+
+
+def changed(state: dict[str, Any], kind: str) -> Iterator[dict[str, Any]]:
+    """Yield the state with each value outside of what was learned changed, each key removed, and features renamed."""
+    learned = ("features", kind, "learned"), ("features", kind, "digests")
+    for place in every(state):
+        value = at(state, place)
+        if place[:3] not in learned and place not in {("digest",), ("format",), ("features",), ("features", kind)}:
+            if not isinstance(value, dict):
+                yield put(state, place, another(value))
+            if isinstance(place[-1], str):
+                altered = copy.deepcopy(state)
+                del at(altered, place[:-1])[place[-1]]
+                yield altered
+    yield {**state, "features": {"other": state["features"][kind]}}
+    yield {**state, "targets": [kind]}
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_any_edit_outside_of_what_was_learned_is_refused(states, kind):
+    remedy = "edited or damaged.*to_dict|no golden rows"
+    for state in changed(states[kind], kind):
+        for read in (serving.Encoder, dp.Preprocessor.from_dict):
+            with pytest.raises(CorruptDatasetError, match=remedy):
+                read(state)
+
+
+def test_features_in_another_order_are_refused(tmp_path):
+    fitted("category", "set").save(tmp_path / "saved.json")
+    state = json.loads((tmp_path / "saved.json").read_text())
+    state["features"] = dict(reversed(state["features"].items()))
+    with pytest.raises(CorruptDatasetError, match="edited or damaged"):
+        serving.load(write(tmp_path / "altered.json", state))
+
+
+@pytest.mark.parametrize("kind", CELLS)
+def test_a_file_of_before_has_no_digest_and_loads(states, kind):
+    before = {key: value for key, value in states[kind].items() if key != "digest"}
+    encoded = serving.Encoder(before).encode({kind: CELLS[kind][0]})
+    again = serving.Encoder(states[kind]).encode({kind: CELLS[kind][0]})
+    assert {name: array.tolist() for name, array in encoded.items()} == {
+        name: array.tolist() for name, array in again.items()
+    }
+    assert dp.Preprocessor.from_dict(before).to_dict() == dp.Preprocessor.from_dict(states[kind]).to_dict()
+
+
+def test_a_state_is_changed_on_purpose_as_the_error_says(states, tmp_path):
+    state = dp.Preprocessor.load(write(tmp_path / "saved.json", states["category"])).to_dict()
+    state["features"]["category"]["params"]["lowercase"] = True
+    dp.Preprocessor.from_dict(state).save(tmp_path / "changed.json")
+    assert serving.load(tmp_path / "changed.json").encode({"category": "Oslo"})["category"].tolist() == [0]
 
 
 @pytest.mark.parametrize("reader", READERS)
@@ -424,7 +475,7 @@ def spoilt(path: Path, prep: dp.Preprocessor, alter: Callable[[dict[str, Any]], 
     state = json.loads(path.read_text())
     feature = state["features"]["a"]
     alter(feature)
-    path.write_text(json.dumps({**state, "features": {"a": {**feature, "digests": digests_of(feature["learned"])}}}))
+    path.write_text(json.dumps(signed(state)))
     return path
 
 
@@ -600,6 +651,8 @@ def test_what_was_learned_must_be_of_its_type_without_digests_too(states, kind, 
 
 def test_a_place_may_be_named_anew():
     assert digests_of({"base_dir": "/a", "rows": 1}) == digests_of({"base_dir": "/b", "rows": 1})
+    states = [{"features": {"a": {"params": {"base_dir": one, "lazy_cache_dir": one}}}} for one in ("/a", "/b")]
+    assert with_digest(states[0])["digest"] == with_digest(states[1])["digest"]
 
 
 @pytest.mark.parametrize(
