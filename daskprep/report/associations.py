@@ -1,35 +1,78 @@
-"""How strongly columns go together: on a sample of training rows, for each pair of numbers and classes."""
+"""How strongly columns go together: on a random sample of training rows, for each pair of numbers and classes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
-from daskprep.dataset import Split
+from daskprep.permutation import make_key, mix, permute
 from daskprep.report.measures import Column
+from daskprep.summaries.distinct_values import DistinctValues
 
 SAMPLE_ROWS = 10_000
-_PIECES = 10  # of neighbouring rows, evenly spaced
 _MOST_CLASSES = 20  # the most frequent; all others are one more
-_BINS = 50  # of numbers, where they predict a target
+_BINS = 50  # of numbers, where they predict a target that is a number, too
 _PREDICTS = 0.95
+_FEWEST_EQUAL = 20  # rows; equal values in fewer may be chance
+_SAME = 1e-5  # of the range of a number: beyond what single precision rounds off
+_ODD = np.uint64(0xD1342543DE82EF95)
+
+_SamplePart: TypeAlias = tuple[Mapping[str, np.ndarray], DistinctValues]
 
 
-def sample_scalars(split: Split, columns: Sequence[Column]) -> pd.DataFrame:
-    """Return up to 10,000 encoded rows of all outputs that are one number or class a row; numbers are floats."""
-    scalars = [one for one in columns if one.output.is_scalar and one.feature.holds in ("numbers", "classes")]
-    if not scalars:
-        return pd.DataFrame()
-    length = SAMPLE_ROWS // _PIECES
-    starts = np.linspace(0, len(split) - length, _PIECES).astype(int).tolist()
-    pieces = [(start, start + length) for start in starts] if len(split) > SAMPLE_ROWS else [(0, len(split))]
-    types = {one.output.name: np.float64 if one.feature.holds == "numbers" else np.int64 for one in scalars}
-    rows = [pd.DataFrame(split.read(list(types), *piece)) for piece in pieces]
-    return pd.concat(rows, ignore_index=True).astype(types)
+class RowSample:
+    """Up to 10,000 rows at random of the outputs that are one number or class a row, and which of all rows are equal.
+
+    Which rows these are depends on their number alone. They are taken from windows of rows that are read for other
+    reasons, so that no block is read twice.
+
+    Attributes
+    ----------
+    columns : list of Column
+        Those outputs.
+    equal : DistinctValues
+        The distinct rows and how often each occurs; none unless these are all outputs.
+    """
+
+    def __init__(self, columns: Sequence[Column], rows: int) -> None:
+        holds = ("numbers", "classes")
+        self.columns = [one for one in columns if one.output.is_scalar and one.feature.holds in holds]
+        self.equal = DistinctValues()
+        self._are_all = len(self.columns) == len(columns)
+        some = np.arange(min(rows, SAMPLE_ROWS))
+        self._places = some if len(some) == rows else np.sort(permute(some, rows, make_key(0, "rows of a report")))
+        self._parts: list[_SamplePart] = []
+
+    def part(self, read: Mapping[str, np.ndarray], start: int, stop: int) -> _SamplePart:
+        """Return what a window of rows adds to the sample."""
+        first, last = np.searchsorted(self._places, [start, stop])
+        rows = {one.output.name: read[one.output.name] for one in self.columns}
+        return {name: array[self._places[first:last] - start] for name, array in rows.items()}, self._equal(rows)
+
+    def _equal(self, rows: Mapping[str, np.ndarray]) -> DistinctValues:
+        if not (rows and self._are_all):
+            return DistinctValues()
+        hashes = np.zeros(1, np.uint64)
+        for array in rows.values():
+            bits = (array + np.float64(0)).view(np.uint64) if array.dtype.kind == "f" else array.astype(np.uint64)
+            hashes = mix(hashes * _ODD + bits)
+        return DistinctValues.of(pa.array(hashes.view(np.int64)), np.ones(len(hashes), np.int64))
+
+    def add(self, part: _SamplePart) -> None:
+        """Add the part of the next window."""
+        self._parts.append(part)
+        self.equal = self.equal + part[1]
+
+    def frame(self) -> pd.DataFrame:
+        """Return the sampled rows, encoded: numbers are floats, and classes are integers."""
+        types = {one.output.name: np.float64 if one.feature.holds == "numbers" else np.int64 for one in self.columns}
+        joined = {name: np.concatenate([rows[name] for rows, _ in self._parts]) for name in types}
+        return pd.DataFrame(joined).astype(types)
 
 
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
@@ -52,11 +95,59 @@ def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:
     return sorted(pairs, key=lambda pair: -pair["strength"])
 
 
-def suspects(rows: pd.DataFrame, targets: Collection[str]) -> list[tuple[str, str]]:
-    """Return which column alone tells which target, almost without an error."""
+def predictions(rows: pd.DataFrame, targets: Collection[str]) -> dict[tuple[str, str], float]:
+    """Return how well each column alone predicts each target, from 1 (without an error) to 0."""
     groups = {str(name): _groups(rows[name]) for name in rows}
-    pairs = [(name, target) for target in targets if target in groups for name in groups if name not in targets]
-    return [pair for pair in pairs if _cramer(*(groups[name] for name in pair)) >= _PREDICTS]
+    # Rows with equal numbers are in random order: that of the source may be by class.
+    ties = permute(np.arange(len(rows)), len(rows), make_key(0, "ties of a report"))
+    found = {}
+    for target in (name for name in targets if name in groups):
+        is_class = rows[target].dtype != np.float64
+        for name in (name for name in groups if name not in targets):
+            if is_class and rows[name].dtype == np.float64:
+                # Each row is predicted by the one with the next smaller number, which finds rare classes, too.
+                ordered = groups[target][np.lexsort((ties, rows[name]))]
+                found[name, target] = _cramer(ordered[:-1], ordered[1:]) if len(ordered) > 1 else 0.0
+            else:
+                found[name, target] = _cramer(groups[name], groups[target])
+    return found
+
+
+def suspects(predicted: Mapping[tuple[str, str], float]) -> list[tuple[str, str]]:
+    """Return which column alone predicts which target, almost without an error."""
+    return [pair for pair, strength in predicted.items() if strength >= _PREDICTS]
+
+
+def equals(rows: pd.DataFrame, columns: Sequence[Column]) -> list[tuple[str, str]]:
+    """Return the pairs of outputs that have the same values in all sampled rows, but not by definition.
+
+    Two outputs of the same column of the source are left out, as is a single value.
+    """
+    if len(rows) < _FEWEST_EQUAL:
+        return []
+    pairs = []
+    earlier: list[tuple[Column, pd.Series]] = []
+    for column in columns:
+        name = column.output.name
+        if name not in rows or len(rows[name].unique()) == 1:
+            continue
+        encoded = rows[name].to_numpy().astype(column.output.dtype)
+        values = pd.Series(column.feature.decode(encoded, column.learned).to_pandas())
+        for other, others in earlier:
+            read = [one.feature.column or one.name for one in (column, other)]
+            if read[0] != read[1] and _same(values, others):
+                pairs.append((other.output.name, name))
+                break
+        else:
+            earlier.append((column, values))
+    return pairs
+
+
+def _same(one: pd.Series, other: pd.Series) -> bool:
+    if one.dtype != np.float64 or other.dtype != np.float64:
+        return one.dtype == other.dtype and one.equals(other)
+    with np.errstate(over="ignore"):
+        return bool((np.abs(one - other) <= _SAME * min(np.ptp(one), np.ptp(other))).all())
 
 
 def _groups(values: pd.Series) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
@@ -11,9 +12,10 @@ import numpy as np
 from daskprep.dataset import Dataset
 from daskprep.display.words import share
 from daskprep.features.base import drops_missing, rows_seen
-from daskprep.report.associations import associate, sample_scalars, suspects
+from daskprep.report.associations import RowSample, associate, equals, predictions, suspects
 from daskprep.report.measures import ClassTally, Column, Dates, Tokens
 from daskprep.summaries import Quantiles
+from daskprep.summaries.distinct_values import DistinctValues
 
 Found: TypeAlias = Mapping[str, Mapping[str, Any]]
 
@@ -22,16 +24,20 @@ _MOST_PAIRS = 100
 _MISSING, _IMBALANCED, _DUPLICATES = 0.3, 0.9, 0.01
 _DRIFT_BINS, _DRIFT_CLASSES, _DRIFTING = 10, 20, 0.2
 _SKEWED, _FEW_NUMBERS = 9, 10  # times as far from the median is one of the outer percentiles as the other
+_GAP = 0.5  # of the range between these percentiles, without a value in it
 _MANY_CLASSES, _MANY_SHARE = 50, 0.2
 _STRAIGHT = frozenset({None, "zscore", "minmax", "iq", "robust"})  # normalizations that leave a skew as it is
 
 
-def find(dataset: Dataset, columns: Sequence[Column], found: Found) -> dict[str, Any]:
+def find(dataset: Dataset, columns: Sequence[Column], found: Found, sample: RowSample) -> dict[str, Any]:
     """Conclude from what was counted of all rows, and from a sample; docs/report.schema.json describes the result."""
-    rows = sample_scalars(next(iter(dataset.splits.values())), columns)
+    rows = sample.frame()
     pairs = associate(rows)
     targets = [column.output.name for column in columns if column.name in dataset.targets]
+    predicted = predictions(rows, targets)
     strongest = _with_targets(pairs, targets)
+    for (name, _), strength in predicted.items():
+        strongest[name] = max(strength, strongest.get(name, 0.0))
     features: list[dict[str, Any]] = []
     alerts: list[dict[str, Any]] = []
     for name, outputs in groupby(columns, key=lambda column: column.name):
@@ -45,14 +51,14 @@ def find(dataset: Dataset, columns: Sequence[Column], found: Found) -> dict[str,
         told = list(_alerts(facts, column, next(iter(counted.values()))))
         told += [("drift", f"is distributed differently in {', '.join(high)}")] * bool(high)
         alerts += [{"kind": kind, "feature": name, "text": text} for kind, text in told]
-    for one, target in suspects(rows, targets):
+    for one, target in suspects(predicted):
         text = f'alone predicts the target "{target}" in the sampled rows: check that it is known at inference'
         alerts.append({"kind": "leakage", "feature": one, "text": text})
-    # Rows that balancing repeats are none of the source; other outputs may distinguish rows.
-    comparable = len(rows.columns) == len(columns) and dataset.metadata.get("balance") is None
-    if comparable and (equal := int(rows.duplicated().sum())) > _DUPLICATES * len(rows):
-        text = f"{share(equal, len(rows))} of {len(rows):,} sampled rows equal an earlier one in all features"
-        alerts.append({"kind": "duplicates", "feature": None, "text": text})
+    for one, other in equals(rows, sample.columns):
+        if other not in targets:
+            alerts.append({"kind": "equal", "feature": other, "text": f'has the same values as "{one}": leave one out'})
+    # Rows that balancing repeats are none of the source.
+    alerts += [] if dataset.metadata.get("balance") else _duplicates(sample.equal)
     held = {"rows": dict(dataset.layout.rows), "features": len(dataset.features), "targets": list(dataset.targets)}
     return {
         "format": FORMAT,
@@ -63,6 +69,16 @@ def find(dataset: Dataset, columns: Sequence[Column], found: Found) -> dict[str,
         "associations": pairs[:_MOST_PAIRS],
         "sampled_rows": len(rows),
     }
+
+
+def _duplicates(rows: DistinctValues) -> list[dict[str, Any]]:
+    counted = int(rows.counts.sum())
+    equal = counted - len(rows.counts)
+    if equal <= _DUPLICATES * counted:
+        return []
+    of = f"{counted:,} {'' if rows.is_exact else 'sampled '}rows"
+    text = f"{share(equal, counted)} of {of} equal an earlier one in all features"
+    return [{"kind": "duplicates", "feature": None, "text": text}]
 
 
 def _with_targets(pairs: Sequence[Mapping[str, Any]], targets: Sequence[str]) -> dict[str, float]:
@@ -109,13 +125,32 @@ def _alerts(facts: Mapping[str, Any], column: Column, first: Any) -> Iterator[tu
         and (distinct is None or distinct > _FEW_NUMBERS)
         and getattr(column.feature, "normalization", "") in _STRAIGHT
         and getattr(column.feature, "encoding", None) is None
+        and (remedy := _skew(first))
     ):
-        low, middle, high = (first.quantile(part) / 2 for part in (0.01, 0.5, 0.99))
-        if max(middle - low, high - middle) > _SKEWED * min(middle - low, high - middle):
-            yield "skew", 'is strongly skewed; normalization="log1p" may suit positive numbers'
+        yield "skew", f"is strongly skewed; {remedy}"
     if facts["missing"] > _MISSING * facts["rows"]:
         remedy = "their rows are dropped" if drops_missing(column.feature) else "they are imputed"
         yield "missing", f"has {share(facts['missing'], facts['rows'])} of its values missing, and {remedy}"
+
+
+def _skew(numbers: Quantiles) -> str | None:
+    """Return the remedy for numbers of which one tail is far longer than the other; None if there is no such tail."""
+    low, middle, high = ends = numbers.quantiles(np.array([0.01, 0.5, 0.99])) / 2
+    if (ratio := _tails(ends)) <= _SKEWED:
+        return None
+    values = numbers.values() / 2
+    inner = values[(values >= low) & (values <= high)]
+    if np.diff(inner, prepend=low, append=high).max() > _GAP * (high - low):
+        return None  # two groups of values, and not a tail
+    if values[0] >= 0 and high - middle > middle - low and _tails(np.log1p(2 * ends)) < ratio / 2:
+        return 'normalization="log1p" may suit it'
+    return 'normalization="quantile_normal" evens it out'
+
+
+def _tails(ends: np.ndarray) -> float:
+    """Return how many times as long the longer tail is as the shorter one."""
+    shorter, longer = sorted(np.diff(ends).tolist())
+    return float(longer / shorter) if shorter else math.inf if longer else 0.0
 
 
 def drifts(found: Mapping[str, Any]) -> dict[str, tuple[float, bool]]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from daskprep.dataset import Dataset, Split
 from daskprep.features.binary import Binary, LearnedBinary
+from daskprep.report.associations import RowSample
 from daskprep.report.kinds import KINDS, Kind
 from daskprep.report.measures import Column
 from daskprep.serving.base import MISSING
@@ -46,18 +47,27 @@ def columns_of(dataset: Dataset) -> list[Column]:
     return columns
 
 
-def gather(splits: Sequence[Split], columns: Sequence[Column]) -> dict[str, dict[str, Any]]:
-    """Return what was counted of all rows, by output and split; of images and sounds, the first split itself."""
+def gather(
+    splits: Sequence[Split], columns: Sequence[Column], sample: RowSample | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return what was counted of all rows, by output and split; of images and sounds, the first split itself.
+
+    Rows of the first split are added to `sample`.
+    """
     measured = [column for column in columns if kind_of(column).measure is not None]
     found: dict[str, dict[str, Any]] = {column.output.name: {splits[0].name: splits[0]} for column in columns}
     found |= {column.output.name: {} for column in measured}
 
-    def measure(task: _Task) -> dict[str, Any]:
+    def measure(task: _Task) -> tuple[dict[str, Any], Any]:
         split, columns, start, stop = task
-        return dict(_measured(columns, split.read([column.output.name for column in columns], start, stop)))
+        rows = split.read([column.output.name for column in columns], start, stop)
+        takes = sample is not None and split is splits[0] and columns[0].output.is_scalar
+        return dict(_measured(columns, rows)), sample.part(rows, start, stop) if sample and takes else None
 
     tasks = [task for split in splits for task in _tasks(split, measured)]
-    for (split, *_), results in zip(tasks, _ahead(measure, tasks), strict=True):
+    for (split, *_), (results, part) in zip(tasks, _ahead(measure, tasks), strict=True):
+        if sample and part:
+            sample.add(part)
         for name, result in results.items():
             counted = found[name]
             counted[split.name] = counted[split.name] + result if split.name in counted else result

@@ -21,6 +21,7 @@ from daskprep.display.sparks import bars
 from daskprep.display.tables import Table
 from daskprep.display.words import count, cut, listed, share, size
 from daskprep.features import Learned
+from daskprep.report.associations import RowSample
 from daskprep.report.charts import Bars, Chart, Histogram
 from daskprep.report.drawing import bar, draw, legend, table
 from daskprep.report.findings import Found, find
@@ -56,8 +57,9 @@ def page(dataset: Dataset) -> tuple[str, dict[str, Any]]:
     shown = set(islice(dataset.features, _MOST_FEATURES))
     columns = [column for column in columns_of(dataset) if column.name in shown]
     splits = list(dataset.splits.values())
-    found = gather(splits, columns)
-    findings = find(dataset, columns, found)
+    sample = RowSample(columns, len(splits[0]))
+    found = gather(splits, columns, sample)
+    findings = find(dataset, columns, found, sample)
     charts = {one.output.name: kind_of(one).charts(one, found[one.output.name]) for one in columns}
     by_name = {name: list(group) for name, group in groupby(columns, key=lambda column: column.name)}
     title = cut(dataset.url.rstrip("/").rpartition("/")[2] or dataset.url)
@@ -156,11 +158,12 @@ def _overview(dataset: Dataset, findings: Mapping[str, Any], charts: Mapping[str
     """Return a row for each feature, with a link to its card."""
     links, others = _links(findings), list(dataset.splits)[1:]
     drifting = [f"drift in {split}" for split in others]
-    rows: list[list[str]] = [["feature", "type", "missing", "distinct", "distribution", "with target", *drifting]]
+    with_target = ["with target"] * bool(dataset.targets)
+    rows: list[list[str]] = [["feature", "type", "missing", "distinct", "distribution", *with_target, *drifting]]
     for one in findings["features"]:
         row = [links[one["name"]], one["type"] + ", target" * one["target"], share(one["missing"], one["rows"])]
         row += ["" if one["distinct"] is None else f"{one['distinct']:,}", _small(charts[one["name"]])]
-        known = [one["association_with_target"], *(one["drift"].get(split) for split in others)]
+        known = [*[one["association_with_target"]] * bool(with_target), *(one["drift"].get(split) for split in others)]
         rows.append(row + ["" if value is None else f"{value:.2f}" for value in known])
     more = len(dataset.features) - len(findings["features"])
     note = "Drift is the population stability index against the first split. " * bool(others)
@@ -186,7 +189,7 @@ def _associations(findings: Mapping[str, Any]) -> list[Markup]:
         if (strength := one["strength"]) >= _WEAK
     ]
     rows_read = count(findings["sampled_rows"], "training row")
-    note = f"The strongest pairs of numbers and classes in {rows_read}, from 0 to 1."
+    note = f"The strongest pairs of numbers and classes in {rows_read}, chosen at random, from 0 to 1."
     return [element("h2", "Associations"), _card(_bar_table(rows), note)] if rows else []
 
 

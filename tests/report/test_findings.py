@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,10 @@ import pytest
 from jsonschema import Draft202012Validator
 
 import daskprep as dp
-from daskprep.report import associations
-from daskprep.report.associations import associate, sample_scalars, suspects
+from daskprep.report import associations, gathering
+from daskprep.report.associations import RowSample, associate, predictions, suspects
 from daskprep.report.findings import drifts
-from daskprep.report.gathering import columns_of
+from daskprep.report.gathering import columns_of, gather
 from daskprep.report.measures import ClassTally
 from daskprep.summaries import Quantiles
 
@@ -51,6 +52,13 @@ def told(tmp_path_factory):
     return prep.fit_write(frame, tmp_path_factory.mktemp("told") / "d")
 
 
+def sampled(dataset):
+    columns, train = columns_of(dataset), dataset["train"]
+    sample = RowSample(columns, len(train))
+    gather([train], columns, sample)
+    return sample.frame()
+
+
 def alerts_of(told):
     return {(one["kind"], one["feature"]) for one in told.report().to_dict()["alerts"]}
 
@@ -66,6 +74,8 @@ def test_each_alert_names_its_feature_and_no_other(told):
         ("leakage", "number"),
         ("leakage", "cube"),
         ("leakage", "shift"),  # in training rows, it is the number
+        ("equal", "copy"),
+        ("equal", "shift"),
     }
 
 
@@ -98,24 +108,102 @@ def test_associations_are_strong_for_copies_and_weak_for_noise(told):
 
 
 def test_the_strength_of_ranks_is_that_of_pandas(told):
-    rows = sample_scalars(told["train"], columns_of(told))
+    rows = sampled(told)
     [pair] = [p for p in associate(rows) if {p["first"], p["second"]} == {"gaps", "skew"}]
     assert pair["strength"] == pytest.approx(abs(rows["gaps"].corr(rows["skew"], method="spearman")))
 
 
-def test_a_sample_is_of_bounded_size_and_evenly_spaced(told, monkeypatch):
+def test_a_sample_is_random_rows_of_all_blocks_however_they_are_read(told, monkeypatch):
     monkeypatch.setattr(associations, "SAMPLE_ROWS", 100)
-    rows = sample_scalars(told["train"], columns_of(told))
-    assert len(rows) == 100
-    whole = told["train"].read("noise")["noise"]
-    assert rows["noise"][:10].tolist() == whole[:10].tolist()
-    assert rows["noise"][-10:].tolist() == whole[-10:].tolist()
+    rows = sampled(told)
+    whole = told["train"].read("noise")["noise"].astype(float).tolist()
+    places = [whole.index(one) for one in rows["noise"]]
+    assert len(set(places)) == 100
+    assert places == sorted(places)
+    assert max(np.diff(places)) < 100  # of 1,400 rows
+    monkeypatch.setattr(gathering, "_WINDOW_BYTES", 1)
+    pd.testing.assert_frame_equal(sampled(told), rows)
+
+
+def _truth(one, other):
+    """Compute the association of two columns of all rows, with pandas alone."""
+    numbers = [name for name in (one, other) if name.dtype.kind in "fi"]
+    if len(numbers) == 2:
+        return abs(one.corr(other, method="spearman"))
+    if not numbers:
+        table = pd.crosstab(one, other)
+        expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / len(one)
+        return np.sqrt(((table - expected) ** 2 / expected).to_numpy().sum() / len(one) / (min(table.shape) - 1))
+    ranks, [classes] = numbers[0].rank(), [name for name in (one, other) if name.dtype.kind not in "fi"]
+    return ranks.groupby(classes).transform("mean").std() / ranks.std()
+
+
+@pytest.mark.parametrize("order", ["time", "class", "shuffled"])
+def test_associations_are_those_of_all_rows_in_any_order(tmp_path, order):
+    rows, rng = 30_000, np.random.default_rng(0)
+    time = np.arange(rows)
+    frame = pd.DataFrame({"year": 2000 + time // 6_000, "trend": time / 1e3 + rng.normal(0, 5, rows)})
+    frame["month"] = [f"m{one:02}" for one in time // 500 % 12]
+    frame["kind"] = np.where(rng.random(rows) < 0.3 + 0.4 * (time > 20_000), "a", "b")
+    frame["value"] = frame["trend"] + 3 * (frame["kind"] == "a")
+    frame["again"] = frame["kind"]
+    frame = {"time": frame, "class": frame.sort_values("kind"), "shuffled": frame.sample(frac=1, random_state=0)}[order]
+    features = {name: "category" if frame[name].dtype.kind not in "fi" else "number" for name in frame}
+    dataset = dp.Preprocessor(features).fit_write(frame.reset_index(drop=True), tmp_path / "d", block_rows=1_000)
+    found = dataset.report().to_dict()
+    for pair in found["associations"]:
+        assert pair["strength"] == pytest.approx(_truth(frame[pair["first"]], frame[pair["second"]]), abs=0.04), pair
+    assert [one["feature"] for one in found["alerts"]] == ["again"]
+
+
+def test_a_number_that_separates_a_rare_target_is_leakage(tmp_path):
+    rng = np.random.default_rng(0)
+    target = np.sort(rng.random(4_000) < 0.03)
+    frame = pd.DataFrame(
+        {"y": target, "leak": target * 10.0 + rng.normal(0, 0.1, 4_000), "flat": rng.integers(0, 3, 4_000)}
+    )
+    features = {"y": "binary", "leak": "number", "flat": "number"}
+    dataset = dp.Preprocessor(features, targets="y").fit_write(frame, tmp_path / "d")
+    assert alerts_of(dataset) == {("leakage", "leak"), ("imbalance", "y")}
+    known = {one["name"]: one["association_with_target"] for one in dataset.report().to_dict()["features"]}
+    assert known["leak"] > 0.98
+    assert known["flat"] < 0.1  # though the rows are sorted by class
+    assert known["y"] is None
+
+
+def test_equal_columns_are_named_but_not_two_features_of_one(tmp_path):
+    rng = np.random.default_rng(0)
+    number, code = rng.normal(1e6, 1, 1_000), rng.integers(0, 900, 1_000)
+    frame = pd.DataFrame({"a": number, "b": number, "c": number + rng.normal(0, 1e-3, 1_000), "d": code.astype(str)})
+    frame["e"], frame["f"] = frame["d"], frame["d"].sample(frac=1, random_state=0).to_numpy()
+    features = dict.fromkeys("ac", "number") | dict.fromkeys("def", "category")
+    features |= {"b": dp.Number(normalization="minmax"), "g": dp.Number(column="a", normalization="robust")}
+    found = dp.Preprocessor(features).fit_write(frame, tmp_path / "d").report().to_dict()
+    assert {one["text"] for one in found["alerts"] if one["kind"] == "equal"} == {
+        'has the same values as "a": leave one out',
+        'has the same values as "d": leave one out',
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "text"),
+    [
+        (lambda rng: rng.lognormal(0, 2, 3_000), 'is strongly skewed; normalization="log1p" may suit it'),
+        (lambda rng: -rng.lognormal(0, 2, 3_000), 'is strongly skewed; normalization="quantile_normal" evens it out'),
+        (lambda rng: rng.lognormal(-20, 2, 3_000), 'is strongly skewed; normalization="quantile_normal" evens it out'),
+        (lambda rng: (rng.random(3_000) < 0.05) * 10 + rng.normal(0, 0.1, 3_000), None),
+    ],
+)
+def test_the_remedy_of_a_skew_suits_the_numbers(tmp_path, values, text):
+    frame = pd.DataFrame({"x": values(np.random.default_rng(0))})
+    alerts = dp.Preprocessor({"x": "number"}).fit_write(frame, tmp_path / "d").report().to_dict()["alerts"]
+    assert [one["text"] for one in alerts] == [text] * (text is not None)
 
 
 @pytest.mark.parametrize("rows", [1, 2, 20, 60])
 def test_of_few_rows_nothing_is_suspected(told, rows):
-    few = sample_scalars(told["train"], columns_of(told))[:rows][["noise", "gaps", "ids", "target"]]
-    assert suspects(few, ["target"]) == []
+    few = sampled(told)[:rows][["noise", "gaps", "ids", "target"]]
+    assert suspects(predictions(few, ["target"])) == []
 
 
 def test_duplicates_are_told_unless_rows_were_repeated_on_purpose(tmp_path):
@@ -123,8 +211,21 @@ def test_duplicates_are_told_unless_rows_were_repeated_on_purpose(tmp_path):
     frame["y"] = np.where(np.arange(300) % 200 % 3, "a", "b")
     dataset = dp.Preprocessor({"x": "number", "y": "category"}).fit_write(frame, tmp_path / "a")
     assert ("duplicates", None) in alerts_of(dataset)
+    texts = [one["text"] for one in dataset.report().to_dict()["alerts"]]
+    assert texts == ["33.3 % of 300 rows equal an earlier one in all features"]
     balanced = dp.Preprocessor({"x": "number", "y": "category"}, balance=dp.Oversample("y", ratio=1.0))
     assert ("duplicates", None) not in alerts_of(balanced.fit_write(frame, tmp_path / "b"))
+
+
+def test_duplicates_are_those_of_all_rows_also_where_these_are_many(tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"x": rng.normal(size=45_000), "y": rng.integers(0, 2, 45_000)})
+    frame = pd.concat([frame, frame[:5_000]], ignore_index=True)
+    dataset = dp.Preprocessor({"x": "number", "y": "binary"}).fit_write(frame, tmp_path / "a")
+    [text] = [one["text"] for one in dataset.report().to_dict()["alerts"] if one["kind"] == "duplicates"]
+    found, rows = re.match(r"([\d.]+) % of ([\d,]+) sampled rows equal", text).groups()
+    assert 9.0 < float(found) < 11.0
+    assert int(rows.replace(",", "")) > 15_000
 
 
 def test_drift_is_zero_for_equal_shares_and_high_for_others():
