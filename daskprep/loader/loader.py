@@ -47,7 +47,7 @@ class Loader(BatchIterator):
     """Batches of a split as dicts of tensors, prefetched by threads.
 
     An epoch yields every row exactly once, in an order that depends on seed and epoch alone. The global batches are the
-    same for any number of ranks that divides `streams`, any number of workers, and any amount of prefetching. Iterating
+    same for any number of ranks, any number of workers, and any amount of prefetching. Iterating
     again yields the next epoch. Worker processes of a torch DataLoader count epochs only if they are persistent;
     otherwise call `set_epoch` before each epoch. To save their state, use torchdata's StatefulDataLoader rather than
     this object.
@@ -57,19 +57,18 @@ class Loader(BatchIterator):
     split : Split
         The rows.
     batch_size : int
-        Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
+        Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them (see `uneven`).
     shuffle : bool
         Whether to shuffle rows in each epoch. False: the order on disk.
     seed : int
         Seed of the shuffle.
     streams : int or None
-        Number of streams of shuffled rows that are mixed in a batch. It must divide `batch_size`, and the number of
-        ranks must divide it. None: 16, or another divisor of the batch size from 8 to 64. If none exists, a warning
-        names the number used.
+        Number of streams of shuffled rows that are mixed in a batch; each keeps a block in memory. None: 16, or
+        another divisor of the batch size from 8 to 256, or 16 if there is none. More than 64 give a warning.
     drop_last : bool
         Whether to drop rows that do not fill a batch. Otherwise they form a smaller batch, shared evenly. If there are
-        fewer rows than streams (without `shuffle`, than ranks), they join the last batch, so that no rank is left
-        empty.
+        fewer rows than streams or ranks (without `shuffle`, than ranks), they join the last batch, so that no rank is
+        left empty.
     columns : iterable of str or None
         Outputs that batches hold. None: all.
     targets : str, iterable of str or None
@@ -86,6 +85,8 @@ class Loader(BatchIterator):
     rank, world_size : int or None
         Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
         of 1.
+    uneven : bool
+        Whether ranks may share a batch that they do not divide: their shares then differ by one row. False: an error.
     device : str, torch.device or None
         Device of the tensors; a batch is copied while the previous one is used. None: main memory.
     prefetch_size : int or None
@@ -148,6 +149,7 @@ class Loader(BatchIterator):
         transform: Callable[[Any], Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        uneven: bool = False,
         device: str | torch.device | None = None,
         prefetch_size: int | None = None,
         prefetch_bytes: int | None = None,
@@ -172,19 +174,19 @@ class Loader(BatchIterator):
             ("cache_limit", cache_limit, 1),
         ):
             check_count(name, value, least)
-        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids)
+        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids, uneven=uneven)
         self.split = split
         self.batch_size = batch_size
         self.shuffle = shuffle and overfit_batches is None
         self.seed = check_seed(seed)
         self._read_rows = batch_size if pack is None else rows_read(batch_size, streams)
         self.streams = (streams or default_streams(self._read_rows)) if self.shuffle else 1
-        usual = min(self._read_rows, LEAST_STREAMS), MOST_STREAMS
-        if streams is None and self.shuffle and not usual[0] <= self.streams <= usual[1]:
+        if streams is None and self.streams > MOST_STREAMS:
             warn(
                 f"batch_size={batch_size} has no divisor from {LEAST_STREAMS} to {MOST_STREAMS}, so that a batch mixes "
                 f"rows of {self.streams} streams, each of which keeps a block in memory; give "
-                f"batch_size={-(-batch_size // 16) * 16}, or streams={self.streams} to keep it and silence this"
+                f"batch_size={-(-batch_size // 16) * 16} or streams=16 for less memory, or streams={self.streams} to "
+                "silence this"
             )
         self.drop_last = drop_last
         self.expand = expand
@@ -208,12 +210,7 @@ class Loader(BatchIterator):
         shapes = {name: (split.output(name).dtype, split.shape(name)) for name in self.names}
         self._augment = check_augment(augment, shapes, {} if augment is None else split.dataset.learned)
         self._sampling: Sampling | None = sampling_of(split, balance, weights, self.seed)
-        self._ranks = Ranks(rank, world_size)
-        if self._read_rows % self.streams:
-            raise ConfigError(
-                f"batch_size={batch_size} is not divisible by streams={self.streams}, so that streams would give "
-                f"unequal parts of a batch; give streams={default_streams(batch_size)}, or another batch size"
-            )
+        self._ranks = Ranks(rank, world_size, uneven)
         self._packer: Packer | None = None
         if pack is not None:
             check_options(
@@ -229,18 +226,6 @@ class Loader(BatchIterator):
         self._first_batch = 0
         self._buffers = Buffers()
         self._position()
-
-    def _position(self) -> tuple[int, int]:
-        _, world = self._ranks.position(self.batch_size)
-        if self.shuffle and self.streams % world:
-            # The next number that the ranks divide and that divides the batch, which they divide too.
-            rows = self._read_rows
-            fitting = next(n for n in range(self.streams, rows + 1) if n % world == 0 and rows % n == 0)
-            raise ConfigError(
-                f"world_size={world} does not divide streams={self.streams}, so that ranks would own unequal numbers "
-                f"of streams; give streams={fitting}"
-            )
-        return super()._position()
 
     def __getstate__(self) -> dict[str, Any]:
         ranks = self._ranks.fixed(self.batch_size)
@@ -312,7 +297,7 @@ class Loader(BatchIterator):
 
     def _pipeline(self, groups: Sequence[Group], schedule: Schedule, batches: range, mover: Mover) -> Pipeline:
         settings, times = self._settings_for(groups, schedule), LoaderTimes()
-        lanes = max(1, schedule.streams // schedule.world_size)
+        lanes = len(schedule.lanes)
         source: BlockSource[Any] = FileBlocks(
             self.split, groups, times, self._buffers, budget=lanes + settings.ahead_blocks, spare=2 * lanes
         )
@@ -327,9 +312,8 @@ class Loader(BatchIterator):
                 for split in self.split.joined
             }
             # Workers, and ranks where there are fewer streams, decode some rows of every block.
-            world = schedule.world_size
-            ranks, rank = (world, schedule.rank) if schedule.streams < world else (1, 0)
-            sharer = rank * batches.step + batches.start % batches.step
+            ranks = -(-schedule.world_size // schedule.streams)
+            sharer = schedule.rank % ranks * batches.step + batches.start % batches.step
             source = CachedBlocks(source, self.split, caches, self._buffers, sharer, ranks * batches.step)
         return Pipeline(
             source,
@@ -395,7 +379,7 @@ class Loader(BatchIterator):
             Settings.threads_for(local=local),
             self._caching.threads(self.split, undecoded),
         )
-        lanes = max(1, schedule.streams // schedule.world_size)
+        lanes = len(schedule.lanes)
         if size is not None:
             return Settings(size * lanes, threads, decodes=bool(undecoded), local=local)
         block_bytes = max(1, sum(group.resident_bytes for group in groups) * self.split.layout.block_rows)
@@ -460,9 +444,8 @@ class Loader(BatchIterator):
                 "the state was saved with a different balance= or weights=, which yields other rows: use the same "
                 "ones, or restart the epoch"
             )
-        given = state["rows_given"]
-        if self._packer is None and (given > self._rows or (given < self._rows and given % self.streams)):
-            raise ConfigError(f"state: rows_given={given}: no number of whole batches of {self._rows} rows has so many")
+        if self._packer is None and (given := state["rows_given"]) > self._rows:
+            raise ConfigError(f"state: rows_given={given}: an epoch has {self._rows} rows")
 
     def __repr__(self) -> str:
         return f"Loader({self.split!r}, batch_size={self.batch_size}, epoch={self.epoch})"

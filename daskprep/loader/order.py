@@ -1,9 +1,10 @@
 """Which rows of a split come when: a pure function of seed, epoch and row numbers.
 
 The blocks of a split are permuted, and the rows within each block. This sequence of all rows is cut into streams,
-contiguous pieces that differ by at most one row. A global batch takes the same number of rows from each stream, and a
-rank its share of every global batch: whole streams, so that ranks read disjoint blocks but for those at the borders.
-Nothing depends on ranks, threads or workers but which of the rows of a batch go where.
+contiguous pieces that differ by at most one row. Rows are dealt from the streams in turn: the first row of each stream,
+then the second of each, and so on. A global batch holds the next rows that are dealt, ordered by stream, and a rank its
+share of every global batch, so that ranks read disjoint blocks except at the borders of their shares. Ranks, threads
+and workers only determine where the rows of a batch go.
 """
 
 from __future__ import annotations
@@ -28,14 +29,17 @@ _MOST_GROUPS = 256
 
 
 def default_streams(batch_size: int) -> int:
-    """Return a number of streams that divides the batch: 16 or, where that does not, the next that does.
+    """Return the number of streams that a batch mixes: 16, or the next number that divides the batch.
 
-    Instead of more than 64, it is less than 16 where that still mixes a batch, or where memory would not do.
+    If that is more than 64, it is less than 16 where 8 or more divide the batch. If nothing from 8 to 256 does, it is
+    16, which then give unequal numbers of rows to a batch. Batches of less than 16 rows have a stream for each row.
     """
     divisors = [streams for streams in range(1, batch_size + 1) if batch_size % streams == 0]
     wanted = next((streams for streams in divisors if streams >= _STREAMS_WANTED), batch_size)
     few = max(streams for streams in divisors if streams <= MOST_STREAMS)
-    return few if wanted > _MOST_BLOCKS or (wanted > MOST_STREAMS and few >= LEAST_STREAMS) else wanted
+    if wanted > MOST_STREAMS and few >= LEAST_STREAMS:
+        return few
+    return wanted if wanted <= _MOST_BLOCKS else _STREAMS_WANTED
 
 
 @dataclass(frozen=True)
@@ -137,7 +141,7 @@ class Share:
 class Schedule:
     """The batches of an epoch, and the share that a rank has in each.
 
-    `given` rows of the epoch, an equal number of each stream, were given before.
+    `given` rows of the epoch were yielded before.
     """
 
     blocks: Blocks
@@ -151,37 +155,31 @@ class Schedule:
     @cached_property
     def borders(self) -> Integers:
         """Where each stream begins in the sequence, and where the last one ends."""
-        short, longer = divmod(self.blocks.rows, self.streams)
-        numbers = np.arange(self.streams + 1)
-        return numbers * short + np.minimum(numbers, longer)
+        return self._dealt(self.blocks.rows, np.arange(self.streams + 1))
 
     @cached_property
-    def share(self) -> int:
-        """Rows of a batch that come from each stream."""
-        return self.batch_size // self.streams
-
-    @cached_property
-    def _begun(self) -> int:
-        """Rows of each stream that were given before."""
-        return self.given // self.streams
+    def share(self) -> range:
+        """The rows of a full batch that this rank has."""
+        return range(*bounds_of(self.batch_size, self.rank, self.world_size))
 
     @cached_property
     def full(self) -> int:
-        """Batches that all streams can still fill."""
-        return (self.blocks.rows // self.streams - self._begun) // self.share
+        """Number of full batches that are left."""
+        return (self.blocks.rows - self.given) // self.batch_size
 
     @cached_property
     def _rest(self) -> int:
-        """Rows that are left behind the full batches."""
-        return self.blocks.rows - self.streams * (self._begun + self.full * self.share)
+        """Number of rows behind the full batches."""
+        return self.blocks.rows - self.given - self.full * self.batch_size
 
     @cached_property
     def _tail_alone(self) -> bool:
         """Whether what is left makes a batch of its own, and not a part of the last full one.
 
-        Fewer rows than could be shared out to as many ranks as there may be would leave some with none.
+        Every rank must have a row of it. For streams that divide the batch, the ranks that do so too see the same
+        batches.
         """
-        least = self.streams if self.streams > 1 else self.world_size
+        least = max(self.streams if self.streams <= self.batch_size else 1, self.world_size)
         return self._rest >= least or not self.full
 
     def __len__(self) -> int:
@@ -200,7 +198,7 @@ class Schedule:
     def window(self, batches: range) -> Share:
         """Return this rank's share of some batches, batch after batch."""
         full = self._full_of(batches)
-        sizes = [self.batch_size // self.world_size] * len(full)
+        sizes = [len(self.share)] * len(full)
         pieces: list[BlockRows] = []
         if full:
             pieces += self._of_full(full)
@@ -225,38 +223,42 @@ class Schedule:
         full = self._full_of(batches)
         places: dict[int, None] = {}
         if full:
-            starts, lane_rows = self._lanes(full)
-            step = full.step * self.share
-            stops = starts + (len(full) - 1) * step + lane_rows
-            for start, *near in zip(starts.tolist(), *self._places_of(starts, stops), strict=True):
-                if lane_rows == step:
-                    places.update(dict.fromkeys(range(*near)))
-                    continue
-                near_places = np.arange(*near)
-                reached = self._reached(near_places, start, step, lane_rows, len(full))
-                places.update(dict.fromkeys(near_places[reached].tolist()))
+            firsts, stops, _ = self._lanes(full[:: max(1, len(full) - 1)])
+            joined = self._joined(full)
+            near = self._places_of(firsts[:, 0], stops[:, -1])
+            for lane, (is_joined, *between) in enumerate(zip(joined, *near, strict=True)):
+                found = range(*between)
+                places.update(dict.fromkeys(found if is_joined else self._reached(lane, full, found)))
         if self._has_tail(batches):
             tail = np.searchsorted(self.blocks.starts, self.tail(), side="right") - 1
             places.update(dict.fromkeys(np.unique(tail).tolist()))
         return list(places)
 
-    def _reached(self, places: Integers, start: int, step: int, lane_rows: int, batches: int) -> np.ndarray:
-        """Tell which of some blocks hold rows of a lane that leaves rows out between its batches."""
-        begin, end = self.blocks.starts[places], self.blocks.starts[places + 1]
+    def _reached(self, lane: int, batches: range, places: range) -> list[int]:
+        """Return which of some blocks hold rows of a lane that leaves rows out between its batches."""
+        firsts, stops, _ = (one[0] for one in self._lanes(batches, slice(lane, lane + 1)))
+        held = stops > firsts
+        starts = self.blocks.starts[places.start : places.stop + 1]
         # The first batch that ends behind the beginning of a block must begin before its end.
-        first = np.maximum(-((start + lane_rows - 1 - begin) // step), 0)
-        reached: np.ndarray = (start + first * step < end) & (first < batches) & (begin < end)
-        return reached
+        batch = np.searchsorted(stops[held], starts[:-1], side="right")
+        first = np.append(firsts[held], self.blocks.rows)[batch]
+        found: list[int] = (places.start + np.flatnonzero((first < starts[1:]) & (starts[:-1] < starts[1:]))).tolist()
+        return found
 
     def _of_full(self, batches: range) -> Iterator[BlockRows]:
-        starts, lane_rows = self._lanes(batches)
-        own = self.batch_size // self.world_size
-        # Where in the window the rows of the first lane go.
-        target = (np.arange(len(batches))[:, None] * own + np.arange(lane_rows)).ravel()
-        step = batches.step * self.share
-        first, last = self._places_of(starts, starts + (len(batches) - 1) * step + lane_rows)
-        for lane, (start, *places) in enumerate(zip(starts.tolist(), first, last, strict=True)):
-            yield from self._of_lane(range(*places), start, step, lane_rows, target + lane * lane_rows)
+        firsts, stops, targets = self._lanes(batches)
+        first, last = self._places_of(firsts[:, 0], stops[:, -1])
+        counts, own = stops - firsts, np.arange(len(batches)) * len(self.share)
+        known: dict[int, Integers] = {}
+        for lane, is_joined in enumerate(self._joined(batches)):
+            if self._steady is None:
+                target = _runs(targets[lane] + own, counts[lane])
+            else:
+                if (count := int(counts[lane, 0])) not in known:
+                    known[count] = _runs(own, counts[lane])
+                target = known[count] + targets[lane]
+            positions = None if is_joined else _runs(firsts[lane], counts[lane])
+            yield from self._of_lane(range(first[lane], last[lane]), int(firsts[lane, 0]), positions, target)
 
     def _places_of(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
         """Return between which places the blocks of each of some ranges of the sequence are."""
@@ -264,26 +266,72 @@ class Schedule:
         last: list[int] = np.searchsorted(self.blocks.starts, stops, side="left").tolist()
         return first, last
 
-    def _lanes(self, batches: range) -> tuple[Integers, int]:
-        """Return where each lane begins in the sequence, and how many rows it has in a batch.
+    def _dealt(self, rows: Integers | int, streams: Integers) -> Integers:
+        """Return how many of the first rows that are dealt come from the streams before each of some."""
+        rounds, rest = np.divmod(rows, self.streams)
+        dealt: Integers = rounds * streams + np.minimum(rest, streams)
+        return dealt
 
-        A lane is what one stream gives to each batch of this rank.
-        """
-        own = self.batch_size // self.world_size
-        lane_rows = min(self.share, own)
-        streams, offsets = np.divmod(self.rank * own + np.arange(0, own, lane_rows), self.share)
-        return self.borders[streams] + self._begun + batches.start * self.share + offsets, lane_rows
+    @cached_property
+    def lanes(self) -> range:
+        """The streams that this rank takes rows of; a lane is what one stream gives to each batch of this rank."""
+        low, high = self._edges
+        held = np.flatnonzero((high[1:] > self.share.start) & (low[:-1] < self.share.stop))
+        return range(int(held[0]), int(held[-1]) + 1)
 
-    def _of_lane(self, places: range, start: int, step: int, lane_rows: int, target: Integers) -> Iterator[BlockRows]:
+    @cached_property
+    def _edges(self) -> tuple[Integers, Integers]:
+        """Where in a batch the rows of each stream begin, at the least and at the most."""
+        streams = np.arange(self.streams + 1)
+        each, more = divmod(self.batch_size, self.streams)
+        low = each * streams + np.maximum(streams + more - self.streams, 0)
+        return low, each * streams + np.minimum(streams, more)
+
+    def _joined(self, batches: range) -> list[bool]:
+        """Tell of each lane whether it leaves out no row between batches."""
+        return self._whole if batches.step == 1 else [False] * len(self.lanes)
+
+    @cached_property
+    def _whole(self) -> list[bool]:
+        """Tell of each lane whether it has all rows of its stream."""
+        low, high = (edges[self.lanes.start : self.lanes.stop + 1] for edges in self._edges)
+        whole: list[bool] = ((low[:-1] >= self.share.start) & (high[1:] <= self.share.stop)).tolist()
+        return whole
+
+    @cached_property
+    def _steady(self) -> tuple[Integers, Integers, Integers] | None:
+        """The lanes of the first batch if they move by the same number of rows from batch to batch."""
+        return None if self.batch_size % self.streams else self._lanes_at(np.array([self.given]), self.lanes)
+
+    def _lanes(self, batches: range, chosen: slice = slice(None)) -> tuple[Integers, Integers, Integers]:
+        """Return where each lane begins and ends in the sequence, and begins in this rank's rows, for each batch."""
+        numbers = np.arange(batches.start, batches.stop, batches.step)
+        if self._steady is None:
+            return self._lanes_at(self.given + numbers * self.batch_size, self.lanes[chosen])
+        firsts, stops, targets = self._steady
+        moved = numbers * (self.batch_size // self.streams)
+        return firsts[chosen] + moved, stops[chosen] + moved, targets[chosen]
+
+    def _lanes_at(self, rows: Integers, lanes: range) -> tuple[Integers, Integers, Integers]:
+        """Return `_lanes` for the batches before which some numbers of rows are dealt."""
+        streams = np.arange(lanes.start, lanes.stop + 1)[:, None]
+        before = self._dealt(rows, streams)
+        edges = self._dealt(rows + self.batch_size, streams) - before
+        low, high = (
+            np.minimum(np.maximum(edge, edges[:-1]), edges[1:]) for edge in (self.share.start, self.share.stop)
+        )
+        offsets = self.borders[streams[:-1]] + before[1:] - before[:-1] - edges[:-1]
+        return offsets + low, offsets + high, low - self.share.start
+
+    def _of_lane(self, places: range, start: int, positions: Integers | None, target: Integers) -> Iterator[BlockRows]:
+        """Give the rows of a lane by block; without positions, they are those from a start on."""
         starts = self.blocks.starts[places.start : places.stop + 1].tolist()
-        if lane_rows == step:
+        if positions is None:
             stop = start + len(target)
             for place, (begin, end) in zip(places, pairwise(starts), strict=True):
                 low, high = max(begin, start), min(end, stop)
                 yield BlockRows(place, target[low - start : high - start], slice(low - begin, high - begin))
             return
-        batches = len(target) // lane_rows
-        positions = (start + np.arange(batches)[:, None] * step + np.arange(lane_rows)).ravel()
         edges = np.searchsorted(positions, starts).tolist()
         for place, begin, (low, high) in zip(places, starts, pairwise(edges), strict=False):
             if low < high:
@@ -291,10 +339,10 @@ class Schedule:
 
     def tail(self) -> Integers:
         """Return where this rank's share of what is left behind the full batches lies in the sequence."""
-        first = self._begun + self.full * self.share
-        positions = np.concatenate([np.arange(a + first, b) for a, b in pairwise(self.borders.tolist())])
-        low, high = (rank * len(positions) // self.world_size for rank in (self.rank, self.rank + 1))
-        return positions[low:high]
+        given = np.diff(self._dealt(self.blocks.rows - self._rest, np.arange(self.streams + 1)))
+        starts, stops = (self.borders[:-1] + given).tolist(), self.borders[1:].tolist()
+        positions = np.concatenate([np.arange(*piece) for piece in zip(starts, stops, strict=True)])
+        return positions[slice(*bounds_of(len(positions), self.rank, self.world_size))]
 
     def _of_positions(self, positions: Integers, at: int) -> Iterator[BlockRows]:
         places = np.searchsorted(self.blocks.starts, positions, side="right") - 1
@@ -304,10 +352,22 @@ class Schedule:
 
     def needed(self, places: Integers, batch: int) -> np.ndarray:
         """Tell which of the blocks at some places this rank still needs from a batch on."""
-        own = self.batch_size // self.world_size
-        lane_rows = min(self.share, own)
-        streams = np.unique((self.rank * own + np.arange(0, own, lane_rows)) // self.share)
-        first = self.borders[streams] + self._begun + min(batch, self.full) * self.share
+        streams = np.arange(self.lanes.start, self.lanes.stop + 1)
+        borders = self.borders[streams]
+        first = borders[:-1] + np.diff(self._dealt(self.given + min(batch, self.full) * self.batch_size, streams))
         begin, end = self.blocks.starts[places], self.blocks.starts[places + 1]
-        found: np.ndarray = np.any((begin[:, None] < self.borders[streams + 1]) & (end[:, None] > first), axis=1)
+        found: np.ndarray = np.any((begin[:, None] < borders[1:]) & (end[:, None] > first), axis=1)
         return found
+
+
+def bounds_of(rows: int, rank: int, world_size: int) -> tuple[int, int]:
+    """Return between which of some rows the share of a rank lies; shares differ by at most one row."""
+    return rank * rows // world_size, (rank + 1) * rows // world_size
+
+
+def _runs(starts: Integers, counts: Integers) -> Integers:
+    """Return the numbers of runs, one after the other, by where each starts and how many it has."""
+    if (counts == counts[0]).all():
+        return (starts[:, None] + np.arange(counts[0])).ravel()
+    ends = np.cumsum(counts)
+    return np.arange(ends[-1]) + np.repeat(starts - ends + counts, counts)

@@ -18,7 +18,7 @@ from daskprep.errors import ConfigError
 from daskprep.features.base import noun_of
 from daskprep.loader.device import to_device
 from daskprep.loader.joining import Arrays, Documents, Joiner, PackingPosition, Padding
-from daskprep.loader.order import Schedule
+from daskprep.loader.order import Schedule, bounds_of
 from daskprep.loader.standing import check_same
 from daskprep.permutation import Integers
 from daskprep.storage.reading import read_block
@@ -83,8 +83,7 @@ class Packer:
         self, windows: Iterable[Documents], place: PackingPosition, schedule: Schedule
     ) -> Iterator[tuple[Arrays, PackingPosition]]:
         """Give a rank's batches from a place on."""
-        rows = self.batch_size // schedule.world_size
-        joiner = Joiner(self.block_size, rows, self.padding, place)
+        joiner = Joiner(self.block_size, self._batch_rows(schedule), self.padding, place)
         return joiner.batches(windows, drop_last=self.drop_last)
 
     def tensors(self, arrays: Arrays, device: torch.device | None) -> dict[str, torch.Tensor]:
@@ -109,10 +108,14 @@ class Packer:
         key = (schedule.blocks.epoch, schedule.world_size)
         if self._counted is None or self._counted[0] != key:
             ranks = [dataclasses.replace(schedule, rank=rank) for rank in range(schedule.world_size)]
-            tokens = min(sum(int(tokens.sum()) for _, tokens in self._tokens(rank)) for rank in ranks)
-            whole, rest = divmod(tokens, self._batch_tokens(schedule))
-            self._counted = key, whole + (rest > 0 and not self.drop_last)
+            self._counted = key, min(self._count(rank) for rank in ranks)
         return self._counted[1]
+
+    def _count(self, schedule: Schedule) -> int:
+        """Return the batches that a rank's documents fill."""
+        tokens = sum(int(tokens.sum()) for _, tokens in self._tokens(schedule))
+        whole, rest = divmod(tokens, self._batch_tokens(schedule))
+        return whole + (rest > 0 and not self.drop_last)
 
     def place(self, schedule: Schedule, batches: int) -> PackingPosition:
         """Return where a rank stands after some batches, from the order and the lengths of documents alone."""
@@ -125,8 +128,12 @@ class Packer:
             given -= int(tokens.sum())
         return PackingPosition(len(schedule))
 
+    def _batch_rows(self, schedule: Schedule) -> int:
+        start, stop = bounds_of(self.batch_size, schedule.rank, schedule.world_size)
+        return stop - start
+
     def _batch_tokens(self, schedule: Schedule) -> int:
-        return self.batch_size // schedule.world_size * self.block_size
+        return self._batch_rows(schedule) * self.block_size
 
     def _tokens(self, schedule: Schedule) -> Iterator[tuple[range, Integers]]:
         """Give the tokens of each of a rank's batches of rows, in windows."""

@@ -121,7 +121,7 @@ class Pipeline:
         # What is to be planned, and what nothing was read for yet.
         self._left = self._ahead = self._after((-1, range(0)))
         schedule, _ = self._epochs[0]
-        self._own = own = schedule.batch_size // schedule.world_size
+        self._own = own = len(schedule.share)
         row_bytes = max(1, sum(group.row_bytes for group in groups))
         window_bytes = _SMALL_BYTES if settings.decodes or settings.whole_blocks else _WINDOW_BYTES
         self._most = max(1, min(_MOST_BATCHES, window_bytes // (own * row_bytes)))

@@ -36,17 +36,21 @@ def check_seed(seed: object) -> int:
 
 @dataclass(frozen=True)
 class Ranks:
-    """Which of how many ranks this process is: as it was told, or as torch.distributed says where it runs."""
+    """Which of how many ranks this process is: as it was told, or as torch.distributed says where it runs.
+
+    If `uneven`, they may share a batch that they do not divide.
+    """
 
     rank: int | None = None
     world_size: int | None = None
+    uneven: bool = False
 
     def __post_init__(self) -> None:
         if (self.rank is None) != (self.world_size is None):
             raise ConfigError("give both rank and world_size, or neither")
 
     def position(self, batch_size: int) -> tuple[int, int]:
-        """Return rank and number of ranks, which share a batch evenly, or raise ConfigError."""
+        """Return rank and number of ranks, which share a batch, or raise ConfigError."""
         rank, world = self.rank, self.world_size
         if rank is None or world is None:
             distributed = torch.distributed
@@ -54,16 +58,17 @@ class Ranks:
         check_count("world_size", world, 1)
         if not isinstance(rank, int) or not 0 <= rank < world:
             raise ConfigError(f"rank={rank!r} of world_size={world}: ranks are 0 to {world - 1}")
-        if batch_size % world:
+        if batch_size < world or (batch_size % world and not self.uneven):
+            uneven = ", or uneven=True for shares that differ by one row" if batch_size > world else ""
             raise ConfigError(
                 f"batch_size={batch_size} is the total over all ranks, but not divisible by {world} ranks; give "
-                f"batch_size={-(-batch_size // world) * world}"
+                f"batch_size={-(-batch_size // world) * world}{uneven}"
             )
         return rank, world
 
     def fixed(self, batch_size: int) -> Ranks:
         """Return ranks that also a spawned process has, which knows nothing of torch.distributed."""
-        return Ranks(*self.position(batch_size)) if is_distributed() else self
+        return Ranks(*self.position(batch_size), self.uneven) if is_distributed() else self
 
 
 def check_left(rows: int, world: int, epoch: int) -> None:

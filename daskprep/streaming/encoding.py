@@ -77,19 +77,19 @@ class RankShare:
     first: int  # the position from which on rows are given; those before were given earlier
     full: int  # number of full batches
     batch_size: int
-    rank: int
-    world_size: int
+    own: range  # of the positions of a full batch, those of the rank
     tail: range  # the rank's positions behind the full batches
 
     @property
-    def _own(self) -> int:
-        return self.batch_size // self.world_size
+    def is_all(self) -> bool:
+        """Whether there are no other ranks."""
+        return len(self.own) == self.batch_size
 
     def places(self, positions: Integers) -> Integers:
         """Return the place of each position among the rank's own, and -1 for those of others."""
-        own = self._own
+        own = len(self.own)
         batches, within = np.divmod(positions - self.first, self.batch_size)
-        within -= self.rank * own
+        within -= self.own.start
         places = batches * own + within
         places[(batches < 0) | (batches >= self.full) | (within < 0) | (within >= own)] = -1
         if self.tail:
@@ -99,9 +99,9 @@ class RankShare:
 
     def before(self, position: int) -> int:
         """Return how many of the rank's own positions lie before a position."""
-        own = self._own
+        own = len(self.own)
         batches, within = divmod(max(0, position - self.first), self.batch_size)
-        rows = self.full * own if batches >= self.full else batches * own + min(max(within - self.rank * own, 0), own)
+        rows = self.full * own if batches >= self.full else batches * own + min(max(within - self.own.start, 0), own)
         return rows + min(max(position - self.tail.start, 0), len(self.tail)) if self.tail else rows
 
 

@@ -101,7 +101,7 @@ def share_of(schedule: Schedule) -> RankShare:
     tail = range(0)
     if not schedule.drop_last and len(positions := schedule.tail()):
         tail = range(int(positions[0]), int(positions[-1]) + 1)
-    return RankShare(schedule.given, schedule.full, schedule.batch_size, schedule.rank, schedule.world_size, tail)
+    return RankShare(schedule.given, schedule.full, schedule.batch_size, schedule.share, tail)
 
 
 def check_window(sizes: Integers, row_bytes: int, window_bytes: int, given: object) -> int:

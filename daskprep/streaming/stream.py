@@ -40,16 +40,16 @@ class Stream(BatchIterator):
     """Batches of a split as dicts of tensors, read and encoded from their source while a model trains.
 
     Created by `Preprocessor.stream`. An epoch yields every row exactly once, in an order that depends on seed, epoch,
-    window and the rows of the partitions. The global batches are the same for any number of ranks that divides the
-    batch, on threads or a cluster, in whatever order partitions arrive. One iteration yields `epochs` epochs, and the
-    next iteration the epochs after them.
+    window and the rows of the partitions. The global batches are the same for any number of ranks, on threads or a
+    cluster, in whatever order partitions arrive. One iteration yields `epochs` epochs, and the next iteration the
+    epochs after them.
 
     Parameters
     ----------
     recipe, source
         The encoding, and the rows.
     batch_size : int
-        Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them.
+        Rows of a batch over all ranks together; each rank gets ``batch_size / world_size`` of them (see `uneven`).
     split : {"train", "validation", "test"}
         Split whose rows are yielded, balanced as the Preprocessor says.
     epochs : int or None
@@ -82,6 +82,8 @@ class Stream(BatchIterator):
     rank, world_size : int or None
         Share of each batch for distributed training (DDP). None: taken from torch.distributed if it runs, otherwise 0
         of 1.
+    uneven : bool
+        Whether ranks may share a batch that they do not divide: their shares then differ by one row. False: an error.
     device : str, torch.device or None
         Device of the tensors; a batch is copied while the previous one is used. None: main memory.
     client : distributed.Client or None
@@ -125,6 +127,7 @@ class Stream(BatchIterator):
         augment: Mapping[Any, Any] | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        uneven: bool = False,
         device: str | torch.device | None = None,
         client: Any = None,
         threads: int | None = None,
@@ -133,7 +136,7 @@ class Stream(BatchIterator):
         super().__init__()
         for name, value in (("batch_size", batch_size), ("epochs", epochs), ("threads", threads)):
             check_count(name, value, 1)
-        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids)
+        check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids, uneven=uneven)
         if split not in SPLITS:
             raise ConfigError(f"split={split!r}: expected one of {', '.join(SPLITS)}.{did_you_mean(split, SPLITS)}")
         if decode_on not in ("trainer", "workers"):
@@ -164,7 +167,7 @@ class Stream(BatchIterator):
         self._finish = Finish(
             contents.names, self.seed, check_augment(augment, shapes, contents.learned), expand_with, form
         )
-        self._ranks = Ranks(rank, world_size)
+        self._ranks = Ranks(rank, world_size, uneven)
         with partitions.scheduled_on(client):
             self._plan = plan_stream(
                 recipe.features, contents.learned, source, recipe.split, recipe.balance, contents.features

@@ -218,7 +218,7 @@ class WindowBlocks:
             self._room -= nbytes
             self._asked[window] = []
             members = list(window.epoch.members(place))
-            then = window.share if window.share.world_size > 1 else None
+            then = None if window.share.is_all else window.share
             for number, stretch in members:
                 chosen = None if then is None else (stretch, then)
                 asked = Asked(number, self._told[number], chosen, window.epoch.epoch, self._places)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
@@ -10,6 +11,7 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from daskprep.errors import ConfigError
+from daskprep.loader.order import bounds_of
 from daskprep.loader.standing import Ranks, check_count
 
 
@@ -20,18 +22,19 @@ class Examples:
 
     def __init__(self, data: Any, batch_size: int, ranks: Ranks) -> None:
         check_count("batch_size", batch_size, 1)
-        self.rank, self.world_size = ranks.position(batch_size)
+        # Nothing waits for the other ranks in a prediction.
+        self.rank, self.world_size = dataclasses.replace(ranks, uneven=True).position(batch_size)
         self._data, self._size = data, batch_size
 
     def __len__(self) -> int:
         return math.ceil(len(self._data) / self._size)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        given, own = self._data, self._size // self.world_size
+        given = self._data
         # A dataset of torch may take any number: its length tells where it ends.
         examples = iter(given) if hasattr(given, "__iter__") else (given[row] for row in range(len(given)))
         while batch := list(islice(examples, self._size)):
-            if share := batch[self.rank * own : (self.rank + 1) * own]:
+            if share := batch[slice(*bounds_of(self._size, self.rank, self.world_size))]:
                 yield share
 
     def set_epoch(self, epoch: int) -> None:

@@ -96,9 +96,9 @@ def test_an_error_of_a_transform_is_given_as_it_is(train):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"batch_size": 50, "streams": 16}, "batch_size=50 is not divisible by streams=16.*give streams=25"),
-        ({"batch_size": 48, "rank": 0, "world_size": 3}, "world_size=3 does not divide streams=16.*give streams=24"),
-        ({"batch_size": 48, "rank": 0, "world_size": 5}, "not divisible by 5 ranks; give batch_size=50"),
+        ({"batch_size": 48, "rank": 0, "world_size": 5}, "by 5 ranks; give batch_size=50, or uneven=True"),
+        ({"batch_size": 2, "rank": 0, "world_size": 5, "uneven": True}, "by 5 ranks; give batch_size=5$"),
+        ({"uneven": 2}, "uneven=2: expected True or False"),
         ({"batch_size": 2048, "rank": 0, "world_size": 2048, "streams": 2048}, "1003 rows are too few for 2048 ranks"),
         ({"rank": 4, "world_size": 4}, "rank=4 of world_size=4: ranks are 0 to 3"),
         ({"rank": -1, "world_size": 4}, "rank=-1 of world_size=4"),

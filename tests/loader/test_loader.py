@@ -46,6 +46,19 @@ def test_global_batches_do_not_depend_on_ranks_or_prefetch(epoch, world, prefetc
     assert_equal(joined, [np.sort(batch) for batch in epoch()])
 
 
+@pytest.mark.parametrize("options", [{}, {"streams": 16}, {"streams": 7}, {"shuffle": False}, {"drop_last": True}])
+@pytest.mark.parametrize(("world", "batch_size"), [(5, 48), (7, 50), (32, 48), (24, 24)])
+def test_ranks_share_batches_that_they_do_not_divide(epoch, world, batch_size, options):
+    options = {"batch_size": batch_size, "uneven": True} | options
+    ranks = [epoch(rank=rank, world_size=world, **options) for rank in range(world)]
+    joined = [np.sort(np.concatenate(parts)) for parts in zip(*ranks, strict=True)]
+    assert {len(part) for parts in ranks for part in parts[:-1]} <= {batch_size // world, -(-batch_size // world)}
+    expected = epoch(**options)
+    if len(expected[-1]) < world:
+        expected[-2:] = [np.concatenate(expected[-2:])]
+    assert_equal(joined, [np.sort(batch) for batch in expected])
+
+
 @pytest.mark.parametrize(
     "options", [{"prefetch_size": 0}, {"threads": 1}, {"threads": 7}, {"prefetch_bytes": 0}, {"prefetch_size": 9}]
 )
@@ -312,7 +325,7 @@ def test_few_rows_make_one_batch(tmp_path, table, rows, rows_written):
 
 def test_batches_are_mixed_for_a_batch_size_without_divisors(train, rows):
     with pytest.warns(
-        UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*give batch_size=144, or streams=131"
+        UserWarning, match=r"batch_size=131 has no divisor from 8 to 64.*give batch_size=144 or streams=16 for"
     ):
         loader = train.loader(131, row_ids=True)
     first = rows(loader)[0]

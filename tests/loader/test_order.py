@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from daskprep.loader.order import Blocks, Schedule, default_streams
 from daskprep.permutation import make_key, permute
@@ -162,8 +164,6 @@ def random_schedules():
     while True:
         streams, world = (int(number) for number in rng.choice([1, 2, 3, 4, 6, 12], 2))
         batch_size, block_rows = 12 * int(rng.integers(1, 4)), int(rng.choice([1, 2, 3, 5, 7, 30]))
-        if streams % world and streams > 1:
-            continue
         options = {"shuffle": streams > 1, "drop_last": bool(rng.integers(2)), "rank": int(rng.integers(world))}
         schedule = make_schedule(int(rng.integers(12, 130)), block_rows, batch_size, streams, world=world, **options)
         if len(schedule):
@@ -178,10 +178,10 @@ def test_the_places_of_batches_are_those_of_their_rows():
 
 def test_blocks_are_needed_until_all_rows_of_a_rank_s_streams_are_given():
     for schedule, batches in itertools.islice(random_schedules(), 300):
-        own = schedule.batch_size // schedule.world_size
         of_block = np.repeat(np.arange(len(schedule.blocks.order)), np.diff(schedule.blocks.starts))
-        streams = {number // schedule.share for number in range(schedule.rank * own, (schedule.rank + 1) * own)}
-        begun = min(batches.start, schedule.full) * schedule.share
+        each = schedule.batch_size // schedule.streams
+        streams = {number // each for number in schedule.share}
+        begun = min(batches.start, schedule.full) * each
         left = [of_block[schedule.borders[one] + begun : schedule.borders[one + 1]] for one in streams]
         everywhere = np.arange(len(schedule.blocks.order))
         needed = everywhere[schedule.needed(everywhere, batches.start)]
@@ -237,21 +237,84 @@ def test_a_batch_in_the_middle_of_a_billion_rows_is_found_at_once(monkeypatch):
         (128, 16),
         (194, 97),
         (251, 251),
-        (257, 1),
-        (4106, 2),
+        (257, 16),
+        (499, 16),
+        (1018, 16),
+        (1285, 16),
+        (4106, 16),
     ],
 )
 def test_streams_divide_the_batch(batch_size, streams):
     assert default_streams(batch_size) == streams
 
 
-def test_no_batch_of_rows_for_16_streams_is_made_of_few():
-    streams = {size: default_streams(size) for size in range(1, 1025)}
-    assert all(size % found == 0 and found <= 256 for size, found in streams.items())
-    assert all(found >= min(size, 8) for size, found in streams.items() if size <= 256)
-    few = [size for size, found in streams.items() if size > 256 and found < 8]
-    assert all(not any(size % divisor == 0 for divisor in range(8, 257)) for size in few)
+def test_every_batch_size_mixes_at_least_8_streams():
+    streams = {size: default_streams(size) for size in range(1, 4097)}
+    assert all(min(size, 8) <= found <= 256 for size, found in streams.items())
+    # Nothing from 8 to 256 divides the batches that 16 streams give unequal numbers of rows.
+    unequal = [size for size, found in streams.items() if size % found]
+    assert unequal[:2] == [257, 263]
+    assert all(size % divisor for size in unequal for divisor in range(8, 257))
+    assert {streams[size] for size in unequal} == {16}
     assert max(found for size, found in streams.items() if size % 16 == 0) == 16
+
+
+@pytest.mark.parametrize("batch_size", [499, 997, 1018, 1024])
+def test_batches_mix_as_many_blocks_whatever_divides_them(batch_size):
+    batches = batches_of(make_schedule(50_000, 100, batch_size, default_streams(batch_size)))
+    counts = np.array([np.bincount(batch // 100).max() for batch in batches[:-1]])
+    assert min(len(np.unique(batch // 100)) for batch in batches[:-1]) >= 16
+    assert counts.max() <= 100
+
+
+def as_before(rows, block_rows, batch_size, streams, batch):
+    """Return the rows of a full batch as before ranks and batches could have any size, when streams divided both."""
+    blocks = make_schedule(rows, block_rows, batch_size, streams).blocks
+    sequence = np.concatenate([order_of(blocks, int(block)) for block in blocks.order])
+    short, longer = divmod(rows, streams)
+    numbers, each = np.arange(streams), batch_size // streams
+    starts = numbers * short + np.minimum(numbers, longer) + batch * each
+    return sequence[(starts[:, None] + np.arange(each)).ravel()]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_ranks_that_divide_the_streams_have_the_rows_as_before(case):
+    for world in (world for world in range(1, 25) if case[3] % world == 0):
+        for rank in range(world):
+            schedule = make_schedule(*case, rank=rank, world=world)
+            own = case[2] // world
+            for batch, rows in enumerate(batches_of(schedule)[: schedule.full]):
+                expected = as_before(*case, batch)[rank * own : (rank + 1) * own]
+                np.testing.assert_array_equal(rows[:own], expected)
+
+
+@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.given(
+    world=st.integers(1, 12),
+    batch_size=st.integers(1, 4096),
+    rows=st.integers(1, 20_000),
+    streams=st.sampled_from([None, 1, 5, 16, 60]),
+    given=st.integers(0, 3),
+    step=st.integers(1, 3),
+)
+def test_any_ranks_share_each_batch_of_any_size(world, batch_size, rows, streams, given, step):
+    hypothesis.assume(world <= batch_size and rows - given * batch_size >= world)
+    streams = default_streams(batch_size) if streams is None else streams
+    case, given = (rows, 100, batch_size, streams), given * batch_size
+    ranks = [make_schedule(*case, rank=rank, world=world, given=given) for rank in range(world)]
+    shares = [batches_of(schedule, range(0, len(schedule), step)) for schedule in ranks]
+    joined = [np.sort(np.concatenate(parts)) for parts in zip(*shares, strict=True)]
+    sizes = np.array([[len(part) for part in parts] for parts in shares])
+    assert sizes.min() >= 1
+    # What is left may join the last batch.
+    assert np.ptp(sizes, axis=0).max() <= 1 + (batch_size % world > 0)
+    alone = batches_of(make_schedule(*case, given=given))
+    if len(ranks[0]) == len(alone) - 1:  # what is left are fewer rows than ranks
+        assert len(alone[-1]) < world
+        alone[-2:] = [np.concatenate(alone[-2:])]
+    assert_equal(joined, [np.sort(batch) for batch in alone[::step]])
+    if step == 1 and not given:
+        np.testing.assert_array_equal(np.sort(np.concatenate(joined)), np.arange(rows))
 
 
 def test_rows_of_small_blocks_are_ordered_one_by_one_or_together():

@@ -43,11 +43,11 @@ def test_epochs_differ_in_windows_and_within_them():
     assert not np.array_equal(one.numbers(0) % 10, other.numbers(0) % 10)
 
 
-@given(st.integers(1, 200), st.integers(1, 12), st.sampled_from([1, 2, 3, 4]), st.integers(0, 3), st.booleans())
-def test_shares_of_ranks_are_those_of_the_schedule(rows, own, world, before, drop_last):
+@given(st.integers(1, 200), st.integers(4, 48), st.sampled_from([1, 2, 3, 4]), st.integers(0, 3), st.booleans())
+def test_shares_of_ranks_are_those_of_the_schedule(rows, batch_size, world, before, drop_last):
     windows = windows_of([rows], rows)
-    given_rows = min(rows, before * own)
-    schedules = [Schedule(windows, own * world, 1, rank, world, drop_last, given_rows) for rank in range(world)]
+    given_rows = min(rows, before * batch_size)
+    schedules = [Schedule(windows, batch_size, 1, rank, world, drop_last, given_rows) for rank in range(world)]
     positions = np.arange(rows)
     owners = np.zeros(rows, np.int64)
     for schedule in schedules:
@@ -59,7 +59,7 @@ def test_shares_of_ranks_are_those_of_the_schedule(rows, own, world, before, dro
         np.testing.assert_array_equal(np.sort(places[owned]), np.arange(sum(expected)))
         assert [share.before(position) for position in range(rows + 1)] == [(owned < p).sum() for p in range(rows + 1)]
     # What is left may have fewer rows than there are ranks and belong to no batch before: then it has none at all.
-    last = schedules[0].given + schedules[0].full * own * world if drop_last else rows
+    last = schedules[0].given + schedules[0].full * batch_size if drop_last else rows
     np.testing.assert_array_equal(owners, (positions >= given_rows) & (positions < last))
 
 

@@ -115,9 +115,9 @@ def test_another_seed_or_window_gives_another_order(prep, parts, numbers, change
 @pytest.mark.parametrize("drop_last", [False, True])
 @pytest.mark.parametrize("batch_size", [12, 60, 984])
 def test_global_batches_are_the_same_for_any_number_of_ranks(simple, parts, numbers, batch_size, drop_last):
-    options = {"row_ids": True, "window": WINDOW, "drop_last": drop_last, "epochs": 2}
+    options = {"row_ids": True, "window": WINDOW, "drop_last": drop_last, "epochs": 2, "uneven": True}
     alone = numbers(simple.stream(parts, batch_size, **options))
-    for world in (2, 3, 4):
+    for world in (2, 3, 4, 5, 7):
         streams = [simple.stream(parts, batch_size, rank=rank, world_size=world, **options) for rank in range(world)]
         ranks = [numbers(stream) for stream in streams]
         assert {len(rank) for rank in ranks} == {len(alone)} == {len(streams[0])}

@@ -176,6 +176,21 @@ def test_any_iterable_is_predicted(dataset):
     assert list(predicting(dataset, ("a", "b"), processors=len)) == [2]
 
 
+def test_ranks_share_batches_and_examples_that_they_do_not_divide(dataset):
+    def of_rank(rank):
+        train = dp.Manager(dataset, 10, uneven=True, row_ids=True)
+        managers = {"train": {"a": train}, "predict": {"a": dp.Manager(list("abcdefghi"), 4)}}
+        module = dp.DataModule(managers, rank=rank, world_size=3)
+        module.setup("predict")
+        module.setup("fit")
+        rows = torch.cat([batch["row_id"] for batch in module.train_dataloader()])
+        return rows, "".join("".join(batch) for batch in module.predict_dataloader()[0])
+
+    rows, examples = zip(*map(of_rank, range(3)), strict=True)
+    assert torch.cat(rows).sort().values.tolist() == dataset["train"].read("row_id")["row_id"].tolist()
+    assert sorted("".join(examples)) == list("abcdefghi")
+
+
 def test_ranks_share_examples(dataset):
     def of_rank(rank):
         managers = {"train": {"a": dataset}, "predict": {"a": dp.Manager(list("abcdefghi"), 4)}}
@@ -210,6 +225,6 @@ def test_examples_that_cannot_be_given_are_refused(dataset):
     for option in ("targets", "columns_to_remove", "split"):
         with pytest.raises(ConfigError, match=f"{option} is for datasets only"):
             predicting(dataset, ["a"], **{option: "sold"})
-    module = dp.DataModule({"train": {"a": dataset}, "predict": {"a": dp.Manager(["a"], 4)}}, rank=0, world_size=3)
+    module = dp.DataModule({"train": {"a": dataset}, "predict": {"a": dp.Manager(["a"], 2)}}, rank=0, world_size=3)
     with pytest.raises(ConfigError, match="not divisible by 3 ranks"):
         module.setup("predict")
