@@ -12,7 +12,10 @@ from daskprep.errors import DaskprepError, RejectedValueError
 from daskprep.serving.cells import is_missing, text_of
 
 MISSING = "_missing"  # the output of a missing indicator
+KINDS = ("missing", "unreadable", "unseen")
 Arrays = dict[str, np.ndarray]
+Cells = dict[str, dict[int, Any]]
+"""By one of `KINDS`: cells by the number of their row."""
 Rows = Sequence[Mapping[str, Any]]
 
 
@@ -75,6 +78,23 @@ class RowEncoder(ABC):
             raise type(error)(f'column "{self.column}": {error}') from error
         except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes
             raise RejectedValueError(f'column "{self.column}": {error}; correct the cell') from error
+
+    def report(self, rows: Rows) -> Cells:
+        """Return the cells that are missing, unreadable and unseen, as `Preprocessor.cell_counts` counts them."""
+        found: Cells = {kind: {} for kind in KINDS}
+        for number, (row, cell) in enumerate(zip(rows, self.cells(rows), strict=True)):
+            shown = row[self.column] if self.column in self.columns else cell
+            if self._read_present(cell) is None:
+                found["missing"][number] = shown
+                if not self._is_missing(cell):
+                    found["unreadable"][number] = shown
+            elif self.is_unseen(cell):
+                found["unseen"][number] = shown
+        return {kind: cells for kind, cells in found.items() if cells}
+
+    def is_unseen(self, cell: Any) -> bool:
+        """Tell whether a cell that can be read holds a category or token without an id of its own."""
+        return False
 
     def cells(self, rows: Rows) -> list[Any]:
         """Return the cell of each row."""

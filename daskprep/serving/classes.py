@@ -53,6 +53,9 @@ class CategoryRows(RowEncoder):
         text = self._clean(cell)
         return None if (text_of(cell) or "").strip() in self.part_nulls else text
 
+    def is_unseen(self, cell: Any) -> bool:
+        return self.params.get("hash_buckets") is None and self._clean(cell) not in self.ids
+
     def read_fill(self, fill: Any) -> int | None:
         return 0 if fill == "<UNK>" else self.read(fill)
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -19,10 +19,11 @@ from daskprep.errors import (
     DaskprepError,
     FormatVersionError,
     MissingPackageError,
+    RejectedValueError,
     did_you_mean,
 )
 from daskprep.serving import saved
-from daskprep.serving.base import MISSING, Arrays, RowEncoder, Rows
+from daskprep.serving.base import MISSING, Arrays, Cells, RowEncoder, Rows
 from daskprep.serving.cutting import CUTS
 from daskprep.serving.large import no_link, tokens_and_symbols, with_vocabularies
 from daskprep.serving.predictions import Column, How, outcome, predictions_of_all
@@ -57,6 +58,7 @@ _PARAMETERS = {
     "timeseries": "group_by horizon padding padding_value timeseries_length_limit tokenizer truncation window_size",
     "vector": "vector_size",
 }
+_SHOWN = 80  # characters of a cell in an error
 
 
 class WholeRows:
@@ -77,13 +79,24 @@ class WholeRows:
                 f"{error.name or error}: install all that daskprep needs, by: pip install daskprep"
             ) from error
         self.columns: tuple[str, ...] = tuple(self._prep.features_[name].reads(name))
+        self.column = self.columns[0]
+
+    def _frame(self, rows: Rows) -> Any:
+        # Objects all, for pandas would make floats of integers beside None.
+        cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
+        return self._pandas.DataFrame(cells)
 
     def encode(self, rows: Rows) -> Arrays:
         """Return the arrays of rows by the suffix of the output; KeyError for a column that one of them has not."""
-        # Objects all, for pandas would make floats of integers beside None.
-        cells = {column: self._pandas.Series([row[column] for row in rows], dtype=object) for column in self.columns}
-        arrays = self._prep.encode(self._pandas.DataFrame(cells))
+        arrays = self._prep.encode(self._frame(rows))
         return {output.removeprefix(self.name): array for output, array in arrays.items()}
+
+    def report(self, rows: Rows) -> Cells:
+        """Return the cells that are missing, unreadable and unseen, as `Preprocessor.cell_counts` counts them."""
+        counting, sources = (importlib.import_module(f"daskprep.{one}") for one in ("features.cell_counts", "sources"))
+        source = sources.as_source(self._frame(rows))
+        numbers = counting.rows_by_kind(self._prep.features_, self._prep.learned_, source)[self.name]
+        return {kind: {one: rows[one][self.column] for one in some} for kind, some in numbers.items() if some}
 
     def expand(self, encoded: np.ndarray) -> np.ndarray:
         """Return what a model reads of an array, as batches of a loader have it."""
@@ -125,13 +138,63 @@ class Encoder:
         with saved.telling("what is predicted"):
             self._outcomes = {name: outcome(name, state["features"][name]) for name in targets}
 
+    @overload
     def encode(
-        self, rows: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, expand: bool = False
-    ) -> dict[str, np.ndarray]:
+        self,
+        rows: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        expand: bool = False,
+        report: Literal[False] = False,
+        strict: bool = False,
+    ) -> dict[str, np.ndarray]: ...
+
+    @overload
+    def encode(
+        self,
+        rows: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        expand: bool = False,
+        report: Literal[True],
+        strict: bool = False,
+    ) -> tuple[dict[str, np.ndarray], dict[str, Cells]]: ...
+
+    def encode(
+        self,
+        rows: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+        *,
+        expand: bool = False,
+        report: bool = False,
+        strict: bool = False,
+    ) -> dict[str, np.ndarray] | tuple[dict[str, np.ndarray], dict[str, Cells]]:
         """Return arrays by output, with a row per input row; a single mapping is one row.
 
         Each row must have the columns of all inputs, with None for missing values. Targets are encoded only if every
-        row has their columns. With `expand`, arrays are what a model reads, as in the batches of a loader.
+        row has their columns.
+
+        Parameters
+        ----------
+        rows : mapping or sequence of mappings
+            A row, or several.
+        expand : bool
+            Whether arrays are what a model reads, as in the batches of a loader.
+        report : bool
+            Whether to return a pair of the arrays and the cells that a model does not see as they are: by feature, by
+            "missing", "unreadable" or "unseen", and by the number of the row. Missing cells are those that were
+            imputed, unreadable ones among them, as `Preprocessor.cell_counts` counts them. Features without such cells
+            are left out.
+        strict : bool
+            Whether to raise `RejectedValueError` for a cell that cannot be read, and for one with a category or token
+            that was not learned. Cells that are missing are imputed all the same.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> import daskprep as dp
+        >>> from daskprep.serving import Encoder
+        >>> frame = pd.DataFrame({"size": [1, 2, 3], "city": ["Rome", "Oslo", "Rome"]})
+        >>> encoder = Encoder(dp.Preprocessor({"size": "number", "city": "category"}).fit(frame).to_dict())
+        >>> encoder.encode({"size": "2,5", "city": "Bern"}, report=True)[1]
+        {'size': {'missing': {0: '2,5'}, 'unreadable': {0: '2,5'}}, 'city': {'unseen': {0: 'Bern'}}}
         """
         listed = _listed(rows)
         targets = [column for one in self._targets.values() for column in one.columns]
@@ -147,7 +210,12 @@ class Encoder:
                 marks = {MISSING: encoded.pop(MISSING).astype(np.bool_)} if MISSING in encoded else {}
                 encoded = {output: encoder.expand(array) for output, array in encoded.items()} | marks
             arrays |= {name + output: array for output, array in encoded.items()}
-        return arrays
+        if not (report or strict):
+            return arrays
+        cells = {name: found for name, one in encoders.items() if listed and (found := one.report(listed))}
+        if strict:
+            _refuse_cells({encoders[name].column: found for name, found in cells.items()})
+        return (arrays, cells) if report else arrays
 
     def predictions(
         self,
@@ -213,6 +281,26 @@ def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:
         if not isinstance(row, Mapping):
             raise ColumnError(f"row {number} is a {type(row).__name__}: give a mapping of columns to values")
     return rows
+
+
+def _refuse_cells(cells: Mapping[str, Cells]) -> None:
+    """Raise RejectedValueError for the first cell that cannot be read or holds what was not learned."""
+    refused = [
+        (number, column, kind, cell)
+        for column, found in cells.items()
+        for kind in ("unreadable", "unseen")
+        for number, cell in found.get(kind, {}).items()
+    ]
+    if not refused:
+        return
+    number, column, kind, cell = min(refused, key=lambda one: one[0])
+    fault = {
+        "unreadable": "cannot be read; correct it, or give None if the value is missing",
+        "unseen": "holds a category or token that was not learned; correct it, or leave out strict=True to encode it "
+        "as unknown",
+    }[kind]
+    others = f" ({len(refused) - 1:,} more such cells)" if len(refused) > 1 else ""
+    raise RejectedValueError(f'column "{column}": {str(cell)[:_SHOWN]!r} of row {number:,} {fault}{others}')
 
 
 def _try(encoder: RowEncoder, *, has_length: bool) -> None:

@@ -30,6 +30,9 @@ class TokenRows(RowEncoder):
         tokens = self.tokens_of(cell)
         return None if tokens is None else self.row_of(tokens)
 
+    def is_unseen(self, cell: Any) -> bool:
+        return not self.ids.keys() >= set(self.tokens_of(cell) or ())
+
     def read_fill(self, fill: Any) -> Any:
         return self.read(self.symbols["unknown"] if fill == "<UNK>" else fill)
 
@@ -136,6 +139,9 @@ class TextRows(RowEncoder):
     def read(self, cell: Any) -> list[list[int]] | None:
         rows = [level.read(cell) for level in self.levels.values()]
         return None if None in rows else rows
+
+    def is_unseen(self, cell: Any) -> bool:
+        return any(level.is_unseen(cell) for level in self.levels.values())
 
     def read_fill(self, fill: Any) -> list[list[int]]:
         fills = fill if isinstance(fill, Mapping) else dict.fromkeys(("word", "char"), fill)

@@ -29,6 +29,7 @@ from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
 from daskprep.features.cells import as_numbers, one_array
 from daskprep.loader.batches import expansions
 from daskprep.serving import Encoder
+from daskprep.serving.base import KINDS
 from daskprep.serving.cells import number_of, text_of
 from daskprep.serving.cutting import CUTS
 from daskprep.sources import table_from_pandas
@@ -305,6 +306,27 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
         assert frame is None or encoded(encoder.encode, rows_of(cells)) == encoded_columns(prep, frame), cells
 
 
+def counted(report: Mapping[str, Mapping[str, Any]], features: Any, rows: int) -> list[list[int]]:
+    """Return what `cell_counts` has for features, of the cells in a report."""
+    return [[rows, *(len(report.get(name, {}).get(kind, ())) for kind in KINDS)] for name in features]
+
+
+@pytest.mark.parametrize("kind", TYPES)
+@settings(suppress_health_check=list(HealthCheck), max_examples=60)
+@given(data=st.data())
+def test_reported_cells_are_those_that_are_counted(kind: str, data: st.DataObject) -> None:
+    prep, cells = data.draw(fits(kind))
+    assume(cells)
+    try:
+        arrays, report = Encoder(prep.to_dict()).encode(rows_of(cells), report=True)
+    except DaskprepError:
+        assume(False)
+        raise
+    assert counted(report, ["x"], len(cells)) == prep.cell_counts(frame_of(cells)).to_numpy().tolist(), cells
+    assert all(cells[row] is cell for found in report.values() for some in found.values() for row, cell in some.items())
+    assert arrays.keys() == Encoder(prep.to_dict()).encode(rows_of(cells)).keys()
+
+
 @pytest.mark.parametrize("kind", ["str", *SCALARS])
 @settings(suppress_health_check=list(HealthCheck))
 @given(data=st.data())
@@ -365,15 +387,58 @@ def test_threads_share_an_encoder() -> None:
     features = {kind: TYPES[kind].make(column="x") for kind in ("category", "set", "bag", "sequence", "text")}
     prep = dp.Preprocessor(features).fit(frame_of(cells))
     encoder, start = Encoder(prep.to_dict()), threading.Barrier(8)
-    alone = [encoded(encoder.encode, row) for row in rows_of(cells)]
+    alone = [(encoded(encoder.encode, row), encoder.encode(row, report=True)[1]) for row in rows_of(cells)]
 
     def work(number: int) -> bool:
         start.wait()
         order = np.random.default_rng(number).permutation(len(cells))
-        return all(encoded(encoder.encode, {"x": cells[i]}) == alone[i] for i in order)
+        rows = [{"x": cells[i]} for i in order]
+        return all(
+            (encoded(encoder.encode, row), encoder.encode(row, report=True)[1]) == alone[i]
+            for i, row in zip(order, rows, strict=True)
+        )
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(work, range(8)))
+
+
+SALES = pd.DataFrame({
+    "city": ["Rome", "Oslo", "Oslo", "Bern"] * 3, "sold": ["yes", "no"] * 6, "size": [70, 80.5, None, 90] * 3,
+    "day": ["2021-03-05"] * 12, "since": ["2021-01-05"] * 12, "tags": ["a b", "c"] * 6,
+    "note": ["the cat", "a dog"] * 6,
+})  # fmt: skip
+COLUMNS = {
+    "city": "category", "sold": "binary", "size": "number", "tags": "set", "day": dp.Date(since="since"),
+    "crossed": dp.Category(columns=["city", "sold"]), "hashed": dp.Category(column="city", hash_buckets=4),
+    "buckets": dp.Category(column="city", oov_buckets=2), "parts": dp.Text(column="note", tokenizer="bpe"),
+    "share": dp.TargetEncoding(column="city", target="size"), "gone": dp.Category(column="city", null_values=["Oslo"]),
+}  # fmt: skip
+NEW = [
+    {"city": "Paris", "sold": "maybe", "size": "66,5", "day": "soon", "since": "x", "tags": "a z", "note": "Zebra"},
+    dict.fromkeys(SALES.columns),
+    {"city": "Oslo", "sold": "yes", "size": 80, "day": "2021-03-05", "since": None, "tags": "b", "note": "the dog"},
+    {"city": "", "sold": "", "size": "", "day": " ", "since": "", "tags": "", "note": ""},
+]
+
+
+def test_cells_of_many_columns_are_reported_as_they_are_counted() -> None:
+    prep = dp.Preprocessor(COLUMNS).fit(SALES)
+    encoder = Encoder(prep.to_dict())
+    for rows in (NEW, *([row] for row in NEW)):
+        _, report = encoder.encode(rows, report=True)
+        counts = prep.cell_counts(pd.DataFrame(rows, dtype=object))
+        assert counted(report, counts.index, len(rows)) == counts.to_numpy().tolist()
+    assert encoder.encode(NEW[2], report=True)[1] == {"gone": {"missing": {0: "Oslo"}}}
+
+
+def test_a_strict_encoder_refuses_what_it_would_impute() -> None:
+    encoder = Encoder(dp.Preprocessor({name: COLUMNS[name] for name in ("city", "size")}).fit(SALES).to_dict())
+    good = {"city": "Rome", "size": None}
+    assert encoder.encode(good, strict=True, report=True)[1] == {"size": {"missing": {0: None}}}
+    with pytest.raises(RejectedValueError, match=r"column \"size\": '66,5' of row 1 cannot be read.*None.*1 more such"):
+        encoder.encode([good, {"city": "Rome", "size": "66,5"}, {"city": "Pisa", "size": 1}], strict=True)
+    with pytest.raises(RejectedValueError, match="column \"city\": 'Pisa' of row 0 .* not learned"):
+        encoder.encode({"city": "Pisa", "size": 1}, strict=True)
 
 
 def test_what_is_no_row_is_refused_with_what_is() -> None:

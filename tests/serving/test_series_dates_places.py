@@ -24,6 +24,7 @@ import daskprep as dp
 from daskprep.errors import ColumnError, DaskprepError, MissingPackageError, RejectedValueError
 from daskprep.serving import Encoder
 from daskprep.serving import dates as serving_dates
+from daskprep.serving.base import KINDS
 from tests.columns import encode_columns
 
 MISSING = st.sampled_from(["fill_with_const", "fill_with_mode", "ffill", "bfill", "drop_row"])
@@ -325,6 +326,10 @@ def test_rows_are_those_of_a_frame(kind: str, data: st.DataObject) -> None:
         expected = encoded_columns(prep, frame_of(rows_of(some)))
         event("refused" if expected is None else "encoded")
         assert encoded(encoder.encode, rows_of(some)) == expected, some
+        if some and expected is not None:
+            _, report = encoder.encode(rows_of(some), report=True)
+            counts = [len(some), *(len(report.get("x", {}).get(kind, ())) for kind in KINDS)]
+            assert prep.cell_counts(frame_of(rows_of(some))).loc["x"].tolist() == counts, some
 
 
 TINY = np.float32(3e-45)

@@ -42,7 +42,7 @@ sys.modules.update(dict.fromkeys({ABSENT!r}))
 from daskprep.errors import DaskprepError
 from daskprep.serving import load
 try:
-    result = load(sys.argv[1]).encode(json.loads(sys.argv[2]))
+    result, report = load(sys.argv[1]).encode(json.loads(sys.argv[2]), report=True)
 except DaskprepError as error:
     result = type(error).__name__, str(error)
 assert not [name for name in {ABSENT!r} if sys.modules[name] is not None]
