@@ -595,7 +595,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         Files, folders and tokenizers that the dataset names are used only if it was opened as trusted.
         """
         _ = dataset.features  # an error, if they are not those of the dataset
-        return cls.from_dict(dataset.state())
+        return cls.from_dict(dataset.state(), trusted=dataset.trusted)
 
     @classmethod
     def from_config(cls, config: Any) -> Self:

@@ -27,7 +27,7 @@ from daskprep.serving import saved
 from daskprep.serving.large import FILE_KEY, with_vocabularies
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
-from daskprep.storage.urls import ReceivedPath, check_own
+from daskprep.storage.urls import CachedName, ReceivedPath, check_own
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 METADATA = "metadata.json"
@@ -35,7 +35,8 @@ METADATA = "metadata.json"
 _COLUMN_CHARACTERS = 40
 
 # Parameters, and facts that were learned, that name files, folders and URLs.
-_NAMING = frozenset({"base_dir", "lazy_cache_dir", "pretrained_model_name_or_path", "vocab_file"})
+_MODELS = frozenset({"pretrained_model_name_or_path"})
+_NAMING = _MODELS | {"base_dir", "lazy_cache_dir", "vocab_file"}
 
 # Parameters that came later, and what was so before: left out then, they change no state and no version of a dataset.
 LATER: dict[str, Any] = dict.fromkeys((
@@ -79,9 +80,18 @@ class Saved:
         write_state(os.fspath(path), self.to_state(), golden_rows(self.features_, self.learned_))
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Load what `save` wrote. Raise `CorruptDatasetError` if it was altered. Nothing is unpickled or evaluated."""
-        return cls.from_dict(read_state(os.fspath(path)))
+    def load(cls, path: str | os.PathLike[str], *, trusted: bool = False) -> Self:
+        """Load what `save` wrote. Raise `CorruptDatasetError` if it was altered. Nothing is unpickled or evaluated.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, local or at a URL of fsspec.
+        trusted : bool
+            Whether tokenizers that it names may be downloaded from the Hugging Face Hub. By default, they are read from
+            local folders and from the cache alone.
+        """
+        return cls.from_dict(read_state(os.fspath(path)), trusted=trusted)
 
     def to_dict(self) -> dict[str, Any]:
         """Return parameters and, once fitted, the fitted state, ready for JSON."""
@@ -115,9 +125,12 @@ class Saved:
         }
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Self:
-        """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote."""
-        features, learned = restore(state)
+    def from_dict(cls, state: Mapping[str, Any], *, trusted: bool = False) -> Self:
+        """Create a Preprocessor from the result of `to_dict` or `to_state`, or from the JSON that `save` wrote.
+
+        `trusted` is as for `load`.
+        """
+        features, learned = restore(state if trusted else _marked(state, _MODELS, CachedName))
         with saved.telling("the split, the balance or a feature"):
             weight = state.get("weight")
             prep = cls(
@@ -143,20 +156,20 @@ def feature_params(name: str, feature: Feature) -> dict[str, Any]:
 
 def received(state: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state with marks on the files, folders and URLs that it names: who uses one must refuse to."""
+    return _marked(state, _NAMING, ReceivedPath)
+
+
+def _marked(state: Mapping[str, Any], names: frozenset[str], mark: type[str]) -> dict[str, Any]:
+    """Return the state with the texts of some parameters marked, unless they have a mark already."""
+
+    def marked(values: Any) -> Any:
+        if not isinstance(values, Mapping) or names.isdisjoint(values):
+            return values
+        return {key: mark(one) if key in names and type(one) is str else one for key, one in values.items()}
+
     state = saved.verified(state)
-    return {**state, "features": {name: _marked(one) for name, one in state["features"].items()}}
-
-
-def _marked(feature: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        part: {
-            key: ReceivedPath(value) if key in _NAMING and isinstance(value, str) else value
-            for key, value in values.items()
-        }
-        if isinstance(values, Mapping)
-        else values
-        for part, values in feature.items()
-    }
+    features = {name: {part: marked(values) for part, values in one.items()} for name, one in state["features"].items()}
+    return {**state, "features": features}
 
 
 def restore(state: Mapping[str, Any]) -> tuple[dict[str, Feature], dict[str, Learned]]:

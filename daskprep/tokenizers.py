@@ -30,7 +30,7 @@ from daskprep import kernels
 from daskprep.errors import ConfigError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Coded, Pieces
 from daskprep.serving.cutting import are_strings, json_items, matches, words
-from daskprep.storage.urls import check_own
+from daskprep.storage.urls import CachedName, check_own
 
 BATCH_TEXTS = 4096  # texts handed to another package at once
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
@@ -438,7 +438,7 @@ class Pretrained(Tokenizer):
         file = Path(self.path or "")
         file = file / "tokenizer.json" if file.is_dir() else file
         stamp = (file.stat().st_mtime_ns, file.stat().st_size) if file.is_file() else None
-        return _load(self.package, str(file if stamp else self.path), stamp)
+        return _load(self.package, str(file if stamp else self.path), stamp, isinstance(self.path, CachedName))
 
     def parameters(self) -> dict[str, Any]:
         return {**super().parameters(), "path": None, "content": self.model.digest}
@@ -454,10 +454,10 @@ class Pretrained(Tokenizer):
 
 
 @lru_cache(maxsize=8)
-def _load(package: str, path: str, stamp: object) -> Model:
+def _load(package: str, path: str, stamp: object, cached_alone: bool) -> Model:
     if package == "sentencepiece":
         return _sentence_piece(path)
-    return _from_transformers(path) if stamp is None else _hugging_face(path)
+    return _from_transformers(path, cached_alone) if stamp is None else _hugging_face(path)
 
 
 def _sentence_piece(path: str) -> Model:
@@ -477,8 +477,19 @@ def _hugging_face(path: str) -> Model:
     return _from_backend(backend, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest())
 
 
-def _from_transformers(name: str) -> Model:
-    loaded = import_package("transformers").AutoTokenizer.from_pretrained(name)
+def _from_transformers(name: str, cached_alone: bool) -> Model:
+    load = import_package("transformers").AutoTokenizer.from_pretrained
+    try:
+        # Without a value, transformers asks on the terminal whether to run the code of a model that has some.
+        loaded = load(name, local_files_only=cached_alone, trust_remote_code=False)
+    except (OSError, ValueError) as error:
+        if cached_alone:
+            raise ConfigError(
+                f'the tokenizer "{name}", which a saved Preprocessor names, is not a local folder and not in the cache '
+                "of Hugging Face. Download it first, or pass trusted=True to the call that loads the Preprocessor, if "
+                "you trust who made it"
+            ) from error
+        raise ConfigError(f'the tokenizer "{name}" cannot be loaded: {error}') from error
     backend = getattr(loaded, "backend_tokenizer", None)
     if backend is None:
         raise ConfigError(f"The tokenizer {name} has no fast version, which would be a tokenizer.json")

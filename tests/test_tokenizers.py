@@ -301,7 +301,7 @@ def test_hugging_face_by_name(tmp_path, monkeypatch):
     backend = tokenizers.Tokenizer.from_file(save_tokenizer(tmp_path / "tokenizer.json"))
     fast = types.SimpleNamespace(backend_tokenizer=backend, pad_token_id=6, unk_token_id=None)
     known = {"some/name": fast, "some/slow": types.SimpleNamespace()}
-    fake = types.SimpleNamespace(AutoTokenizer=types.SimpleNamespace(from_pretrained=known.__getitem__))
+    fake = types.SimpleNamespace(AutoTokenizer=types.SimpleNamespace(from_pretrained=lambda name, **_: known[name]))
     monkeypatch.setitem(sys.modules, "transformers", fake)
     tokenizer = get_tokenizer("hf_tokenizer", path="some/name")
     assert tokenizer(pa.array(["a"])).to_pylist() == [["[CLS]", "a"]]

@@ -64,12 +64,12 @@ _SHOWN = 80  # characters of a cell in an error
 class WholeRows:
     """Rows of images and sounds, of tokenizers of other packages, and of types of a user's own."""
 
-    def __init__(self, name: str, feature: Mapping[str, Any]) -> None:
+    def __init__(self, name: str, feature: Mapping[str, Any], *, trusted: bool) -> None:
         self.name = name
         state = {"format": 1, "features": {name: feature}, "split": None, "balance": None, "fit_on": "train"}
         try:
             # By name, since serving is to do without them wherever it can.
-            self._prep = importlib.import_module("daskprep.preprocessor").Preprocessor.from_dict(state)
+            self._prep = importlib.import_module("daskprep.preprocessor").Preprocessor.from_dict(state, trusted=trusted)
             self._pandas = importlib.import_module("pandas")
         except DaskprepError:
             raise
@@ -115,9 +115,11 @@ class Encoder:
     ----------
     state : mapping
         The result of `Preprocessor.to_dict`, or the JSON that `Preprocessor.save` wrote.
+    trusted : bool
+        Whether tokenizers that it names may be downloaded, as for `Preprocessor.load`.
     """
 
-    def __init__(self, state: Mapping[str, Any]) -> None:
+    def __init__(self, state: Mapping[str, Any], *, trusted: bool = False) -> None:
         state = saved.verified(state)
         features = {}
         for name, feature in state["features"].items():
@@ -127,7 +129,7 @@ class Encoder:
                 if feature["type"] in _ENCODERS:
                     saved.check_learned(feature["learned"])
                 encoder = row_encoder(name, feature)
-                features[name] = encoder or WholeRows(name, feature)
+                features[name] = encoder or WholeRows(name, feature, trusted=trusted)
                 if encoder is not None:
                     _try(encoder, has_length=feature["type"] in saved.SIZED)
             if "golden" in feature:
@@ -252,10 +254,11 @@ class Encoder:
         )
 
 
-def load(path: str | os.PathLike[str]) -> Encoder:
+def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
     """Load what `Preprocessor.save` wrote, to encode one row at a time. Nothing is unpickled or evaluated.
 
     Raise `CorruptDatasetError` if the file was altered, or if its sample values no longer give the stored rows.
+    `trusted` is whether tokenizers that it names may be downloaded, as for `Preprocessor.load`.
     """
     file = Path(path)
     try:
@@ -269,7 +272,7 @@ def load(path: str | os.PathLike[str]) -> Encoder:
     del data
     with saved.telling(str(path)):
         state = with_vocabularies(state, str(path), lambda name: no_link(file.parent / name), tokens_and_symbols)
-    return Encoder(state)
+    return Encoder(state, trusted=trusted)
 
 
 def _listed(rows: Any) -> Sequence[Mapping[str, Any]]:

@@ -41,6 +41,12 @@ class ReceivedPath(str):
     __slots__ = ()
 
 
+class CachedName(str):
+    """The name of a model in a saved Preprocessor that is not trusted: it is not looked up on a network."""
+
+    __slots__ = ()
+
+
 def check_own(path: str | None, what: str) -> None:
     """Raise ConfigError if a path came with a dataset that is not trusted; `what` it is of."""
     if isinstance(path, ReceivedPath):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import pickle
+import shutil
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +15,10 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 from sklearn.base import clone
+from tokenizers import Tokenizer, models
 
 import daskprep as dp
+from daskprep import serving, tokenizers
 from daskprep.cli import program
 from daskprep.errors import ConfigError, MediaError
 from daskprep.media.reader import MediaReader
@@ -130,6 +136,48 @@ def test_a_name_of_a_tokenizer_that_was_received_is_refused_before_it_is_looked_
     feature = dp.Text(tokenizer=tokenizer, pretrained_model_name_or_path=ReceivedPath("somebody/tokenizer"))
     with pytest.raises(ConfigError, match="somebody/tokenizer.* not trusted"):
         dp.Preprocessor({"review": feature}).fit(pd.DataFrame({"review": ["a"]}))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, Any]]]:
+    """Replace transformers; return the calls that ask it for a model, which it has not in its cache."""
+    trained = Tokenizer(models.WordLevel({"[UNK]": 0, "good": 1, "bad": 2}, unk_token="[UNK]"))
+    trained.save(str(tmp_path / "tokenizer.json"))
+    asked = []
+
+    def from_pretrained(name: str, **options: Any) -> Any:
+        asked.append((name, options))
+        if options["local_files_only"]:
+            raise OSError("We couldn't connect to 'https://huggingface.co' and couldn't find it in the cached files")
+        return types.SimpleNamespace(backend_tokenizer=trained, pad_token_id=None, unk_token_id=0)
+
+    fake = types.SimpleNamespace(AutoTokenizer=types.SimpleNamespace(from_pretrained=from_pretrained))
+    monkeypatch.setitem(sys.modules, "transformers", fake)
+    monkeypatch.chdir(tmp_path)
+    return asked
+
+
+def test_a_model_that_a_saved_preprocessor_names_is_downloaded_where_it_is_trusted(hub: list[Any]) -> None:
+    text = dp.Text(tokenizer="hf_tokenizer", pretrained_model_name_or_path="somebody/model", fill_value="[UNK]")
+    frame = pd.DataFrame({"review": ["good", "bad", "bad"]})
+    dp.Preprocessor({"review": text}).fit(frame).save("saved.json")
+    row, remedy = {"review": "good"}, '"somebody/model", which a saved Preprocessor names.*trusted=True'
+    state = json.loads(Path("saved.json").read_text(encoding="utf-8"))
+    for load in (dp.Preprocessor.load, dp.Preprocessor.from_dict, serving.load, serving.Encoder):
+        made: Any = state if load in (dp.Preprocessor.from_dict, serving.Encoder) else "saved.json"
+        rows: Any = [row] if "serving" in load.__module__ else pd.DataFrame([row])
+        tokenizers._load.cache_clear()
+        with pytest.raises(ConfigError, match=remedy):
+            load(made).encode(rows)
+        assert hub[-1] == ("somebody/model", {"local_files_only": True, "trust_remote_code": False})
+        assert load(made, trusted=True).encode(rows)["review"][0, 0] == 1
+    with pytest.raises(ConfigError, match=remedy):
+        pickle.loads(pickle.dumps(clone(dp.Preprocessor.load("saved.json")))).fit(frame)
+    Path("somebody/model").mkdir(parents=True)
+    shutil.copy("tokenizer.json", "somebody/model/tokenizer.json")
+    hub.clear()
+    assert serving.load("saved.json").encode(row)["review"][0, 0] == 1
+    assert not hub
 
 
 def test_repair_reads_the_files_that_a_dataset_names_where_it_is_trusted(tmp_path: Path) -> None:
