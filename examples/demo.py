@@ -112,8 +112,9 @@ def show_dataset(dataset: dp.Dataset) -> None:
     train = dataset["train"]
     print("The first training row, encoded:")
     for name, array in train.read(stop=1).items():
-        print(f"{name:8} {array.dtype!s:8} {array[0] if array.ndim < 3 else f'an array of {array.shape[1:]}'}")
-    print("\nThe first training rows, decoded:", train.head(3).T.to_string(max_colwidth=50), sep="\n", end="\n\n")
+        print(f"{name:8} {array.dtype!s:8} {f'an array of {array.shape[1:]}' if array.ndim > 2 else str(array[0])}")
+    rows = train.head(3).drop(columns=["photo", "street"])  # arrays, and no text
+    print("\nThe first training rows, decoded:", rows.T.to_string(max_colwidth=50), sep="\n", end="\n\n")
 
 
 class Model(nn.Module):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 
+import numpy as np
+import pandas as pd
 import pytest
 
+import daskprep as dp
 from daskprep.display import markup, sparks, tables, words
 
 
@@ -75,7 +78,30 @@ def test_a_box_stays_within_its_line(low):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(1e308, "1e+308"), (float("nan"), ""), (1234567.02, "1234567"), ("x" * 50, "x" * 9 + "…"), (b"<", r"b'<'")],
+    [
+        (1e-7, "1e-07"),
+        (-2.5e-12, "-2.5e-12"),
+        (1e308, "1e+308"),
+        (float("nan"), ""),
+        (0.0, "0"),
+        (2e6 + 1e-3, "2000000"),
+        (1234567.02, "1234567"),
+        ("x" * 50, "x" * 9 + "…"),
+        (b"<", r"b'<'"),
+    ],
 )
 def test_values_are_written_as_people_write_them(value, text):
     assert words.value_text(value, 10) == text
+
+
+def test_small_numbers_are_not_shown_as_zero(tmp_path):
+    numbers = np.random.default_rng(0).normal(0, 1e-7, 2_000)
+    prep = dp.Preprocessor({"tiny": dp.Number(), "year": dp.Number()})
+    dataset = prep.fit_write(pd.DataFrame({"tiny": numbers, "year": np.arange(2_000) % 10 + 2_005.0}), tmp_path / "a")
+    std, mean = prep.learned_["tiny"].std, prep.learned_["tiny"].mean
+    assert f"mean {mean:.6g}; std {std:.6g}" in prep._repr_html_()
+    assert "mean 2009.5" in prep._repr_html_()
+    html = dataset.report().html
+    assert f"std {std:.6g}" in html
+    assert f"{numbers[0]:.6g}" in html
+    assert f">{numbers.max():.4g}<" in html

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, TextIO
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -27,8 +26,6 @@ from daskprep.storage import Folder
 from daskprep.storage.files import Appended
 
 Kind = Literal["csv", "json", "parquet"]
-
-_MOST_DIGITS = 15
 
 
 def decoded_tables(split: Split, columns: Sequence[str] = (), rows: int | None = None) -> Iterator[pa.Table]:
@@ -66,21 +63,7 @@ def _decoded(split: Split, names: Sequence[str], block: int, stop: int) -> pa.Ta
             columns[name] = missing_again(cells, given.get(MISSING))
             continue
         columns[name] = decode_column(feature, given, learned)
-        if feature.outputs == ("",) and given[""].dtype == "float32" and given[""].ndim == 1:
-            above = {**given, "": np.nextafter(given[""], np.float32(np.inf))}
-            columns[name] = _rounded(columns[name], decode_column(feature, above, learned))
     return pa.table(columns)
-
-
-def _rounded(decoded: pa.Array, above: pa.Array) -> pa.Array:
-    """Return decoded numbers without the digits that are noise, as those of the next float32 differ by more."""
-    values, others = (column.to_numpy(zero_copy_only=False) for column in (decoded, above))
-    nulls = decoded.is_null().to_numpy(zero_copy_only=False)
-    step = np.abs(others - values)
-    known = np.isfinite(values) & np.isfinite(step) & (step > 0)
-    digits = np.clip(np.floor(-np.log10(step, where=known, out=np.zeros_like(values))), 0, _MOST_DIGITS)
-    # Adding 0 makes 0 of -0.
-    return pa.array(np.where(known, np.rint(values * 10**digits) / 10**digits + 0.0, values), mask=nulls)
 
 
 def write_rows(

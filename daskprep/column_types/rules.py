@@ -23,7 +23,7 @@ from daskprep.column_types.identifiers import (
 )
 from daskprep.column_types.text_facts import MARKING_WORDS
 from daskprep.column_types.tokens import guess_tokens
-from daskprep.display.words import count, share
+from daskprep.display.words import YEARS, count, share
 from daskprep.errors import ColumnError
 from daskprep.features import FEATURES, Audio, Binary, Category, Image, Number, Sequence, Set, Text, Timeseries, Vector
 from daskprep.features.binary import LearnedBinary
@@ -281,9 +281,9 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
         return None
     if odd and facts.distinct.count <= _LABELS:
         return Guess(Category(), f"numbers beside other labels, few of either: {counted(facts)}")
-    low, high = (
-        f"{bound:,.0f}" if bound == int(bound) else f"{bound:,.6g}" for bound in (facts.range.min, facts.range.max)
-    )
+    bounds = facts.range.min, facts.range.max
+    comma = "" if YEARS[0] <= bounds[0] and bounds[1] <= YEARS[1] else ","
+    low, high = (f"{bound:{comma}.0f}" if bound == int(bound) else f"{bound:,.6g}" for bound in bounds)
     what = f"{'whole ' * (facts.whole == facts.numbers)}numbers from {low} to {high}"
     if facts.whole == facts.numbers:
         if number_rows(name, facts):

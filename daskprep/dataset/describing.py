@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from itertools import islice
 from typing import Any
@@ -15,7 +14,6 @@ from daskprep.storage import Layout, Manifest, Output
 
 _FIRST_ROWS, _MOST_COLUMNS = 5, 40
 _BLOCK_BYTES = 16_000_000  # of all columns together
-_MOST_ROUNDED = 1e9
 _CELL_CHARACTERS, _ERROR_CHARACTERS = 32, 200
 
 
@@ -65,10 +63,6 @@ def first_rows(split: Any) -> list[Row]:
             columns += [output.name for output in outputs]
             left -= needed
     frame = split.dataset.decode(split.read(columns, stop=_FIRST_ROWS))
-    for name, column in frame.select_dtypes("float").items():
-        # What is a millionth of the other numbers is what single precision leaves of a zero.
-        if _MOST_ROUNDED > (largest := column.abs().max()) > 1 / _MOST_ROUNDED:
-            frame[name] = column.round(6 - math.ceil(math.log10(largest)))
     # pandas compiles a class with the names of the columns, unless rows have no name.
     cells = frame.itertuples(index=False, name=None)
     rows = [tuple(value_text(value, _CELL_CHARACTERS) for value in row) for row in cells]

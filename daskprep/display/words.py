@@ -9,6 +9,8 @@ from itertools import islice
 _UNITS = ("", "KB", "MB", "GB", "TB")
 _NAME_CHARACTERS = 60
 
+YEARS = (1500, 2200)
+
 
 def count(amount: int, noun: str, plural: str | None = None) -> str:
     """Return an amount with its noun.
@@ -86,13 +88,13 @@ def printable(text: str) -> str:
 def value_text(value: object, limit: int) -> str:
     """Return one value of a table: whole numbers as such, others with six digits, times without needless zeros.
 
-    >>> value_text(1994.0000002, 9), value_text(0.1 + 0.2, 9), value_text(["a", "b"], 9), value_text(None, 9)
-    ('1994', '0.3', 'a b', '')
+    >>> value_text(1994.0000002, 9), value_text(0.1 + 0.2, 9), value_text(1e-7, 9), value_text(["a", "b"], 9)
+    ('1994', '0.3', '1e-07', 'a b')
     """
     if isinstance(value, float):
         if not math.isfinite(value):
             return "" if math.isnan(value) else str(value)
-        whole = abs(value) < 1e15 and abs(value - round(value)) <= 1e-6 * max(1.0, abs(value) * 0.1)
+        whole = abs(value) < 1e15 and abs(value - round(value)) <= 1e-7 * abs(value)
         return str(round(value)) if whole else f"{value:.6g}"
     if isinstance(value, Iterable) and not isinstance(value, str | bytes):
         return cut(" ".join(value_text(one, limit) for one in islice(value, limit)), limit)

@@ -15,6 +15,8 @@ from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arr
 from daskprep.serving.base import MISSING
 from daskprep.serving.predictions import as_array
 
+_EXACT_POWER = 22  # of ten, in a double
+
 Made = TypeVar("Made")
 Others = TypeVarTuple("Others")
 
@@ -104,14 +106,36 @@ def _as_encoded(feature: Contract, encoded: Mapping[str, Any], learned: Learned)
 def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learned) -> pa.Array:
     """Decode rows by output, which may be batches or what a model gives, or raise ColumnError.
 
-    Cells that the missing indicator marks, if it is given, are missing again.
+    Cells that the missing indicator marks, if it is given, are missing again. Of the numbers that are encoded alike,
+    the one with the fewest digits is returned: 92.8 and not 92.800001, which is what rounding to float32 left of it.
     """
     arrays = _as_encoded(feature, encoded, learned)
     marks = arrays.pop(MISSING, None) if feature.missing_indicator else None
     given: Any = arrays[""] if feature.outputs == ("",) else arrays
     decoded = feature.decode(given, learned)
     check_arrow(feature, "decode", decoded, len(next(iter(arrays.values()))))
+    if isinstance(given, np.ndarray) and (given.ndim, given.dtype, decoded.type) == (1, np.float32, pa.float64()):
+        ends = (feature.decode(np.nextafter(given, np.float32(end)), learned) for end in (-np.inf, np.inf))
+        decoded = _shortest(*(one.to_numpy(zero_copy_only=False) for one in (decoded, *ends)))
     return missing_again(decoded, marks)
+
+
+def _shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray) -> pa.Array:
+    """Return numbers with as few digits as they may have to be nearer to themselves than to the next ones."""
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
+        room = np.minimum(np.abs(values - below), np.abs(above - values)) / 2
+        digits = np.ceil(-np.log10(room))
+        # Beyond, powers of ten are not exact, and doubles have no more digits.
+        left = np.flatnonzero((np.abs(digits) <= _EXACT_POWER) & (room > 1e-15 * np.abs(values)))
+    shortest, digits = values.copy(), digits[left]
+    while len(left):
+        power, given = 10.0 ** np.abs(digits), values[left]
+        rounded = np.where(digits < 0, np.rint(given / power) * power, np.rint(given * power) / power)
+        fits = (np.abs(rounded - given) < room[left]) & (digits >= -_EXACT_POWER)
+        shortest[left[fits]] = rounded[fits] + 0.0  # which makes 0 of -0
+        fits &= rounded != 0
+        left, digits = left[fits], digits[fits] - 1
+    return pa.array(shortest, from_pandas=True) if np.isnan(shortest).any() else pa.array(shortest)
 
 
 def missing_again(decoded: pa.Array, marks: np.ndarray | None) -> pa.Array:

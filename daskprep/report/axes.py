@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from daskprep.display.words import number, share
+from daskprep.display.words import YEARS, number, share
 from daskprep.report.charts import Histogram
 from daskprep.summaries import Quantiles
 
@@ -22,7 +22,6 @@ _FAR = 4.0  # times the width of the middle 99 %
 _OUTER = 0.005  # of the values, at either end
 _TICKS = 4
 _FAR_NUMBER = 1e15
-_YEARS = (1500, 2200)
 _DECADES, _SKEWED = 100, 8  # of the middle 99 %: from which on an axis is logarithmic
 _LABELS = 4
 _DAY_LIMIT, _MONTH_LIMIT = 62, 1_860  # days that are shown day by day, and month by month
@@ -58,7 +57,7 @@ def writing_of(values: Sequence[np.ndarray]) -> tuple[Callable[[float], str], bo
 
     def text(value: float) -> str:
         written = number(round(value, digits) + 0.0)
-        return written.replace(",", "") if is_whole and low >= _YEARS[0] and high <= _YEARS[1] else written
+        return written.replace(",", "") if is_whole and low >= YEARS[0] and high <= YEARS[1] else written
 
     return text, is_whole
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import pickle
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
@@ -287,3 +291,38 @@ def test_what_is_kept_is_made_once(given, monkeypatch):
     for _ in range(3):
         prep.encode(pd.DataFrame({"x": [1.0, None]}))
     assert rows == [2, 0, 1, 2, 2]
+
+
+@hypothesis.given(
+    st.lists(st.decimals(-(10**6), 10**6, places=3), min_size=2, max_size=30, unique=True),
+    st.sampled_from([1e-9, 1e-3, 1.0, 1e6]),
+    st.sampled_from([None, "zscore", "minmax", "iq"]),
+)
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_decoded_numbers_have_few_digits_and_are_encoded_alike(decimals, unit, normalization):
+    frame = pd.DataFrame({"x": [float(one) * unit for one in decimals]})
+    prep = dp.Preprocessor({"x": dp.Number(normalization=normalization)}).fit(frame)
+    encoded = prep.encode(frame)
+    decoded = prep.decode(encoded)
+    np.testing.assert_array_equal(prep.encode(decoded)["x"], encoded["x"])
+    raw = prep.features_["x"].decode(encoded["x"], prep.learned_["x"]).to_pylist()
+    digits = [[len(Decimal(repr(one)).normalize().as_tuple().digits) for one in ones] for ones in (decoded["x"], raw)]
+    assert all(map(operator.le, *digits))
+
+
+@pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "log1p", "robust"])
+def test_prices_and_years_are_decoded_as_they_came(normalization):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"price": rng.lognormal(4, 0.5, 500).round(2), "year": rng.integers(1950, 2024, 500)})
+    frame["tiny"] = (frame["price"] * 1e-9).round(11)
+    prep = dp.Preprocessor({name: dp.Number(normalization=normalization) for name in frame}).fit(frame)
+    decoded = prep.decode(prep.encode(frame)).astype(float)
+    pd.testing.assert_frame_equal(decoded, frame.astype(float), check_exact=True)
+
+
+def test_what_is_not_finite_is_decoded_as_it_is():
+    prep = dp.Preprocessor({"x": dp.Number(normalization="zscore")}).fit(pd.DataFrame({"x": [0.1, 0.2, 0.4]}))
+    found = prep.decode({"x": np.array([np.nan, np.inf, 0], np.float32)})["x"].tolist()
+    assert np.isnan(found[0])
+    assert found[1] == np.inf
+    assert found[2] == pytest.approx(0.7 / 3)
