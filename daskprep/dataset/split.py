@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import operator
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -146,7 +147,21 @@ class Split:
         where = f'split "{self.name}" of {self.dataset.url}'
         is_one = not isinstance(index, slice) and not np.ndim(index)
         found = self._read(None, row_numbers([index] if is_one else index, len(self), where))
+        if type(sys._getframe(1).f_locals.get("self")).__name__ == "_MapDatasetFetcher":
+            # A DataLoader that collates nothing.
+            examples = self._for_model(found, each=is_one)
+            return examples[0] if is_one else examples  # type: ignore[no-any-return]
         return {name: rows[0] for name, rows in found.items()} if is_one else found
+
+    def __getitems__(self, rows: Sequence[int]) -> list[Any]:
+        """Return a list of rows as a model reads them, for a DataLoader of torch to collate."""
+        where = f'split "{self.name}" of {self.dataset.url}'
+        return self._for_model(self._read(None, row_numbers(rows, len(self), where)), each=True)  # type: ignore[no-any-return]
+
+    def _for_model(self, rows: Mapping[str, np.ndarray], *, each: bool) -> Any:
+        from daskprep.loader import rows_for_model  # noqa: PLC0415 a layer above, and torch takes seconds to import
+
+        return rows_for_model(self.dataset, rows, each=each)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for block in range(self.layout.blocks(self.name)):

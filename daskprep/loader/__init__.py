@@ -1,5 +1,6 @@
 """Stream the rows of a split to torch: exact, elastic, resumable."""
 
 from daskprep.loader.augment import MeanSubtraction, Mirror, Normalize, RandomCrop
+from daskprep.loader.batches import rows_for_model
 from daskprep.loader.loader import Loader
 from daskprep.loader.packing import Packing

@@ -7,8 +7,10 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
+from daskprep.dataset.stored import StoredDataset
 from daskprep.errors import ColumnError
 from daskprep.features import Feature, Learned
 from daskprep.features.base import all_outputs, noun_of
@@ -85,6 +87,19 @@ class Form:
             weights = () if self.weight is None else (batch.pop(self.weight),)
             given = (batch, chosen[self.targets[0]] if self.one_target else chosen, *weights)
         return given if self.transform is None else self.transform(given)
+
+
+def rows_for_model(dataset: StoredDataset, rows: Mapping[str, np.ndarray], *, each: bool) -> Any:
+    """Return encoded rows in the form of a loader's batches, for a DataLoader of torch: a list of `each`, or all."""
+    names = list(rows)
+    expand = expansions(dataset.features, dataset.learned, names)
+    batch = {name: torch.from_numpy(array) for name, array in rows.items()}
+    batch |= {name: function(batch[name]) for name, function in expand.items()}
+    targets = target_outputs(dataset.targets, dataset.features, names)
+    form = Form(tuple(targets), is_one(None, targets), None, weight_output(dataset.features, names))
+    if not each:
+        return form(batch)
+    return [form(dict(zip(names, row, strict=True))) for row in zip(*(batch[name] for name in names), strict=True)]
 
 
 @dataclass(frozen=True)

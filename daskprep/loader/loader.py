@@ -31,10 +31,11 @@ from daskprep.loader.packing import Packer, Packing, check_options, rows_read
 from daskprep.loader.packing import check_state as check_packed
 from daskprep.loader.pipeline import Pipeline, Settings
 from daskprep.loader.sampling import Sampling, sampling_of
-from daskprep.loader.shell import BatchIterator, refuse_collation
+from daskprep.loader.shell import BatchIterator, refuse_collation, refuse_sharing
 from daskprep.loader.source import BlockSource
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.permutation import Integers
+from daskprep.storage import Output
 
 FORMAT = 1
 AHEAD_BYTES = 256_000_000
@@ -175,7 +176,7 @@ class Loader(BatchIterator):
         ):
             check_count(name, value, least)
         check_flags(shuffle=shuffle, drop_last=drop_last, expand=expand, row_ids=row_ids, uneven=uneven)
-        self.split = split
+        self.split = self.dataset = split
         self.batch_size = batch_size
         self.shuffle = shuffle and overfit_batches is None
         self.seed = check_seed(seed)
@@ -225,6 +226,7 @@ class Loader(BatchIterator):
         self._place = PackingPosition()
         self._first_batch = 0
         self._buffers = Buffers()
+        self._reading: Settings | None = None  # of the last iteration
         self._position()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -256,6 +258,7 @@ class Loader(BatchIterator):
 
     def __len__(self) -> int:
         """Return the number of batches of an epoch, the same on every rank."""
+        refuse_sharing(sys._getframe(1))
         if self._packer is not None:
             return self._packer.count(self._schedule())
         batches = len(self._schedule())
@@ -283,11 +286,9 @@ class Loader(BatchIterator):
         return self._batches(schedule, batches)
 
     def _batches(self, schedule: Schedule, batches: range) -> Iterator[Any]:
-        outputs = [self.split.output(name) for name in dict.fromkeys([*self.names, *(["row_id"] * self.row_ids)])]
-        groups = groups_of(outputs, self._caching.names(self.split, outputs))
         mover = Mover(self.device)
-        pipeline = self._pipeline(groups, schedule, batches, mover)
-        dataset, names = self.split.dataset, [output.name for output in outputs]
+        pipeline = self._pipeline(self._groups(), schedule, batches, mover)
+        dataset, names = self.split.dataset, [output.name for output in self._outputs]
         expand = expansions(dataset.features, dataset.learned, self.names if self.expand else ())
         finish = Finish(names, self.seed, self._augment, expand, self._form)
         try:
@@ -295,8 +296,19 @@ class Loader(BatchIterator):
         finally:
             pipeline.close()
 
+    @property
+    def _outputs(self) -> list[Output]:
+        """The outputs that are read."""
+        if self._packer is not None:
+            return [self._packer.output]
+        return [self.split.output(name) for name in dict.fromkeys([*self.names, *(["row_id"] * self.row_ids)])]
+
+    def _groups(self) -> list[Group]:
+        return groups_of(self._outputs, self._caching.names(self.split, self._outputs))
+
     def _pipeline(self, groups: Sequence[Group], schedule: Schedule, batches: range, mover: Mover) -> Pipeline:
-        settings, times = self._settings_for(groups, schedule), LoaderTimes()
+        self._reading = settings = self._settings_for(groups, schedule)
+        times = LoaderTimes()
         lanes = len(schedule.lanes)
         source: BlockSource[Any] = FileBlocks(
             self.split, groups, times, self._buffers, budget=lanes + settings.ahead_blocks, spare=2 * lanes
@@ -329,7 +341,7 @@ class Loader(BatchIterator):
 
     def _packed(self, packer: Packer, schedule: Schedule, step: int, offset: int) -> Iterator[Any]:
         """Give batches of packed rows; a worker reads all rows and gives every so many-th batch."""
-        [group] = groups = groups_of([packer.output])
+        [group] = groups = self._groups()
         place = self._place
         unread = range(place.read, len(schedule))
         pipeline = self._pipeline(groups, schedule, unread, Mover(None))
@@ -387,6 +399,17 @@ class Loader(BatchIterator):
         if any(group.is_cells for group in groups):
             ahead = min(ahead, _MOST_CELL_BLOCKS * lanes)
         return Settings(max(1, ahead), threads, decodes=bool(undecoded), local=local)
+
+    def stats(self) -> dict[str, float]:
+        """Return where the last iteration spent its time, in seconds summed over threads, and what it did.
+
+        `prefetch_blocks` and `threads` are what this loader uses, as its options or defaults say.
+        """
+        return {**super().stats(), **self._prefetching()}
+
+    def _prefetching(self) -> dict[str, int]:
+        settings = self._reading or self._settings_for(self._groups(), self._schedule())
+        return {"prefetch_blocks": settings.ahead_blocks, "threads": settings.threads}
 
     @property
     def _digest(self) -> str:
@@ -453,6 +476,8 @@ class Loader(BatchIterator):
     def _repr_html_(self) -> str:
         order = f"shuffled, {count(self.streams, 'stream')}, seed {self.seed}" if self.shuffle else "as on disk"
         settings = self._settings(order, self.names)
+        blocks, threads = self._prefetching().values()
+        settings["prefetch"] = f"{count(blocks, 'block')}, {count(threads, 'thread')}" if threads else "none"
         if self.overfit_batches is not None:
             settings["overfit_batches"] = f"{self.overfit_batches:,}"
         rows, url = count(len(self.split), "row"), printable(self.split.dataset.url)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
+from torch.utils.data import IterableDataset, Sampler
 
 from daskprep.display.words import count, listed
 from daskprep.errors import ConfigError
@@ -23,13 +24,50 @@ from daskprep.loader.standing import Ranks, check_count
 _MOST_OUTPUTS = 40  # that a notebook shows
 
 
+# Names of the classes of accelerate and transformers that share out the batches of an IterableDataset among ranks.
+_SHARERS = ("DataLoaderDispatcher", "IterableDatasetShard")
+
+
+def refuse_sharing(caller: FrameType) -> None:
+    """Raise ConfigError if what sets an epoch would share out the share of a rank once more, and so lose rows."""
+    # accelerate sets the epoch before each iteration, on every rank. A dataset is not told otherwise what is around it.
+    outer = caller.f_locals.get("self")
+    ranks = getattr(getattr(outer, "state", outer), "num_processes", 1)
+    if type(outer).__name__ in _SHARERS and ranks > 1:
+        raise ConfigError(
+            f"accelerate would share out batches among {ranks} ranks that this loader has shared out already, and lose "
+            "rows. Do not wrap it in a DataLoader: pass the loader itself to accelerator.prepare(...), or return it "
+            "from get_train_dataloader() of a Trainer, with loader(device=accelerator.device)"
+        )
+
+
+class OwnOrder(Sampler[Any]):
+    """The samplers of a loader, which chooses its rows itself: no other DataLoader can be made of them."""
+
+    def __init__(self, rows: int, batch_size: int, *, drop_last: bool) -> None:
+        self._rows = rows
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __iter__(self) -> Iterator[Any]:
+        raise ConfigError(
+            "this loader chooses its rows itself, so that no other DataLoader can be made of its sampler: iterate over "
+            "the loader. To resume, use load_state_dict() instead of skip_first_batches(), and "
+            "TrainingArguments(ignore_data_skip=True) for a Trainer"
+        )
+
+
 def refuse_collation(caller: FrameType) -> None:
     """Raise ConfigError if what iterates is a DataLoader of torch that would make batches of batches."""
     # An IterableDataset is not told: torch 2 has it as an argument of the fetcher, which calls iter.
     if caller.f_locals.get("auto_collation"):
         raise ConfigError(
             "this DataLoader would collate batches of batches. Iterate over the loader itself, and pass batch_size to "
-            "loader(batch_size=...); for worker processes, use DataLoader(loader, batch_size=None, num_workers=...)"
+            "loader(batch_size=...); for worker processes, use DataLoader(loader, batch_size=None, num_workers=...). A "
+            "Trainer of Hugging Face returns the loader from get_train_dataloader()"
         )
 
 
@@ -37,12 +75,22 @@ class BatchIterator(IterableDataset[Any]):
     """Gives the batches of epochs, and knows at any time which were given.
 
     A batch counts as given once the consumer has it. Of several iterators of one object, the one begun last tells
-    where it stands.
+    where it stands. It has the attributes of a DataLoader, which tools look for.
     """
 
     batch_size: int
+    dataset: Any
     device: torch.device | None
+    drop_last: bool
     _ranks: Ranks
+
+    # Those of a torch DataLoader without workers: threads of this object read and decode, and make whole batches.
+    num_workers = 0
+    collate_fn = generator = multiprocessing_context = prefetch_factor = worker_init_fn = None
+    pin_memory = persistent_workers = False
+    pin_memory_device = ""
+    timeout = 0
+    in_order = True
 
     def __init__(self) -> None:
         self.epoch = 0  # that is given, or that comes next
@@ -61,6 +109,16 @@ class BatchIterator(IterableDataset[Any]):
         return self._position()[1]
 
     @property
+    def sampler(self) -> OwnOrder:
+        """What stands for the samplers of a DataLoader; it cannot be iterated over."""
+        return OwnOrder(self._rows, self.batch_size, drop_last=self.drop_last)
+
+    @property
+    def batch_sampler(self) -> OwnOrder:
+        """The same as `sampler`."""
+        return self.sampler
+
+    @property
     def _rows(self) -> int:
         """Rows of an epoch."""
         raise NotImplementedError
@@ -76,6 +134,7 @@ class BatchIterator(IterableDataset[Any]):
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration start with this epoch, or resume it if a state was loaded."""
+        refuse_sharing(sys._getframe(1))
         check_count("epoch", epoch, 0)
         if epoch != self.epoch or self._begun:
             self._go_to(epoch)

@@ -22,7 +22,7 @@ from daskprep.loader.device import Mover
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
-from daskprep.loader.shell import BatchIterator, refuse_collation
+from daskprep.loader.shell import BatchIterator, refuse_collation, refuse_sharing
 from daskprep.loader.standing import Ranks, check_count, check_flags, check_left, check_same, check_seed, check_state
 from daskprep.sources import Source
 from daskprep.streaming.contents import Contents, digest_of_stream, mark_of, names_of
@@ -143,7 +143,7 @@ class Stream(BatchIterator):
             raise ConfigError(f'decode_on={decode_on!r}: expected "trainer" or "workers"')
         self.window_bytes = bytes_of(window, "window")
         recipe = dataclasses.replace(recipe, features=beside(recipe.features, source))
-        self.source = source
+        self.source = self.dataset = source
         self.batch_size = batch_size
         self.split = split
         self.epochs = epochs
@@ -204,6 +204,7 @@ class Stream(BatchIterator):
 
     def __len__(self) -> int:
         """Return the number of batches of an iteration, the same on every rank."""
+        refuse_sharing(sys._getframe(1))
         if self.epochs is None:
             raise TypeError("a stream with epochs=None has no end, and so no length")
         return self.epochs * len(self._schedule(0))

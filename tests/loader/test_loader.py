@@ -304,6 +304,23 @@ def test_stats_tell_where_time_went(train):
     assert stats.keys() >= {"reading", "gathering", "waiting"}
 
 
+@pytest.mark.parametrize(
+    ("options", "blocks", "shown"),
+    [
+        ({"prefetch_size": 2}, 32, "32 blocks, 3 threads"),
+        ({"prefetch_size": 0}, 0, "none"),
+        ({"prefetch_size": 2, "rank": 0, "world_size": 3}, 12, "12 blocks"),
+    ],
+)
+def test_the_prefetch_in_use_is_shown(train, options, blocks, shown):
+    loader = train.loader(48, threads=3, **options)
+    assert loader.stats()["prefetch_blocks"] == blocks
+    assert f">{shown}" in loader._repr_html_()
+    list(loader)
+    assert loader.stats()["prefetch_blocks"] == blocks
+    assert train.loader(48).stats()["prefetch_blocks"] > 0
+
+
 def test_a_loader_can_be_pickled(train, rows):
     loader = train.loader(48, row_ids=True, balance=dp.Undersample("sold", ratio=1.0))
     batches = iter(loader)

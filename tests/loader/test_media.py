@@ -15,6 +15,7 @@ import fsspec
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 from torch.utils.data import DataLoader
 
 import daskprep as dp
@@ -626,3 +627,10 @@ def test_an_index_decodes_the_rows_asked_for(lazy, monkeypatch):
     np.testing.assert_array_equal(lazy[rows]["photo"], whole[rows])
     assert sum(asked) == len(rows)
     np.testing.assert_array_equal(lazy[-3]["photo"], whole[-3])
+
+
+def test_a_data_loader_of_a_split_yields_images_as_a_loader_does(lazy):
+    expected = next(iter(lazy.loader(8, shuffle=False)))
+    found = next(iter(DataLoader(lazy, 8)))
+    assert found["photo"].dtype == torch.float32
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)

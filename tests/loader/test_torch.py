@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed
+from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
@@ -175,3 +176,31 @@ def test_ranks_of_torch_distributed_share_the_batches(ranks, epoch):
 def test_spawned_workers_of_a_rank_keep_to_its_share(ranks):
     for found in ranks:
         assert found["workers"] == found["own"]
+
+
+# -- DataLoader of a split
+
+
+def in_batches(split, size):
+    sampler = torch.utils.data.BatchSampler(range(len(split)), size, drop_last=False)
+    return DataLoader(split, sampler=sampler, batch_size=None)
+
+
+@pytest.mark.parametrize("targets", [(), ["sold"], ["sold", "city"]])
+def test_a_data_loader_of_a_split_gives_what_a_loader_gives(table, tmp_path, targets):
+    features = {"price": "number", "city": "category", "tags": "set", "sold": "binary"}
+    prep = dp.Preprocessor(features, targets=targets, weight="pounds", split=None)
+    train = prep.fit_write(table.head(50).assign(pounds=2.0), tmp_path / "few.dp")["train"]
+    expected = list(train.loader(8, shuffle=False))
+    some = torch.utils.data.Subset(train, range(50))
+    for found in (DataLoader(train, 8), DataLoader(some, 8, num_workers=1), in_batches(train, 8)):
+        for one, other in zip(found, expected, strict=True):
+            assert len(one) == len(other)
+            torch.testing.assert_close(*map(tree_leaves, (one, other)), rtol=0, atol=0)
+    [first, *_] = rows = list(DataLoader(train, batch_size=None))
+    assert len(rows) == 50
+    assert [leaf.dtype for leaf in tree_leaves(first)] == [leaf.dtype for leaf in tree_leaves(expected[0])]
+
+
+def test_rows_of_a_split_by_number_are_those_on_disk(train):
+    assert train[[3, 1]]["city"].dtype == train[3]["city"].dtype == np.uint8
