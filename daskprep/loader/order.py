@@ -250,15 +250,16 @@ class Schedule:
         first, last = self._places_of(firsts[:, 0], stops[:, -1])
         counts, own = stops - firsts, np.arange(len(batches)) * len(self.share)
         known: dict[int, Integers] = {}
-        for lane, is_joined in enumerate(self._joined(batches)):
+        begun = zip(firsts[:, 0].tolist(), counts[:, 0].tolist(), targets[:, 0].tolist(), strict=True)
+        for lane, (is_joined, (start, count, at)) in enumerate(zip(self._joined(batches), begun, strict=True)):
             if self._steady is None:
                 target = _runs(targets[lane] + own, counts[lane])
             else:
-                if (count := int(counts[lane, 0])) not in known:
+                if count not in known:
                     known[count] = _runs(own, counts[lane])
-                target = known[count] + targets[lane]
+                target = known[count] + at
             positions = None if is_joined else _runs(firsts[lane], counts[lane])
-            yield from self._of_lane(range(first[lane], last[lane]), int(firsts[lane, 0]), positions, target)
+            yield from self._of_lane(range(first[lane], last[lane]), start, positions, target)
 
     def _places_of(self, starts: Integers, stops: Integers) -> tuple[list[int], list[int]]:
         """Return between which places the blocks of each of some ranges of the sequence are."""

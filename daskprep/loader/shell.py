@@ -32,8 +32,9 @@ def refuse_sharing(caller: FrameType) -> None:
     """Raise ConfigError if what sets an epoch would share out the share of a rank once more, and so lose rows."""
     # accelerate sets the epoch before each iteration, on every rank. A dataset is not told otherwise what is around it.
     outer = caller.f_locals.get("self")
-    ranks = getattr(getattr(outer, "state", outer), "num_processes", 1)
-    if type(outer).__name__ in _SHARERS and ranks > 1:
+    if type(outer).__name__ not in _SHARERS:
+        return
+    if (ranks := getattr(getattr(outer, "state", outer), "num_processes", 1)) > 1:
         raise ConfigError(
             f"accelerate would share out batches among {ranks} ranks that this loader has shared out already, and lose "
             "rows. Do not wrap it in a DataLoader: pass the loader itself to accelerator.prepare(...), or return it "

@@ -187,6 +187,20 @@ def test_ranks_pack_their_own_rows_and_stop_together(train, world, shuffle, drop
         loader.audit()
 
 
+def test_ranks_pack_batches_that_they_do_not_divide(train):
+    ranks = [{"rank": rank, "world_size": 3, "uneven": True} for rank in range(3)]
+    packed = [[rows_of(documents_of(train, **rank), BLOCK), own] for rank, own in zip(ranks, (2, 3, 3), strict=True)]
+    fewest = min(-(-len(rows) // own) for rows, own in packed)
+    for rank, (rows, own) in zip(ranks, packed, strict=True):
+        loader = train.loader(8, pack=PACKING, **rank)
+        assert len(loader) == fewest
+        assert batches_of(loader) == in_batches(rows, own)[:fewest]
+        resumed = train.loader(8, pack=PACKING, **rank)
+        next(batches := iter(loader))
+        resumed.load_state_dict(loader.state_dict())
+        assert batches_of(resumed) == batches_of(batches)
+
+
 @pytest.mark.parametrize("options", [{}, {"prefetch_size": 0}, {"prefetch_size": 1, "threads": 1}])
 def test_reading_ahead_changes_nothing(train, options):
     assert batches_of(train.loader(8, pack=PACKING, **options)) == batches_of(train.loader(8, pack=PACKING))
