@@ -26,6 +26,7 @@ from daskprep.storage.urls import filesystem_of, public_name
 
 _SUFFIXES = (".yaml", ".yml", ".json")
 _LIMIT_BYTES = 100_000_000
+_DEEPEST = 50  # levels; that of Ludwig's configurations is below 10
 _LIMIT_VALUES = 1_000_000  # aliases written out
 
 _TOP = ("input_features", "output_features", "defaults", "preprocessing")
@@ -164,6 +165,17 @@ class _Section:
 
 def load_config(config: Any) -> Any:
     """Return what a configuration holds: a mapping, YAML text, or the path of a YAML or JSON file."""
+    loaded = _loaded(config)
+    inner = {0: loaded}
+    for _ in range(_DEEPEST):
+        parts = (list(one.values()) if isinstance(one, Mapping) else one for one in inner.values())
+        inner = {id(part): part for one in parts if isinstance(one, list | tuple) for part in one}
+    if inner:
+        raise ConfigError(f"the configuration is nested more than {_DEEPEST} levels deep: check its indentation")
+    return loaded
+
+
+def _loaded(config: Any) -> Any:
     if isinstance(config, Mapping):
         return config
     text = config if isinstance(config, str) else ""
@@ -196,7 +208,7 @@ def _parse(text: str, kind: str, where: str) -> Any:
     try:
         return parse_json(text) if kind == "JSON" else yaml.load(text, _Loader)  # noqa: S506 it is a safe one
     except RecursionError as error:
-        raise ConfigError(f"{where} is not a configuration: it is nested too deeply") from error
+        raise ConfigError(f"{where} is nested too deeply for a configuration: check its indentation") from error
     except (ValueError, yaml.YAMLError) as error:
         raise ConfigError(f"{where} is not valid {kind}: {error}") from error
 

@@ -7,7 +7,7 @@ import functools
 import inspect
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
 MOST_CHARACTERS = 2_000
@@ -75,7 +75,11 @@ class FormatVersionError(DaskprepError):
     """A newer version of daskprep wrote this file."""
 
 
-class StorageFullError(DaskprepError, OSError):
+class StorageError(DaskprepError, OSError):
+    """A file cannot be read or written: its path, its permissions or the connection do not allow it."""
+
+
+class StorageFullError(StorageError):
     """The disk is full; what was written before is kept, so that a write can resume."""
 
 
@@ -85,6 +89,15 @@ class MissingPackageError(DaskprepError, ImportError):
 
 class WorkerError(DaskprepError, RuntimeError):
     """A worker of a cluster lacks something, does not answer, or died."""
+
+
+def is_text(value: object) -> bool:
+    """Tell whether a string, and those in a list or dict, can be written: UTF-8 has no half of a surrogate pair."""
+    if isinstance(value, str):
+        return value.isascii() or value.encode(errors="ignore").decode() == value
+    if isinstance(value, Mapping):
+        return is_text(list(value)) and is_text(list(value.values()))
+    return not isinstance(value, list | tuple) or all(map(is_text, value))
 
 
 def did_you_mean(name: object, options: Iterable[object]) -> str:

@@ -589,11 +589,14 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         return features
 
     @classmethod
-    def from_dataset(cls, dataset: Dataset) -> Self:
+    def from_dataset(cls, dataset: Dataset | str | os.PathLike[str]) -> Self:
         """Create the fitted Preprocessor that wrote a dataset, to encode more rows in the same way.
 
-        Files, folders and tokenizers that the dataset names are used only if it was opened as trusted.
+        Files, folders and tokenizers that the dataset names are used only if it was opened as trusted. The path of a
+        dataset is opened without trust.
         """
+        if isinstance(dataset, str | os.PathLike):
+            dataset = open_dataset(dataset)
         _ = dataset.features  # an error, if they are not those of the dataset
         return cls.from_dict(dataset.state(), trusted=dataset.trusted)
 

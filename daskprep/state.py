@@ -27,7 +27,7 @@ from daskprep.serving import saved
 from daskprep.serving.large import FILE_KEY, with_vocabularies
 from daskprep.split import split_from_dict
 from daskprep.storage import Folder
-from daskprep.storage.urls import CachedName, ReceivedPath, check_own
+from daskprep.storage.urls import CachedName, ReceivedPath, check_own, path_text
 from daskprep.vocabulary import LARGE_VOCABULARY, Vocabulary
 
 METADATA = "metadata.json"
@@ -77,7 +77,7 @@ class Saved:
         The file also holds digests of the state and some encoded rows, which `load` checks.
         """
         check_is_fitted(self)
-        write_state(os.fspath(path), self.to_state(), golden_rows(self.features_, self.learned_))
+        write_state(path_text(path, "file"), self.to_state(), golden_rows(self.features_, self.learned_))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, trusted: bool = False) -> Self:
@@ -91,7 +91,7 @@ class Saved:
             Whether tokenizers that it names may be downloaded from the Hugging Face Hub. By default, they are read from
             local folders and from the cache alone.
         """
-        return cls.from_dict(read_state(os.fspath(path)), trusted=trusted)
+        return cls.from_dict(read_state(path_text(path, "file")), trusted=trusted)
 
     def to_dict(self) -> dict[str, Any]:
         """Return parameters and, once fitted, the fitted state, ready for JSON."""
@@ -262,7 +262,9 @@ def read_state(path: str) -> dict[str, Any]:
     beside, _ = _located(path)
     size = folder.size(name)
     if size is None:
-        raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}")
+        is_dataset = (folder / name).size("manifest.json") is not None
+        hint = "; it is a dataset: use Preprocessor.from_dataset(open_dataset(path))" if is_dataset else ""
+        raise ConfigError(f"there is no saved Preprocessor at {folder.url}/{name}{hint}")
     if size > saved.LIMIT_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, which no saved Preprocessor is")
     return state_from_files(lambda file: (folder if file == name else beside).read(file), name)
@@ -271,6 +273,8 @@ def read_state(path: str) -> dict[str, Any]:
 def _located(path: str, *, follows: bool = False) -> tuple[Folder, str]:
     scheme, mark, inner = path.rpartition("://")
     parent, slash, name = inner.rpartition("/")
+    if not name:
+        raise ConfigError(f'"{path}" is not the name of a file: add one, such as prep.json')
     return Folder.open(f"{scheme}{mark}{parent}" if mark else parent or slash or ".", follows=follows), name
 
 

@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep import kernels
-from daskprep.errors import ConfigError, MissingPackageError, RejectedValueError, did_you_mean
+from daskprep.errors import ConfigError, DaskprepError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Coded, Pieces
 from daskprep.serving.cutting import are_strings, json_items, matches, words
-from daskprep.storage.urls import CachedName, check_own
+from daskprep.storage.urls import CachedName, check_own, path_text
 
 BATCH_TEXTS = 4096  # texts handed to another package at once
 PAD_TOKENS = {"[PAD]", "<pad>", "<|pad|>"}
@@ -428,6 +428,7 @@ class Pretrained(Tokenizer):
         if not self.path:
             raise ConfigError("This tokenizer needs a file or a name: give pretrained_model_name_or_path")
         check_own(self.path, "The tokenizer")
+        path_text(self.path, "tokenizer")
         if Path(self.path).suffix in {".json", ".model"} and not Path(self.path).is_file():
             raise ConfigError(f"There is no file {self.path} to load a tokenizer from")
         import_package(self.package)
@@ -455,9 +456,14 @@ class Pretrained(Tokenizer):
 
 @lru_cache(maxsize=8)
 def _load(package: str, path: str, stamp: object, cached_alone: bool) -> Model:
-    if package == "sentencepiece":
-        return _sentence_piece(path)
-    return _from_transformers(path, cached_alone) if stamp is None else _hugging_face(path)
+    if package == "tokenizers" and stamp is None:
+        return _from_transformers(path, cached_alone)
+    try:
+        return _sentence_piece(path) if package == "sentencepiece" else _hugging_face(path)
+    except DaskprepError:
+        raise
+    except Exception as error:  # both packages raise errors without a common base
+        raise ConfigError(f'no tokenizer can be loaded from "{path}": {error}') from error
 
 
 def _sentence_piece(path: str) -> Model:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import dask.dataframe as dd
 import numpy as np
@@ -12,7 +15,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import daskprep as dp
-from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError
+from daskprep import serving
+from daskprep.errors import (
+    ColumnError,
+    ConfigError,
+    CorruptDatasetError,
+    DaskprepError,
+    RejectedValueError,
+    StorageError,
+)
 
 
 @pytest.fixture
@@ -240,3 +251,140 @@ def test_two_features_read_one_column_without_disturbing_each_other(as_frame):
         encoded = {name: np.asarray(array).tolist() for name, array in prep.fit(frame).encode(frame).items()}
     assert encoded == {"as_number": [1, 2, 7, 2], "as_category": [2, 1, 3, 1], "dropped": [1, 2, 2, 2]}
     assert isinstance(frame, dd.DataFrame) or frame.equals(table)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the working folder, with a folder and a file in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").write_text("x")
+    return tmp_path
+
+
+NO_PATHS = {
+    "a\0b": "NUL character", "x\ud800": "half of a surrogate pair", "a" * 300: "300 bytes", "": "not ''",
+    None: "not None", 3: "not (a )?int", b"a": "not (b'a'|int)",
+}  # fmt: skip
+ONES = pd.DataFrame({"x": [1.0, 2.0]})
+USES: dict[str, Callable[[Any], Any]] = {
+    "save": lambda path: dp.Preprocessor({"x": "number"}).fit(ONES).save(path),
+    "load": dp.Preprocessor.load,
+    "serving": serving.load,
+    "report": lambda path: dp.Preprocessor({"x": "number"}).fit_write(ONES, "x.dp").report().save(path),
+    "open": dp.open_dataset,
+    "write": lambda path: dp.Preprocessor({"x": "number"}).fit_write(ONES, path),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("path", NO_PATHS, ids=repr)
+def test_what_cannot_be_a_path_is_refused(folder: Path, use: str, path: Any) -> None:
+    message = "there is no saved Preprocessor" if use == "serving" else NO_PATHS[path]
+    with pytest.raises(ConfigError, match=message):
+        USES[use](path)
+
+
+@pytest.mark.parametrize("use", ["save", "report"])
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [("folder", "it is a folder, so add a name"), ("file/x", "part of the path is a file")],
+)
+def test_a_file_that_cannot_be_written_is_named(folder: Path, use: str, path: str, message: str) -> None:
+    with pytest.raises(StorageError, match=f'"{folder / path}" cannot be written .*{message}'):
+        USES[use](path)
+
+
+@pytest.mark.parametrize("use", ["save", "load", "report", "open", "write"])
+def test_a_closed_port_is_an_error_of_storage(folder: Path, monkeypatch: pytest.MonkeyPatch, use: str) -> None:
+    monkeypatch.setattr("daskprep.storage.retries._FIRST_PAUSE", 0.0)
+    with pytest.raises(StorageError, match=r"http://127\.0\.0\.1:9/x\.json.* check the connection"):
+        USES[use]("http://127.0.0.1:9/x.json")
+
+
+@pytest.mark.parametrize("path", ["file/x", "a\0b", "file"])
+def test_a_scratch_that_cannot_be_a_folder_is_named(folder: Path, path: str) -> None:
+    with pytest.raises(StorageError, match="scratch=.* cannot be a folder"):
+        dp.Preprocessor({"x": "number"}, scratch=path).fit(ONES)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[1"])
+@pytest.mark.parametrize("tokenizer", ["hf_tokenizer", "sentencepiece"])
+def test_a_file_that_is_no_tokenizer_is_named(folder: Path, tokenizer: str, content: bytes) -> None:
+    (folder / "some.json").write_bytes(content)
+    text = dp.Text(tokenizer=tokenizer, pretrained_model_name_or_path="some.json")
+    with pytest.raises(ConfigError, match="some.json"):
+        dp.Preprocessor({"x": text}).fit(pd.DataFrame({"x": ["a"]}))
+
+
+HALF = "x\ud800"
+
+
+@pytest.mark.parametrize(
+    "feature",
+    [
+        dp.Category(order=[HALF, "a"]), dp.Category(null_values=[HALF]), dp.Category(fill_value=HALF),
+        dp.Sequence(padding_symbol=HALF), dp.Sequence(special_symbols={"unknown": HALF}),
+        dp.Set(tokenizer="regex", pattern=HALF), dp.Category(column=HALF),
+    ],
+)  # fmt: skip
+def test_half_a_character_in_a_parameter_is_refused(feature: Any) -> None:
+    with pytest.raises(ConfigError, match="has half of a surrogate pair"):
+        dp.Preprocessor({"x": feature}).fit(pd.DataFrame({"x": ["a", "b"]}))
+
+
+def test_half_a_character_in_data_and_options_is_refused(folder: Path) -> None:
+    named = pd.DataFrame([["a"]], columns=pd.Index([HALF], dtype=object))
+    Path("a.csv").write_text("a,b\n1,2\n")
+    for call in (
+        lambda: dp.Preprocessor({HALF: "category"}).fit(named),
+        lambda: dp.infer_features(named),
+        lambda: dp.Preprocessor({"x": "category"}).fit({"x": np.array([HALF], object)}),
+        lambda: dp.read_files("a.csv", header=None, names=[HALF, "b"]),
+        lambda: dp.read_files("a.csv", null_values=[HALF]),
+        lambda: dp.read_files("a.csv", encoding=HALF),
+    ):
+        with pytest.raises((ColumnError, ConfigError), match="surrogate|encoding="):
+            call()
+
+
+@pytest.mark.parametrize("levels", [60, 300, 450, 900, 100_000])
+@pytest.mark.parametrize(("before", "after"), [("[", "]"), ('{"a": ', "}")])
+def test_a_configuration_or_state_that_is_nested_deeply_is_refused(
+    folder: Path, levels: int, before: str, after: str
+) -> None:
+    nested: Any = 1
+    for _ in range(levels):
+        nested = [nested] if before == "[" else {"a": nested}
+    text = before * levels + "1" + after * levels
+    feature = f'{{"name": "c", "type": "category", "preprocessing": {{"fill_value": {text}}}}}'
+    (folder / "a.json").write_text(f'{{"input_features": [{feature}]}}')
+    known = {"name": "c", "type": "category", "preprocessing": {"fill_value": nested}}
+    for config in ("a.json", f"input_features:\n- {feature}", {"input_features": [known]}, {"model": nested}):
+        with pytest.raises(ConfigError, match="nested"):
+            dp.Preprocessor.from_config(config)
+    (folder / "b.json").write_text(f'{{"format": 1, "features": {{"a": {{"type": "set", "params": {text}}}}}}}')
+    for load in (dp.Preprocessor.load, serving.load):
+        with pytest.raises(DaskprepError):
+            load("b.json")
+
+
+def test_a_cell_of_a_service_that_is_nested_deeply_is_refused() -> None:
+    cell: Any = 1
+    for _ in range(3000):
+        cell = [cell]
+    for feature, known in (("set", "a"), ("vector", "1 2")):
+        encoder = serving.Encoder(dp.Preprocessor({"x": feature}).fit(pd.DataFrame({"x": [known, known]})).to_dict())
+        with pytest.raises(DaskprepError, match='column "x"'):
+            encoder.encode({"x": cell})
+
+
+def test_a_dataset_in_place_of_a_saved_preprocessor_and_the_reverse(folder: Path) -> None:
+    prep = dp.Preprocessor({"x": "number"})
+    prep.fit_write(ONES, "x.dp")
+    with pytest.raises(ConfigError, match="it is a dataset: use Preprocessor.from_dataset"):
+        dp.Preprocessor.load("x.dp")
+    assert dp.Preprocessor.from_dataset("x.dp").to_dict() == prep.to_dict()
+    (folder / "x.csv").write_text("x\n1\n")
+    with pytest.raises(CorruptDatasetError, match="not valid JSON .*it is another file"):
+        dp.Preprocessor.load("x.csv")

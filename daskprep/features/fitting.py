@@ -7,7 +7,6 @@ import functools
 import operator
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -50,6 +49,7 @@ from daskprep.serving.base import MISSING
 from daskprep.sources import Source
 from daskprep.split import TRAIN, Splitter
 from daskprep.storage.kept import Kept
+from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
 from daskprep.summaries.frame import without_each
 
@@ -116,9 +116,7 @@ def learn_rows(
     with the small thing of each partition: the rows that were learned from.
     """
     question = question or functools.partial(_summarize, dict(features))
-    parent = None if scratch is None else Path(scratch).resolve()
-    if parent is not None:
-        parent.mkdir(parents=True, exist_ok=True)
+    parent = None if scratch is None else make_folder(scratch, "scratch")
     with tempfile.TemporaryDirectory(prefix="daskprep-", dir=parent, ignore_cleanup_errors=True) as folder:
         learned: dict[str, list[Learned]] = partitions.fold(
             rows.asked(question, features, columns, told),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Union
 
-from daskprep.errors import ConfigError, did_you_mean
+from daskprep.errors import ConfigError, did_you_mean, is_text
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,8 @@ def check_parameters(owner: object) -> None:
     """Raise ConfigError for the first parameter whose value does not fit its annotation."""
     for name, annotation in annotations_of(type(owner)).items():  # type: ignore[arg-type]
         value = getattr(owner, name)
+        if not is_text(value):
+            raise ConfigError(f"{type(owner).__name__}: {name}={value!r:.80} has half of a surrogate pair: correct it")
         if not _fits(value, annotation):
             if remedy := getattr(type(owner), "refused", {}).get((name, str(value))):
                 raise ConfigError(f'{type(owner).__name__}: {name}="{value}" is not supported: {remedy}')

@@ -24,7 +24,7 @@ from daskprep.features.parameters import Count, Truncation
 from daskprep.features.subwords import Merges, Scores, cut_words, learn_subwords, read_rules, subword_model
 from daskprep.features.tokens import LearnedTokens, TokenFeature, TokenSummary, token_lists
 from daskprep.serving.cutting import CONTINUED, STARTED, WORD_START
-from daskprep.storage.urls import check_own
+from daskprep.storage.urls import check_own, path_text
 from daskprep.summaries import Lengths
 from daskprep.tokenizers import Subwords, expand, import_package
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -125,7 +125,7 @@ class Sequence(TokenFeature[TokenSummary, LearnedSequence]):
     def check(self) -> None:
         super().check()
         check_own(self.vocab_file, "The vocab_file")
-        if self.vocab_file is not None and not Path(self.vocab_file).is_file():
+        if self.vocab_file is not None and not Path(path_text(self.vocab_file, "vocab_file")).is_file():
             raise ConfigError(f"{type(self).__name__}: there is no vocab_file at {self.vocab_file}")
         others = self.vocab_file is not None or self.most_common is None or self.counts_documents()
         others |= self.tokenizer == "unigram" and self.min_frequency is not None

@@ -15,7 +15,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import ConfigError, MediaError
+from daskprep.errors import ConfigError, MediaError, StorageError
 from daskprep.media.cells import CELL_TYPE, Kind
 from daskprep.storage.checksum import Buffer, flat
 from daskprep.storage.files import Folder
@@ -159,7 +159,7 @@ class MediaReader:
             reason = _reason(error)
             if reason is not None:
                 raise MediaError(f"{found.url}: {reason}") from error
-            raise OSError(f"{found.url} cannot be read {explain(error)}") from error
+            raise StorageError(f"{found.url} cannot be read {explain(error)}") from error
 
     def _fetched(self, found: Folder) -> bytes:
         with found.filesystem.open(found.path, "rb") as file:

@@ -14,6 +14,7 @@ from daskprep.display.words import size
 from daskprep.errors import ConfigError
 from daskprep.report.page import SEARCH, page
 from daskprep.storage import Folder
+from daskprep.storage.urls import path_text
 
 _NOTEBOOK_HEIGHT = 640  # pixels
 
@@ -37,7 +38,7 @@ class Report:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page to a file, whole or not at all; a file that is there already is replaced."""
-        folder, slash, name = os.fspath(path).rpartition("/")
+        folder, slash, name = path_text(path, "file").rpartition("/")
         if not name:
             raise ConfigError(f"{os.fspath(path)!r} is not a file name: add one, such as report.html")
         Folder.open(folder or slash or ".").write(name, self.html.encode())

@@ -76,7 +76,7 @@ class RowEncoder(ABC):
             return {**self.arrays(values), **gaps}
         except DaskprepError as error:
             raise type(error)(f'column "{self.column}": {error}') from error
-        except ValueError as error:  # what is no UTF-8, and numbers of more digits than Python writes
+        except (ValueError, RecursionError) as error:  # no UTF-8, numbers of more digits than Python writes, deep lists
             raise RejectedValueError(f'column "{self.column}": {error}; correct the cell') from error
 
     def report(self, rows: Rows) -> Cells:

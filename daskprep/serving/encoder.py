@@ -260,12 +260,13 @@ def load(path: str | os.PathLike[str], *, trusted: bool = False) -> Encoder:
     Raise `CorruptDatasetError` if the file was altered, or if its sample values no longer give the stored rows.
     `trusted` is whether tokenizers that it names may be downloaded, as for `Preprocessor.load`.
     """
-    file = Path(path)
     try:
+        file = Path(path)
         size = file.stat().st_size
         data = file.read_bytes() if size <= saved.LIMIT_BYTES else b""
-    except OSError as error:
-        raise ConfigError(f"there is no saved Preprocessor to read at {path}: {error}") from error
+    except (OSError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"there is no saved Preprocessor to read at {path!r}: {reason}") from error
     if size > saved.LIMIT_BYTES:
         raise CorruptDatasetError(f"{path} is larger than {saved.LIMIT_BYTES:,} bytes, as no saved Preprocessor is")
     state = saved.verified(saved.parse_state(data, str(path)))

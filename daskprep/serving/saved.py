@@ -72,7 +72,9 @@ def parse_state(data: bytes, name: str) -> dict[str, Any]:
     try:
         state = parse_json(data)
     except ValueError as error:
-        raise CorruptDatasetError(f"{name} is not valid JSON: {error}") from error
+        raise CorruptDatasetError(
+            f"{name} is not valid JSON ({error}), as every saved Preprocessor is: it is another file, or was damaged"
+        ) from error
     if _SURROGATE.search(data):
         with telling(name):
             _json(state).encode()

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.display.words import listed
-from daskprep.errors import ColumnError, MissingColumnError, did_you_mean
+from daskprep.errors import ColumnError, MissingColumnError, did_you_mean, is_text
 from daskprep.kernels import plain_table
 from daskprep.sources.locations import File, reading
 
@@ -211,7 +211,9 @@ def require_columns(wanted: Iterable[str], present: Sequence[str]) -> None:
 
 
 def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
-    """Raise ColumnError for a name that two columns share."""
+    """Raise ColumnError for a name that two columns share, and for one that is no text."""
+    if (odd := next((name for name in names if not is_text(name)), None)) is not None:
+        raise ColumnError(f"{where}: the name of a column, {odd!r:.80}, has half of a surrogate pair: {remedy}")
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         places = [i for i, name in enumerate(names) if name == twice[0]]

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from daskprep.errors import ConfigError, RejectedValueError
+from daskprep.errors import ConfigError, RejectedValueError, is_text
 from daskprep.sources.base import check_names
 from daskprep.sources.quotes import without_comments
 
@@ -75,6 +75,8 @@ class Dialect:
     def check(self) -> None:
         """Raise ConfigError for options that make no sense."""
         self._check_numbers()
+        if not is_text(self.null_values):
+            raise ConfigError(f"null_values={self.null_values!r:.80}: one has half of a surrogate pair: correct it")
         given = {"delimiter": self.delimiter or None, "quote": self.quote, "comment": self.comment}
         marks = {name: mark for name, mark in given.items() if mark is not None}
         for name, mark in marks.items():

@@ -192,7 +192,10 @@ def _series(name: str, cells: Any) -> pd.Series[Any]:
     if hasattr(cells, "__arrow_c_array__") or hasattr(cells, "__arrow_c_stream__"):
         return pd.Series(pd.arrays.ArrowExtensionArray(pa.chunked_array(cells)))
     array = np.asarray(cells) if hasattr(cells, "__array__") else None
-    return pd.Series(array) if array is not None and array.ndim == 1 else pd.Series(list(cells), dtype=object)
+    try:
+        return pd.Series(array) if array is not None and array.ndim == 1 else pd.Series(list(cells), dtype=object)
+    except UnicodeEncodeError as error:
+        raise ColumnError(f'column "{name}": holds text that is not UTF-8 ({error}); decode or correct it') from error
 
 
 def table_from_pandas(frame: pd.DataFrame, columns: Sequence[str]) -> pa.Table:

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from daskprep.errors import ConfigError
 from daskprep.storage.files import Appended, Folder
+from daskprep.storage.local_files import make_folder
 
 # A write may need the same disk.
 _FREE_TIMES = 4
@@ -32,8 +33,8 @@ class Spool:
                     f"scratch={os.fspath(parent)!r} is a URL, and rows that are read once are kept in a local folder: "
                     "give the path of one, which the workers of a cluster share"
                 )
-            Path(parent).mkdir(parents=True, exist_ok=True)
-        self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent and Path(parent).resolve())
+            parent = make_folder(parent, "scratch")
+        self.path = tempfile.mkdtemp(prefix="daskprep-", dir=parent)
         weakref.finalize(self, _remove, self.path, os.getpid())
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:

@@ -27,9 +27,9 @@ def codec_name(encoding: str) -> str:
     try:
         name = codecs.lookup(encoding).name
         "".encode(name)  # refuses codecs that are not of text, such as base64
-    except LookupError as error:
+    except (LookupError, UnicodeError) as error:
         raise ConfigError(
-            f'encoding="{encoding}" is unknown; use one of Python, such as "utf-8" or "latin-1"'
+            f'encoding={encoding!r} is unknown; use one of Python, such as "utf-8" or "latin-1"'
         ) from error
     return _UTF8 if name == "utf-8-sig" else name
 

@@ -12,12 +12,11 @@ from typing import Any
 import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
-from daskprep.errors import ConfigError
 from daskprep.storage.checksum import Buffer, flat
 from daskprep.storage.local_files import Durable, GrowingFile, LocalFiles
 from daskprep.storage.remote_files import RemoteFiles
 from daskprep.storage.retries import attempts_of
-from daskprep.storage.urls import filesystem_of, public_name
+from daskprep.storage.urls import filesystem_of, path_text, public_name
 
 
 @dataclass(frozen=True, repr=False)
@@ -57,12 +56,7 @@ class Folder:
 
         The folder may be a link, but none below it is; with `follows`, files that are read may be.
         """
-        given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
-        if not isinstance(given, str) or not given:
-            shown = repr(given) if isinstance(given, str | bytes | None) else f"a {type(given).__name__}"
-            raise ConfigError(
-                f"expected the path or URL of a folder, not {shown}; where rows are passed too, they come first"
-            )
+        given = path_text(path, "folder", "; where rows are passed too, they come first")
         protocol, mark, _ = given.partition("://")
         if not mark or "/" in protocol or protocol in {"file", "local"}:
             local: str = LocalFileSystem._strip_protocol(given)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from portalocker import LockFlags
 from portalocker.exceptions import AlreadyLocked, LockException
 
-from daskprep.errors import CorruptDatasetError, StorageFullError, warn
+from daskprep.errors import CorruptDatasetError, StorageError, StorageFullError, warn
 from daskprep.storage.threads import call_after_fork
 
 NO_FILE = -1
@@ -29,6 +29,13 @@ NO_FILE = -1
 
 # No room on the disk, in the quota, or below the largest size that the process may write.
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_REMEDIES = {
+    errno.EISDIR: "it is a folder, so add a name",
+    errno.ENOTDIR: "a part of the path is a file, so choose another folder",
+    errno.ENAMETOOLONG: "shorten the name",
+    errno.EACCES: "check the permissions of the folder, or choose another",
+    errno.EROFS: "choose another folder",
+}
 _READ_BYTES = 1 << 30
 _OPEN_FILES = "/proc/self/fd"
 _LOCKS = Path("/proc/locks")
@@ -363,11 +370,15 @@ def _refused(path: str, mode: int) -> CorruptDatasetError:
 
 @contextmanager
 def _telling_of_room(target: Path, size: Callable[[], int]) -> Iterator[None]:
-    """Turn the errors of a full disk into one that says what to do."""
+    """Turn the errors of a full disk, and of a path that cannot be written, into one that says what to do."""
     try:
         yield
     except OSError as error:
-        if error.errno not in FULL or isinstance(error, StorageFullError):
+        if isinstance(error, StorageError):
+            raise
+        if error.errno in _REMEDIES and str(error.filename).startswith(f"{target}."):  # of the temporary file
+            raise StorageError(f'"{target}" cannot be written ({error.strerror}): {_REMEDIES[error.errno]}') from error
+        if error.errno not in FULL:
             raise
         raise StorageFullError(
             f"{target}: no room for this file of {size():,} bytes or more ({error.strerror}); "
@@ -458,6 +469,16 @@ def _where_supported() -> Iterator[None]:
             raise
         if cause.errno not in _NO_LOCKS:
             raise cause from None
+
+
+def make_folder(path: str | os.PathLike[str], what: str) -> Path:
+    """Make a folder unless it is there, and return its absolute path; StorageError names the parameter."""
+    try:
+        Path(path).mkdir(parents=True, exist_ok=True)
+        return Path(path).resolve()
+    except (OSError, TypeError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise StorageError(f"{what}={path!r} cannot be a folder ({reason}): choose another path") from error
 
 
 def _create(path: Path) -> int:

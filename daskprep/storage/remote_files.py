@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from daskprep.errors import StorageFullError
+from daskprep.errors import StorageError, StorageFullError
 from daskprep.storage.local_files import FULL
 from daskprep.storage.retries import ATTEMPTS, ask_once, explain, is_passing, reason_of, tried
 from daskprep.storage.s3_ranges import read_range
@@ -196,7 +196,7 @@ def explained(url: str, what: str) -> Iterator[None]:
         yield
     except (FileNotFoundError, NotADirectoryError) as error:
         if is_passing(error):
-            raise OSError(f"{url} cannot be {what} {explain(error)}") from error
+            raise StorageError(f"{url} cannot be {what} {explain(error)}") from error
         bucket = " (NoSuchBucket)" if "NoSuchBucket" in reason_of(error) else ""
         raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}{bucket}", url) from error
     except Exception as error:
@@ -204,4 +204,4 @@ def explained(url: str, what: str) -> Iterator[None]:
             raise StorageFullError(f"{url}: no room there: make room, or write elsewhere") from error
         if isinstance(error, OSError) and getattr(error, "filename", None) == url:
             raise
-        raise OSError(f"{url} cannot be {what} {explain(error)}") from error
+        raise StorageError(f"{url} cannot be {what} {explain(error)}") from error

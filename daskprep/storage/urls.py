@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -35,6 +36,9 @@ _WITHOUT_QUERY = frozenset({"s3", "s3a", "gs", "gcs", "memory", "file", "local"}
 _USER_AND_PASSWORD = re.compile(r"^[^/:@]*:(?![0-9]+(/|$)).*@")
 
 
+_MOST_BYTES = 255  # of a name, on the file systems of all operating systems
+
+
 class ReceivedPath(str):
     """A path, a URL or a name that came with a dataset that nobody said to trust."""
 
@@ -45,6 +49,25 @@ class CachedName(str):
     """The name of a model in a saved Preprocessor that is not trusted: it is not looked up on a network."""
 
     __slots__ = ()
+
+
+def path_text(path: Any, what: str, hint: str = "") -> str:
+    """Return a path or URL as text; ConfigError for one that no file can have."""
+    given = os.fspath(path) if isinstance(path, (str, os.PathLike)) else path
+    if not isinstance(given, str) or not given:
+        shown = repr(given) if isinstance(given, str | bytes | None) else f"a {type(given).__name__}"
+        raise ConfigError(f"expected the path or URL of a {what}, not {shown}{hint}")
+    fault = "" if "\0" not in given else "it has a NUL character"
+    try:
+        longest = max(map(len, os.fsencode(given).split(b"/")))
+    except UnicodeEncodeError:
+        fault = "it has half of a surrogate pair"
+    else:
+        if longest > _MOST_BYTES and "://" not in given:
+            fault = f"a name in it has {longest:,} bytes, more than {_MOST_BYTES}"
+    if fault:
+        raise ConfigError(f"{given[:_MOST_BYTES]!r} cannot be the path of a {what}: {fault}; correct it")
+    return given
 
 
 def check_own(path: str | None, what: str) -> None:

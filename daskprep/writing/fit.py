@@ -20,6 +20,7 @@ from daskprep.sources.spool import has_room
 from daskprep.split import Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.kept import Kept
+from daskprep.storage.local_files import make_folder
 from daskprep.writing.passes import Scan
 from daskprep.writing.recipe import Options, Recipe, digest_of_cutting, digest_of_write
 from daskprep.writing.scratch import ScannedRows, ScratchSource, scratch_name
@@ -36,7 +37,7 @@ def fit_source(recipe: Recipe, source: Source, scratch: str | None, progress: Pr
     with _kept(recipe, source, scratch) as kept, contextlib.ExitStack() as stack:
         if _parses_twice(recipe, source, split) and (scratch is not None or partitions.is_in_process()):
             if scratch is not None:
-                Path(scratch).mkdir(parents=True, exist_ok=True)
+                make_folder(scratch, "scratch")
             if has_room(scratch or tempfile.gettempdir(), sum(piece.nbytes for piece in source.pieces)):
                 folder = stack.enter_context(_temporary(scratch)) if kept is None else kept.folder
                 try:
