@@ -169,6 +169,19 @@ def test_ranks_that_share_all_blocks_see_to_some_each(train):
     assert loader.stats()["decoded"] == ROWS // 2
 
 
+@pytest.mark.parametrize(("streams", "world"), [(2, 3), (2, 4), (4, 3), (3, 8)])
+def test_ranks_that_share_streams_fill_one_cache(train, streams, world):
+    rows, decoded = [], 0
+    for rank in range(world):
+        options = {"streams": streams, "rank": rank, "world_size": world}
+        loader = train.loader(24, row_ids=True, expand=False, **options)
+        rows += given(loader)
+        decoded += loader.stats()["decoded"]
+    check(rows, by_row(train))
+    assert train.cache("photo").complete
+    assert decoded < 2 * ROWS
+
+
 def test_a_block_that_another_process_wrote_is_not_finished(train):
     [group] = groups = groups_of([train.output("photo")], ["photo"])
     medium = Medium(group, train.dataset.decoder("photo"))
