@@ -84,7 +84,7 @@ class StorageFullError(StorageError):
 
 
 class MissingPackageError(DaskprepError, ImportError):
-    """An optional package is not installed."""
+    """An optional package is not installed, or a package is too old to read data from strangers."""
 
 
 class WorkerError(DaskprepError, RuntimeError):

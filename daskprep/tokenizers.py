@@ -30,6 +30,7 @@ from daskprep import kernels
 from daskprep.errors import ConfigError, DaskprepError, MissingPackageError, RejectedValueError, did_you_mean
 from daskprep.kernels import Array, Coded, Pieces
 from daskprep.serving.cutting import are_strings, json_items, matches, words
+from daskprep.storage.safe_versions import require_safe
 from daskprep.storage.urls import CachedName, check_own, path_text
 
 BATCH_TEXTS = 4096  # texts handed to another package at once
@@ -467,7 +468,9 @@ def _load(package: str, path: str, stamp: object, cached_alone: bool) -> Model:
 
 
 def _sentence_piece(path: str) -> Model:
-    model = import_package("sentencepiece").SentencePieceProcessor(model_file=path)
+    library = import_package("sentencepiece")
+    require_safe("sentencepiece")
+    model = library.SentencePieceProcessor(model_file=path)
     vocabulary = [model.id_to_piece(number) for number in range(model.get_piece_size())]
     pad_id, unk_id = (None if number < 0 else number for number in (model.pad_id(), model.unk_id()))
     return Model(model.encode, vocabulary, pad_id, unk_id, hashlib.sha256(Path(path).read_bytes()).hexdigest())
@@ -485,6 +488,7 @@ def _hugging_face(path: str) -> Model:
 
 def _from_transformers(name: str, cached_alone: bool) -> Model:
     load = import_package("transformers").AutoTokenizer.from_pretrained
+    require_safe("transformers")
     try:
         # Without a value, transformers asks on the terminal whether to run the code of a model that has some.
         loaded = load(name, local_files_only=cached_alone, trust_remote_code=False)

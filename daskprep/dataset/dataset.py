@@ -29,6 +29,7 @@ from daskprep.storage import Folder, Manifest, read_manifest
 from daskprep.storage.layout import CACHE, FOLD, SPLITS
 from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.reading import Block
+from daskprep.storage.safe_versions import require_safe, require_safe_url
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,6 +48,11 @@ _MADE_FIRST = frozenset({METADATA, "receipts", "scratch"})
 
 def open_one(root: Folder, base_dir: str | None, *, trusted: bool) -> Dataset:
     """Open the dataset in a folder."""
+    if not trusted:
+        remedy = ", or open the dataset with trusted=True if you trust who made it"
+        require_safe("pyarrow", remedy)
+        if not root.is_local and not root.is_in_process:
+            require_safe_url(root.url.partition("://")[0], remedy)
     manifest = read_manifest(root)
     if manifest is None:
         raise _no_dataset(root)

@@ -19,6 +19,7 @@ from daskprep.errors import ConfigError, MediaError
 from daskprep.media.pixels import Encoded, check_choice
 from daskprep.media.wav import plain_samples
 from daskprep.storage.checksum import digest_of
+from daskprep.storage.safe_versions import require_safe
 
 AudioType = Literal["raw", "stft", "stft_phase", "group_delay", "fbank", "mel", "mfcc"]
 WindowType = Literal["bartlett", "blackman", "hamming", "hann"]
@@ -219,6 +220,7 @@ def holds(path: str, wav: bytes) -> bool:
     """Tell whether a file has the very samples, and the rate, of a WAV file in memory."""
     import soundfile  # noqa: PLC0415 columns of other types do without it
 
+    require_safe("libsndfile")
     own, rate = soundfile.read(io.BytesIO(wav), dtype="float32")
     try:
         found = soundfile.info(path)
@@ -242,6 +244,7 @@ def _opened(source: Encoded, formats: tuple[str, ...]) -> Iterator[tuple[Any, in
     """Open an encoded sound; give the file and its number of frames, if it is known."""
     import soundfile  # noqa: PLC0415 as above
 
+    require_safe("libsndfile")
     name = _find_format(bytes(memoryview(source)[:12]))
     _check_format(name, formats)
     try:

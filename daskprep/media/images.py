@@ -22,6 +22,7 @@ from daskprep.media import gpu, pixels
 from daskprep.media.cells import array_of_npy
 from daskprep.media.pixels import Array, Encoded, Pixels
 from daskprep.storage.checksum import digest_of
+from daskprep.storage.safe_versions import require_safe
 
 if TYPE_CHECKING:
     from PIL import Image, ImageFile
@@ -167,11 +168,13 @@ def infer_size(sizes: Sequence[tuple[int, int, int]], max_height: int, max_width
 def _opencv() -> Any:
     """Import OpenCV, or say how to get it."""
     try:
-        return importlib.import_module("cv2")
+        importlib.import_module("cv2")
     except ImportError as error:
         raise ImportError(
             'Images with jpeg_decoder="opencv" need a package that is not installed: pip install opencv-python-headless'
         ) from error
+    require_safe("opencv-python-headless")
+    return importlib.import_module("cv2")
 
 
 def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile.ImageFile:
@@ -199,6 +202,7 @@ def _open(source: Encoded, formats: Sequence[str], max_pixels: int) -> ImageFile
 @functools.cache
 def _reader(name: str) -> Any:
     """Return the class of Pillow that reads a format."""
+    require_safe("pillow")
     _, module, kind = _FORMATS[name]
     return getattr(importlib.import_module(f"PIL.{module}"), kind)
 

@@ -14,6 +14,7 @@ from daskprep.errors import ConfigError
 from daskprep.sources.base import FilePiece, Piece, grouped, join_files
 from daskprep.sources.columnar import Schemas, check_types, fitted, spelled_bytes
 from daskprep.sources.locations import File, for_each_file, reading
+from daskprep.storage.safe_versions import require_safe
 
 _FILE_MAGIC = b"ARROW1"
 _FEATHER_1_MAGIC = b"FEA1"
@@ -89,6 +90,7 @@ def _reader(file: File, handle: Any, fields: list[int] | None) -> Any:
         raise ConfigError(
             f"{file.name}: is of Feather version 1, which Arrow no longer reads; write it again with to_feather"
         )
+    require_safe("pyarrow")
     options = pa.ipc.IpcReadOptions(included_fields=fields, use_threads=False)
     return (pa.ipc.open_file if magic == _FILE_MAGIC else pa.ipc.open_stream)(handle, options=options)
 

@@ -13,6 +13,7 @@ from fsspec.core import url_to_fs
 
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.storage.retries import ask_once, tried_once
+from daskprep.storage.safe_versions import require_safe_url
 
 _PACKAGES = {
     "s3": "s3fs",
@@ -30,6 +31,7 @@ PROTOCOLS = frozenset(
 """What URLs in data may begin with. Others of fsspec run what they are told to (ssh), read a program's state, or take
 their target apart (reference, zip, simplecache), so that one URL leads to any other."""
 
+_LOCAL = frozenset({"file", "local", "memory"})
 # What is a name in these may hold "?".
 _WITHOUT_QUERY = frozenset({"s3", "s3a", "gs", "gcs", "memory", "file", "local"})
 # A name alone is no secret: abfs has the container there. Behind a port there is no password, and one may hold "/".
@@ -80,9 +82,13 @@ def check_own(path: str | None, what: str) -> None:
 
 
 def check_protocol(url: str) -> None:
-    """Raise ConfigError for a URL that data may not name; paths may be any."""
+    """Raise ConfigError for a URL that data may not name, MissingPackageError if an old package would open it."""
     protocol, mark, rest = url.partition("://")
-    if not mark or "/" in protocol or (protocol in PROTOCOLS and "::" not in rest):
+    if not mark or "/" in protocol:
+        return
+    if protocol in PROTOCOLS and "::" not in rest:
+        if protocol not in _LOCAL:
+            require_safe_url(protocol)
         return
     raise ConfigError(
         f'"{public_name(url)}" is no URL that data may name: it must begin with one of '
