@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader
 
 import daskprep as dp
 from daskprep.lightning import DataModule
@@ -47,26 +48,35 @@ class Recorder(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.01)
 
 
-def main() -> None:
-    manager = dp.Manager(prepare, 16, row_ids=True)
-    data = DataModule({place: {"lm": manager} for place in ("train", "val", "test")})
-    trainer = Trainer(
+def make_trainer(**options) -> Trainer:
+    return Trainer(
         accelerator="cpu",
         devices=2,
         strategy="ddp",
-        max_epochs=2,
         logger=False,
-        callbacks=[ModelCheckpoint(FOLDER, filename="{step}", save_top_k=-1, every_n_train_steps=13)],
         num_sanity_val_steps=0,
-        check_val_every_n_epoch=2,
         enable_progress_bar=False,
         enable_model_summary=False,
+        **options,
     )
+
+
+def main() -> None:
+    manager = dp.Manager(prepare, 16, row_ids=True)
+    data = DataModule({place: {"lm": manager} for place in ("train", "val", "test")})
+    checkpoints = ModelCheckpoint(FOLDER, filename="{step}", save_top_k=-1, every_n_train_steps=13)
+    trainer = make_trainer(max_epochs=2, callbacks=[checkpoints], check_val_every_n_epoch=2)
     model = Recorder()
     trainer.fit(model, data)
     told = {"calls": len(CALLS), **model.rows}
     trainer.test(model, data, verbose=False)
     told["test"] = model.rows["test"]
+    loader = dp.open_dataset(FOLDER / "listings.dp")["train"].loader(15, row_ids=True, uneven=True)
+    for name, batches in (("bare", loader), ("wrapped", DataLoader(loader, batch_size=None))):
+        loader.set_epoch(0)
+        plain = Recorder()
+        make_trainer(max_epochs=1, enable_checkpointing=False).fit(plain, batches)
+        told[name] = plain.rows["trained"]
     (FOLDER / f"rank-{trainer.global_rank}.json").write_text(json.dumps(told))
 
 

@@ -366,6 +366,10 @@ def test_two_ranks_share_rows_and_one_goes_on(tmp_path):
     for split, rows in (("train", "trained"), ("validation", "val"), ("test", "test")):
         given = flat(batch for one in told for batch in one[rows][:STEPS])
         assert sorted(given) == sorted(dataset[split].read("row_id")["row_id"].tolist())
+    for rows in ("bare", "wrapped"):  # loaders without a DataModule
+        assert [len(batch) for batch in told[0][rows]][:-1] == [7] * 9
+        given = flat(batch for one in told for batch in one[rows])
+        assert sorted(given) == sorted(dataset["train"].read("row_id")["row_id"].tolist())
     alone = fitted(data_of(dataset), tmp_path / "step=13.ckpt")
     both = [sorted(one + other) for one, other in zip(*(one["trained"] for one in told), strict=True)]
     assert [sorted(batch) for batch in alone] == both[13:]
