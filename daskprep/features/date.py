@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import numpy as np
@@ -40,6 +40,7 @@ from daskprep.serving.date_columns import (
     date_table,
     is_compact,
 )
+from daskprep.serving.date_words import check_format
 from daskprep.serving.dates import EPOCH, moment_of
 from daskprep.sources.cell_text import as_text
 from daskprep.summaries import Range
@@ -122,7 +123,6 @@ class Date(Feature[Range, LearnedDate]):
 
     kind = "date"
     holds = "dates"
-    # None that only dateutil reads: a service may have none.
     _odd_cells = ("2012-02-29T13:51:50.417-07:00", "3/5/2021", "1600000000", "20210305", "2021-02-30")
 
     datetime_format: str | None = None
@@ -138,7 +138,7 @@ class Date(Feature[Range, LearnedDate]):
             if "%" not in self.datetime_format:
                 raise ConfigError(f'Date: datetime_format {self.datetime_format!r} has no field, such as "%Y-%m-%d"')
             try:
-                datetime.strptime(datetime(2001, 2, 3, tzinfo=UTC).strftime(self.datetime_format), self.datetime_format)
+                check_format(self.datetime_format)
             except (ValueError, re.error) as error:
                 raise ConfigError(
                     f"Date: datetime_format {self.datetime_format!r} is not a format of datetime.strptime: {error}"

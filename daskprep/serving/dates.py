@@ -12,10 +12,11 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from daskprep.errors import MissingPackageError, RejectedValueError
+from daskprep.errors import RejectedValueError
 from daskprep.serving.base import Arrays, RowEncoder, Rows
 from daskprep.serving.cells import BOOLEANS, DURATIONS, NUMBERS, is_missing, number_of, refuse, text_of
 from daskprep.serving.date_columns import date_table, is_compact
+from daskprep.serving.date_words import parse_format, parse_words
 
 EPOCH = "1970-01-01 00:00:00"
 MOST_CHARACTERS = 40  # of a date in a common form
@@ -122,32 +123,13 @@ def moment_at(number: float) -> dt.datetime | None:
 
 
 def _parsed(text: str, datetime_format: str | None) -> dt.datetime | None:
+    if datetime_format is None:
+        fields = parse_words(text)
+        return None if fields is None else _of_fields(fields)
     try:
-        if datetime_format is not None:
-            return dt.datetime.strptime(text, datetime_format).replace(tzinfo=None)
-        # A date without a year keeps this default, and is none.
-        moment: dt.datetime = _dateutil().parse(text, default=dt.datetime(1, 1, 1), ignoretz=True)
-    except ImportError as error:
-        raise MissingPackageError(
-            f"{text!r} has none of the common forms of dates, and others are read by dateutil: "
-            "pip install python-dateutil, or give Date a datetime_format"
-        ) from error
+        return parse_format(text, datetime_format).replace(tzinfo=None)
     except (ValueError, OverflowError):
         return None
-    return moment if moment.year > 1 else None
-
-
-@functools.cache
-def _dateutil() -> Any:
-    from dateutil.parser import parser, parserinfo  # type: ignore[import-untyped] # noqa: PLC0415
-
-    class FixedCentury(parserinfo):  # type: ignore[misc]
-        """Reads two-digit years as POSIX does; dateutil's own rule depends on today."""
-
-        def convertyear(self, year: int, century_specified: bool = False) -> int:
-            return year if year >= 100 or century_specified else year + (2000 if year < 69 else 1900)
-
-    return parser(FixedCentury())
 
 
 class _Pair(NamedTuple):

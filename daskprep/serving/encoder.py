@@ -311,7 +311,7 @@ def _try(encoder: RowEncoder, *, has_length: bool) -> None:
     """Let what was altered show by an error when it is read, not when the first rows come."""
     for cell in ("0", "no such cell"):
         row = dict.fromkeys(encoder.columns, cell)
-        with suppress(ValueError, MissingPackageError):  # of a cell that it refuses, or that dateutil would read
+        with suppress(ValueError):  # of a cell that it refuses
             # The length may ask for any amount of memory.
             [encoder.read(one) for one in encoder.cells([row])] if has_length else encoder.encode([row])
 

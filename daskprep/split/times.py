@@ -20,6 +20,7 @@ from daskprep.classes import Mask, OrderedCounts, data_changed, find_column, fin
 from daskprep.described import with_parameters
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
+from daskprep.serving.date_words import numeric_format
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
 from daskprep.storage.kept import keepable
 
@@ -201,6 +202,9 @@ class _Times:
         if form == "ISO8601" or "%f" in form:
             distinct = pc.replace_substring_regex(distinct, r"(\.\d{6})\d+", r"\1")
         try:
+            # pandas reads names by the locale of the process.
+            if form != "ISO8601" and (numeric := numeric_format(form)) is not None:
+                distinct, form = pa.array(map(numeric.translate, distinct.to_pylist()), pa.string()), numeric.format
             times = pd.to_datetime(pd.Series(distinct.to_pandas()), format=form, errors="coerce", utc=True)
         except ValueError as error:
             remedy = 'Use the codes of strptime, for instance "%d/%m/%Y %H:%M".'

@@ -1,6 +1,12 @@
 from __future__ import annotations
 
+import _strptime
+import functools
 import json
+import os
+import shutil
+import subprocess
+import sys
 import warnings
 import zoneinfo
 from datetime import UTC, date, datetime, timedelta, timezone
@@ -12,15 +18,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from dateutil.parser import parser, parserinfo
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError
 from daskprep.features.base import validate
 from daskprep.features.date import Date, LearnedDate
-from daskprep.serving import Encoder, load
+from daskprep.serving import Encoder, dates, load
 from daskprep.serving.date_columns import CIRCLES, PARTS
+from daskprep.serving.date_words import parse_format, parse_words
 
 LEARNED = LearnedDate()
 GOLDEN = {
@@ -201,6 +209,78 @@ def test_a_format_and_iso_are_read_and_nothing_else(text, datetime_format, expec
 def test_a_format_reads_what_strptime_reads(moment, datetime_format):
     text = moment.strftime(datetime_format)
     assert read(text, datetime_format=datetime_format) == [datetime.strptime(text, datetime_format)]
+
+
+CODES = [
+    "%a %d %b %Y",
+    "%A, %B %d, %Y",
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%b %d %Y %I:%M %p",
+    "%c",
+    "%x %X",
+    "%d%b%y",
+    "%j %Y %Z",
+]
+
+
+@given(st.datetimes(datetime(1970, 1, 1), datetime(2068, 1, 1)), st.sampled_from(CODES), st.booleans())
+def test_a_format_with_names_reads_what_strptime_reads_under_the_c_locale(moment, datetime_format, upper):
+    text = moment.replace(tzinfo=UTC).strftime(datetime_format)
+    text = text.upper() if upper else text
+    expected = datetime.strptime(text, datetime_format).replace(tzinfo=None)
+    assert parse_format(text, datetime_format).replace(tzinfo=None) == expected
+    assert read(text, datetime_format=datetime_format) == [expected]
+
+
+@pytest.mark.parametrize("text", ["Feb 30, 2021", "Mrz 05, 2021", "March 05, 2021", "Mar 05, 2021 x", "Mar  5, 21"])
+def test_text_in_another_form_than_a_format_with_names_is_unreadable(text):
+    assert read(text, datetime_format="%b %d, %Y") == [None]
+
+
+IN_GERMAN = """
+import locale, sys, pandas as pd, daskprep as dp
+from daskprep import serving
+form = "%a %b %d, %Y %I:%M %p"
+cells = ["Fri Mar 05, 2021 01:30 PM", "Thu May 06, 2021 12:00 AM", "Fri Dec 24, 2021 01:00 AM"]
+frame = pd.DataFrame({"d": cells, "x": range(3)})
+prep = dp.Preprocessor(
+    {"d": dp.Date(datetime_format=form)}, split=dp.DatetimeSplit("d", (0.6, 0.4), datetime_format=form)
+)
+if len(sys.argv) > 1:
+    locale.setlocale(locale.LC_ALL, "de_DE.UTF-8")
+    assert pd.Timestamp("2021-03-05").strftime("%b") != "Mar"
+served = [serving.Encoder(prep.fit(frame).to_dict()).encode(row)["d"].tolist() for row in frame.to_dict("records")]
+print(prep.encode(frame)["d"].tolist(), served, prep.assign(frame)["split"].tolist())
+"""
+
+
+@pytest.mark.skipif(shutil.which("localedef") is None, reason="localedef makes the locale")
+def test_names_of_months_are_english_in_a_process_of_another_locale(tmp_path):
+    made = subprocess.run(
+        ["localedef", "-i", "de_DE", "-f", "UTF-8", str(tmp_path / "de_DE.UTF-8")], check=False, capture_output=True
+    )
+    if made.returncode:
+        pytest.skip("localedef has no German locale")
+    run = functools.partial(
+        subprocess.run, check=True, capture_output=True, env={**os.environ, "LOCPATH": str(tmp_path)}
+    )
+    english, german = (run([sys.executable, "-c", IN_GERMAN, *args]).stdout for args in ([], ["de"]))
+    assert english == german
+    assert b"[2021, 3, 5, 4, 64, 13, 30, 0, 48600]" in english
+
+
+def test_names_of_months_are_english_whatever_strptime_takes_for_a_name(monkeypatch):
+    names = _strptime.LocaleTime()
+    names.a_month = ["", *(f"m{month}" for month in range(1, 13))]
+    monkeypatch.setattr(_strptime, "_TimeRE_cache", _strptime.TimeRE(names))
+    monkeypatch.setattr(_strptime, "_regex_cache", {})
+    with pytest.raises(ValueError, match="does not match"):
+        datetime.strptime("Mar 05, 2021", "%b %d, %Y")
+    assert read("Mar 05, 2021", datetime_format="%b %d, %Y") == [datetime(2021, 3, 5)]
+
+
+def test_a_zone_of_any_name_is_dropped_by_a_format():
+    assert read("2021-03-05 EST", "2021-03-05 NZDT", datetime_format="%Y-%m-%d %Z") == [datetime(2021, 3, 5)] * 2
 
 
 @pytest.mark.parametrize("datetime_format", ["%Y%Y-%m-%d", "%b %b %Y"])
@@ -524,3 +604,71 @@ def test_impossible_columns_are_refused(parameters, message):
 def test_parameters_of_before_are_not_saved():
     params = prepared(datetime_format="%Y").to_dict()["features"]["x"]["params"]
     assert not {"parts", "cyclic", "since", "since_unit"} & params.keys()
+
+
+# -- forms with names of months, as dateutil reads them
+
+DAYS = [
+    "{d:%d} {m} {d:%Y}", "{d.day}{o} of {m}, {d:%Y}", "{m} {d.day}, {d:%Y}", "{w}, {d:%d} {m} {d:%Y}",
+    "{d:%d}-{m}-{d:%y}", "{d:%Y} {m} {d:%d}", "{m} {d:%Y}", "{d:%m/%d/%Y},", "{d:%Y %m %d}", "{w} {d:%Y-%m-%d}",
+    "{d:%m/%Y}", "{d:%Y%m%d}", "{d:%d}{m}{d:%Y}", "{m}. {d.day} {d:%y}",
+]  # fmt: skip
+CLOCKS = [
+    "{t:%H:%M}",
+    "{t:%H:%M:%S}",
+    "{t:%I:%M %p}",
+    "{t:%I%p}",
+    "{t:%H:%M:%S.%f} +0100 (CET)",
+    "{t:%H:%M} EST",
+    "{t:%Hh%M}",
+]
+
+
+@st.composite
+def written_dates(draw):
+    moment = draw(st.datetimes(datetime(1970, 1, 1), datetime(2068, 1, 1)))
+    names = {
+        "m": draw(st.sampled_from([f"{moment:%b}", f"{moment:%B}"])),
+        "w": draw(st.sampled_from(["Fri", "Monday"])),
+    }
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(moment.day % 10 if moment.day // 10 != 1 else 0, "th")
+    day = draw(st.sampled_from(DAYS)).format(d=moment, o=suffix, **names)
+    clock = draw(st.sampled_from(CLOCKS)).format(t=moment)
+    return draw(st.sampled_from([str, str.upper]))(
+        draw(st.sampled_from(["{0}", "{0} {1}", "{1} {0}"])).format(day, clock)
+    )
+
+
+class FixedCentury(parserinfo):
+    def convertyear(self, year, century_specified=False):
+        return year if year >= 100 or century_specified else year + (2000 if year < 69 else 1900)
+
+
+def read_by_dateutil(text: str) -> datetime | None:
+    try:
+        moment = parser(FixedCentury()).parse(text, default=datetime(1, 1, 1), ignoretz=True)
+    except (ValueError, OverflowError):
+        return None
+    return moment if moment.year > 1 else None
+
+
+@given(written_dates())
+def test_forms_with_names_are_the_dates_that_dateutil_reads(text):
+    fields = parse_words(text)
+    assert fields is not None
+    assert dates._of_fields(fields) == read_by_dateutil(text)
+
+
+@given(st.text("0123456789 ,.:/-aMprJunT+Z", max_size=14))
+@settings(max_examples=500)
+def test_text_is_never_another_date_than_dateutil_reads(text):
+    fields = parse_words(text)
+    if fields is not None:
+        assert read_by_dateutil(text) in (None, dates._of_fields(fields))
+
+
+@pytest.mark.parametrize(
+    "text", ["1,2", "1.2.3", "1 2 3", "12/99", "105/74", "Friday March 2021", "March 21", "10:30", "2021 3"]
+)
+def test_numbers_that_are_no_date_are_unreadable(text):
+    assert read(text) == [None]

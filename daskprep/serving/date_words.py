@@ -1,0 +1,165 @@
+"""Dates with names of months, and the codes of `strptime`: in English, whatever locale and zone the process has."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import re
+from typing import NamedTuple
+
+_MONTHS = (
+    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
+    "December",
+)  # fmt: skip
+_WEEKDAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_NUMBERS = {
+    name[:3].lower(): number + first
+    for names, first in ((_MONTHS, 1), (_WEEKDAYS, 0))
+    for number, name in enumerate(names)
+}
+
+# Formats. Python and pandas take names, %c, %x and %X from the locale, and %Z from the time zone of the process.
+_BY_LOCALE = re.compile("%[aAbBpcxXZ]")
+_COMPOSED = {"%c": "%a %b %d %H:%M:%S %Y", "%x": "%m/%d/%y", "%X": "%H:%M:%S"}
+_SAMPLES = {"%a": "Sat", "%A": "Saturday", "%b": "Feb", "%B": "February", "%p": "AM", "%Z": "UTC"}
+_NUMERIC = {"a": "w", "A": "w", "b": "m", "B": "m", "I": "H"}
+_CODES = {
+    "a": "|".join(name[:3] for name in _WEEKDAYS),
+    "A": "|".join(_WEEKDAYS),
+    "b": "|".join(name[:3] for name in _MONTHS),
+    "B": "|".join(_MONTHS),
+    "p": "AM|PM",
+    "Z": "[A-Z]{1,5}",
+    "Y": r"\d{4}",
+    "y": r"\d{2}",
+    "m": "1[0-2]|0[1-9]|[1-9]",
+    "d": r"3[01]|[12]\d|0[1-9]|[1-9]| [1-9]",
+    "H": r"2[0-3]|[01]\d|\d",
+    "I": "1[0-2]|0[1-9]|[1-9]",
+    "M": r"[0-5]\d|\d",
+    "S": r"6[01]|[0-5]\d|\d",
+    "f": "[0-9]{1,6}",
+    "w": "[0-6]",
+    "u": "[1-7]",
+    "j": r"36[0-6]|3[0-5]\d|[12]\d\d|0[1-9]\d|00[1-9]|[1-9]\d|0[1-9]|[1-9]",
+    "U": r"5[0-3]|[0-4]\d|\d",
+    "W": r"5[0-3]|[0-4]\d|\d",
+    "G": r"\d{4}",
+    "V": r"5[0-3]|0[1-9]|[1-4]\d|\d",
+    "z": r"[+-]\d\d:?[0-5]\d(?::?[0-5]\d(?:\.\d{1,6})?)?|(?-i:Z)",
+}
+
+
+# Other text: a clock, if there is one, and what is left without it.
+_WEEKDAY = "(?:" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _WEEKDAYS) + ")"
+_MONTH = "(?P<B>" + "|".join(f"{name[:3]}(?:{name[3:]})?" for name in _MONTHS).replace("Sep", "Sept?", 1) + ")"
+_CLOCK = re.compile(
+    r"(?:^|,? (?:at )?|[;-]|(?<=\d)t)(?:"
+    r"(?P<h>\d\d?)(?::(?P<m>\d\d?)(?::(?P<s>\d\d?)(?:(?<=\d\d)[.,](?P<f>\d+))?)?|h(?P<m2>\d\d)m?)"
+    r"(?: ?(?P<p>[ap](?:\.?m\.?)?)\b)?"
+    r"|(?P<h2>\d\d?) ?(?P<p2>[ap]\.?m\b))\.?"
+    rf"(?: ?(?!{_WEEKDAY}\b|{_MONTH.replace('?P<B>', '?:')}\b)"
+    r"(?:z|utc|gmt|(?-i:[A-Z]{3,5}))?(?: ?[+-]\d\d?(?::?\d\d)?)?(?: \((?-i:[A-Z]{3,5})\))?)?(?=$|[ ,;])",
+    re.IGNORECASE | re.ASCII,
+)
+_DAY = "(?P<D>3[01]|[12][0-9]|0?[1-9])(?:st|nd|rd|th)?"
+_YEAR = "'?(?P<Y>[1-9][0-9]{3}|[0-9]{2})"
+_LARGE = "(?P<Y>[1-9][0-9]{3}|3[2-9]|[4-9][0-9])"  # a year that is no day
+_DIGITS = "(?P<Y>[1-9][0-9]{3})"
+_GAP, _SEPARATOR = "(?:[.,]? |[.,/-])", "(?P<sep> ?[/.-] ?| )"
+_BARE_CLOCK = "(?:[ t-]+(?P<h>[0-9]{2})(?P<m>[0-9]{2})(?P<s>[0-9]{2})?)?"
+_OF_DAYS = (
+    rf"{_DAY}{_GAP}?(?:of )?{_MONTH}{_GAP}?{_YEAR}",
+    rf"{_MONTH}{_GAP}{_DAY}{_GAP}{_YEAR}",
+    rf"{_MONTH}{_GAP}{_LARGE}{_GAP}{_DAY}",
+    rf"{_LARGE}{_GAP}{_MONTH}{_GAP}{_DAY}",
+    rf"{_DIGITS}{_SEPARATOR}(?P<M>[0-9]{{1,2}})(?P=sep)(?P<D>[0-9]{{1,2}}){_BARE_CLOCK}",
+    rf"(?P<M>[0-9]{{1,2}}){_SEPARATOR}(?P<D>[0-9]{{1,2}})(?P=sep){_DIGITS}",
+    "(?P<M>[0-9]{1,2})(?P<sep>[/.-])(?P<D>[0-9]{1,2})(?P=sep)(?P<Y>[0-9]{2})",
+    rf"{_DIGITS}(?P<M>[0-9]{{2}})(?P<D>[0-9]{{2}}){_BARE_CLOCK}",
+)
+_OF_MONTHS = (
+    rf"{_MONTH}{_GAP}{_LARGE}", rf"{_LARGE}{_GAP}{_MONTH}", rf"(?P<M>[0-9]{{1,2}})[/-]{_DIGITS}",
+    rf"{_DIGITS}[/-](?P<M>[0-9]{{1,2}})",
+)  # fmt: skip
+_DATES = [
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (*(rf"(?:{_WEEKDAY}[ ,.]+)?{days}(?:[ ,]+{_WEEKDAY})?" for days in _OF_DAYS), *_OF_MONTHS)
+]
+
+
+def parse_words(text: str) -> dict[str, str | None] | None:
+    """Return the fields of a date in a form with names or spaces, month first; None if it is none of them."""
+    text = " ".join(text.split())
+    fields: dict[str, str | None] = {}
+    if clock := _CLOCK.search(text):
+        found = clock.groupdict()
+        fields = {name: found[name] or found.get(f"{name}2") for name in "hmsfp"}
+        text = " ".join(f"{text[: clock.start()]} {text[clock.end() :]}".split())
+    text = text.strip(" ,.;")
+    match = next(filter(None, (form.fullmatch(text) for form in _DATES)), None)
+    if match is None or (clock and match.groupdict().get("h")):
+        return None
+    fields = match.groupdict() | fields
+    if month := fields.pop("B", None):
+        fields["M"] = str(_NUMBERS[month[:3].lower()])
+    elif "D" in fields and match.start("M") < match.start("Y") and int(fields["M"] or 0) > 12:
+        fields["M"], fields["D"] = fields["D"], fields["M"]
+    return fields
+
+
+def parse_format(text: str, datetime_format: str) -> dt.datetime:
+    """Read text as `datetime.strptime` does under the C locale; ValueError if it is written in another way."""
+    if (numeric := numeric_format(datetime_format)) is None:
+        return dt.datetime.strptime(text, datetime_format)
+    if (translated := numeric.translate(text)) is None:
+        raise ValueError(f"time data {text!r} does not match format {datetime_format!r}")
+    return dt.datetime.strptime(translated, numeric.format)
+
+
+def check_format(datetime_format: str) -> None:
+    """Raise ValueError or re.error if `parse_format` cannot read the dates that the format writes."""
+    english = re.sub("%.", lambda code: _SAMPLES.get(code[0], code[0]), _expanded(datetime_format))
+    parse_format(dt.datetime(2001, 2, 3, tzinfo=dt.UTC).strftime(english), datetime_format)
+
+
+class NumericFormat(NamedTuple):
+    """A format without names, and how text with names is written in it."""
+
+    format: str
+    pattern: re.Pattern[str]
+    codes: tuple[str, ...]
+
+    def translate(self, text: str | None) -> str | None:
+        """Return the numbers that text with names stands for, None if it is not written in the format."""
+        if text is None or (match := self.pattern.fullmatch(text)) is None:
+            return None
+        found = match.groupdict()
+        values = [found[code].strip() for code in self.codes]
+        for place, code in enumerate(self.codes):
+            if code in "aAbB":
+                values[place] = str(_NUMBERS[values[place][:3].lower()])
+            elif code == "I" and "p" in found:
+                values[place] = str(int(values[place]) % 12 + 12 * (found["p"].lower() == "pm"))
+        return " ".join(values)
+
+
+@functools.lru_cache(128)
+def numeric_format(datetime_format: str) -> NumericFormat | None:
+    """Return how to read a format that `strptime` reads by locale or time zone; None of any other."""
+    if not _BY_LOCALE.search(datetime_format.replace("%%", "")):
+        return None
+    codes = re.findall("%(.?)", expanded := _expanded(datetime_format), re.DOTALL)
+    literals = [re.sub(r"(?:\\?\s)+", r"\\s+", re.escape(one)) for one in re.split("%.?", expanded, flags=re.DOTALL)]
+    if odd := next((code for code in codes if code not in (*_CODES, "%")), None):
+        raise ValueError(f"%{odd} is a bad directive in format {datetime_format!r}")
+    fields = ["%" if code == "%" else f"(?P<{code}>{_CODES[code]})" for code in codes]
+    pattern = "".join(literal + field for literal, field in zip(literals, [*fields, ""], strict=True))
+    numeric = _NUMERIC if "p" in codes else {**_NUMERIC, "I": "I"}
+    by_target = {numeric.get(code, code): code for code in codes if code not in "%pZ"}
+    written = " ".join(f"%{target}" for target in by_target)
+    return NumericFormat(written, re.compile(pattern, re.IGNORECASE), tuple(by_target.values()))
+
+
+def _expanded(datetime_format: str) -> str:
+    return re.sub("%.", lambda code: _COMPOSED.get(code[0], code[0]), datetime_format)
