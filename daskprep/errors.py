@@ -100,12 +100,56 @@ def is_text(value: object) -> bool:
     return not isinstance(value, list | tuple) or all(map(is_text, value))
 
 
+# Words of pandas, scikit-learn, PyTorch, Keras and Hugging Face, and the options that they may mean here.
+_SYNONYMS = {
+    word: tuple(meant.split())
+    for words, meant in (
+        ("int int32 int64 integer float float32 float64 double numeric decimal", "number"),
+        ("str string object factor label", "category"), ("bool boolean logical", "binary"),
+        ("datetime datetime64 timestamp time", "date"), ("list tokens ids", "sequence"),
+        ("embedding array ndarray", "vector"), ("waveform sound speech", "audio"), ("img picture photo", "image"),
+        ("val valid dev eval", "validation"), ("training", "train"), ("testing holdout", "test"),
+        ("num_workers n_jobs workers", "threads"), ("pin_memory gpu", "device cuda"), ("num_replicas", "world_size"),
+        ("test_size train_size val_size sizes fractions", "probabilities"), ("n_splits folds", "k"),
+        ("random_state random_seed", "seed"), ("sep separator", "delimiter"), ("usecols", "columns"),
+        ("na_values", "null_values"), ("skiprows", "skip_rows"), ("chunksize", "partition_bytes"),
+        ("vocab_size vocabulary_size top_k max_features max_tokens num_words max_categories", "most_common"),
+        ("min_df min_count", "min_frequency"), ("vocabulary categories classes", "order vocab_file"),
+        ("max_length max_len maxlen", "max_sequence_length"), ("size", "height"), ("lower", "lowercase"),
+        ("scaler scaling scale normalize", "normalization"), ("impute imputer strategy", "missing_value_strategy"),
+        ("fillna fill", "fill_value"), ("mean average", "fill_with_mean"), ("median", "fill_with_median"),
+        ("mode most_frequent", "fill_with_mode"), ("constant const zero", "fill_with_const"),
+        ("drop", "drop_row"), ("standard standardize z-score", "zscore"), ("min-max min_max", "minmax"),
+        ("format date_format", "datetime_format"), ("encoding onehot one_hot one-hot", "transform_to one_hot"),
+        ("n_fft win_length", "window_length_in_s"), ("sr", "sampling_rate"),
+    )
+    for word in words.split()
+}  # fmt: skip
+
+
 def did_you_mean(name: object, options: Iterable[object]) -> str:
     """Return ``' Did you mean "x"?'`` for the option closest to `name`, or an empty string."""
     if len(str(name)) > _MOST_COMPARED:
         return ""
-    close = difflib.get_close_matches(str(name), [str(option) for option in options], n=1)
+    known = [str(option) for option in options]
+    close = [word for word in _SYNONYMS.get(str(name).lower(), ()) if word in known]
+    close += difflib.get_close_matches(str(name), known, n=1)
     return f' Did you mean "{close[0]}"?' if close else ""
+
+
+def hints_attributes(**meant: str) -> Callable[[type[T]], type[T]]:
+    """Let the AttributeError of names that other libraries have say what to use here."""
+
+    def hinted(cls: type[T]) -> type[T]:
+        def missing(self: Any, name: str) -> Any:
+            if name in meant:
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}: use {meant[name]}")
+            return object.__getattribute__(self, name)  # the error as it was, also that of a property
+
+        cls.__getattr__ = missing  # type: ignore[attr-defined] # type checkers are not to see it
+        return cls
+
+    return hinted
 
 
 def hints_parameters(function: Callable[P, T]) -> Callable[P, T]:

@@ -295,10 +295,11 @@ def _device(model: Model, device: Any) -> torch.device:
     if device is None and isinstance(model, torch.nn.Module):
         held = next((one for own in (model.parameters(), model.buffers()) for one in own), None)
         device = None if held is None else held.device
-    try:
-        return torch.device("cpu" if device is None else device)
-    except (RuntimeError, TypeError) as error:
-        raise ConfigError(f"device={device!r} is not a torch device: {error}") from error
+    from daskprep.loader.device import as_device, stream_of  # noqa: PLC0415 as above
+
+    found = as_device(device) or torch.device("cpu")
+    stream_of(found)
+    return found
 
 
 @contextlib.contextmanager

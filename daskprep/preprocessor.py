@@ -22,7 +22,7 @@ from daskprep.config import read_config, write_config
 from daskprep.dataset import Dataset, FoldedDataset, open_dataset
 from daskprep.described import plain
 from daskprep.description import describe
-from daskprep.errors import ConfigError, MissingColumnError, hints_parameters, warn
+from daskprep.errors import ConfigError, MissingColumnError, hints_attributes, hints_parameters, warn
 from daskprep.features import Feature, Learned
 from daskprep.features.cell_counts import count_cells
 from daskprep.features.few_rows import encode_few
@@ -53,6 +53,12 @@ if TYPE_CHECKING:
 _AUTO: Final = "auto"
 
 
+@hints_attributes(
+    inverse_transform="decode(arrays) for the result of encode",
+    partial_fit="fit, which reads files larger than memory",
+    predict_proba="predict(frame, model, probabilities=True)",
+    vocabulary='learned_["column"].vocabulary',
+)
 class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None):
     """Fit and apply one feature for each column of a table that may be larger than memory.
 

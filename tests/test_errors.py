@@ -153,3 +153,51 @@ def test_warnings_name_the_line_that_called_the_package():
 def test_code_without_a_name_is_warned_too():
     with pytest.warns(UserWarning, match="odd"):
         exec("warn('odd')", {"warn": warn})
+
+
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        (lambda: dp.Preprocessor({"price": "float32"}).fit({"price": [1.0]}), "number"),
+        (lambda: dp.Preprocessor({"price": "str"}).fit({"price": ["a"]}), "category"),
+        (lambda: dp.Preprocessor({"x": dp.Number(missing_value_strategy="mean")}).fit({"x": [1.0]}), "fill_with_mean"),
+        (lambda: dp.Image(size=224), "height"),
+        (lambda: dp.Text(vocab_size=100), "most_common"),
+        (lambda: dp.Text(max_len=100), "max_sequence_length"),
+        (lambda: dp.KFold(n_splits=5), "k"),
+        (lambda: dp.RandomSplit(test_size=0.2), "probabilities"),
+        (lambda: dp.read_files("a.csv", sep=";"), "delimiter"),
+    ],
+)
+def test_words_of_other_libraries_lead_to_those_of_this_one(call, meant):
+    with pytest.raises((TypeError, ConfigError), match=f'Did you mean "{meant}"'):
+        call()
+
+
+def test_names_of_other_libraries_say_what_to_use(frame, prep, tmp_path):
+    dataset = prep.fit_write(frame, tmp_path / "a.dp")
+    train = dataset["train"]
+    for owner, name, message in (
+        (dataset, "loader", r'Dataset has no attribute .loader.: use dataset\["train"\]\.loader'),
+        (dataset, "train", r'use dataset\["train"\]'),
+        (train, "to_pandas", r"Split has no attribute .to_pandas.: use head"),
+        (prep, "inverse_transform", "Preprocessor has no attribute .*use decode"),
+        (dataset.report(), "show", "use save"),
+        (dataset, "other", "'Dataset' object has no attribute 'other'"),
+    ):
+        with pytest.raises(AttributeError, match=message):
+            getattr(owner, name)
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("gpu", 'not a torch device. Did you mean "cuda"'), (3.5, "not a torch device"), ("mps", "cannot be used here")],
+)
+def test_a_device_that_is_not_there_is_refused(frame, prep, tmp_path, device, message):
+    train = prep.fit_write(frame, tmp_path / "a.dp")["train"]
+    for call in (
+        lambda: next(iter(train.loader(2, device=device))),
+        lambda: next(iter(prep.stream(frame, 2, device=device))),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            call()

@@ -21,7 +21,7 @@ from daskprep.dataset.split import Split
 from daskprep.dataset.stored import StoredDataset
 from daskprep.display.tables import Description
 from daskprep.display.words import count, printable, size
-from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, IncompleteDatasetError, did_you_mean, hints_attributes
 from daskprep.features.base import noun_of
 from daskprep.progress import Progress
 from daskprep.state import METADATA
@@ -95,6 +95,13 @@ def _reopen(
     return dataset
 
 
+@hints_attributes(
+    **dict.fromkeys(("loader", "train_dataloader", "dataloader"), 'dataset["train"].loader(batch_size)'),
+    **{name: f'dataset["{name}"]' for name in ("train", "validation", "test")},
+    to_pandas='dataset["train"].head(rows) for decoded rows, or dataset["train"].table().to_pandas()',
+    shape='len(dataset["train"])',
+    num_embeddings='dataset["train"].num_embeddings(name)',
+)
 class Dataset(StoredDataset):
     """A dataset on disk: its splits and the fitted state that wrote them.
 

@@ -22,7 +22,7 @@ from daskprep.dataset.describing import describe_rows, describe_split
 from daskprep.dataset.media import MediaBlocks, content_of, read_media_block
 from daskprep.dataset.places import Rows, overlaps, row_numbers
 from daskprep.dataset.stored import StoredDataset
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_attributes
 from daskprep.permutation import Integers
 from daskprep.storage import Folder, Layout, Output
 from daskprep.storage.arrays import HEADER_BYTES, ROW_ID, check_header, chunk_shape, folder_name, open_group
@@ -50,6 +50,12 @@ _MOST_NAMED = 20
 _MOST_ROW_BYTES = 1_024  # of tables that are read to find a cache: those of files are told apart by their checksums
 
 
+@hints_attributes(
+    to_pandas="head(rows) for decoded rows, or table().to_pandas() for encoded ones",
+    to_numpy="read(), a dict of arrays",
+    to_torch="loader(batch_size)",
+    dataloader="loader(batch_size)",
+)
 class Split:
     """The rows of one split, in their order on disk.
 

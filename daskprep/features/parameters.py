@@ -136,7 +136,10 @@ def _all_hold(values: Collection[Any], annotation: Any) -> bool:
 def _describe(annotation: Any) -> str:
     origin = typing.get_origin(annotation)
     if origin in (Union, types.UnionType):
-        return " or ".join(_describe(part) for part in typing.get_args(annotation))
+        parts = typing.get_args(annotation)
+        choices = tuple(one for part in parts if typing.get_origin(part) is Literal for one in typing.get_args(part))
+        others = [_describe(part) for part in parts if typing.get_origin(part) is not Literal]
+        return " or ".join([_describe(Literal[choices]), *others] if choices else others)
     if origin is Literal:
         return "one of " + ", ".join(repr(choice) for choice in typing.get_args(annotation))
     if origin is Annotated:

@@ -8,9 +8,11 @@ from functools import partial
 import numpy as np
 import torch
 
+from daskprep.errors import ConfigError, did_you_mean
 from daskprep.loader.groups import Group
 from daskprep.loader.pipeline import Window
 
+_DEVICES = ("cuda", "mps", "cpu")
 Tensors = dict[Group, torch.Tensor]
 
 
@@ -41,11 +43,11 @@ class Mover:
 
     def moved(self, windows: Iterable[Window]) -> Iterator[tuple[Window, Tensors]]:
         """Give each window with its tensors on the device."""
-        if not self._is_cuda:
+        stream = stream_of(self.device)
+        if stream is None:
             for window in windows:
                 yield window, {group: tensor.to(self.device) for group, tensor in _tensors(window).items()}
             return
-        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         ahead: tuple[Window, Tensors, Tensors, torch.Event] | None = None
         for window in windows:
             source = _tensors(window)
@@ -82,6 +84,31 @@ def _pinned(group: Group, rows: int) -> np.ndarray:
         (rows, *group.row_shape), dtype=torch.from_numpy(plain).dtype, pin_memory=True
     ).numpy()
     return array
+
+
+def as_device(device: str | torch.device | None) -> torch.device | None:
+    """Return a device of torch; ConfigError if there is none of that name."""
+    try:
+        return None if device is None else torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        meant = did_you_mean(device, _DEVICES)
+        raise ConfigError(
+            f"device={device!r} is not a torch device.{meant} Devices are: cuda, cuda:1, mps, cpu"
+        ) from error
+
+
+def stream_of(device: torch.device | None) -> torch.cuda.Stream | None:
+    """Return a stream of a GPU, None for other devices; ConfigError for a device that torch cannot use here."""
+    try:
+        if device is not None and device.type == "cuda":
+            return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        raise ConfigError(
+            f'device="{device}" cannot be used here ({str(error).partition(chr(10))[0]}): leave device out for batches '
+            "on the CPU, or install torch and a driver for it"
+        ) from error
+    return None
 
 
 def to_device(array: np.ndarray, device: torch.device | None) -> torch.Tensor:

@@ -21,7 +21,7 @@ from daskprep.loader.audit import GivenRows
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, chosen_names, expansions, is_one, target_outputs, weight_output
 from daskprep.loader.cached import CachedBlocks, Caching, CopiedBlocks, prefetch_of
-from daskprep.loader.device import Mover
+from daskprep.loader.device import Mover, as_device, stream_of
 from daskprep.loader.files import FileBlocks, LoaderTimes
 from daskprep.loader.groups import Buffers, Group, groups_of
 from daskprep.loader.joining import Documents, PackingPosition
@@ -192,7 +192,7 @@ class Loader(BatchIterator):
         self.drop_last = drop_last
         self.expand = expand
         self.row_ids = row_ids
-        self.device = None if device is None else torch.device(device)
+        self.device = as_device(device)
         self.prefetch_size = prefetch_size
         self.prefetch_bytes = prefetch_bytes
         self.threads = threads
@@ -344,6 +344,7 @@ class Loader(BatchIterator):
         [group] = groups = self._groups()
         place = self._place
         unread = range(place.read, len(schedule))
+        stream_of(self.device)
         pipeline = self._pipeline(groups, schedule, unread, Mover(None))
         self._times = pipeline.times
         tally = GivenRows()

@@ -11,7 +11,7 @@ from typing import Any
 from daskprep.dataset import Dataset
 from daskprep.display.markup import element
 from daskprep.display.words import size
-from daskprep.errors import ConfigError
+from daskprep.errors import ConfigError, hints_attributes
 from daskprep.report.page import SEARCH, page
 from daskprep.storage import Folder
 from daskprep.storage.urls import path_text
@@ -19,6 +19,7 @@ from daskprep.storage.urls import path_text
 _NOTEBOOK_HEIGHT = 640  # pixels
 
 
+@hints_attributes(show="save(path), and open the file in a browser; notebooks show a report as it is")
 @dataclass(frozen=True, repr=False)
 class Report:
     """A page of HTML that needs no other file and no network, and works without scripts.

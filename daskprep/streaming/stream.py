@@ -18,7 +18,7 @@ from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hint
 from daskprep.features.fitting import beside
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs, weight_output
-from daskprep.loader.device import Mover
+from daskprep.loader.device import Mover, as_device
 from daskprep.loader.media import Medium
 from daskprep.loader.order import Schedule
 from daskprep.loader.pipeline import Epoch, Pipeline, Settings
@@ -151,7 +151,7 @@ class Stream(BatchIterator):
         self.window = window
         self.seed = check_seed(seed)
         self.drop_last = drop_last
-        self.device = None if device is None else torch.device(device)
+        self.device = as_device(device)
         self.threads = threads
         self._client = client
         chosen = names_of(recipe, columns)
