@@ -43,11 +43,14 @@ class Described(EstimatorCard, BaseEstimator):
 
     def validate(self) -> None:
         """Raise `ConfigError` if the parameters make no sense."""
-        column, seed = getattr(self, "column", "x"), getattr(self, "seed", 0)
+        self._check_column()
+        if not is_whole(getattr(self, "seed", 0)):
+            raise self._error("seed", "a whole number", "Give for instance seed=42.")
+
+    def _check_column(self) -> None:
+        column = getattr(self, "column", "x")
         if not isinstance(column, str) or not column:
             raise self._error("column", "the name of a column", 'Give a string such as "label".')
-        if not is_whole(seed):
-            raise self._error("seed", "a whole number", "Give for instance seed=42.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return type and parameters as JSON values."""

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -637,9 +638,37 @@ def test_datetime_counts_all_that_it_cannot_read():
         assign(DatetimeSplit("x"), tables)
 
 
+@settings(max_examples=30)
+@given(seconds=st.lists(st.integers(0, 4 * 10**9), min_size=3, max_size=30), borders=borders_of)
+def test_datetime_takes_numbers_and_columns_of_parts_as_timestamps(seconds, borders):
+    times = pd.to_datetime(pd.Series(seconds), unit="s")
+    parts = {name: getattr(times.dt, name) for name in ("year", "month", "day", "hour", "minute", "second")}
+    table = pa.table({"t": times, "s": seconds, "ms": pa.array(seconds, pa.float64()), **parts})
+    expected = assign(DatetimeSplit("t"), [table])
+    for column in ("s", "ms", list(parts)):
+        assert np.array_equal(assign(DatetimeSplit(column), pieces(table, borders)), expected)
+
+
+def test_datetime_takes_years_as_numbers_with_a_gap_and_their_format():
+    table = pa.table({"year": [2020, 2024, 2021, 2022]})
+    assert assign(DatetimeSplit("year", (0.5, 0.5)), [table]).tolist() == [0, 2, 0, 2]
+    split = DatetimeSplit("year", (0.5, 0.5), datetime_format="%Y", gap="400 days")
+    assert assign(split, [table]).tolist() == [0, 2, 0, DROPPED]
+    with pytest.raises(ConfigError, match='a gap needs datetime_format, such as "%Y"'):
+        assign(DatetimeSplit("year", gap="400 days"), [table])
+
+
+def test_datetime_names_the_parts_that_are_no_time():
+    table = pa.table({"year": [2021, 2021], "month": ["2", "2"], "day": [28, 30]})
+    with pytest.raises(RejectedValueError, match=r'"year, month, day".*"2021", "2", "30" in row 1'):
+        assign(DatetimeSplit(["year", "month", "day"]), [table])
+    with pytest.raises(ConfigError, match="Give columns of year, month, day"):
+        DatetimeSplit(["year"]).validate()
+
+
 def test_datetime_refuses_columns_that_are_no_times():
-    with pytest.raises(ColumnError, match=r'Column "x" holds int64, which is not a time'):
-        assign(DatetimeSplit("x"), [pa.table({"x": [1]})])
+    with pytest.raises(ColumnError, match=r'column "x" holds bool, which is not a time'):
+        assign(DatetimeSplit("x"), [pa.table({"x": [True]})])
     remedy = r'Use the codes of strptime, for instance "%d/%m/%Y %H:%M"\.$'
     with pytest.raises(ConfigError, match=f"datetime_format '%d/%Q'.*{remedy}"):
         assign(DatetimeSplit("x", datetime_format="%d/%Q"), [pa.table({"x": ["1/2"]})])

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from daskprep.features.cells import as_numbers
 from daskprep.kernels import null_mask
 from daskprep.serving.date_columns import calendar
+from daskprep.serving.dates import micros_since_epoch
 from daskprep.sources.cell_text import local_clock
 
 SECOND, DAY = 1_000_000, 86_400
@@ -83,19 +84,9 @@ def from_numbers(column: pa.Array) -> pa.Array:
         if column.type == pa.uint64():
             missing |= pc.fill_null(pc.greater(column, _LARGEST), False).to_numpy(zero_copy_only=False)
         numbers = pc.fill_null(column, 0).cast(pa.int64(), safe=False).to_numpy()
-        return as_timestamps(_since_epoch(numbers), missing)
+        return as_timestamps(micros_since_epoch(numbers), missing)
     numbers = pc.fill_null(as_numbers(column), np.nan).to_numpy()
     with np.errstate(invalid="ignore"):
         missing = ~(np.abs(numbers) < 2.0**63)
-    micros = np.rint(_since_epoch(np.where(missing, 0.0, numbers)))
+    micros = np.rint(micros_since_epoch(np.where(missing, 0.0, numbers)))
     return as_timestamps(micros.astype(np.int64), missing)
-
-
-def _since_epoch(numbers: np.ndarray) -> np.ndarray:
-    seconds, milliseconds, microseconds = (
-        (numbers < 10**digits) & (numbers > -(10**digits)) for digits in (10, 13, 16)
-    )
-    if seconds.all():
-        return numbers * SECOND
-    choices = [numbers * SECOND, numbers * 1_000, numbers]
-    return np.select([seconds, milliseconds, microseconds], choices, numbers // 1_000)

@@ -122,6 +122,17 @@ def moment_at(number: float) -> dt.datetime | None:
     return _START + dt.timedelta(microseconds=round(number))
 
 
+def micros_since_epoch(numbers: np.ndarray) -> np.ndarray:
+    """Return the microseconds that numbers count since 1970, as `moment_at` does."""
+    seconds, milliseconds, microseconds = (
+        (numbers < 10**digits) & (numbers > -(10**digits)) for digits in (10, 13, 16)
+    )
+    if seconds.all():
+        return numbers * 1_000_000
+    choices = [numbers * 1_000_000, numbers * 1_000, numbers]
+    return np.select([seconds, milliseconds, microseconds], choices, numbers // 1_000)
+
+
 def _parsed(text: str, datetime_format: str | None) -> dt.datetime | None:
     if datetime_format is None:
         fields = parse_words(text)

@@ -75,7 +75,8 @@ class Splitter(Described, ABC):
     @property
     def assign_columns(self) -> list[str]:
         """Columns that `PartitionAssignment.assign` reads."""
-        names = (getattr(self, parameter, None) for parameter in ("column", *_OPTIONAL_COLUMNS))
+        given = (getattr(self, parameter, None) for parameter in ("column", *_OPTIONAL_COLUMNS))
+        names = [name for one in given for name in ([one] if isinstance(one, str | None) else one)]
         return list(dict.fromkeys(name for name in names if name is not None))
 
     @property

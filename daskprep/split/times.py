@@ -21,8 +21,12 @@ from daskprep.described import with_parameters
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.permutation import Integers
 from daskprep.serving.date_words import numeric_format
+from daskprep.serving.dates import micros_since_epoch
 from daskprep.split.base import DEFAULT_SHARES, DROPPED, MOST_EXAMPLES, Assigned, ReadAgain, Shares, Splitter, spread
 from daskprep.storage.kept import keepable
+
+# Of what several columns hold: the least and the largest number.
+_PARTS = {"year": (1, 9999), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
 
 
 @with_parameters
@@ -34,12 +38,14 @@ class DatetimeSplit(Splitter):
 
     Parameters
     ----------
-    column : str
-        Column of timestamps, dates, or strings. Times without a zone are UTC; strings count to the microsecond.
+    column : str or list of str
+        Column of timestamps, dates, strings or numbers. Times without a zone are UTC; strings count to the microsecond.
+        Numbers count seconds since 1970, or milliseconds to nanoseconds by their size, as for `Date`. Several columns
+        hold year, month, day, hour, minute and second as numbers, or the first two to five of these.
     probabilities : sequence of float
         Shares of train, validation and test, or of train and test; they add up to 1.
     datetime_format : str or None
-        Format of strings in the codes of `strptime`. None: ISO 8601.
+        Format of strings in the codes of `strptime`. None: ISO 8601. Numbers are then read as text: "%Y" reads 2021.
     gap : str, timedelta or None
         Rows less than this after the last training row, or after the last validation row, belong to no split. Text has
         a unit, such as "7 days" or "12h". Shares are those before rows are left out.
@@ -56,10 +62,21 @@ class DatetimeSplit(Splitter):
     type = "datetime"
     counts_column = True
 
-    column: str
+    column: str | list[str]  # type: ignore[assignment]
     probabilities: Shares = DEFAULT_SHARES
     datetime_format: str | None = None
     gap: str | timedelta | None = None
+
+    def _check_column(self) -> None:
+        names = self.column
+        if isinstance(names, str):
+            return super()._check_column()
+        if not (isinstance(names, list) and 2 <= len(names) <= len(_PARTS) and all(map(_is_name, names))):
+            parts = ", ".join(_PARTS)
+            raise self._error("column", "the name of a column, or those of two to six", f"Give columns of {parts}.")
+        if self.datetime_format is not None:
+            raise ConfigError("DatetimeSplit: several columns hold numbers: leave out datetime_format.")
+        return None
 
     def validate(self) -> None:
         super().validate()
@@ -91,11 +108,21 @@ class DatetimeSplit(Splitter):
         return None if self.gap is None else f"within the gap of {self.gap} behind the split before"
 
     def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
-        keys, bad, unit = _Times(self.column, self.datetime_format).read(table, keep)
+        times = _Times(self.column, self.datetime_format)
+        keys, bad, unit = times.read(table, keep)
         rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
-        cells = find_column(table, self.column)
-        examples = ((row, _shown(cells[row])) for row in rows[:MOST_EXAMPLES].tolist())
+        cells = [find_column(table, name) for name in times.names]
+        if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
+            self._check_unit(keys[~bad])
+        examples = ((row, ", ".join(_shown(one[row]) for one in cells)) for row in rows[:MOST_EXAMPLES].tolist())
         return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
+
+    def _check_unit(self, keys: Integers) -> None:
+        if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
+            raise ConfigError(
+                f'DatetimeSplit: the numbers of column "{self.column}" are times of one day, 1970-01-01, if they count '
+                'seconds: a gap needs datetime_format, such as "%Y", if they are something else'
+            )
 
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
         return cut_times(self, censuses, self._ends, read_again, self._gap_nanoseconds())
@@ -113,12 +140,13 @@ def cut_times(
     Rows less than `gap` nanoseconds behind the last one before a cut are in no piece.
     """
     whole = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
-    wanted = f"a time in the format {split.datetime_format or 'ISO 8601'}"
-    if whole.bad:
-        raise rejected_rows(split.column, whole.bad, whole.examples, wanted)
-    if len({census.unit for census in censuses} - {""}) > 1:
-        raise ColumnError(f'Column "{split.column}" has nanoseconds in some partitions: use one type.')
     times = _Times(split.column, split.datetime_format)
+    parts = f"numbers of {', '.join(list(_PARTS)[: len(times.names)])}"
+    wanted = f"a time in the format {split.datetime_format or 'ISO 8601'}" if len(times.names) == 1 else parts
+    if whole.bad:
+        raise rejected_rows(times.name, whole.bad, whole.examples, wanted)
+    if len({census.unit for census in censuses} - {""}) > 1:
+        raise ColumnError(f'Column "{times.name}" has nanoseconds in some partitions: use one type.')
     ends = ends_of(rows := int(whole.counts.counts.sum()))
     inner = {end for end in ends if end < rows}
     last = {end - 1 for end in inner} if gap else set()
@@ -153,12 +181,21 @@ class TimeCounts:
 class _Times:
     """Reads the times of a column as integers: nanoseconds for timestamp[ns], else microseconds."""
 
-    column: str
+    column: str | list[str]
     datetime_format: str | None
+
+    @property
+    def names(self) -> list[str]:
+        return [self.column] if isinstance(self.column, str) else self.column
+
+    @property
+    def name(self) -> str:
+        return ", ".join(self.names)
 
     def read(self, table: pa.Table, keep: Mask | None) -> tuple[Integers, Mask, str]:
         """Return the times of the kept rows, which cannot be read, and the unit ("" without times)."""
-        cells = find_column(table, self.column)
+        columns = [find_column(table, name) for name in self.names]
+        cells = columns[0] if len(columns) == 1 else pa.chunked_array([_from_parts(columns)])
         # Arrow 26 cannot filter string views.
         cells = cells.cast(pa.large_string()) if pa.types.is_string_view(cells.type) else cells
         chunks = (cells if keep is None else cells.filter(pa.array(keep))).chunks
@@ -177,9 +214,14 @@ class _Times:
             return _in_microseconds(cells, pa.timestamp("us"))
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._parse(pc.utf8_trim_whitespace(cells.cast(pa.large_string())))
+        if _is_number(kind) and self.datetime_format is None:
+            return _from_epochs(cells)
+        if _is_number(kind):
+            whole = cells if pa.types.is_integer(kind) else cells.cast(pa.float64()).cast(pa.int64(), safe=False)
+            return self._parse(whole.cast(pa.large_string()))
         raise ColumnError(
-            f'Column "{self.column}" holds {kind}, which is not a time. Convert the column to timestamps, '
-            "dates or strings first."
+            f'column "{self.name}" holds {kind}, which is not a time. Convert the column to timestamps, '
+            "dates, numbers or strings first."
         )
 
     def _parse(self, text: pa.Array) -> pa.Array:
@@ -208,8 +250,43 @@ class _Times:
             times = pd.to_datetime(pd.Series(distinct.to_pandas()), format=form, errors="coerce", utc=True)
         except ValueError as error:
             remedy = 'Use the codes of strptime, for instance "%d/%m/%Y %H:%M".'
-            raise ConfigError(f'Column "{self.column}": datetime_format {form!r}: {error}. {remedy}') from error
+            raise ConfigError(f'Column "{self.name}": datetime_format {form!r}: {error}. {remedy}') from error
         return pa.array(times.dt.as_unit("us")).cast(pa.timestamp("us")).take(encoded.indices)
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _from_epochs(cells: pa.Array) -> pa.Array:
+    """Return the times that numbers count since 1970, null where they are beyond 64 bits."""
+    whole = pa.types.is_integer(cells.type)
+    numbers = cells if whole else cells.cast(pa.float64())
+    with np.errstate(invalid="ignore"):
+        bad = ~(np.abs(numbers.fill_null(0).to_numpy()) < 2.0**63) | np.asarray(cells.is_null())
+    numbers = pc.if_else(pa.array(bad), pa.scalar(0, numbers.type), numbers).to_numpy()
+    micros = micros_since_epoch(numbers.astype(np.int64) if whole else numbers)
+    return pa.array(np.rint(micros).astype(np.int64), mask=bad).view(pa.timestamp("us"))
+
+
+def _from_parts(columns: Sequence[pa.ChunkedArray]) -> pa.Array:
+    """Return the times whose year, month, day, hour, minute and second are in columns; null where there is none."""
+    parts = [pd.to_numeric(column.to_pandas(), errors="coerce").to_numpy(float, na_value=np.nan) for column in columns]
+    bad = np.any([(part != np.rint(part)) | ~np.isfinite(part) for part in parts], axis=0)
+    for part, (low, high) in zip(parts, _PARTS.values(), strict=False):
+        bad |= ~((part >= low) & (part <= high))
+    year, month, day, *clock = (np.where(bad, 1, part).astype(np.int64) for part in (*parts, np.ones(len(bad)))[:6])
+    months = (year - 1970) * 12 + month - 1
+    days = months.astype("datetime64[M]").astype("datetime64[D]") + (day - 1)
+    bad |= days.astype("datetime64[M]").astype(np.int64) != months
+    seconds = days.astype("datetime64[s]").astype(np.int64)
+    for part, size in zip(clock[: len(parts) - 3], (3_600, 60, 1), strict=False):
+        seconds += part * size
+    return pa.array(seconds * 1_000_000, mask=bad).view(pa.timestamp("us"))
 
 
 def _shown(cell: pa.Scalar) -> str:
@@ -251,7 +328,7 @@ class TimeAssignment:
     def assign(self, table: pa.Table, keep: Mask | None) -> Assigned:
         keys, bad, unit = self.times.read(table, keep)
         if bad.any() or unit not in ("", self.unit):
-            raise data_changed(f'Column "{self.times.column}"')
+            raise data_changed(f'Column "{self.times.name}"')
         splits = np.zeros(keys.size, dtype=np.uint8)
         for time, ties in filter(None, self.cuts):
             same = keys == time

@@ -58,7 +58,7 @@ def rejects_of(
     if split is not None and split.leaves_out:
         listed = pa.concat_tables(found)["row_id"].to_numpy()
         rows = np.setdiff1d(np.flatnonzero(splits == DROPPED) + first_row, listed)
-        columns = [rows, [split.column] * len(rows), [split.leaves_out] * len(rows)]
+        columns = [rows, [", ".join(split.assign_columns)] * len(rows), [split.leaves_out] * len(rows)]
         found.append(pa.table(columns, schema=REJECTS_SCHEMA))
     table = pa.concat_tables(found).combine_chunks()
     return table.take(np.argsort(table["row_id"].to_numpy(), kind="stable"))
