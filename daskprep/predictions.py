@@ -32,7 +32,7 @@ from daskprep.features.table import (
 from daskprep.media.decoding import check_failures
 from daskprep.partitions import labelled
 from daskprep.serving.predictions import Column, How, Outcome, joined, outcome, predictions_of, predictions_of_all
-from daskprep.sources import PandasSource, as_source, table_to_pandas
+from daskprep.sources import PandasSource, as_source, rows_of, table_to_pandas
 
 if TYPE_CHECKING:
     import torch
@@ -156,7 +156,7 @@ class Predicting:
         how.check(outcomes)
         _check_run(self._inputs, model, batch_size)
         names = [ids] if isinstance(ids, str) else list(dict.fromkeys(ids or ()))
-        source = as_source(frame, columns=source_columns(self._inputs, names), scratch=self.scratch)
+        source = as_source(rows_of(frame), columns=source_columns(self._inputs, names), scratch=self.scratch)
         features, rows = located(self._inputs, source, names), Rows(source)
         learned = {name: self.learned_[name] for name in features}
         is_frame = source.is_dask or isinstance(source, PandasSource)

@@ -40,7 +40,7 @@ from daskprep.features.surroundings import assigning_columns, fold_columns
 from daskprep.features.table import learning_columns, source_columns
 from daskprep.predictions import Predicting
 from daskprep.progress import Progress
-from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared
+from daskprep.sources import Source, StreamSource, TableSource, as_source, prepared, rows_of
 from daskprep.split import FixedSplit, Splitter
 from daskprep.state import Saved
 from daskprep.storage import Folder
@@ -73,7 +73,8 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         With "auto": kind of model for which encodings are proposed, as by `infer_features`. None: none are proposed.
     targets : str, iterable of str or None
         Names of the features that a model predicts. New rows need not have their columns, `transform` leaves them out,
-        and loaders and streams yield them apart from the inputs.
+        and loaders and streams yield them apart from the inputs. None: those of `infer_features`, if it returned the
+        features; () for none.
     weight : str or None
         Column of the weights of rows, of at least 0. They count in means, deviations and target encodings, not in
         vocabularies, quantiles or ranges. They are written and loaded, but are no input: new rows need none.
@@ -131,7 +132,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
     ) -> None:
         self.features = features
         self.style = style
-        self.targets = targets
+        self.targets = features.targets if targets is None and isinstance(features, InferredFeatures) else targets
         self.weight = weight
         self.split = split
         self.balance = balance
@@ -218,7 +219,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         check_is_fitted(self)
         if not (features := self._inputs):
             raise ConfigError("Preprocessor: all features are targets, so there is nothing to transform")
-        source = as_source(frame, columns=source_columns(features), scratch=self.scratch)
+        source = as_source(rows_of(frame), columns=source_columns(features), scratch=self.scratch)
         few = encode_few(features, self.learned_, source)
         table = tabulate(features, self.learned_, few) if few else tabulate_source(features, self.learned_, source)
         return self._contained(table, frame)
@@ -241,14 +242,15 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         return self._contained(table, X)
 
     def encode(self, frame: Any) -> MutableMapping[str, Any]:
-        """Return compact arrays by output, with a row per input row.
+        """Return compact arrays by output, with a row per input row; a dict of cells is one row.
 
         The result holds NumPy arrays for data in memory, and lazy Dask arrays for Dask frames, paths and streams. For
         Arrow and polars tables, Arrow can read the result as a table. Rows that lack a target column are encoded
         without targets. No row is dropped: a missing value that a write would drop becomes `Learned.fill_value`.
         """
         check_is_fitted(self)
-        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
+        rows = rows_of(frame)
+        features, source = self._new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
         arrays = encode_few(features, self.learned_, source) or encode_source(features, self.learned_, source)
         return EncodedArrays(arrays) if isinstance(source, TableSource) else arrays
 
@@ -274,7 +276,8 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         price     3        2           1       0
         """
         check_is_fitted(self)
-        features, source = self._new_rows(lambda columns: as_source(frame, columns=columns, scratch=self.scratch))
+        rows = rows_of(frame)
+        features, source = self._new_rows(lambda columns: as_source(rows, columns=columns, scratch=self.scratch))
         return count_cells(features, self.learned_, source)
 
     def decode(self, arrays: Mapping[str, Any]) -> pd.DataFrame:

@@ -353,3 +353,21 @@ def test_labels_that_are_missing_are_told_of_unless_their_rows_are_dropped(tmp_p
     dp.Preprocessor(features).fit(frame)
     dropped = {**features, "sold": dp.Binary(missing_value_strategy="drop_row")}
     assert dp.Preprocessor(dropped, targets="sold").fit(frame).learned_["sold"].missing == 1
+
+
+def test_targets_of_inferred_features(table):
+    inferred = dp.infer_features(table, targets=["sold"], progress=False)
+    assert dp.Preprocessor(inferred).fit(table).targets_ == ("sold",)
+    assert clone(dp.Preprocessor(inferred)).fit(table).targets_ == ("sold",)
+    assert dp.Preprocessor(inferred, targets="days").fit(table).targets_ == ("days",)
+    assert dp.Preprocessor(inferred, targets=()).fit(table).targets_ == ()
+
+
+def test_one_row_as_a_dict_of_cells(table):
+    prep = make().fit(table)
+    row = table.iloc[3].to_dict()
+    few, one = prep.encode(row), prep.encode(table.iloc[[3]])
+    assert all(np.array_equal(few[name], one[name]) for name in one)
+    assert set(prep.encode({key: row[key] for key in ("price", "city", "review")})) < set(few)
+    assert np.array_equal(prep.transform(row), prep.transform(table.iloc[[3]]))
+    assert prep.cell_counts(row)["rows"].eq(1).all()

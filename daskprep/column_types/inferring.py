@@ -38,10 +38,19 @@ class InferredFeatures(dict[str, Feature]):
         Reason for the type of each column.
     skipped : dict of str to str
         Columns that were left out, and why.
+    targets : tuple of str
+        Names of the targets, which a Preprocessor of these features has unless it names others.
     """
 
-    def __init__(self, features: Mapping[str, Feature], reasons: Mapping[str, str], skipped: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        features: Mapping[str, Feature],
+        reasons: Mapping[str, str],
+        skipped: Mapping[str, str],
+        targets: Sequence[str] = (),
+    ) -> None:
         super().__init__(features)
+        self.targets = tuple(targets)
         self.reasons = dict(reasons)
         self.skipped = dict(skipped)
 
@@ -134,7 +143,7 @@ def infer_source(
             "name the features yourself, as in Preprocessor({'price': 'number'}), or pass more rows"
         )
     ordered = [name for name in source.columns if name in skipped]
-    return InferredFeatures(features, reasons, {name: skipped[name] for name in ordered})
+    return InferredFeatures(features, reasons, {name: skipped[name] for name in ordered}, targets)
 
 
 def _facts(source: Source, columns: Sequence[str], progress: Progress) -> dict[str, ColumnFacts]:

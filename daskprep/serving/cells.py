@@ -20,7 +20,7 @@ from daskprep.errors import ColumnError
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 LISTS = (list, tuple, set, frozenset, np.ndarray)
 
-_WHOLE_BELOW = 2.0**63
+WRITTEN_WHOLE_BELOW = 1e76  # as many digits as decimals have; larger floats are written with an exponent
 _DAY = 86_400
 _NANOSECONDS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1, "m": 60 * 10**9, "h": 3600 * 10**9}
 _NANOSECONDS |= {"D": _DAY * 10**9, "W": 7 * _DAY * 10**9}
@@ -113,7 +113,7 @@ def _text_of_other(cell: Any) -> str:
 
 def _text_of_float(cell: Any) -> str:
     value = float(cell)
-    if value.is_integer() and abs(value) < _WHOLE_BELOW:
+    if value.is_integer() and abs(value) < WRITTEN_WHOLE_BELOW:
         return str(int(value))
     # A float32 is written as one: 0.1, not 0.10000000149011612.
     kind = np.float32 if isinstance(cell, np.float16 | np.float32) else np.float64

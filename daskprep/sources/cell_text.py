@@ -3,7 +3,7 @@
 | value | text |
 |---|---|
 | text, bytes | as it is, bytes as UTF-8 |
-| whole numbers, and floats and decimals that are whole | digits alone: "1", not "1.0" |
+| whole numbers, and floats and decimals below 1e76 that are whole | digits alone: "1", not "1.0" |
 | other floats and decimals | the shortest form: "1.5", not "1.50" |
 | booleans | "True", "False" |
 | dates | "2020-07-01" |
@@ -33,9 +33,9 @@ import pyarrow.types as pt
 
 from daskprep.errors import ColumnError
 from daskprep.kernels import MIXED
-from daskprep.serving.cells import NUMBERS, TIMES, number_of, text_of
+from daskprep.serving.cells import NUMBERS, TIMES, WRITTEN_WHOLE_BELOW, number_of, text_of
 
-_WHOLE_BELOW = 2.0**63
+_LARGE_FROM = 2.0**63  # what int64 does not hold
 _PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _DAY = 86_400
 
@@ -84,9 +84,12 @@ def _floats_as_text(column: pa.Array) -> pa.Array:
     values = column.to_numpy(zero_copy_only=False).astype(np.float64)
     missing = np.isnan(values)
     with np.errstate(invalid="ignore"):
-        whole = (values == np.trunc(values)) & (np.abs(values) < _WHOLE_BELOW)
+        is_large = np.abs(values) >= _LARGE_FROM
+        whole = (values == np.trunc(values)) & ~is_large
     integers = pa.array(np.where(whole, values, 0).astype(np.int64)).cast(pa.string())
     text = pc.if_else(pa.array(whole), integers, column.cast(pa.string()))
+    if is_large.any() and (written := is_large & (np.abs(values) < WRITTEN_WHOLE_BELOW)).any():
+        text = pc.replace_with_mask(text, pa.array(written), pa.array(cell_texts(values[written]), pa.string()))
     return pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), text) if missing.any() else text
 
 

@@ -181,8 +181,13 @@ def frame_of_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame({name: _series(name, [row.get(name) for row in rows]) for name in names}, range(len(rows)))
 
 
+def is_cell(value: object) -> bool:
+    """Tell whether a value of a dict is a cell and cannot be a column."""
+    return isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__")
+
+
 def _series(name: str, cells: Any) -> pd.Series[Any]:
-    if isinstance(cells, str | bytes | Mapping) or not hasattr(cells, "__len__"):
+    if is_cell(cells):
         raise ColumnError(
             f'column "{name}" of a dict is {cells!r:.80}: give a list or an array for each column, and for rows a list '
             "of dicts"

@@ -20,6 +20,7 @@ from daskprep.sources.frames import (
     arrow_table,
     frame_of_columns,
     frame_of_rows,
+    is_cell,
     is_dask_frame,
     is_of,
 )
@@ -95,6 +96,12 @@ def as_source(
         size: Any = {"partition_bytes": partition_bytes, "partitions": partitions}
         return read_files(frame, columns=wanted, scratch=scratch, **size, **options)
     raise ConfigError(f"{_described(frame)} cannot be read as rows; accepted are {_ACCEPTED}{_remedy(frame)}")
+
+
+def rows_of(given: Any) -> Any:
+    """Return rows as `as_source` takes them; a single row may be a dict of cells, as a service has it."""
+    is_row = isinstance(given, Mapping) and not splits_of(given) and any(map(is_cell, given.values()))
+    return [given] if is_row else given
 
 
 def _is_encoded(frame: Any) -> bool:

@@ -17,7 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import daskprep as dp
 from daskprep.errors import ColumnError
+from daskprep.serving.cells import text_of
 from daskprep.sources.cell_text import as_text, cell_texts, local_clock
 
 ROME = zoneinfo.ZoneInfo("Europe/Rome")
@@ -126,3 +128,19 @@ def test_clocks_of_zones_are_those_of_python_in_any_year(zone: str, unit: str, y
     column = pa.array([*moments, None], pa.timestamp(unit, zone))
     assert as_text(column).to_pylist() == [*map(str, moments), None]
     assert [moment and moment.hour for moment in local_clock(column).to_pylist()] == [12, 12, 12, 12, None]
+
+
+@given(st.integers(-(10**30), 10**30).map(float))
+def test_text_of_large_floats_is_that_of_equal_integers(value):
+    texts = {
+        as_text(pa.array([value]))[0].as_py(),
+        as_text(pa.array([Decimal(int(value))], pa.decimal256(60, 2)))[0].as_py(),
+        text_of(value),
+        text_of(int(value)),
+    }
+    assert texts == {str(int(value))}
+
+
+def test_category_of_integers_beyond_int64_knows_equal_floats():
+    city = dp.Category().fit(pd.DataFrame({"id": np.array([10**19, 3], np.uint64)}))
+    assert city.transform(pd.DataFrame({"id": [1e19]})).item() > 0
