@@ -148,7 +148,16 @@ def test_a_dataset_of_an_earlier_version_is_read_as_it_was(dataset):
     found = json.loads(json.dumps(recorded(dataset)))
     assert found.keys() == expected.keys()
     for name, values in expected.items():
-        assert found[name] == values, name
+        if not name.endswith("decoded"):
+            assert found[name] == values, name
+            continue
+        # Decoded numbers were the ones that float32 made of them: 0 was -9.1e-07.
+        assert found[name].keys() == values.keys()
+        for column, cells in values.items():
+            is_number = all(isinstance(one, float | int | None) for one in cells)
+            assert found[name][column] == (
+                pytest.approx(cells, rel=1e-5, abs=1e-4, nan_ok=True) if is_number else cells
+            ), column
 
 
 def test_a_state_of_an_earlier_version_encodes_as_it_did(tmp_path):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
+
+import numpy as np
 
 from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut, printable, size, value_text
 from daskprep.errors import DaskprepError
-from daskprep.features.base import all_outputs
+from daskprep.features.base import all_outputs, fills_all
+from daskprep.features.checking import filled_row
 from daskprep.storage import Layout, Manifest, Output
+from daskprep.storage.manifest import FIRST_ROWS
 
-_FIRST_ROWS, _MOST_COLUMNS = 5, 40
+_MOST_COLUMNS = 40
 _BLOCK_BYTES = 16_000_000  # of all columns together
 _CELL_CHARACTERS, _ERROR_CHARACTERS = 32, 200
 
@@ -53,7 +57,7 @@ def describe_rows(split: Any) -> Description:
 
 
 def first_rows(split: Any) -> list[Row]:
-    """Return the names of the first features and their first values, decoded."""
+    """Return the names of the first features and their first values, decoded; imputed cells are marked."""
     columns: list[str] = []
     left = _BLOCK_BYTES
     for name, feature in islice(split.dataset.features.items(), _MOST_COLUMNS):
@@ -62,11 +66,50 @@ def first_rows(split: Any) -> list[Row]:
         if feature.holds not in ("images", "sounds") and needed <= left:
             columns += [output.name for output in outputs]
             left -= needed
-    frame = split.dataset.decode(split.read(columns, stop=_FIRST_ROWS))
+    arrays = split.read(columns, stop=FIRST_ROWS)
+    frame = split.dataset.decode(arrays)
+    marks = _marks(split, arrays)
     # pandas compiles a class with the names of the columns, unless rows have no name.
     cells = frame.itertuples(index=False, name=None)
-    rows = [tuple(value_text(value, _CELL_CHARACTERS) for value in row) for row in cells]
+    rows = [
+        tuple(
+            _marked(value_text(value, _CELL_CHARACTERS), marks.get((place, str(name)), ""))
+            for name, value in zip(frame.columns, row, strict=True)
+        )
+        for place, row in enumerate(cells)
+    ]
     return [tuple(cut(str(name), _CELL_CHARACTERS) for name in frame.columns), *rows]
+
+
+def _marks(split: Any, arrays: Mapping[str, np.ndarray]) -> dict[tuple[int, str], str]:
+    """Return which of the first cells were missing or unreadable, by row and feature.
+
+    Older datasets do not say so: there, these are cells that are encoded as missing ones are.
+    """
+    marks: dict[tuple[int, str], str] = {}
+    start = 0
+    for one in split.joined:
+        if (gaps := one.dataset.manifest.gaps) is not None:
+            marks |= {(start + place, name): kind for of, place, name, kind in gaps if of == split.name}
+        else:
+            features = ((name, feature, one.dataset.learned[name]) for name, feature in one.dataset.features.items())
+            for name, feature, learned in features:
+                if learned.missing and name + feature.outputs[0] in arrays and fills_all(feature):
+                    filled = filled_row(feature, learned)
+                    alike = [(arrays[name + suffix] == row[0]) for suffix, row in filled.items()]
+                    equal = np.all([part.reshape(len(part), -1).all(axis=1) for part in alike], axis=0)
+                    places = start + np.flatnonzero(equal[start : start + len(one)])
+                    marks |= {(int(place), name): "maybe" for place in places}
+        start += len(one)
+    return marks
+
+
+def _marked(text: str, mark: str) -> str:
+    if not text:
+        return f"({mark})" if mark in ("missing", "unreadable") else text
+    return text + {"": "", "missing": " (imputed)", "unreadable": " (unreadable, imputed)"}.get(
+        mark, " (maybe imputed)"
+    )
 
 
 def _joined(*parts: Description) -> Description:

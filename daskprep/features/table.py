@@ -273,13 +273,21 @@ def completed_columns(
     around: Surroundings,
     parsed: Parsed,
     table: pa.Table | None = None,
+    gaps: dict[str, np.ndarray] | None = None,
 ) -> dict[str, pa.Array]:
-    """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up."""
+    """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up.
+
+    Which cells are missing (1) and unreadable (2) is added to `gaps`, for columns that have any.
+    """
     columns = {}
     for name, feature in features.items():
         readable = parsed.columns.pop(name)
         with naming(name):
             column = known = learned[name].recognize(readable)
+            if gaps is not None and known.null_count:
+                gaps[name] = (~valid_mask(known)).astype(np.uint8) + (valid_mask(readable) & ~valid_mask(known))
+                if (cells := parsed.unreadable.get(name)) is not None:
+                    gaps[name][cells.rows] = 2
             if feature.missing_indicator:
                 columns[name + MISSING] = known.is_null()
             if (neighbours := feature.around) is not None:

@@ -131,6 +131,8 @@ def _splits(dataset: Dataset) -> Markup:
 def _first_rows(split: Split) -> Markup:
     head, *rows = first_rows(split)
     note = f"The first rows of {split.name}, without images and audio; of wide tables, the first columns."
+    if split.dataset.manifest.gaps is None:
+        note += " Cells that equal the fill value of a column with missing cells may be imputed."
     return _card(element("div", Table(head, rows, tuple, "row").html(), class_="scroll"), note)
 
 

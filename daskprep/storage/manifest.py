@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from daskprep.errors import CorruptDatasetError, FormatVersionError
 from daskprep.storage.arrays import is_chunk, whole
@@ -27,6 +27,12 @@ _LIMIT_BYTES = 1 << 30
 _MOST_FOLDS = 255  # which are numbered by bytes
 _MOST_NAME_BYTES = 255  # of one folder or file, on all file systems
 _VERSION = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+FIRST_ROWS = 5
+"""Of each split, which reports and cards show."""
+Gap: TypeAlias = tuple[str, int, str, str]
+"""A cell of the first rows: split, row in it, feature, and "missing" or "unreadable"."""
 
 
 @keepable
@@ -104,6 +110,8 @@ class Manifest:
     files: Mapping[str, FileEntry]  # by name relative to that folder
     source: Mapping[str, Any] | None  # what the rows were read from
     settings: Mapping[str, Any]  # how they were turned into files
+    # Cells of the first rows of each split that were missing or unreadable; None of datasets that do not say so.
+    gaps: tuple[Gap, ...] | None = None
 
     def to_bytes(self) -> bytes:
         """Return canonical JSON that holds its own checksum: one manifest has one text."""
@@ -116,6 +124,7 @@ class Manifest:
                 "files": _files_to_json(self.files),
                 "source": self.source,
                 "settings": self.settings,
+                **({} if self.gaps is None else {"gaps": list(map(list, self.gaps))}),
             },
         )
 
@@ -130,6 +139,7 @@ class Manifest:
                 _files_from_json(body["files"]),
                 body["source"],
                 body["settings"],
+                None if body.get("gaps") is None else _gaps_from_json(body["gaps"]),
             )
             if not _VERSION.fullmatch(manifest.version):
                 raise ValueError(f"the version {manifest.version!r} is not a folder name")
@@ -158,11 +168,13 @@ class Receipt:
     files: Mapping[str, FileEntry]  # those of the part, by name
     # Row number, column and reason of each medium that could not be decoded, so that a fill value stands for it.
     filled: Sequence[tuple[int, str, str]] = ()
+    gaps: tuple[Gap, ...] = ()
 
     def to_bytes(self) -> bytes:
         """Return the text of the receipt, sealed by a checksum."""
         filled = {"filled": [list(one) for one in self.filled]} if self.filled else {}
-        return _sealed("receipt", {"format": 1, "files": _files_to_json(self.files), **filled})
+        gaps = {"gaps": list(map(list, self.gaps))} if self.gaps else {}
+        return _sealed("receipt", {"format": 1, "files": _files_to_json(self.files), **filled, **gaps})
 
     @classmethod
     def from_bytes(cls, data: Buffer, where: str = "a receipt") -> Receipt:
@@ -170,7 +182,7 @@ class Receipt:
         body = _unsealed("receipt", data, where)
         with _naming(where):
             filled = [(int(row), str(column), str(reason)) for row, column, reason in body.get("filled", ())]
-            return cls(_files_from_json(body["files"]), filled)
+            return cls(_files_from_json(body["files"]), filled, _gaps_from_json(body.get("gaps", ())))
 
 
 def _sealed(kind: str, body: Mapping[str, Any]) -> bytes:
@@ -215,6 +227,10 @@ def _files_to_json(files: Mapping[str, FileEntry]) -> dict[str, list[int]]:
 
 def _files_from_json(files: Mapping[str, Any]) -> dict[str, FileEntry]:
     return {_checked_name(name): _checked_entry(name, entry) for name, entry in files.items()}
+
+
+def _gaps_from_json(gaps: Sequence[Any]) -> tuple[Gap, ...]:
+    return tuple((str(split), whole(place), str(name), str(kind)) for split, place, name, kind in gaps)
 
 
 def _check_rows(layout: Layout, files: Mapping[str, FileEntry]) -> None:

@@ -10,7 +10,8 @@ and then all of their bytes.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -25,6 +26,7 @@ from daskprep.storage.checksum import flat
 from daskprep.storage.files import Folder
 from daskprep.storage.kept import write_checked
 from daskprep.storage.layout import Layout
+from daskprep.storage.manifest import FIRST_ROWS, Gap
 from daskprep.writing.placement import SPLITS, Placement, Run
 from daskprep.writing.scratch import scratch_name
 
@@ -32,6 +34,8 @@ ReadInto = Callable[[int, memoryview], None]
 Carried: TypeAlias = np.ndarray | pa.StructArray
 """What a write carries from encoding to parts: numbers, and the cells of media, which only parts decode."""
 Outputs = Iterable[tuple[str, Carried]]
+Gaps: TypeAlias = Mapping[str, np.ndarray]
+"""By feature, which of a partition's kept rows are missing (1) or unreadable (2)."""
 
 _PLACE_BYTES = 8
 _START_BYTES = 8
@@ -83,6 +87,20 @@ class EncodedRows:
                 places.append(place)
             chosen.append(rows)
         return np.concatenate(chosen), places
+
+    def first_rows(
+        self, partition: int, rows: Mapping[str, np.ndarray], places: Mapping[str, np.ndarray]
+    ) -> Iterator[tuple[str, int, int]]:
+        """Give split, place there and number of those of a partition's kept rows that are the first of a split.
+
+        `rows` are by split in their order, and `places` those of shuffled ones.
+        """
+        for split, order in rows.items():
+            start = int(self.placement.starts(split)[partition])
+            where = places.get(split, range(start, start + len(order)))
+            for place, row in zip(where[:FIRST_ROWS], order[:FIRST_ROWS].tolist(), strict=False):
+                if place < FIRST_ROWS:
+                    yield split, int(place), row
 
     def borders(self, places: Sequence[np.ndarray], partition: int) -> Iterator[np.ndarray]:
         """Give for each split of which a partition has rows where the parts begin among its places."""
@@ -164,11 +182,19 @@ def _read_heap(read_into: ReadInto, at: int, rows: int) -> tuple[np.ndarray, np.
 
 
 def by_split(
-    rows: EncodedRows, row_ids: np.ndarray, splits: np.ndarray, repeats: np.ndarray, outputs: Outputs
+    folder: Folder,
+    rows: EncodedRows,
+    partition: int,
+    row_ids: np.ndarray,
+    splits: np.ndarray,
+    repeats: np.ndarray,
+    outputs: Outputs,
+    gaps: Gaps,
 ) -> dict[str, dict[str, Carried]]:
     """Return the encoded rows of a partition by split and output, in the order of the source."""
     chosen = {split: rows.rows_of(code, splits, repeats) for split, code in SPLITS.items()}
     present = {split: order for split, order in chosen.items() if len(order)}
+    _save_gaps(folder, partition, gaps, rows.first_rows(partition, present, {}))
     found: dict[str, dict[str, Carried]] = {split: {} for split in present}
     for name, array in _checked(rows, row_ids, outputs):
         for split, order in present.items():
@@ -185,9 +211,14 @@ def save_encoded(
     splits: np.ndarray,
     repeats: np.ndarray,
     outputs: Outputs,
+    gaps: Gaps,
 ) -> None:
     """Write the encoded rows of a partition."""
     order, places = rows.order(partition, splits, repeats)
+    present = rows._present(partition)
+    chosen = {split: order[rows.placement.offset(partition, split) :][:FIRST_ROWS] for split in present}
+    firsts = rows.first_rows(partition, chosen, dict(zip(present, places, strict=False)))
+    _save_gaps(folder, partition, gaps, firsts)
     as_is = _is_all(order, len(splits))
     cells = []
     with write_checked(folder, scratch_name("encoded", partition)) as write:
@@ -203,6 +234,28 @@ def save_encoded(
             for border in rows.borders(places, partition):
                 size += write(border.astype(np.int64))
         _write_heaps(write, [heap for one in cells for heap in heaps_of(one)], size)
+
+
+def _save_gaps(folder: Folder, partition: int, gaps: Gaps, firsts: Iterable[tuple[str, int, int]]) -> None:
+    """Keep which cells of the first rows of splits are missing or unreadable, if any are."""
+    found: list[Gap] = [
+        (split, place, name, ("missing", "unreadable")[kinds[row] - 1])
+        for split, place, row in firsts
+        for name, kinds in gaps.items()
+        if kinds[row]
+    ]
+    if found:
+        folder.write(scratch_name("gaps", partition), json.dumps(found).encode(), durable=False)
+
+
+def read_gaps(folder: Folder, rows: EncodedRows, split: str) -> tuple[Gap, ...]:
+    """Return which cells of the first rows of a split are missing or unreadable."""
+    first = range(min(FIRST_ROWS, rows.layout.rows[split]))
+    some = None if rows.seed is not None else {run.partition for run in rows.placement.runs(split, first)}
+    present = folder.sizes()
+    names = [scratch_name("gaps", one) for one in (range(len(rows.placement.source_rows)) if some is None else some)]
+    found = [tuple(gap) for name in names if name in present for gap in json.loads(bytes(folder.read(name)))]
+    return tuple(sorted(gap for gap in found if gap[0] == split))
 
 
 def _write_heaps(write: Callable[..., int], heaps: Sequence[tuple[np.ndarray, pa.Buffer]], size: int) -> None:

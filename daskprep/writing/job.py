@@ -146,7 +146,8 @@ class WriteJob:
         files = {name: entry for one in receipts for name, entry in one.files.items()}
         files |= {**state.result(), **fixed.result(), **self._write_rejects(plan, receipts)}
         flushed.result()
-        commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings))
+        gaps = tuple(sorted(gap for one in receipts for gap in one.gaps))
+        commit(self.root, Manifest(self.name, plan.layout, files, self.fingerprint, self.options.settings, gaps))
 
     def repair(self, committed: Manifest, damaged: Set[str]) -> None:
         """Make damaged files of a committed version again, byte by byte as they were."""

@@ -22,7 +22,7 @@ from daskprep.storage.local_files import Durable
 from daskprep.storage.manifest import FileEntry, Receipt
 from daskprep.storage.shards import encode_shard
 from daskprep.storage.tables import Columns, encode_table
-from daskprep.writing.encoded import Carried, EncodedRows, concatenated
+from daskprep.writing.encoded import Carried, EncodedRows, concatenated, read_gaps
 
 RECEIPTS = "receipts"
 
@@ -91,7 +91,8 @@ class PartWriter:
         }
         if self.syncs:
             self.version.sync(files)
-        receipt = Receipt(files, filled)
+        gaps = read_gaps(self.scratch, self.rows, part.split) if part.number == 0 else ()
+        receipt = Receipt(files, filled, gaps)
         if self.expected is None:
             # A receipt only holds if the files are what it lists, so neither must outlive a loss of power.
             self.version.write(part.receipt, receipt.to_bytes(), durable=False)

@@ -9,6 +9,7 @@ pass begins when all tasks of the one before are done, so that nobody reads what
 | `parsed-*` | `Scan` | all passes to `Encode` | at the end, or by `Encode` when its own file is there |
 | `placed-*` | `Place`, if cells decide where rows go | `Encode` | at the end |
 | `rejects-*` | `Place`, if it leaves rows out | the list of rejects | at the end |
+| `gaps-*` | `Encode`, if cells of the first rows of a split are missing | the first part of a split | at the end |
 | `encoded-*` | `Encode`, if parts take rows of many partitions | the parts | at the end |
 """
 
@@ -38,8 +39,9 @@ from daskprep.features.table import (
 from daskprep.split import DROPPED, TRAIN, Splitter
 from daskprep.storage.files import Folder
 from daskprep.storage.kept import intact
+from daskprep.storage.manifest import FIRST_ROWS
 from daskprep.summaries import ColumnSummary
-from daskprep.writing.encoded import Carried, EncodedRows, Outputs, by_split, save_encoded
+from daskprep.writing.encoded import Carried, EncodedRows, Gaps, Outputs, by_split, save_encoded
 from daskprep.writing.rejects import rejects_of
 from daskprep.writing.scratch import ScannedRows, read_table, save_parsed, save_table, scratch_name
 
@@ -129,19 +131,26 @@ class Encode:
 
     def by_split(self, told: Surroundings) -> dict[str, dict[str, Carried]]:
         """Return the encoded rows of a partition instead of saving them."""
-        return by_split(self.rows, *self._encoded(told))
+        return by_split(self.scratch, self.rows, told.number, *self._encoded(told))
 
-    def _encoded(self, told: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs]:
+    def _encoded(self, told: Surroundings) -> tuple[np.ndarray, np.ndarray, np.ndarray, Outputs, Gaps]:
         placement, number = self.rows.placement, told.number
         splits, repeats = self._assigned(told)
         keep = splits != DROPPED
         table = self.scanned.source._read(number, self.scanned.wanted(self.features, fold_columns(self.features)))
         parsed, source = self.scanned.read(self.features, number, table)
-        columns = completed_columns(self.features, self.learned, told, parsed)
+        gaps: dict[str, np.ndarray] | None = {} if self._has_first_rows(number) else None
+        columns = completed_columns(self.features, self.learned, told, parsed, gaps=gaps)
         put_in_folds(self.features, told, source, columns, splits == TRAIN)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
         outputs = encoded_outputs(self.features, self.learned, columns, keep, carried=True)
-        return row_ids, splits[keep], repeats[keep], outputs
+        return row_ids, splits[keep], repeats[keep], outputs, {name: one[keep] for name, one in (gaps or {}).items()}
+
+    def _has_first_rows(self, number: int) -> bool:
+        """Tell whether a partition may have some of the first rows of a split."""
+        placement = self.rows.placement
+        starts = (placement.starts(split)[number] for split in placement.rows)
+        return self.rows.seed is not None or any(start < FIRST_ROWS for start in starts)
 
     def _assigned(self, told: Surroundings) -> tuple[np.ndarray, np.ndarray]:
         """Return split and repeats of each row."""

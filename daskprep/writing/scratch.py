@@ -55,7 +55,7 @@ class ScratchPiece(Piece):
         return table if present else rows_alone(self.rows)
 
 
-def scratch_name(kind: Literal["parsed", "placed", "rejects", "encoded"], partition: int) -> str:
+def scratch_name(kind: Literal["parsed", "placed", "rejects", "gaps", "encoded"], partition: int) -> str:
     """Return the name of a file that a pass leaves of a partition."""
     return f"{kind}-{partition:06d}.scratch"
 
