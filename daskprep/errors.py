@@ -43,6 +43,10 @@ class ConfigError(DaskprepError, ValueError):
     """A parameter, or a combination of parameters, is not valid."""
 
 
+class DatasetExistsError(ConfigError):
+    """A finished dataset of other rows or parameters is in the folder, and ``overwrite=True`` was not passed."""
+
+
 class ColumnError(DaskprepError, ValueError):
     """A column is missing, ambiguous, or of a type that the feature cannot read."""
 

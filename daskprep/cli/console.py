@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from daskprep.display.tables import Description
 
 _RESUME = "finished work is kept: run the same command again to resume"
+# Remedies in messages of the package, and the options that do the same on the command line.
+_FLAGS = {"overwrite=True": "--overwrite"}
 _COLOURS = {"error": "red", "warning": "yellow", "interrupted": "yellow"}
 
 
@@ -51,7 +53,10 @@ def show_written(dataset: Dataset) -> None:
 def line_of(message: object) -> str:
     """Return a message, with the notes of an error, as one line that any terminal can show."""
     lines = [*str(message).splitlines(), *getattr(message, "__notes__", ())]
-    return printable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
+    text = printable("; ".join(line.strip() for line in lines if line.strip())) or type(message).__name__
+    for python, flag in _FLAGS.items():
+        text = text.replace(python, flag)
+    return text
 
 
 @contextmanager

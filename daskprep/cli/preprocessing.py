@@ -7,24 +7,20 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import click
 
 import daskprep as dp
 from daskprep.cli import options
 from daskprep.cli.console import resumable, show, show_written
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
-
-if TYPE_CHECKING:
-    from daskprep.sources import Source
 
 
 @click.command(short_help="Fit on files and write a dataset.")
 @click.argument("config", type=click.Path())
 @options.rows
 @click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="[default: a.dp for a.csv]")
-@click.option("--overwrite", is_flag=True, help="Write again even if nothing changed, or replace another dataset.")
+@click.option("--overwrite", is_flag=True, help="Replace the dataset that is there, even if nothing changed.")
 @click.option("--shuffle", is_flag=True, help="Shuffle the rows of each split.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --shuffle.")
 @click.option("--sample-ratio", type=float, metavar="SHARE", help="Use a random share of the rows, such as 0.1.")
@@ -81,7 +77,6 @@ def preprocess(
         raise click.UsageError("give either --sample-ratio or --sample-size")
     options.check_paths(rows)
     options.check_paths([] if config in ("auto", "-") else config)
-    is_said = output is not None
     output = output or _beside(rows)
     if output is None and not skip_save and not dry_run:
         raise click.UsageError("give -o DATASET, since DATA is not a single file; or --skip-save or --dry-run")
@@ -95,8 +90,6 @@ def preprocess(
             prep.set_params(sample=sample_size if sample_ratio is None else sample_ratio)
         goes_by = prep._going_by(rows)
         source = plan_source(rows, goes_by._columns(prep._checked_features()), memory, reading)
-        if output is not None and not (is_said or skip_save or how["overwrite"]):
-            _check_beside(output, rows, source, storage_options)
         if dry_run:
             from daskprep.cli.planning import plan_lines
 
@@ -121,29 +114,6 @@ def _beside(rows: Any) -> str | None:
     given = rows.rstrip("/")
     stem = re.sub(r"\.\w+(\.(gz|zst|bz2))?$", "", given) if is_known(given) else given
     return f"{stem}.dp"
-
-
-def _check_beside(path: str, data: str, source: Source, storage_options: Mapping[str, Any] | None) -> None:
-    """Raise ConfigError if the default path holds a dataset of other files."""
-    from daskprep.storage import Folder
-    from daskprep.storage.manifest import read_manifest
-
-    try:
-        found = read_manifest(Folder.open(path, storage_options))
-    except (CorruptDatasetError, FormatVersionError):
-        return  # the write says it
-    if found is None:
-        return
-    before = [name for name, *_ in (found.source or {}).get("files", ())]
-    place = Folder.open(data, storage_options).url
-    if {file.name for file in source.files}.isdisjoint(before) and not any(
-        name.startswith(f"{place}/") for name in before
-    ):
-        shown = f'"{before[0]}"' if before else "other rows"
-        raise ConfigError(
-            f"{path} exists already and was written from {shown}: give -o DATASET to write elsewhere, or --overwrite "
-            "to replace it"
-        )
 
 
 def _preprocessor(

@@ -47,6 +47,9 @@ class HuggingFaceSource(PieceSource):
             for i, count in enumerate(slices(rows, most))
         ]
         super().__init__(narrow_schema(stored.schema, names), pieces)
+        # Changes with the rows and with every transformation of them.
+        fingerprint = getattr(dataset, "_fingerprint", None)
+        self.record = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else None
 
 
 def _some_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from daskprep.sources.arrow_types import narrow_column, narrow_schema, narrow_ta
 from daskprep.sources.base import MadePiece, PieceSource, Source, check_names, require_columns, rows_alone
 from daskprep.sources.columnar import spelled_bytes
 from daskprep.sources.object_cells import Cells, cell_kind
+from daskprep.storage.threads import in_threads
 
 _SLICE_ROWS = 131_072
 # Media are converted a slice at a time, and one cell may take megabytes.
@@ -57,6 +59,10 @@ class PandasSource(Source):
             arrays[name] = series_column(part, name, self._kinds.get(name), start)
         return _table(arrays, rows)
 
+    @functools.cached_property
+    def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        return content_record(self) if _LARGE_KINDS.isdisjoint(self._kinds.values()) else None
+
     def sample(self, columns: Sequence[str], most: int) -> pa.Table:
         """Return some rows, evenly spread."""
         self.require(columns)
@@ -81,6 +87,10 @@ class TableSource(PieceSource):
     def __init__(self, tables: Sequence[pa.Table]) -> None:
         made = [MadePiece(functools.partial(_narrowed, one), one.num_rows, spelled_bytes(one)) for one in tables]
         super().__init__(narrow_schema(tables[0].schema), made)
+
+    @functools.cached_property
+    def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        return None if _may_hold_media(self.schema) else content_record(self)
 
     @classmethod
     def cut(cls, table: pa.Table, columns: list[str] | None, partition_bytes: int) -> TableSource:
@@ -279,8 +289,35 @@ def _holds_objects(dtype: Any) -> bool:
 def rows_of_slices(schema: pa.Schema, row_bytes: float, partition_bytes: int) -> int:
     """Return how many rows a slice of at most so many bytes may have, fewer where cells may be media."""
     # Media may be paths alone, of which the bytes say nothing about what decoding them takes.
-    of_media = any(pt.is_struct(kind) or pt.is_binary(kind) for kind in narrow_schema(schema).types)
-    return max(1, min(_MEDIA_ROWS if of_media else _SLICE_ROWS, int(partition_bytes / max(row_bytes, 1))))
+    most = _MEDIA_ROWS if _may_hold_media(narrow_schema(schema)) else _SLICE_ROWS
+    return max(1, min(most, int(partition_bytes / max(row_bytes, 1))))
+
+
+def _may_hold_media(schema: pa.Schema) -> bool:
+    return any(pt.is_struct(kind) or pt.is_binary(kind) for kind in schema.types)
+
+
+def content_record(source: Source) -> Mapping[str, Any]:
+    """Return the number of rows in memory, and a digest of their columns and cells."""
+    digest = hashlib.sha256(repr(source.columns).encode())
+    for part in in_threads(lambda partition: _content_digest(source, partition), range(source.npartitions), local=True):
+        digest.update(part)
+    return {"rows": sum(source.row_counts or ()), "content": digest.hexdigest()}
+
+
+def _content_digest(source: Source, partition: int) -> bytes:
+    digest = hashlib.sha256()
+    for name, column in zip(source.columns, source._read(partition, source.columns).columns, strict=True):
+        # Memory under missing cells may hold anything.
+        parts = {"valid": column.is_valid(), "cells": column.drop_null()} if column.null_count else {"cells": column}
+        for kind, cells in parts.items():
+            stream = pa.BufferOutputStream()
+            table = pa.table({kind: cells}).combine_chunks()
+            with pa.ipc.new_stream(stream, table.schema) as writer:
+                writer.write_table(table)
+            digest.update(name.encode("utf-8", "surrogatepass"))
+            digest.update(stream.getvalue())
+    return digest.digest()
 
 
 def slices(rows: int, slice_rows: int) -> list[int]:

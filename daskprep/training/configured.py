@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from daskprep.dataset import Dataset, open_dataset
-from daskprep.errors import ConfigError, MissingPackageError, did_you_mean
+from daskprep.errors import ConfigError, DatasetExistsError, MissingPackageError, did_you_mean
 from daskprep.loader import Packing
 from daskprep.preprocessor import Preprocessor
 
@@ -111,9 +111,13 @@ def _written(given: Mapping[str, Any], path: Path) -> Dataset:
         rows = datasets.load_dataset(given["huggingface"], cache_dir=str(path.parent / "huggingface"), **asked)
         version = getattr(rows, "_fingerprint", None)
     made = given["preprocessor"]
-    if isinstance(made, str) and made.endswith(".json"):
-        return Preprocessor.load(made).write(rows, path, version=version)
-    return Preprocessor.from_config(made).fit_write(rows, path, version=version)
+    is_fitted = isinstance(made, str) and made.endswith(".json")
+    write = Preprocessor.load(made).write if is_fitted else Preprocessor.from_config(made).fit_write
+    try:
+        return write(rows, path, version=version)
+    except DatasetExistsError:
+        # The folder is named by the configuration, and so holds its rows as they were before, and nothing else.
+        return write(rows, path, version=version, overwrite=True)
 
 
 def check_callables(option: str, given: Any, allowed: Iterable[str]) -> None:

@@ -81,7 +81,7 @@ def _learn_parsed(
 
 @contextlib.contextmanager
 def _kept(recipe: Recipe, source: Source, scratch: str | None) -> Iterator[Kept | None]:
-    if scratch is None or source.record is None:
+    if scratch is None or source.in_memory or source.record is None:
         yield None
         return
     fit = {"fit": digest_of_write(recipe, source.record, Options()), "cutting": digest_of_cutting(source)}

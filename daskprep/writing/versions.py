@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
 from daskprep.state import METADATA
 from daskprep.storage import checksum
 from daskprep.storage.files import Folder
@@ -33,12 +33,15 @@ def digest_of(description: Mapping[str, Any]) -> str:
     return checksum.digest_of(description)[:_DIGEST_DIGITS]
 
 
-def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bool) -> tuple[str, Manifest | None]:
+def choose_version(
+    root: Folder, digest: str, *, repeatable: bool, overwrite: bool, differences: Callable[[Manifest], str]
+) -> tuple[str, Manifest | None]:
     """Return the name of the version to write, and the manifest if it is committed and nothing is to be done.
 
     A version is named by its digest. One that is written again although it is committed gets a number besides, so
-    that readers keep the old one until the new one is whole. Without `repeatable` equal digests do not mean equal
-    rows, so it is always written again.
+    that readers keep the old one until the new one is complete. Without `repeatable`, equal digests do not mean equal
+    rows. A finished dataset that may be another one raises DatasetExistsError, unless `overwrite` is set; the message
+    contains its `differences`.
     """
     try:
         committed = read_manifest(root)
@@ -54,11 +57,14 @@ def choose_version(root: Folder, digest: str, *, repeatable: bool, overwrite: bo
             )
         return digest, None
     name, _, number = committed.version.partition("-")
-    if name != digest:
-        return digest, None
-    if repeatable and not overwrite:
-        return committed.version, committed
-    return f"{digest}-{int(number or 0) + 1}", None
+    if not overwrite:
+        if name == digest and repeatable:
+            return committed.version, committed
+        raise DatasetExistsError(
+            f"{root.url} holds a dataset that differs: {differences(committed)}. Write to another path, or replace it "
+            "with overwrite=True"
+        )
+    return (f"{digest}-{int(number or 0) + 1}" if name == digest else digest), None
 
 
 def _is_ours(root: Folder, name: str) -> bool:

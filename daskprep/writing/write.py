@@ -21,6 +21,7 @@ from daskprep.sources import Source
 from daskprep.storage import Folder
 from daskprep.storage.arrays import ROW_ID
 from daskprep.storage.manifest import Manifest
+from daskprep.writing.differences import differences
 from daskprep.writing.folds import FoldedJob
 from daskprep.writing.job import WriteJob
 from daskprep.writing.parts import RECEIPTS
@@ -50,7 +51,13 @@ def write_source(recipe: Recipe, source: Source, root: Folder, options: Options)
     digest = digest_of_write(recipe, fingerprint, options)
     repeatable = fingerprint is not None
     with _opened(root):
-        name, committed = choose_version(root, digest, repeatable=repeatable, overwrite=options.overwrite)
+        name, committed = choose_version(
+            root,
+            digest,
+            repeatable=repeatable,
+            overwrite=options.overwrite,
+            differences=lambda committed: differences(root, committed, recipe, fingerprint, options),
+        )
         if committed is not None:
             tidy(root, committed)
             if options.scratch is not None:  # what a write that was killed right after its commit has left

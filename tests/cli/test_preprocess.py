@@ -184,43 +184,24 @@ def test_without_an_output_a_folder_has_its_dataset_beside_it(call, files, tmp_p
     assert dp.open_dataset(tmp_path / "sales.2024.dp").splits
 
 
-def test_without_an_output_no_dataset_of_another_file_is_replaced(call, files, tmp_path, rows):
-    rows().to_csv(tmp_path / "a.csv", index=False)
-    rows().to_parquet(tmp_path / "a.parquet")
+@pytest.mark.parametrize("output", [[], ["-o", "a.dp"]])
+def test_no_dataset_of_another_file_is_replaced(call, files, tmp_path, rows, output, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows().to_csv("a.csv", index=False)
+    rows().to_parquet("a.parquet")
     command = ["preprocess", files / "rows.yaml", "-q"]
-    assert call(*command, tmp_path / "a.csv").status == 0
-    before = dp.open_dataset(tmp_path / "a.dp").version
-    for more in ([], ["--dry-run"]):
-        ended = call(*command, tmp_path / "a.parquet", *more)
-        assert ended.status == 1
-        assert f'a.dp exists already and was written from "{tmp_path}/a.csv": give -o DATASET' in ended.error
-        assert dp.open_dataset(tmp_path / "a.dp").version == before
-    # A file that was changed is the same source still; and whoever says so may replace another.
-    rows()[1:].to_csv(tmp_path / "a.csv", index=False)
-    for more in (
-        [tmp_path / "a.csv"],
-        [tmp_path / "a.parquet", "--overwrite"],
-        [tmp_path / "a.csv", "-o", tmp_path / "a.dp"],
-    ):
-        assert call(*command, *more).status == 0
-        assert dp.open_dataset(tmp_path / "a.dp").version != before
-        before = dp.open_dataset(tmp_path / "a.dp").version
-
-
-def test_without_an_output_a_dataset_of_a_frame_is_not_replaced(call, files, tmp_path, rows):
-    rows().to_csv(tmp_path / "a.csv", index=False)
-    dp.Preprocessor.from_config(files / "rows.yaml").fit_write(rows(), tmp_path / "a.dp")
-    ended = call("preprocess", files / "rows.yaml", tmp_path / "a.csv")
+    assert call(*command, "a.csv", *output).status == 0
+    before = dp.open_dataset("a.dp").version
+    ended = call(*command, "a.parquet", *output)
     assert ended.status == 1
-    assert "written from other rows" in ended.error
-
-
-def test_without_an_output_a_folder_with_other_files_is_written_anew(call, files, tmp_path, rows):
-    (tmp_path / "sales").mkdir()
-    for name in ("a.csv", "b.csv"):
-        rows().to_csv(tmp_path / "sales" / name, index=False)
-        assert call("preprocess", files / "rows.yaml", tmp_path / "sales", "-q").status == 0
-        (tmp_path / "sales" / name).unlink()
+    assert f'it was written from "{tmp_path}/a.csv", not from "{tmp_path}/a.parquet"' in ended.error
+    assert "Write to another path, or replace it with --overwrite" in ended.error
+    assert dp.open_dataset("a.dp").version == before
+    rows()[1:].to_csv("a.csv", index=False)
+    assert "changed since it was written" in call(*command, "a.csv", *output).error
+    for name in ("a.csv", "a.parquet"):
+        assert call(*command, name, *output, "--overwrite").status == 0
+        assert dp.open_dataset("a.dp").version != before
 
 
 @pytest.mark.parametrize("data", [("a.csv", "b.csv"), ("*.csv",), ("..",)])

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 import daskprep as dp
-from daskprep.errors import ConfigError, CorruptDatasetError, FormatVersionError
+from daskprep.errors import ConfigError, CorruptDatasetError, DatasetExistsError, FormatVersionError
 from daskprep.state import METADATA
 from daskprep.storage import FileEntry, Folder, Layout, Manifest, Output, read_manifest
 from daskprep.storage.layout import CACHE
@@ -47,7 +47,8 @@ def files(root):
 
 
 def choose(root, digest=DIGEST, *, repeatable=True, overwrite=False):
-    return choose_version(root, digest, repeatable=repeatable, overwrite=overwrite)
+    options = {"repeatable": repeatable, "overwrite": overwrite, "differences": lambda committed: committed.version}
+    return choose_version(root, digest, **options)
 
 
 def test_digests_are_the_ones_that_were_released():
@@ -61,12 +62,19 @@ def test_a_version_is_named_by_its_digest(root):
     assert choose(root) == (DIGEST, None)
     done = committed(root)
     assert choose(root) == (DIGEST, done)
-    assert choose(root, OTHER) == (OTHER, None)
     assert choose(root, OTHER, overwrite=True) == (OTHER, None)
 
 
-@pytest.mark.parametrize("options", [{"overwrite": True}, {"repeatable": False}])
-def test_a_version_that_is_written_again_has_a_number(root, options):
+@pytest.mark.parametrize("options", [{"digest": OTHER}, {"repeatable": False}])
+def test_a_finished_dataset_of_other_rows_is_kept(root, options):
+    committed(root)
+    with pytest.raises(DatasetExistsError, match=f"a dataset that differs: {DIGEST}. Write .* with overwrite=True"):
+        choose(root, **options)
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_version_that_is_written_again_has_a_number(root, repeatable):
+    options = {"overwrite": True, "repeatable": repeatable}
     committed(root)
     assert choose(root, **options) == (f"{DIGEST}-1", None)
     numbered = committed(root, f"{DIGEST}-9")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,11 @@ import dask
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import daskprep as dp
-from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, RejectedValueError
+from daskprep.errors import ColumnError, ConfigError, CorruptDatasetError, DatasetExistsError, RejectedValueError
 from daskprep.storage import Folder
 from daskprep.writing.versions import commit
 
@@ -133,7 +135,8 @@ def test_fit_on_all_learns_from_all_rows(table: pd.DataFrame, tmp_path: Path) ->
 
 def test_shuffles_follow_the_seed(table: pd.DataFrame, tmp_path: Path) -> None:
     def order(seed: int) -> np.ndarray:
-        dataset = dp.Preprocessor({"walk": "number"}).fit_write(table, tmp_path / "a", shuffle=True, seed=seed)
+        options = {"shuffle": True, "seed": seed, "overwrite": True}
+        dataset = dp.Preprocessor({"walk": "number"}).fit_write(table, tmp_path / "a", **options)
         rows: np.ndarray = dataset["train"].read(["row_id"])["row_id"]
         return rows
 
@@ -198,25 +201,67 @@ def test_the_same_version_is_returned_without_reading(
         simple().fit_write(files, tmp_path / "a", overwrite=True)
 
 
-@pytest.mark.parametrize("change", ["file", "feature", "split", "shuffle", "block_rows", "compression"])
-def test_another_version_replaces_the_old_one(
-    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, change: str
-) -> None:
-    first = simple().fit_write(files, tmp_path / "a")
-    prep, options = simple(), {}
+CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
+    "file": ('"[^"]*" changed since it was written', {}),
+    "files": ("it was written from ", {}),
+    "frame": ("it was written from .*, not from 10 rows in memory", {}),
+    "feature": ('it lacks feature "walk again"', {}),
+    "parameter": ('feature "city": most_common is 10000, not 1', {}),
+    "type": ('feature "walk" is a number, not a category', {}),
+    "split": ("split is None, not {'type': 'random'", {}),
+    "shuffle": ("shuffle_seed is None, not 0", {"shuffle": True}),
+    "block_rows": ("block_rows is None, not 7", {"block_rows": 7}),
+    "compression": ("compression is 'lz4', not 'zstd'", {"compression": "zstd"}),
+    "version": ('not from version="2"', {"version": "2"}),
+    "dask": ("the rows cannot be compared", {}),
+}
+
+
+def changed(files: list[str], table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], change: str) -> Any:
+    """Return a Preprocessor and rows that differ from those of `simple` and `files`."""
+    prep, rows = (
+        simple(),
+        {"files": files[:1], "frame": table[:10], "dask": dd.from_pandas(table, 2)}.get(change, files),
+    )
     if change == "file":
         os.utime(files[0], ns=(1, 1))
-    elif change == "feature":
-        prep = dp.Preprocessor({"city": dp.Category(most_common=1), "walk": "number"})
-    elif change == "split":
-        prep = simple(split=dp.RandomSplit())
-    else:
-        options = {change: {"shuffle": True, "block_rows": 7, "compression": "zstd"}[change]}
-    second = prep.fit_write(files, tmp_path / "a", **options)
+    features: dict[str, Any] = {
+        "feature": {**prep.features, "walk again": dp.Number(column="walk")},
+        "parameter": {**prep.features, "city": dp.Category(most_common=1)},
+        "type": {**prep.features, "walk": "category"},
+    }
+    if change in features:
+        prep.set_params(features=features[change])
+    return (simple(split=dp.RandomSplit()) if change == "split" else prep), rows
+
+
+@pytest.mark.parametrize("is_fitted", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_finished_dataset_is_replaced_only_on_request(
+    files: list[str], table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path, change: str,
+    is_fitted: bool, tree_of: Any,
+) -> None:  # fmt: skip
+    first = simple().fit_write(files, tmp_path / "a")
+    before = tree_of(tmp_path / "a")
+    message, options = CHANGES[change]
+    prep, rows = changed(files, table, simple, change)
+    write = prep.fit(rows).write if is_fitted else prep.fit_write
+    with pytest.raises(DatasetExistsError, match=f"a dataset that differs: .*{message}.* with overwrite=True"):
+        write(rows, tmp_path / "a", **options)
+    assert tree_of(tmp_path / "a") == before
+    second = write(rows, tmp_path / "a", overwrite=True, **options)
     assert second.version != first.version
     assert sorted(path.name for path in (tmp_path / "a").iterdir()) == sorted([second.version, "manifest.json"])
     with pytest.raises(CorruptDatasetError, match=f"{first.version} is gone"):
         first["train"].read()
+
+
+def test_the_fitted_state_of_a_write_is_compared(files: list[str], tmp_path: Path) -> None:
+    prep = dp.Preprocessor({"walk": "number"})
+    prep.fit(files).write(files, tmp_path / "a")
+    assert prep.write(files, tmp_path / "a").timings is None
+    with pytest.raises(DatasetExistsError, match="its fitted state differs"):
+        prep.fit(files[:1]).write(files, tmp_path / "a")
 
 
 def test_the_order_of_features_and_symbols_is_part_of_the_version(table: pd.DataFrame, tmp_path: Path) -> None:
@@ -224,14 +269,16 @@ def test_the_order_of_features_and_symbols_is_part_of_the_version(table: pd.Data
     two = dp.Preprocessor({"again": dp.Number(column="walk"), "walk": "number"})
     first = one.fit_write(table, tmp_path / "a", version="1")
     columns = first["train"].columns
-    second = two.fit_write(table, tmp_path / "a", version="1")
+    with pytest.raises(DatasetExistsError, match="its features have another order"):
+        two.fit_write(table, tmp_path / "a", version="1")
+    second = two.fit_write(table, tmp_path / "a", version="1", overwrite=True)
     assert (columns, second["train"].columns) == (["walk", "again"], ["again", "walk"])
     symbols = {"padding": "<P>", "unknown": "<U>"}
     preps = [
         dp.Preprocessor({"tags": dp.Sequence(special_symbols=given)})
         for given in (symbols, dict(reversed(symbols.items())))
     ]
-    assert len({prep.fit_write(table, tmp_path / "b", version="1").version for prep in preps}) == 2
+    assert len({prep.fit_write(table, tmp_path / "b", version="1", overwrite=True).version for prep in preps}) == 2
 
 
 def test_tokenizer_files_are_part_of_the_version(tmp_path: Path) -> None:
@@ -241,7 +288,7 @@ def test_tokenizer_files_are_part_of_the_version(tmp_path: Path) -> None:
     for tokens in ("a\nb\n", "b\na\n"):
         vocabulary.write_text(tokens)
         prep = dp.Preprocessor({"x": dp.Text(level="both", vocab_file=str(vocabulary))})
-        versions.add(prep.fit_write(frame, tmp_path / "a", version="1").version)
+        versions.add(prep.fit_write(frame, tmp_path / "a", version="1", overwrite=True).version)
     assert len(versions) == 2
 
 
@@ -260,14 +307,55 @@ def test_many_writes_at_once_keep_to_their_own(table: pd.DataFrame, tmp_path: Pa
     assert {n: datasets[n]["train"].num_embeddings("city") for n in datasets} == {n: n % 3 + 2 for n in range(8)}
 
 
-def test_overwriting_and_frames_write_anew(
-    table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
-) -> None:
-    versions = [simple().fit_write(table, tmp_path / "a").version for _ in range(3)]
+def test_overwriting_writes_anew(table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path) -> None:
+    versions = [simple().fit_write(table, tmp_path / "a", overwrite=True).version for _ in range(3)]
     base = versions[0]
     assert versions == [base, f"{base}-1", f"{base}-2"]
-    changed = simple().fit_write(table.iloc[:10], tmp_path / "a")
-    assert (changed.version, len(changed["train"])) == (f"{base}-3", 10)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        pd.DataFrame.copy,
+        lambda table: pa.Table.from_pandas(table.assign(price=1.0)),
+        lambda table: table.to_dict("list"),
+    ],
+)
+def test_equal_rows_in_memory_are_written_once(
+    convert: Any, table: pd.DataFrame, simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    first = simple().fit_write(convert(table), tmp_path / "a")
+    assert first.timings is not None
+    assert simple().fit_write(convert(table.copy()), tmp_path / "a").timings is None
+    other = table.copy()
+    other.loc[len(other) - 1, "walk"] = np.nextafter(other["walk"].iloc[-1], np.inf)
+    with pytest.raises(DatasetExistsError, match="rows in memory with other cells or columns"):
+        simple().fit_write(convert(other), tmp_path / "a")
+
+
+def test_a_killed_write_of_other_rows_is_no_finished_dataset(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr("daskprep.writing.job.commit", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            simple().fit_write(files, tmp_path / "a")
+    assert len(simple().fit_write(files[:1], tmp_path / "a")["train"]) > 0
+
+
+def test_the_second_of_two_different_writers_is_refused(
+    files: list[str], simple: Callable[..., dp.Preprocessor], tmp_path: Path
+) -> None:
+    def write(rows: list[str]) -> str:
+        try:
+            return simple().fit_write(rows, tmp_path / "a").version
+        except DatasetExistsError:
+            return "refused"
+
+    with ThreadPoolExecutor(2) as pool:
+        ended = list(pool.map(write, [files, files[:1]]))
+    ended.remove("refused")
+    assert [dp.open_dataset(tmp_path / "a").version] == ended
 
 
 def test_a_frame_with_a_version_is_written_once(
@@ -276,7 +364,8 @@ def test_a_frame_with_a_version_is_written_once(
     simple().fit_write(table, tmp_path / "a", version="monday")
     same = simple().fit_write(table.iloc[:10], tmp_path / "a", version="monday")
     assert len(same["train"]) == len(table)
-    assert len(simple().fit_write(table.iloc[:10], tmp_path / "a", version="tuesday")["train"]) == 10
+    other = simple().fit_write(table.iloc[:10], tmp_path / "a", version="tuesday", overwrite=True)
+    assert len(other["train"]) == 10
 
 
 def test_two_writers_of_one_path_wait_for_each_other(
@@ -423,7 +512,7 @@ def test_nothing_is_printed_without_a_terminal(
 ) -> None:
     simple().fit_write(table, tmp_path / "a")
     assert capfd.readouterr() == ("", "")
-    simple().fit_write(table, tmp_path / "a", progress=True)
+    simple().fit_write(table, tmp_path / "a", overwrite=True, progress=True)
     shown = capfd.readouterr().err
     assert all(stage in shown for stage in ("reading", "learning", "encoding", "writing"))
 
