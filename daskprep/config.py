@@ -36,7 +36,12 @@ _GLOBAL = ("split", "oversample_minority", "undersample_majority", "balance", *_
 # What an output feature has where its preprocessing does not say otherwise, beside dropping rows.
 _OUTPUT_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"number": {"normalization": None}}
 # Ludwig's defaults where those of a type are others.
-_LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"text": {"lowercase": False}}
+_LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "text": {"lowercase": False},
+    "number": {"missing_value_strategy": "fill_with_const"},
+    "binary": {"missing_value_strategy": "fill_with_false"},
+    "date": {"missing_value_strategy": "fill_with_const"},
+}
 
 
 def read_config(config: Mapping[str, Any] | str | os.PathLike[str]) -> dict[str, Any]:
@@ -275,7 +280,7 @@ def _read_features(
 def _output_defaults(kind: str) -> dict[str, Any]:
     """Return the parameters that an output feature has where it says nothing else."""
     drop = {"missing_value_strategy": "drop_row"}
-    return {**drop, **_LUDWIG_DEFAULTS.get(kind, {}), **_OUTPUT_DEFAULTS.get(kind, {})}
+    return {**_LUDWIG_DEFAULTS.get(kind, {}), **drop, **_OUTPUT_DEFAULTS.get(kind, {})}
 
 
 def _read_type(entry: _Section) -> str:

@@ -14,7 +14,7 @@ from daskprep.display.sparks import bars, box
 from daskprep.display.tables import Description, Row, Table
 from daskprep.display.words import count, cut, quoted, share, value_text
 from daskprep.features import Feature, Learned
-from daskprep.features.base import drops_missing, fills_all, rows_seen
+from daskprep.features.base import drops_missing, fills_all, keeps_missing, rows_seen
 from daskprep.features.binary import LearnedBinary
 from daskprep.vocabulary import Vocabulary
 
@@ -154,6 +154,8 @@ def learned_cells(feature: Feature, learned: Learned) -> Row:
 def _remedy(feature: Feature, learned: Learned) -> str:
     if fills_all(feature):
         return f"filled with {_amount(learned.fill_value)}"
+    if keeps_missing(feature):
+        return "kept as NaN"
     return "dropped" if drops_missing(feature) else f"filled by {feature.missing_value_strategy}"
 
 

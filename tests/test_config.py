@@ -44,7 +44,12 @@ CONFIG = {
 
 
 # Where a configuration has Ludwig's default, and the class another one.
-LUDWIGS: dict[str, dict[str, Any]] = {"text": {"lowercase": False}}
+LUDWIGS: dict[str, dict[str, Any]] = {
+    "text": {"lowercase": False},
+    "number": {"missing_value_strategy": "fill_with_const"},
+    "binary": {"missing_value_strategy": "fill_with_false"},
+    "date": {"missing_value_strategy": "fill_with_const"},
+}
 
 
 def config_of(kind, preprocessing=None, **entry):
@@ -141,7 +146,7 @@ def test_an_input_feature_has_the_defaults_of_its_class(kind):
 @pytest.mark.parametrize("kind", LUDWIG_KINDS)
 def test_an_output_feature_drops_rows_and_is_not_normalized(kind):
     changed = {"missing_value_strategy": "drop_row"} | ({"normalization": None} if kind == "number" else {})
-    changed |= LUDWIGS.get(kind, {})
+    changed = LUDWIGS.get(kind, {}) | changed
     assert params_of(output_of(kind)) == params_of(FEATURES[kind](**changed))
 
 
@@ -218,7 +223,7 @@ def test_a_key_is_known_at_its_place_only(key):
 
 @pytest.mark.parametrize("key", IGNORED_PARAMETERS)
 def test_parameters_without_effect_are_ignored(key):
-    assert params_of(feature_of("number", {key: 1})) == params_of(Number())
+    assert params_of(feature_of("number", {key: 1})) == params_of(Number(**LUDWIGS["number"]))
 
 
 @pytest.mark.parametrize("key", DROPPED_PARAMETERS)
@@ -279,7 +284,9 @@ def test_a_prompt_at_the_top_is_not_applied():
 
 def test_numerical_is_a_number_wherever_it_stands():
     config = config_of("numerical") | {"preprocessing": {"numerical": {"normalization": "minmax"}}}
-    assert params_of(read_config(config)["features"]["x"]) == params_of(Number(normalization="minmax"))
+    assert params_of(read_config(config)["features"]["x"]) == params_of(
+        Number(normalization="minmax", **LUDWIGS["number"])
+    )
 
 
 @pytest.mark.parametrize("nested", [False, True])
@@ -479,7 +486,7 @@ def test_features_need_names_of_their_own():
         ("number", {"outlier_threshold": -1}, "outlier_threshold must be a number of at least 0"),
         ("number", {"fill_value": None}, "needs a fill_value"),
         ("sequence", {"tokenizer": "space_pnct"}, "space_pnct"),
-        ("date", {"missing_value_strategy": "fill_with_mean"}, "missing_value_strategy must be one of"),
+        ("date", {"missing_value_strategy": "fill_with_median"}, "missing_value_strategy must be one of"),
     ],
 )
 def test_a_parameter_that_makes_no_sense_comes_with_its_feature(kind, preprocessing, words):
@@ -582,13 +589,15 @@ def test_fit_on_is_read_and_written():
 def test_what_is_written_has_what_differs_from_the_defaults():
     features = {
         "city": Category(most_common=100, column="town"),
-        "price": Number(normalization=None),
-        "day": Date(),
+        "price": Number(normalization=None, missing_value_strategy="fill_with_const"),
+        "sold": Binary(),
+        "day": Date(missing_value_strategy="fill_with_const"),
     }
     assert write_config(features) == {
         "input_features": [
             {"name": "city", "type": "category", "column": "town", "preprocessing": {"most_common": 100}},
             {"name": "price", "type": "number", "preprocessing": {"normalization": None}},
+            {"name": "sold", "type": "binary", "preprocessing": {"missing_value_strategy": "fill_with_mode"}},
             {"name": "day", "type": "date"},
         ],
         "preprocessing": {"split": None},

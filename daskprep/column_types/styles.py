@@ -62,7 +62,8 @@ def styled(guess: Guess, facts: ColumnFacts, style: Style, labels: Labels | None
 def _encode_number(feature: Number, facts: ColumnFacts, style: Style) -> str:
     if style == "trees":
         feature.normalization = None
-        return "unscaled, since only the order of numbers matters"
+        feature.missing_value_strategy = "keep"
+        return "unscaled, since only the order of numbers matters; missing values stay NaN"
     shape = _shape(facts)
     feature.normalization = shape.network if style == "network" else shape.linear
     if shape is not _EVEN and feature.missing_value_strategy == "fill_with_mean":

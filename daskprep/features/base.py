@@ -302,7 +302,7 @@ class Contract(Generic[SummaryT, LearnedT]):
         if fill is not None:
             filled = self.parse_fill(fill)
             values = values + self.summarize(filled) * summary.missing if summary.missing else values
-        elif drops_missing(self) or summary.rows > summary.missing:
+        elif not keeps_missing(self) and (drops_missing(self) or summary.rows > summary.missing):
             fill = self._learn_fallback(summary)
         return with_counts(self.learn(values), summary, fill)
 
@@ -317,6 +317,8 @@ class Contract(Generic[SummaryT, LearnedT]):
         if strategy not in ("fill_with_mean", "fill_with_median", "fill_with_mode"):
             return None
         if summary.rows == summary.missing:
+            if strategy == default_of(type(self), "missing_value_strategy"):
+                return self.fill_value  # `fill_advice` warns
             raise ColumnError(
                 f'has no values, so "{strategy}" cannot learn one: use "fill_with_const" with a fill_value'
             )
@@ -389,9 +391,30 @@ def drops_missing(feature: Contract) -> bool:
     return feature.missing_value_strategy == "drop_row"
 
 
+def keeps_missing(feature: Contract) -> bool:
+    """Return whether missing cells stay missing: NaN in the output."""
+    return feature.missing_value_strategy == "keep"
+
+
 def fills_all(feature: Contract) -> bool:
     """Tell whether one value takes the place of every missing cell, and counts in the statistics."""
-    return not drops_missing(feature) and neighbour_strategy(feature.missing_value_strategy) is None
+    strategy = feature.missing_value_strategy
+    return not (drops_missing(feature) or keeps_missing(feature)) and neighbour_strategy(strategy) is None
+
+
+def fill_advice(feature: Contract, learned: Learned) -> str | None:
+    """Return a warning where the default strategy could learn nothing, or leaves a given `fill_value` unused."""
+    strategy, constant = (default_of(type(feature), name) for name in ("missing_value_strategy", "fill_value"))
+    if feature.missing_value_strategy != strategy:
+        return None
+    if learned.rows and learned.missing == learned.rows:
+        return f"has no values: all become {learned.fill_value!r}; leave the feature out"
+    if feature.fill_value != constant and getattr(feature, "outlier_strategy", None) != "fill_with_const":
+        return (
+            f"has fill_value={feature.fill_value!r}, which {strategy!r} does not use: add "
+            'missing_value_strategy="fill_with_const"'
+        )
+    return None
 
 
 def may_drop_rows(feature: Contract) -> bool:

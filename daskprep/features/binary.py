@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor, fills_all, with_counts, with_late_rejects
+from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_all, with_counts, with_late_rejects
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, neighbour_strategy
@@ -93,7 +93,7 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
 
     fallback_true_label: str | None = None
     null_values: list[str] | None = None
-    missing_value_strategy: Literal["fill_with_false", "fill_with_true", Strategy] = "fill_with_false"
+    missing_value_strategy: Literal["fill_with_false", "fill_with_true", Strategy] = "fill_with_mode"
     fill_value: bool | int | float | str | None = None
 
     def parse(self, column: pa.Array) -> pa.Array:
@@ -198,6 +198,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         return pa.array(learned.bool2str).take(pa.array(np.asarray(encoded).astype(np.int64)))
 
     def advice(self, learned: LearnedBinary) -> str | None:
+        if advice := fill_advice(self, learned):
+            return advice
         if learned.above_zero:
             return "holds more than two distinct numbers, so those above 0 are True and the others False"
         if self.fallback_true_label is None and learned.fallback_true_label is not None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError, RejectedValueError, did_you_mean
-from daskprep.features.base import Bounds, Learned, Tensor, fills_all
+from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_all
 from daskprep.features.cells import is_text
 from daskprep.features.date_numbers import (
     DAY,
@@ -43,10 +43,11 @@ from daskprep.serving.date_columns import (
 from daskprep.serving.date_words import check_format
 from daskprep.serving.dates import EPOCH, moment_of
 from daskprep.sources.cell_text import as_text
-from daskprep.summaries import Range
+from daskprep.summaries import ColumnSummary, Range, Summary
 
 _LIMITS = (1, 1, 1, 0, 1, 0, 0, 0, 0), (9999, 12, 31, 6, 366, 23, 59, 59, 86_399)
 _MOMENTS = (-719_162, 0), (2_932_896, 86_399)  # of the same years, as days and seconds
+_SUMMED = 1 << 24
 _circles: dict[tuple[str, Any], Tensor] = {}
 
 
@@ -58,8 +59,17 @@ class LearnedDate(Learned):
     last: str | None = None
 
 
+@dataclass(frozen=True)
+class DateSummary(Summary):
+    """The first and last second, the sum of all as an exact integer, and how many there are."""
+
+    range: Range
+    seconds: int
+    count: int
+
+
 @with_parameters
-class Date(Feature[Range, LearnedDate]):
+class Date(Feature[DateSummary, LearnedDate]):
     """Split dates into year, month, day, weekday, day of year, hour, minute, second and second of day.
 
     Text is read as ISO 8601 or another common form, month first ("3/5/2021" is March 5). Missing parts default to the
@@ -88,8 +98,8 @@ class Date(Feature[Range, LearnedDate]):
     since_unit : {"seconds", "minutes", "hours", "days", "weeks", "years"}
         Unit of the time since; a year has 365.2425 days.
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode", "ffill", "bfill" or
-        "drop_row".
+        Imputation of missing values: "fill_with_mean" (to the second), "fill_with_mode", "fill_with_const" (with
+        `fill_value`), "ffill", "bfill" or "drop_row".
     fill_value : str
         Date that "fill_with_const" imputes for missing values; an empty text stands for the default.
     missing_indicator : bool
@@ -109,7 +119,7 @@ class Date(Feature[Range, LearnedDate]):
     array([[ 2022,     6,    25,     5,   176,     9,    30,    59, 34259],
            [ 2012,     2,    26,     6,    57,    13,    51,    50, 49910],
            [ 2021,     1,     1,     4,     1,     0,     0,     0,     0],
-           [ 1970,     1,     1,     3,     1,     0,     0,     0,     0]],
+           [ 2018,     7,     9,     0,   190,     7,    47,    36, 28056]],
           dtype=int32)
     >>> date.get_feature_names_out()[-1]
     'seen_second_of_day'
@@ -130,7 +140,7 @@ class Date(Feature[Range, LearnedDate]):
     cyclic: list[str] | None = None
     since: str | None = None
     since_unit: Literal["seconds", "minutes", "hours", "days", "weeks", "years"] = "days"
-    missing_value_strategy: Strategy = "fill_with_const"
+    missing_value_strategy: Strategy | Literal["fill_with_mean"] = "fill_with_mean"
     fill_value: str | None = EPOCH
 
     def check(self) -> None:
@@ -194,13 +204,21 @@ class Date(Feature[Range, LearnedDate]):
     def parse_fill(self, value: object) -> pa.Array:
         return super().parse_fill(value or EPOCH)
 
-    def summarize(self, parsed: pa.Array) -> Range:
-        return Range.of(_micros(parsed.drop_null())[0] // SECOND)
+    def summarize(self, parsed: pa.Array) -> DateSummary:
+        seconds = _micros(parsed.drop_null())[0] // SECOND
+        # A sum of 64 bits holds 30 million dates of the year 9999.
+        sums = (int(seconds[start : start + _SUMMED].sum()) for start in range(0, len(seconds), _SUMMED))
+        return DateSummary(Range.of(seconds), sum(sums), len(seconds))
 
-    def learn(self, summary: Range) -> LearnedDate:
-        if summary.empty:
+    def learn(self, summary: DateSummary) -> LearnedDate:
+        if summary.range.empty:
             return LearnedDate()
-        return LearnedDate(first=_written(summary.min), last=_written(summary.max))
+        return LearnedDate(first=_written(summary.range.min), last=_written(summary.range.max))
+
+    def learn_fill(self, summary: ColumnSummary[DateSummary]) -> Any:
+        if self.missing_value_strategy == "fill_with_mean":
+            return _written(summary.values.seconds // summary.values.count)
+        return super().learn_fill(summary)
 
     def cells(self, parsed: pa.Array) -> pa.Array:
         return as_timestamps(_micros(parsed)[0], ~valid_mask(parsed)).cast(pa.string())
@@ -210,6 +228,8 @@ class Date(Feature[Range, LearnedDate]):
         return f"{super()._remedy(learned)}, {given} datetime_format"
 
     def advice(self, learned: LearnedDate) -> str | None:
+        if advice := fill_advice(self, learned):
+            return advice
         if self.datetime_format is not None:
             return None
         if any(re.match(r"\s*\d\d?[-/.]\d\d?[-/.]\d", sample) for sample in learned.invalid_samples):

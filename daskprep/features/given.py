@@ -9,7 +9,7 @@ from sklearn.base import BaseEstimator, clone
 
 from daskprep.errors import ConfigError, did_you_mean
 from daskprep.features import FEATURES, NAMED, Feature, Weight
-from daskprep.features.base import all_outputs, validate
+from daskprep.features.base import all_outputs, keeps_missing, validate
 from daskprep.features.output import CONFIG, FrameOutput
 from daskprep.features.table import naming
 
@@ -42,13 +42,21 @@ def made_features(given: Any, targets: Collection[str], weight: str | None = Non
             if name + output in outputs:
                 raise ConfigError(f'features "{outputs[name + output]}" and "{name}" both give "{name + output}"')
             outputs[name + output] = name
+    _check_targets(targets, features)
+    return features
+
+
+def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) -> None:
     for name in targets:
         if name not in features:
             raise ConfigError(
                 f'Preprocessor: targets: there is no feature "{name}".{did_you_mean(name, features)} Targets '
                 "are features too: add it to features"
             )
-    return features
+        if keeps_missing(features[name]):
+            raise ConfigError(
+                f'target "{name}": missing_value_strategy="keep" would train on missing labels: use "drop_row"'
+            )
 
 
 def make_feature(name: str, feature: Any) -> Feature:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.features.base import Beside, Bounds, Tensor, with_late_rejects
+from daskprep.features.base import Beside, Bounds, Tensor, fill_advice, keeps_missing, with_late_rejects
 from daskprep.features.cells import one_array
 from daskprep.features.checking import kept
 from daskprep.features.feature import Feature, with_parameters
@@ -57,7 +57,7 @@ Normalization = Literal[
 ]
 BinStrategy = Literal["quantile", "uniform", "target"]
 OutlierStrategy = Literal["fill_with_const", "fill_with_mean", "fill_with_mode", "bfill", "ffill", "drop_row"]
-MissingStrategy = OutlierStrategy | Literal["fill_with_median"]
+MissingStrategy = OutlierStrategy | Literal["fill_with_median", "keep"]
 
 _LARGEST = float(np.finfo(np.float64).max)
 _MOST_BINS = 65_536
@@ -102,8 +102,9 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     outlier_threshold : float
         Distance from the mean, in standard deviations.
     missing_value_strategy : str
-        Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mean", "fill_with_median",
-        "fill_with_mode", "ffill", "bfill" or "drop_row".
+        Imputation of missing values: "fill_with_mean", "fill_with_median", "fill_with_mode", "fill_with_const" (with
+        `fill_value`), "ffill", "bfill" or "drop_row". "keep": missing values stay NaN, for models that read it, such as
+        gradient-boosted trees.
     fill_value : float
         Value that "fill_with_const" imputes for missing values and outliers. It is included in the statistics.
     written : str or None
@@ -120,8 +121,10 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     >>> import pandas as pd
     >>> from daskprep import Number
     >>> frame = pd.DataFrame({"price": ["1", "3", None, "5"]})
-    >>> Number(normalization="minmax", missing_value_strategy="fill_with_mean").fit_transform(frame).ravel()
+    >>> Number(normalization="minmax").fit_transform(frame).ravel()
     array([0. , 0.5, 0.5, 1. ], dtype=float32)
+    >>> Number(normalization="minmax", missing_value_strategy="keep").fit_transform(frame).ravel()
+    array([0. , 0.5, nan, 1. ], dtype=float32)
     """
 
     kind = "number"
@@ -137,7 +140,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     target_type: Literal["number", "class"] = "number"
     outlier_strategy: OutlierStrategy | None = None
     outlier_threshold: NonNegative = 3.0
-    missing_value_strategy: MissingStrategy = "fill_with_const"
+    missing_value_strategy: MissingStrategy = "fill_with_mean"
     fill_value: float | None = 0.0
     written: str | None = None
 
@@ -149,6 +152,11 @@ class Number(Feature[NumberSummary, LearnedNumber]):
         clip = (0.0, 1.0) if self.clip_quantiles is None else tuple(self.clip_quantiles)
         if len(clip) != 2 or not 0.0 <= clip[0] < clip[1] <= 1.0:
             raise ConfigError(f"Number: clip_quantiles={self.clip_quantiles!r}: give two shares, such as (0.01, 0.99)")
+        if self.encoding is not None and keeps_missing(self):
+            raise ConfigError(
+                f'Number: encoding="{self.encoding}" has no NaN for missing values, so missing_value_strategy must not '
+                'be "keep": use "fill_with_median" with missing_indicator=True, or encoding=None'
+            )
         edges = self.bins if isinstance(self.bins, Sequence) else (0, 1)
         if not isinstance(self.bins, Sequence) and self.bins > _MOST_BINS:
             raise ConfigError(f"Number: bins={self.bins!r} are too many: give {_MOST_BINS:,} at most")
@@ -248,7 +256,7 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     @property
     def _needs_moments(self) -> bool:
         by_bins = self.encoding == "bins" or self.normalization in _BY_QUANTILES
-        fills = self.missing_value_strategy in ("fill_with_const", "fill_with_median", "fill_with_mode")
+        fills = self.missing_value_strategy in ("fill_with_const", "fill_with_median", "fill_with_mode", "keep")
         return not (by_bins and fills and self.outlier_strategy is None)
 
     def cells(self, parsed: pa.Array) -> None:
@@ -400,9 +408,12 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def decode(self, encoded: np.ndarray, learned: LearnedNumber) -> pa.Array:
         if self.encoding == "bins":
             return pa.array(bin_middles(learned.edges).take(encoded))
-        return pa.array(original_units(encoded, self.normalization, vars(learned)))
+        units = original_units(encoded, self.normalization, vars(learned))
+        return pa.array(units, from_pandas=keeps_missing(self))
 
     def advice(self, learned: LearnedNumber) -> str | None:
+        if advice := fill_advice(self, learned):
+            return advice
         ends = learned.quantiles or (0.0, 1.0)
         scale = center_and_scale(self.normalization, vars(learned))[1]
         if (

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from daskprep.balance import PartitionRepeats
 from daskprep.errors import ColumnError, DaskprepError, RejectedValueError
-from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, drops_missing, noun_of
+from daskprep.features.base import Beside, Contract, MediaContract, check_arrow, drops_missing, keeps_missing, noun_of
 from daskprep.features.cells import as_dictionary, one_array, without_texts
 from daskprep.features.checking import check_alike, checked_outputs, empty_arrays, filled_row
 from daskprep.features.missing import Neighbours, valid_mask
@@ -333,14 +333,15 @@ def encoded_outputs(
 
 
 def _encode(feature: Contract, parsed: pa.Array, learned: Any) -> dict[str, np.ndarray]:
-    if parsed.null_count and learned.fill_value is None:
+    keeps = keeps_missing(feature)
+    if parsed.null_count and learned.fill_value is None and not keeps:
         raise RejectedValueError(
             f"{parsed.null_count} missing cells and no value in the whole column for "
             f'"{feature.missing_value_strategy}" to take, nor was one learned: use "fill_with_const" with a fill_value'
         )
     encoded = checked_outputs(feature, feature.encode(parsed, learned), len(parsed))
     check_alike(feature, "encode", encoded, empty_arrays(feature, learned))
-    if parsed.null_count:
+    if parsed.null_count and not keeps:
         gaps = ~valid_mask(parsed)
         for output, row in filled_row(feature, learned).items():
             encoded[output][gaps] = row

@@ -69,10 +69,14 @@ class RowSample:
         self.equal = self.equal + part[1]
 
     def frame(self) -> pd.DataFrame:
-        """Return the sampled rows, encoded: numbers are floats, and classes are integers."""
+        """Return the sampled rows, encoded: numbers are floats, and classes are integers.
+
+        Numbers that stay missing count as smaller than all others.
+        """
         types = {one.output.name: np.float64 if one.feature.holds == "numbers" else np.int64 for one in self.columns}
         joined = {name: np.concatenate([rows[name] for rows, _ in self._parts]) for name in types}
-        return pd.DataFrame(joined).astype(types)
+        rows = pd.DataFrame(joined).astype(types)
+        return rows.fillna(rows.min() - 1)
 
 
 def associate(rows: pd.DataFrame) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def mean_of(numbers: Quantiles) -> float:
 
 def of_numbers(column: Column, rows: np.ndarray) -> Quantiles:
     """Measure numbers as they were before they were normalized."""
-    return Quantiles.of(column.feature.decode(rows, column.learned).to_numpy(zero_copy_only=False))
+    return Quantiles.of(column.feature.decode(rows, column.learned).drop_null().to_numpy())
 
 
 def of_classes(column: Column, rows: np.ndarray) -> ClassTally:

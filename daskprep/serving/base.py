@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -39,6 +40,8 @@ class RowEncoder(ABC):
         self.prepare()
         fill = learned.get("fill_value")
         self.fill = None if fill is None else self.read_fill(fill)
+        if params.get("missing_value_strategy") == "keep":
+            self.fill = math.nan
 
     def prepare(self) -> None:  # noqa: B027 a type may have nothing to prepare
         """Make of parameters and learned values what `read` and `arrays` use."""

@@ -71,10 +71,9 @@ class NumberRows(RowEncoder):
             return {"": self._array(np.array(values, np.float64))}
         center, scale = self.center, self.scale
         if not scale:
-            return {"": np.zeros(len(values), np.float32)}
-        narrow = [
-            one if -_LARGEST <= (one := (value - center) * scale) <= _LARGEST else math.copysign(_LARGEST, one)
-            for value in values
+            return {"": np.array([0.0 if value == value else value for value in values], np.float32)}  # noqa: PLR0124
+        narrow = [  # NaN stays so
+            math.copysign(_LARGEST, one) if abs(one := (value - center) * scale) > _LARGEST else one for value in values
         ]
         return {"": np.array(narrow, np.float32)}
 

@@ -87,7 +87,7 @@ def normalized(values: np.ndarray, normalization: str | None, learned: Learned) 
     check_within(normalization, values)
     center, scale = center_and_scale(normalization, learned)
     if scale == 0.0:
-        return np.zeros(len(values), np.float32)
+        return np.where(np.isnan(values), values, 0.0).astype(np.float32)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # bounded below
         values = _bent(values, normalization, learned)
         if (center, scale) != (0.0, 1.0):

@@ -35,7 +35,7 @@ def differences(
         fitted = state_files(recipe.describe(recipe.learned))[METADATA]
         if committed.files.get(METADATA) != FileEntry.of(METADATA, fitted):
             found = ["its fitted state differs"]
-    return "; ".join(found) or "another version of daskprep, or another tokenizer, wrote it"
+    return "; ".join(found) or "another version of daskprep wrote it, or its features read other files"
 
 
 def _of_sources(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[str]:

@@ -421,10 +421,14 @@ def test_dates_are_learned_and_named(as_frame):
 @pytest.mark.parametrize(
     ("parameters", "expected"),
     [
-        ({}, [1970, 1, 1]),
-        ({"fill_value": ""}, [1970, 1, 1]),
-        ({"fill_value": "2001-02-03"}, [2001, 2, 3]),
-        ({"fill_value": "3.2.2001", "datetime_format": "%d.%m.%Y"}, [2001, 2, 3]),
+        ({}, [2020, 7, 2]),  # between the other four
+        ({"missing_value_strategy": "fill_with_const"}, [1970, 1, 1]),
+        ({"missing_value_strategy": "fill_with_const", "fill_value": ""}, [1970, 1, 1]),
+        ({"missing_value_strategy": "fill_with_const", "fill_value": "2001-02-03"}, [2001, 2, 3]),
+        (
+            {"missing_value_strategy": "fill_with_const", "fill_value": "3.2.2001", "datetime_format": "%d.%m.%Y"},
+            [2001, 2, 3],
+        ),
         ({"missing_value_strategy": "fill_with_mode"}, [2020, 1, 2]),
         ({"missing_value_strategy": "bfill"}, [2021, 1, 1]),
     ],
@@ -507,7 +511,7 @@ CHOICES = [
 def prepared(frame=PAIRS, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return dp.Preprocessor({"x": Date(**parameters)}).fit(frame)
+        return dp.Preprocessor({"x": Date(missing_value_strategy="fill_with_const", **parameters)}).fit(frame)
 
 
 @given(st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), min_size=1, max_size=20))

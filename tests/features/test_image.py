@@ -480,7 +480,7 @@ def test_the_same_names_in_another_folder_are_another_version(tmp_path, monkeypa
         (folder / "a.png").write_bytes(flat(level))
         monkeypatch.chdir(folder)
         prep = dp.Preprocessor({"x": dp.Image(**SMALL, mode="eager")})
-        dataset = prep.fit_write(column("a.png"), tmp_path / "a.dp", version="1")
+        dataset = prep.fit_write(column("a.png"), tmp_path / "a.dp", version="1", overwrite=True)
         found.append(int(dataset["train"].read("x")["x"].max()))
     assert found == [1, 2]
 

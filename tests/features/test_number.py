@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, RobustScaler, StandardScaler
 
 import daskprep as dp
+from daskprep import serving
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.number import LearnedNumber
 
@@ -64,7 +65,9 @@ def test_the_mean_fills_gaps_and_the_filled_cells_count():
 
 
 def test_a_constant_that_fills_gaps_takes_part_in_the_statistics():
-    learned = dp.Number(fill_value=10.0).fit(column(0.0, None, 2.0)).learned_["x"]
+    learned = (
+        dp.Number(missing_value_strategy="fill_with_const", fill_value=10.0).fit(column(0.0, None, 2.0)).learned_["x"]
+    )
     assert (learned.mean, learned.max) == (4.0, 10.0)
 
 
@@ -80,7 +83,8 @@ def test_a_constant_that_fills_gaps_takes_part_in_the_statistics():
 )
 def test_strategies_fill_missing_cells(as_frame, strategy, expected):
     frame = as_frame(column(None, 1.0, None, 1.0, 2.0, None))
-    number = dp.Number(normalization=None, missing_value_strategy=strategy, fill_value=7.0)
+    fill = {"fill_value": 7.0} if strategy == "fill_with_const" else {}
+    number = dp.Number(normalization=None, missing_value_strategy=strategy, **fill)
     np.testing.assert_allclose(np.asarray(number.fit(frame).transform(frame)).ravel(), expected, rtol=1e-6)
 
 
@@ -113,7 +117,8 @@ def test_outliers_give_the_golden_values():
 )
 def test_strategies_replace_outliers_across_partition_borders(as_frame, strategy, expected):
     frame = as_frame(column(None, 1.0, 2.0, 1211.0, 4.0, 2.0))
-    number = dp.Number(normalization=None, outlier_strategy=strategy, outlier_threshold=1.5, fill_value=5.0)
+    options = {"normalization": None, "outlier_strategy": strategy, "outlier_threshold": 1.5, "fill_value": 5.0}
+    number = dp.Number(missing_value_strategy="fill_with_const", **options)
     prep = dp.Preprocessor({"x": number}).fit(frame)
     np.testing.assert_allclose(np.asarray(prep.encode(frame)["x"]), expected, rtol=1e-6)
 
@@ -161,7 +166,7 @@ def test_a_column_to_read_is_for_preprocessors():
 
 def test_a_fill_value_that_is_no_number_is_refused_in_fit():
     with pytest.raises(ConfigError, match="fill_value nan"):
-        dp.Number(fill_value=float("nan")).fit(column(1.0))
+        dp.Number(missing_value_strategy="fill_with_const", fill_value=float("nan")).fit(column(1.0))
 
 
 @given(
@@ -184,3 +189,60 @@ def test_decimals_of_many_digits_are_the_nearest_doubles(digits):
 def test_numbers_too_far_from_a_tiny_spread_for_a_double_are_bounded():
     number = dp.Number().fit(column(0.0, 4e-164))
     assert number.transform(column(6e144, -6e144)).ravel().tolist() == [np.finfo("f4").max, np.finfo("f4").min]
+
+
+@pytest.mark.parametrize("normalization", [None, "zscore", "minmax", "iq", "robust", "quantile_normal", "yeo_johnson"])
+def test_missing_numbers_that_are_kept_are_nan_everywhere(as_frame, normalization, tmp_path):
+    values = column(1.0, None, 2.0, 7.0, None, 3.0)
+    kept = dp.Number(normalization=normalization, missing_value_strategy="keep")
+    prep = dp.Preprocessor({"x": kept, "present": dp.Number(normalization=None, column="x")})
+    dataset = prep.fit_write(as_frame(values), tmp_path / "a.dp")
+    present = dp.Preprocessor({"x": dp.Number(normalization=normalization)}).fit(values.dropna())
+    expected = np.full(6, np.nan, np.float32)
+    expected[values["x"].notna()] = present.encode(values.dropna())["x"]
+    rows = [{"x": one} for one in values["x"].astype(object).where(values["x"].notna(), None)]
+    for found in (prep.encode(values)["x"], serving.Encoder(prep.to_dict()).encode(rows)["x"]):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(dataset["train"].read("x")["x"], expected)
+    assert prep.decode(prep.encode(values))["x"].isna().tolist() == values["x"].isna().tolist()
+
+
+def test_kept_numbers_are_nan_in_datasets_batches_and_reports(tmp_path):
+    values = pd.DataFrame(
+        {"x": [1.0, None, 2.0, 7.0] * 10, "y": [1.0, None, 2.0, 7.0] * 10, "label": list("abab") * 10}
+    )
+    features = {name: dp.Number(missing_value_strategy="keep") for name in ("x", "y")}
+    dataset = dp.Preprocessor(features | {"label": "category"}).fit_write(values, tmp_path / "a.dp")
+    batch = next(iter(dataset["train"].loader(40, shuffle=False)))
+    assert np.isnan(batch["x"].numpy()).tolist() == values["x"].isna().tolist()
+    assert "kept as NaN" in dp.Preprocessor.from_dataset(dataset)._repr_html_()
+    dataset.report(tmp_path / "a.html")
+
+
+@pytest.mark.parametrize("encoding", ["bins", "piecewise_linear"])
+def test_numbers_of_bins_cannot_be_kept_missing(encoding):
+    with pytest.raises(ConfigError, match='has no NaN for missing values.*"fill_with_median" with missing_indicator'):
+        dp.Number(encoding=encoding, missing_value_strategy="keep").fit(column(1.0, 2.0))
+
+
+def test_missing_labels_cannot_be_kept():
+    prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="keep")}, targets="x")
+    with pytest.raises(ConfigError, match='target "x": .*would train on missing labels: use "drop_row"'):
+        prep.fit(column(1.0, None))
+
+
+def test_gaps_leave_mean_and_deviation_where_they_are():
+    rng = np.random.default_rng(0)
+    values = pd.Series(rng.normal(38, 0.6, 10_000)).where(rng.random(10_000) > 0.2)
+    learned = dp.Number().fit(pd.DataFrame({"x": values})).learned_["x"]
+    assert learned.mean == pytest.approx(values.mean(), rel=1e-12)
+    assert 0.5 < learned.std < 0.6
+
+
+@pytest.mark.parametrize("kind", [dp.Number, dp.Date, dp.Binary])
+def test_a_column_without_values_and_a_fill_value_that_is_not_used_are_warned_about(kind):
+    with pytest.warns(UserWarning, match="has no values: all become"):
+        kind().fit(pd.DataFrame({"x": [None, None]}))
+    constant = {dp.Number: 5.0, dp.Date: "2001-01-01", dp.Binary: True}[kind]
+    with pytest.warns(UserWarning, match='is not used|does not use: add missing_value_strategy="fill_with_const"'):
+        kind(fill_value=constant).fit(pd.DataFrame({"x": ["1", "0"]}))

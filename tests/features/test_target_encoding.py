@@ -264,7 +264,7 @@ def test_other_rows_than_those_of_the_fit_are_not_cross_fitted_silently(table, t
     prep.write({"test": table[:50]}, tmp_path / "test", progress=False)
     for rows in (table[: ROWS // 2], pd.concat([table, table])):
         with pytest.warns(UserWarning, match=r'feature "x" .* training rows were learned from, and .* fit_write'):
-            prep.write(rows, tmp_path / "others", progress=False)
+            prep.write(rows, tmp_path / "others", overwrite=True, progress=False)
 
 
 def test_streams_and_writes_of_a_fitted_preprocessor_cross_fit_alike(table, tmp_path):

@@ -29,12 +29,13 @@ from daskprep.sources import TableSource
 from tests.columns import encode_columns
 
 DAY, HOUR, FILL = 86_400.0, 3_600.0, -99.0
+CONSTANT = {"normalization": None, "missing_value_strategy": "fill_with_const", "fill_value": FILL}
 
 
 def fit(*cells: Any, **params: Any) -> dp.Preprocessor:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "column .* cannot be read")
-        return dp.Preprocessor({"x": dp.Number(normalization=None, fill_value=FILL, **params)}).fit(frame_of(*cells))
+        return dp.Preprocessor({"x": dp.Number(**{**CONSTANT, **params})}).fit(frame_of(*cells))
 
 
 def frame_of(*cells: Any) -> pd.DataFrame:
