@@ -97,8 +97,8 @@ def plain(value: Any) -> Any:
 
 
 def rounded(table: pd.DataFrame) -> Any:
-    """Return what people read, to five digits: later versions may show fewer or more."""
-    return json.loads(json.dumps(plain(table)), parse_float=lambda text: float(f"{float(text):.5g}"))
+    """Return what people read, to five digits and four places: later versions may show fewer or more."""
+    return json.loads(json.dumps(plain(table)), parse_float=lambda text: float(f"{round(float(text), 4):.5g}"))
 
 
 def recorded(dataset: dp.Dataset) -> dict[str, Any]:

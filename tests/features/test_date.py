@@ -511,7 +511,7 @@ CHOICES = [
 def prepared(frame=PAIRS, **parameters):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        return dp.Preprocessor({"x": Date(missing_value_strategy="fill_with_const", **parameters)}).fit(frame)
+        return dp.Preprocessor({"x": Date(**{"missing_value_strategy": "fill_with_const", **parameters})}).fit(frame)
 
 
 @given(st.lists(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), min_size=1, max_size=20))
