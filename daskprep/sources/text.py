@@ -29,7 +29,7 @@ def codec_name(encoding: str) -> str:
         "".encode(name)  # refuses codecs that are not of text, such as base64
     except (LookupError, UnicodeError) as error:
         raise ConfigError(
-            f'encoding={encoding!r} is unknown; use one of Python, such as "utf-8" or "latin-1"'
+            f'encoding="{ascii(encoding)[1:-1]}" is unknown; use one of Python, such as "utf-8" or "latin-1"'
         ) from error
     return _UTF8 if name == "utf-8-sig" else name
 
