@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         KFold,
         RandomSplit,
         StratifiedSplit,
+        TimeSeriesSplit,
     )
     from daskprep.training import DataModule, Manager
     from daskprep.writing import repair
@@ -59,6 +60,7 @@ _HOMES = {
     "sources": ("prepared", "read_files"),
     "split": (
         "DatetimeSplit", "FixedSplit", "GroupSplit", "HashSplit", "KFold", "RandomSplit", "StratifiedSplit",
+        "TimeSeriesSplit",
     ),
     "training": ("DataModule", "Manager"),
     "writing": ("repair",),
@@ -70,8 +72,8 @@ __all__ = [
     "Audio", "Bag", "Binary", "Category", "DataModule", "Dataset", "Date", "DatetimeSplit", "Feature", "FixedSplit",
     "FoldedDataset", "GroupSplit", "H3", "HashSplit", "Image", "KFold", "Manager", "MeanSubtraction", "Mirror",
     "Normalize", "Number", "Oversample", "Packing", "Preprocessor", "RandomCrop", "RandomSplit", "Sequence", "Set",
-    "StratifiedSplit", "TargetEncoding", "Text", "Timeseries", "Undersample", "Vector", "infer_features",
-    "open_dataset", "prepared", "read_files", "repair",
+    "StratifiedSplit", "TargetEncoding", "Text", "TimeSeriesSplit", "Timeseries", "Undersample", "Vector",
+    "infer_features", "open_dataset", "prepared", "read_files", "repair",
 ]  # fmt: skip
 
 

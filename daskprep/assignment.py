@@ -26,6 +26,7 @@ from daskprep.sources import Source
 from daskprep.sources.composed import SPLIT, some_rows, splits_of
 from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, FixedSplit, RandomSplit, Splitter
 from daskprep.split.random import RandomAssignment, sample_rows
+from daskprep.split.time_series import Periods
 from daskprep.storage.kept import keepable
 
 Keep = Callable[[Surroundings, Parsed, np.ndarray, np.ndarray], int]
@@ -153,7 +154,10 @@ class Assignment:
         return splits
 
     def _named(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> dict[str, np.ndarray]:
-        return dict(zip(("split", "repeats"), self.assign(told, parsed, table), strict=True))
+        splits, repeats = self.assign(told, parsed, table)
+        if isinstance(told.rows, Periods) and told.rows.fold is None:
+            splits = told.rows.fold_of(splits)
+        return {"split": splits, "repeats": repeats}
 
     def _count_classes(self, told: Surroundings, parsed: Parsed, table: pa.Table) -> Any:
         assert self.balance is not None
@@ -190,7 +194,9 @@ def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: 
         if given is not None:
             given.validate()
     if fit_on == "all" and split is not None and split.folds:
-        raise ConfigError('Preprocessor: KFold without a fold needs fit_on="train": use that, or KFold(fold=0)')
+        raise ConfigError(
+            f'Preprocessor: {type(split).__name__} without a fold needs fit_on="train": use that, or give it fold=0'
+        )
 
 
 def split_of_rows(frame: Any, split: Splitter | None) -> Splitter | None:

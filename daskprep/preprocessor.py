@@ -184,7 +184,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         self.n_features_in_ = len(self.feature_names_in_)
 
     def fold(self, number: int) -> Self:
-        """Return the Preprocessor fitted without a fold of a `KFold`, which counts as its validation rows.
+        """Return the Preprocessor fitted for a fold of a `KFold` or `TimeSeriesSplit`, which has its validation rows.
 
         Examples
         --------
@@ -454,7 +454,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
     def _check_one_fold(self, method: str) -> None:
         if self.split is not None and self.split.folds:
             raise ConfigError(
-                f"Preprocessor: {method} needs one fold, but KFold has {self.split.folds}: use "
+                f"Preprocessor: {method} needs one fold, but {type(self.split).__name__} has {self.split.folds}: use "
                 f"prep.fold(0).{method}(...), or fit_write for the datasets of all folds"
             )
 

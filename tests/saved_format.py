@@ -137,9 +137,9 @@ def chosen(classes: Mapping[str, Any]) -> Json:
     found = []
     for name, one in classes.items():
         hints = annotations_of(one).items()
-        known: Json = {"counts": {}, "probabilities": {}, "gap": {"type": "string"}}
+        known: Json = {"counts": {}, "probabilities": {}, "gap": {"type": "string"}, "window": {"type": "string"}}
         parameters = {key: known[key] if key in known else schema_of(hint) for key, hint in hints}
-        found.append(object_of({"type": {"const": name}, **parameters}, ["gap"]))
+        found.append(object_of({"type": {"const": name}, **parameters}, ["gap", "window"]))
     return {"anyOf": [{"type": "null"}, *found]}
 
 

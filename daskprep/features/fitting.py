@@ -51,7 +51,6 @@ from daskprep.split import TRAIN, Splitter
 from daskprep.storage.kept import Kept
 from daskprep.storage.local_files import make_folder
 from daskprep.summaries import ColumnSummary, FoldedSummary
-from daskprep.summaries.frame import without_each
 
 
 def located(features: Mapping[str, AnyFeature], source: Source, columns: Sequence[str] = ()) -> dict[str, AnyFeature]:
@@ -148,7 +147,7 @@ def _learn(
     if not column.rows:
         raise ColumnError(f'column "{name}": there are no training rows to fit on: add some, or fit_on="all"')
     with naming(name):
-        states = without_each(column.parts, folder) if isinstance(column, FoldedSummary) else [column]
+        states = column.states(folder) if isinstance(column, FoldedSummary) else [column]
         return [features[name].learn_column(state.bounded(folder)) for state in states]
 
 

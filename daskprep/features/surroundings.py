@@ -188,7 +188,8 @@ def told_after(
         return told
     choosers = planned(rows, split, dropping_missing(features), census, "census")
     return [
-        Surroundings(one.number, one.carries, chooser, split.folds) for one, chooser in zip(told, choosers, strict=True)
+        Surroundings(one.number, one.carries, chooser, split.pieces)
+        for one, chooser in zip(told, choosers, strict=True)
     ]
 
 

@@ -214,7 +214,7 @@ def summarize_columns(
             cells = [_count_cells(feature, completed, rows) for rows in cuts]
         rows = [len(completed) if one is None else len(one) for one in cuts]
         parts = tuple(map(ColumnSummary, rows, missing, rejects, values, cells, seen))
-        columns[name] = FoldedSummary(parts) if around.folds else parts[0]
+        columns[name] = FoldedSummary(parts, getattr(around.rows, "trained_on", None)) if around.folds else parts[0]
     return columns
 
 

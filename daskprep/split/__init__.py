@@ -11,16 +11,26 @@ from daskprep.split.columns import FixedSplit, HashSplit
 from daskprep.split.folds import KFold
 from daskprep.split.groups import GroupSplit
 from daskprep.split.random import RandomSplit, StratifiedSplit
+from daskprep.split.time_series import TimeSeriesSplit
 from daskprep.split.times import DatetimeSplit
 
 __all__ = [
     "DROPPED", "SPLITS", "TEST", "TRAIN", "VALIDATION", "DatetimeSplit", "FixedSplit", "GroupSplit", "HashSplit",
-    "KFold", "PartitionAssignment", "RandomSplit", "Splitter", "StratifiedSplit", "split_from_dict",
+    "KFold", "PartitionAssignment", "RandomSplit", "Splitter", "StratifiedSplit", "TimeSeriesSplit", "split_from_dict",
 ]  # fmt: skip
 
 SPLITS: dict[str, type[Splitter]] = {
     split.type: split
-    for split in (RandomSplit, StratifiedSplit, FixedSplit, DatetimeSplit, HashSplit, GroupSplit, KFold)
+    for split in (
+        RandomSplit,
+        StratifiedSplit,
+        FixedSplit,
+        DatetimeSplit,
+        HashSplit,
+        GroupSplit,
+        KFold,
+        TimeSeriesSplit,
+    )
 }
 
 

@@ -85,6 +85,11 @@ class Splitter(Described, ABC):
         return 0
 
     @property
+    def pieces(self) -> int:
+        """In how many pieces rows are summarized to learn the states of all folds; `folds`, if these are the pieces."""
+        return self.folds
+
+    @property
     def leaves_out(self) -> str | None:
         """Why the split leaves out kept rows, if it does."""
         return None

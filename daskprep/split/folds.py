@@ -40,7 +40,8 @@ class KFold(Splitter):
     group : str or None
         Column whose groups stay together: all rows of one value are in one fold.
     time : str or None
-        Column of times: the oldest rows are fold 0, the newest the last fold. Not with `stratify` or `group`.
+        Column of times: folds are periods, the oldest rows are fold 0. Each is validated by a model of all other
+        periods, also of later ones; `TimeSeriesSplit` trains on the past alone. Not with `stratify` or `group`.
     fold : int or None
         The fold for validation, 0 to k - 1; the others are for training. None: each in turn.
     seed : int

@@ -29,8 +29,72 @@ from daskprep.storage.kept import keepable
 _PARTS = {"year": (1, 9999), "month": (1, 12), "day": (1, 31), "hour": (0, 23), "minute": (0, 59), "second": (0, 59)}
 
 
+class TimeSplitter(Splitter):
+    """What splits in order of time share."""
+
+    counts_column = True
+
+    column: str | list[str]  # type: ignore[assignment]
+    datetime_format: str | None
+    gap: str | timedelta | None
+
+    def _check_column(self) -> None:
+        names = self.column
+        if isinstance(names, str):
+            return super()._check_column()
+        if not (isinstance(names, list) and 2 <= len(names) <= len(_PARTS) and all(map(_is_name, names))):
+            parts = ", ".join(_PARTS)
+            raise self._error("column", "the name of a column, or those of two to six", f"Give columns of {parts}.")
+        if self.datetime_format is not None:
+            raise ConfigError(f"{type(self).__name__}: several columns hold numbers: leave out datetime_format.")
+        return None
+
+    def validate(self) -> None:
+        super().validate()
+        form = self.datetime_format
+        if form is not None and not (isinstance(form, str) and "%" in form):
+            raise self._error("datetime_format", "None or a format", 'Give for instance "%d/%m/%Y %H:%M".')
+        self._nanoseconds("gap")
+
+    def _nanoseconds(self, parameter: str) -> int:
+        gap = getattr(self, parameter)
+        with suppress(TypeError, ValueError):
+            # pandas takes a number without a unit for nanoseconds.
+            if gap is None or isinstance(gap, timedelta | np.timedelta64) or re.search("[A-Za-z:]", gap):
+                nanoseconds = 0 if gap is None else pd.Timedelta(gap).as_unit("ns").value
+                if nanoseconds >= 0:
+                    return int(nanoseconds)
+        raise self._error(parameter, "a duration that is not negative, or None", 'Give for instance "7 days".')
+
+    def _parameters(self) -> dict[str, Any]:
+        given = super()._parameters()
+        for name in {"gap", "window"} & given.keys():
+            if given[name] is None:  # as in splits from before there was one
+                del given[name]
+            elif not isinstance(given[name], str):
+                given[name] = str(pd.Timedelta(given[name]))
+        return given
+
+    def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
+        times = _Times(self.column, self.datetime_format)
+        keys, bad, unit = times.read(table, keep)
+        rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
+        cells = [find_column(table, name) for name in times.names]
+        if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
+            self._check_unit(keys[~bad])
+        examples = ((row, ", ".join(_shown(one[row]) for one in cells)) for row in rows[:MOST_EXAMPLES].tolist())
+        return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
+
+    def _check_unit(self, keys: Integers) -> None:
+        if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
+            raise ConfigError(
+                f'{type(self).__name__}: the numbers of column "{self.column}" are times of one day, 1970-01-01, if '
+                'they count seconds: a gap needs datetime_format, such as "%Y", if they are something else'
+            )
+
+
 @with_parameters
-class DatetimeSplit(Splitter):
+class DatetimeSplit(TimeSplitter):
     """Split rows by time: train on the oldest, validate on the next, test on the newest, in exact numbers.
 
     Rows of the same time are ordered by row number. A time that is missing or cannot be read raises
@@ -60,76 +124,22 @@ class DatetimeSplit(Splitter):
     """
 
     type = "datetime"
-    counts_column = True
 
-    column: str | list[str]  # type: ignore[assignment]
+    column: str | list[str]
     probabilities: Shares = DEFAULT_SHARES
     datetime_format: str | None = None
     gap: str | timedelta | None = None
-
-    def _check_column(self) -> None:
-        names = self.column
-        if isinstance(names, str):
-            return super()._check_column()
-        if not (isinstance(names, list) and 2 <= len(names) <= len(_PARTS) and all(map(_is_name, names))):
-            parts = ", ".join(_PARTS)
-            raise self._error("column", "the name of a column, or those of two to six", f"Give columns of {parts}.")
-        if self.datetime_format is not None:
-            raise ConfigError("DatetimeSplit: several columns hold numbers: leave out datetime_format.")
-        return None
-
-    def validate(self) -> None:
-        super().validate()
-        form = self.datetime_format
-        if form is not None and not (isinstance(form, str) and "%" in form):
-            raise self._error("datetime_format", "None or a format", 'Give for instance "%d/%m/%Y %H:%M".')
-        self._gap_nanoseconds()
-
-    def _gap_nanoseconds(self) -> int:
-        gap = self.gap
-        with suppress(TypeError, ValueError):
-            # pandas takes a number without a unit for nanoseconds.
-            if gap is None or isinstance(gap, timedelta | np.timedelta64) or re.search("[A-Za-z:]", gap):
-                nanoseconds = 0 if gap is None else pd.Timedelta(gap).as_unit("ns").value
-                if nanoseconds >= 0:
-                    return int(nanoseconds)
-        raise self._error("gap", "a duration that is not negative, or None", 'Give for instance "7 days".')
-
-    def _parameters(self) -> dict[str, Any]:
-        given = super()._parameters()
-        if self.gap is None:  # as in splits from before there was one
-            del given["gap"]
-        elif not isinstance(self.gap, str):
-            given["gap"] = str(pd.Timedelta(self.gap))
-        return given
 
     @property
     def leaves_out(self) -> str | None:
         return None if self.gap is None else f"within the gap of {self.gap} behind the split before"
 
-    def census(self, table: pa.Table, keep: Mask | None = None) -> TimeCounts:
-        times = _Times(self.column, self.datetime_format)
-        keys, bad, unit = times.read(table, keep)
-        rows = np.flatnonzero(bad) if keep is None else np.flatnonzero(keep)[bad]
-        cells = [find_column(table, name) for name in times.names]
-        if self.gap is not None and self.datetime_format is None and len(cells) == 1 and _is_number(cells[0].type):
-            self._check_unit(keys[~bad])
-        examples = ((row, ", ".join(_shown(one[row]) for one in cells)) for row in rows[:MOST_EXAMPLES].tolist())
-        return TimeCounts(table.num_rows, unit, OrderedCounts.of(keys[~bad]), rows.size, tuple(examples))
-
-    def _check_unit(self, keys: Integers) -> None:
-        if keys.size and np.abs(keys).max() < 86_400 * 1_000_000:
-            raise ConfigError(
-                f'DatetimeSplit: the numbers of column "{self.column}" are times of one day, 1970-01-01, if they count '
-                'seconds: a gap needs datetime_format, such as "%Y", if they are something else'
-            )
-
     def plan(self, censuses: Sequence[TimeCounts], read_again: ReadAgain = None) -> list[TimeAssignment]:
-        return cut_times(self, censuses, self._ends, read_again, self._gap_nanoseconds())
+        return cut_times(self, censuses, self._ends, read_again, self._nanoseconds("gap"))
 
 
 def cut_times(
-    split: DatetimeSplit,
+    split: TimeSplitter,
     censuses: Sequence[TimeCounts],
     ends_of: Callable[[int], Sequence[int]],
     read_again: ReadAgain,
@@ -139,6 +149,28 @@ def cut_times(
 
     Rows less than `gap` nanoseconds behind the last one before a cut are in no piece.
     """
+    ends: Sequence[int] = ()
+
+    def ranks_of(rows: int) -> set[int]:
+        nonlocal ends
+        ends = ends_of(rows)
+        inner = {end for end in ends if end < rows}
+        return inner | ({end - 1 for end in inner} if gap else set())
+
+    times, unit, rows, cuts = find_times(split, censuses, ranks_of, read_again)
+    per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
+    ticks = gap if unit == "ns" else -(-gap // 1_000)
+    starts = tuple(cuts[end - 1][0][0] + ticks if gap and end < rows else None for end in ends)
+    return [TimeAssignment(times, unit, pair, starts) for pair in per_partition]
+
+
+def find_times(
+    split: TimeSplitter, censuses: Sequence[TimeCounts], ranks_of: Callable[[int], set[int]], read_again: ReadAgain
+) -> tuple[_Times, str, int, dict[int, list[tuple[int, int]]]]:
+    """Return how times are read, their unit, the number of rows, and where the ranks lie that ``ranks_of(rows)`` names.
+
+    Raise an error for times that cannot be read.
+    """
     whole = reduce(add, censuses, TimeCounts(0, "", OrderedCounts.of(np.zeros(0, dtype=np.int64))))
     times = _Times(split.column, split.datetime_format)
     parts = f"numbers of {', '.join(list(_PARTS)[: len(times.names)])}"
@@ -147,16 +179,11 @@ def cut_times(
         raise rejected_rows(times.name, whole.bad, whole.examples, wanted)
     if len({census.unit for census in censuses} - {""}) > 1:
         raise ColumnError(f'Column "{times.name}" has nanoseconds in some partitions: use one type.')
-    ends = ends_of(rows := int(whole.counts.counts.sum()))
-    inner = {end for end in ends if end < rows}
-    last = {end - 1 for end in inner} if gap else set()
+    rows = int(whole.counts.counts.sum())
     counts = [census.counts for census in censuses]
     again: Any = read_again  # there if a census may not hold all times
-    cuts = find_ranks(inner | last, counts, lambda windows: again(partial(_recount, times, windows)))
-    per_partition = zip(*(cuts.get(end, [None] * len(censuses)) for end in ends), strict=True)
-    ticks = gap if whole.unit == "ns" else -(-gap // 1_000)
-    starts = tuple(cuts[end - 1][0][0] + ticks if gap and end in inner else None for end in ends)
-    return [TimeAssignment(times, whole.unit, pair, starts) for pair in per_partition]
+    cuts = find_ranks(ranks_of(rows), counts, lambda windows: again(partial(_recount, times, windows)))
+    return times, whole.unit, rows, cuts
 
 
 @keepable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
@@ -34,24 +35,38 @@ class FoldedSummary(Summary):
     """The summaries of a column by fold of its rows; the last one is of what counts whichever fold is left out."""
 
     parts: tuple[ColumnSummary, ...]
+    # The parts that each state is learned from; None: all parts but one.
+    trained_on: tuple[tuple[int, ...], ...] | None = None
 
     @property
     def rows(self) -> int:
         return sum(part.rows for part in self.parts)
 
     def __add__(self, other: FoldedSummary) -> FoldedSummary:
-        return FoldedSummary(tuple(map(operator.add, self.parts, other.parts)))
+        return FoldedSummary(tuple(map(operator.add, self.parts, other.parts)), self.trained_on)
 
     def __mul__(self, times: int) -> FoldedSummary:
-        return FoldedSummary(tuple(part * times for part in self.parts))
+        return FoldedSummary(tuple(part * times for part in self.parts), self.trained_on)
 
     def bounded(self, folder: str | None) -> FoldedSummary:
-        return FoldedSummary(tuple(_by_field(self.parts, folder, _bounded)))
+        return FoldedSummary(tuple(_by_field(self.parts, folder, _bounded)), self.trained_on)
+
+    def states(self, folder: str | None) -> Iterator[ColumnSummary]:
+        """Yield the sum of all parts, then those that each fold trains on; the last part is in all of them."""
+        if self.trained_on is None:
+            return without_each(self.parts, folder)
+        return _by_field(self.parts, folder, functools.partial(_chosen, self.trained_on))
 
 
 def without_each(parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
-    """Give the sum of all parts, then the sums without each of them but the last."""
+    """Yield the sum of all parts, then the sums without each of them but the last."""
     return _by_field(parts, folder, _without_each)
+
+
+def _chosen(trained_on: Sequence[Sequence[int]], parts: Sequence[Any], folder: str | None) -> Iterator[Any]:
+    parts = _bounded(parts, folder)
+    for chosen in (range(len(parts) - 1), *trained_on):
+        yield functools.reduce(merged, [parts[place] for place in (*chosen, -1)])
 
 
 def _by_field(parts: Sequence[Any], folder: str | None, function: Callable[..., Iterable[Any]]) -> Iterator[Any]:

@@ -1,4 +1,6 @@
-"""Write a dataset for each fold of a `KFold` below one manifest, from rows that are read and parsed once.
+"""Write a dataset for each fold of a `KFold` or `TimeSeriesSplit` below one manifest.
+
+Rows are read and parsed once.
 
 The folder of the version holds, besides what was learned from all rows, a folder for each fold, which is a dataset:
 the bytes of a write of that fold alone. If the write is killed, folds that are committed stay. The manifest over all of
@@ -16,7 +18,8 @@ from sklearn.base import clone
 
 from daskprep.features import Learned
 from daskprep.features.table import Surroundings
-from daskprep.split.folds import HeldFold, KFold
+from daskprep.split import KFold, TimeSeriesSplit
+from daskprep.split.time_series import held
 from daskprep.storage.kept import keep, read_kept
 from daskprep.storage.layout import FOLD
 from daskprep.storage.manifest import MANIFEST, FileEntry, Manifest, read_manifest
@@ -33,7 +36,7 @@ class FoldedJob(WriteJob):
     """The writes of all folds, which share what was parsed."""
 
     def _run(self) -> list[dict[str, Learned]]:
-        assert isinstance(self.recipe.split, KFold)
+        assert isinstance(self.recipe.split, KFold | TimeSeriesSplit)
         jobs = [self._of_fold(self.recipe.split, number) for number in range(self.recipe.split.k)]
         with background_threads() as background:
             entries, planned = self._begun(jobs)
@@ -49,12 +52,12 @@ class FoldedJob(WriteJob):
         self.all_scratch.remove_all()
         return [whole, *learned]
 
-    def _of_fold(self, split: KFold, number: int) -> WriteJob:
-        held: KFold = clone(split).set_params(fold=number)
+    def _of_fold(self, split: KFold | TimeSeriesSplit, number: int) -> WriteJob:
+        of_fold: KFold | TimeSeriesSplit = clone(split).set_params(fold=number)
         recipe = dataclasses.replace(
             self.recipe,
-            split=held,
-            describe=lambda learned: {**self.recipe.describe(learned), "split": held.to_dict()},
+            split=of_fold,
+            describe=lambda learned: {**self.recipe.describe(learned), "split": of_fold.to_dict()},
         )
         return WriteJob(
             recipe,
@@ -107,7 +110,7 @@ class FoldedJob(WriteJob):
 
 def _held(told: Surroundings, fold: int) -> Surroundings:
     assert told.rows is not None
-    return dataclasses.replace(told, rows=HeldFold(told.rows, fold), folds=0)
+    return dataclasses.replace(told, rows=held(told.rows, fold), folds=0)
 
 
 def _committed(job: WriteJob) -> bool:
