@@ -134,7 +134,7 @@ def test_parameters_survive_json_clone_and_set_params(split):
 
 
 def test_every_split_is_registered():
-    assert SPLITS.keys() == {"random", "stratify", "fixed", "datetime", "hash", "group", "kfold"}
+    assert SPLITS.keys() == {"random", "stratify", "fixed", "datetime", "hash", "group", "kfold", "time_series"}
     assert all(SPLITS[split.type] is type(split) for split in EXAMPLES)
     assert split_from_dict(None) is None
     assert split_from_dict({"type": "stratify", "column": "y"}).probabilities == (0.7, 0.1, 0.2)
