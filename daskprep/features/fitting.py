@@ -152,7 +152,7 @@ def _learn(
 
 
 def _warn(name: str, feature: Contract, learned: Learned) -> None:
-    if advice := feature.advice(learned):
+    if learned.invalid < learned.rows and (advice := feature.advice(learned)):
         warn(f'column "{name}" {advice}')
     if learned.invalid:
         samples = ", ".join(repr(sample) for sample in learned.invalid_samples)

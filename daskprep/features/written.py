@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import unicodedata
 from collections import Counter
 from collections.abc import Iterable
@@ -27,6 +28,32 @@ _FORMS = bytes.maketrans(b"0123456789\0", b"22222222220")
 _NO_TEXT, _NO_NUMBER = pa.scalar(None, pa.string()), pa.scalar(None, pa.float64())
 _CELLS = pa.struct([("number", pa.float64()), ("doubtful", pa.bool_()), ("text", pa.string())])
 
+
+# Codes of ISO 4217, and how people write these and other currencies beside a number.
+_CURRENCIES = frozenset(
+    """
+    AED ARS AUD BDT BGN BHD BRL BTC CAD CHF CLP CNY COP CZK DKK DZD EGP ETB ETH EUR GBP GHS HKD HRK HUF IDR ILS INR
+    IQD IRR ISK JOD JPY KES KRW KWD KZT LBP LKR MAD MXN MYR NGN NOK NPR NZD OMR PEN PHP PKR PLN QAR RON RSD RUB SAR
+    SEK SGD THB TND TRY TWD TZS UAH UGX USD UYU UZS VND XAF XOF ZAR ZMW RS KR FT LEI RMB SFR DM DOLLAR DOLLARS
+    EURO EUROS POUND POUNDS CENT CENTS RUPEE RUPEES YEN YUAN WON FRANC FRANCS KRONER KRONOR ZL K\u010c Z\u0141 TL
+    """.split()  # noqa: SIM905
+)
+# Of one letter only those that hardly stand in codes such as "24A": others need `written`. "5K" are thousands.
+_UNITS = frozenset(
+    """
+    m g s h d l L K V W t pc pcs pt px ct cc ea doz nm um \xb5m \u03bcm mm cm dm km in ft yd mi nmi inch inches foot
+    feet yard yards mile miles meter meters metre metres ng ug \xb5g \u03bcg mcg mg kg lb lbs oz st ton tons tonne
+    tonnes gram grams kilogram kilograms kilo kilos ns us \xb5s \u03bcs ms sec secs second seconds min mins minute
+    minutes hr hrs hour hours day days wk wks week weeks mo mos mon mth mths month months quarter quarters yr yrs
+    year years decade decades ul \xb5l \u03bcl ml mL cl dl dL hl liter liters litre litres gal gallon gallons qt
+    pint pints bbl cbm cup cups sqft sqm sq ft2 m2 m3 ha ac acre acres hectare hectares km2 cm2 cm3 mph kph kmh kmph
+    km/h knot knots kn rpm fps bpm mpg kmpl hz Hz kHz MHz GHz mV kV mA Ah mAh kW MW GW Wh kWh MWh GWh kVA VA hp bhp
+    PS kPa hPa MPa Pa psi bar mbar atm mmHg Nm kN kNm J kJ MJ cal kcal kcals kCal eV keV BTU lm lx dB dBm dBi mol
+    mmol umol \xb5mol nmol mEq IU U/L iu ppm ppb b bit bits kbit kbps Mbps Gbps bps byte bytes KB kB MB GB TB PB KiB
+    MiB GiB TiB MP mp deg degree degrees rad celsius fahrenheit kelvin percent pct point points x times piece pieces
+    item items unit units person persons people
+    """.split()  # noqa: SIM905
+)
 
 Amounts = list[tuple[dict[str, str], int]]
 
@@ -237,7 +264,10 @@ def learn_style(told: Tally) -> Found | None:
 def _learn_amounts(amounts: Amounts, told: Tally) -> Found | None:
     plain = told.plain
     total = sum(n for _, n in amounts)
-    units = _sums((one["unit"], n) for one, n in amounts)
+    # "007 kg" is a code.
+    units = _sums(
+        (one["unit"], n) for one, n in amounts if _is_known(one) and not rules.match("0[0-9].*", one["number"])
+    )
     unit = _top({one: n for one, n in units.items() if one and (_is_sign(one) or 2 * n > plain + total)})
     fitting = [(one, n) for one, n in amounts if one["unit"] in ("", unit)]
     others = total - sum(n for _, n in fitting)
@@ -281,3 +311,26 @@ def _top(counts: dict[str, int]) -> str:
 def _is_sign(unit: str) -> bool:
     """Tell whether a unit is one for sure, such as "€" and "%"."""
     return all(one in "%\u2030\u00b0" or unicodedata.category(one) == "Sc" for one in unit)
+
+
+def _is_known(amount: dict[str, str]) -> bool:
+    """Tell whether letters beside a number are a currency or a unit, and not the letters of a code such as "A11"."""
+    unit = amount["unit"].rstrip(".")
+    if not unit or _is_sign(unit) or _is_currency(unit):
+        return True
+    if amount["before"]:
+        return False
+    parts = re.split(r"[ /*^\u00b7]|(?<=[a-z])\.(?=[a-z])", unit)
+    return all(_is_word(word) for part in parts if (word := part.rstrip(".\u00b2\u00b3")))
+
+
+def _is_word(word: str) -> bool:
+    if word[0] in "\u00b0+\"'" or _is_sign(word) or _is_currency(word):
+        return True
+    # One letter counts as it is written: "24D" is a seat.
+    return any(one in _UNITS for one in (word, f"{word}s", *([word.lower(), f"{word.lower()}s"] * (len(word) > 1))))
+
+
+def _is_currency(unit: str) -> bool:
+    letters = "".join(one for one in unit if unicodedata.category(one) != "Sc").rstrip(".")
+    return letters.upper() in _CURRENCIES or (letters != unit and len(letters) <= 3 and letters.isupper())

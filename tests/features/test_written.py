@@ -393,3 +393,60 @@ def test_numbers_beside_text_in_json_stay_numbers(tmp_path):
             prep = dp.Preprocessor({"price": feature}).fit(source)
         encoded = encode_columns(prep, source)["price"].compute()
         assert encoded[:3].tolist() == np.float32([1.234, 1299.5, 1]).tolist()
+
+
+CODES = [
+    "A{}",
+    "SKU{:04}",
+    "LH{}",
+    "EU {}",
+    "Zone {}",
+    "{}A",
+    "{}D",
+    "{}-B",
+    "D-{}",
+    "G{}",
+    "kg {:03}",
+    "USD {:05}",
+    "{} qx",
+]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_letters_of_codes_are_no_unit(code):
+    frame = pd.DataFrame({"x": [code.format(number) for number in range(11, 36)] * 2})
+    with pytest.warns(UserWarning, match="50 of 50 cells cannot be read as a number, such as .*written"):
+        prep = dp.Preprocessor({"x": dp.Number(missing_value_strategy="fill_with_const")}).fit(frame)
+    assert prep.learned_["x"].invalid == 50
+    found = dp.infer_features(frame)
+    assert found["x"].kind == "category"
+
+
+@given(
+    st.sampled_from(
+        ["kg", "km/h", "kWh/m²", "hours", "USD", "EUR/kg", "kr.", "°C", "sq. ft.", "%", "K", "mm", "lbs", "CHF", "L"]
+    ),
+    st.lists(st.integers(1, 999), min_size=2, max_size=30),
+    st.sampled_from(["", " "]),
+)
+@settings(deadline=None, max_examples=60)
+def test_known_units_are_learned(unit, numbers, blank):
+    blank = blank or " " * (unit == "K")  # "5K" are thousands
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None)})
+    prep.fit(pd.DataFrame({"x": [f"{number}{blank}{unit}" for number in numbers]}))
+    assert prep.encode(pd.DataFrame({"x": [f"7{blank}{unit}", "8"]}))["x"].tolist() == [7, 8]
+
+
+@pytest.mark.parametrize("sign", ["$", "€", "US$", "R$", "CHF ", "Rs. ", "kr "])
+def test_currencies_are_learned_before_numbers(sign):
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(pd.DataFrame({"x": [f"{sign}5", f"{sign}7.5"]}))
+    assert prep.encode(pd.DataFrame({"x": [f"{sign}9"]}))["x"].tolist() == [9]
+
+
+def test_a_unit_of_a_code_is_read_if_it_is_specified_or_was_learned_before():
+    frame = pd.DataFrame({"x": ["A11", "A410"]})
+    prep = dp.Preprocessor({"x": dp.Number(normalization=None, written="A11")}).fit(frame)
+    assert prep.encode(frame)["x"].tolist() == [11, 410]
+    state = dp.Preprocessor({"x": dp.Number(normalization=None)}).fit(pd.DataFrame({"x": ["5 kg", "7 kg"]})).to_dict()
+    state["features"]["x"]["learned"]["written"] = "A 1,234.5"
+    assert dp.Preprocessor.from_dict(state).encode(frame)["x"].tolist() == [11, 410]
