@@ -140,7 +140,7 @@ def test_missing_and_unreadable_cells_are_told(tmp_path):
     with pytest.warns(UserWarning, match="cannot be read"):
         dataset = write(frame, {"price": "number"}, tmp_path / "d")
     text = "".join(Page(dataset.report().html).text)
-    assert "missing 2 (50.0 %), filled with 0" in text
+    assert "missing 2 (50.0 %), filled with 1.5" in text
     assert "unreadable 1: '<b>'" in text
 
 
