@@ -46,6 +46,12 @@ Model = Callable[[dict[str, Any]], Any]
 # has a lock of its own: one that takes a frame through another waits for threads that run that one.
 _TURNS: weakref.WeakKeyDictionary[Any, threading.RLock] = weakref.WeakKeyDictionary()
 _MAKING = threading.Lock()  # held while `_TURNS` is looked at
+_PANDAS_TYPES: Any = {
+    "integer": "Int64",
+    "boolean": "boolean",
+    "float": "float64",
+    "float32": "float64",
+}  # <UNK> is missing
 _OTHERS = threading.RLock()  # of models that a weak reference cannot name
 
 
@@ -101,7 +107,8 @@ class Predicting:
         """
         check_is_fitted(self)
         how = How(logits, threshold, top_k, probabilities)
-        return _as_frame(predictions_of_all(self._outcomes, outputs, how))
+        outcomes = self._outcomes
+        return _as_frame(predictions_of_all(outcomes, outputs, how), outcomes)
 
     def predict(
         self,
@@ -233,7 +240,8 @@ class ModelRun:
             return self.nothing
         columns = completed_columns(self.features, self.learned, told, parsed, table)
         arrays = dict(encoded_outputs(self.features, self.learned, columns, np.ones(rows, bool), carried=True))
-        found = _as_frame(joined([self._predicted(arrays, start) for start in range(0, rows, self.batch_size)]))
+        predicted = [self._predicted(arrays, start) for start in range(0, rows, self.batch_size)]
+        found = _as_frame(joined(predicted), self.outcomes)
         return labelled(table_to_pandas(table.select(self.ids)), self.ids, found) if self.ids else found
 
     def on_missing_cells(self, source: Any) -> pd.DataFrame:
@@ -326,12 +334,17 @@ def _turn_of(model: Model) -> Iterator[None]:
                 module.training = mode
 
 
-def _as_frame(columns: Mapping[str, Column]) -> pd.DataFrame:
+def _as_frame(columns: Mapping[str, Column], outcomes: Mapping[str, Outcome]) -> pd.DataFrame:
     """Return columns as a frame; the types do not depend on the rows."""
-    return pd.DataFrame({name: _series(column) for name, column in columns.items()})
+    types = {f"{name}_predictions": one.learned.get("cell_type") for name, one in outcomes.items()}
+    return pd.DataFrame({name: _series(column, types.get(name)) for name, column in columns.items()})
 
 
-def _series(column: Column) -> pd.Series[Any]:
+def _series(column: Column, cell_type: str | None) -> pd.Series[Any]:
     if isinstance(column, list):
         return pd.Series(column, dtype=object)
-    return pd.Series(column, dtype="str" if column.dtype == object else None)
+    if column.dtype != object:
+        return pd.Series(column)
+    if cell_type is None:
+        return pd.Series(column, dtype="str")
+    return pd.Series(np.where(column == "<UNK>", None, column), dtype=_PANDAS_TYPES.get(cell_type, "object"))

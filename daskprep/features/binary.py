@@ -13,6 +13,7 @@ import pyarrow as pa
 from daskprep.errors import ColumnError, ConfigError, did_you_mean
 from daskprep.features.base import Bounds, Learned, Tensor, fill_advice, fills_all, with_counts, with_late_rejects
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, without_texts
+from daskprep.features.checking import kept_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, neighbour_strategy
 from daskprep.permutation import Integers
@@ -30,7 +31,7 @@ _UNKNOWN = 2
 class LearnedBinary(Learned):
     """Which cells mean what. Conventional spellings beside the labels are understood if all labels are conventional."""
 
-    later = ("counts",)
+    later = ("counts", "cell_type")
 
     fill_value: bool | None = None
     str2bool: Mapping[str, bool] = field(default_factory=dict)
@@ -38,6 +39,7 @@ class LearnedBinary(Learned):
     fallback_true_label: str | None = None  # what counts as True where labels are unconventional
     above_zero: bool = False  # whether there are more than two distinct numbers, so that those above 0 are True
     counts: tuple[int, int] | None = None  # rows of either, as they are encoded, if no neighbour fills missing cells
+    cell_type: str | None = None  # of the column, if its values are not text
 
     def class_counts(self) -> Integers | None:
         return None if self.counts is None else np.array(self.counts)
@@ -171,7 +173,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
         if fills_all(self):
             counts[int(fill)] += summary.rows - counts.sum()
         known = None if neighbour_strategy(self.missing_value_strategy) else tuple(counts.tolist())
-        return with_counts(dataclasses.replace(learned, counts=known), summary, fill)
+        kind = None if summary.cell_type is None else kept_type(pa.array(learned.bool2str), summary.cell_type.name)
+        return with_counts(dataclasses.replace(learned, counts=known, cell_type=kind), summary, fill)
 
     def _truth_of_fill(self, learned: LearnedBinary) -> bool:
         truth = _truth(self.parse(pa.array([self.fill_value])).dictionary, learned)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.features.base import Beside, Bounds, Tensor
 from daskprep.features.cells import as_dictionary, by_code, value_order
-from daskprep.features.checking import kept
+from daskprep.features.checking import kept, kept_type
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.missing import Strategy, valid_mask
 from daskprep.features.parameters import AtLeast, Count
@@ -33,9 +33,10 @@ _SPECIALS = SpecialSymbols.for_category()
 class LearnedCategory(LearnedTokens):
     """A vocabulary whose id 0 is ``<UNK>``, and how many buckets of hashed values follow it."""
 
-    later = ("buckets",)
+    later = ("buckets", "cell_type")
 
     buckets: int = 0
+    cell_type: str | None = None  # of the column, if its values are not text
 
     @property
     def num_embeddings(self) -> int:
@@ -212,6 +213,13 @@ class Category(Feature[TokenCounts, LearnedCategory]):
         if self.transform_to == "one_hot":
             check_one_hot(len(vocabulary) + buckets)
         return LearnedCategory(vocabulary=vocabulary, buckets=buckets)
+
+    def learn_column(self, summary: ColumnSummary[TokenCounts]) -> LearnedCategory:
+        learned = super().learn_column(summary)
+        if summary.cell_type is None or learned.buckets or self.columns is not None:
+            return learned
+        kind = kept_type(learned.vocabulary.tokens.slice(1), summary.cell_type.name)
+        return replace(learned, cell_type=kind)
 
     def encode(self, parsed: pa.Array, learned: LearnedCategory) -> np.ndarray:
         return by_code(parsed, learned.ids(parsed.dictionary), 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 from collections.abc import Callable, Mapping
@@ -13,9 +14,12 @@ import pyarrow as pa
 from daskprep.errors import ColumnError
 from daskprep.features.base import Contract, Encoded, Learned, Limits, check_arrow, described, noun_of
 from daskprep.serving.base import MISSING
+from daskprep.serving.classes import typed_labels
 from daskprep.serving.predictions import as_array
 
 _EXACT_POWER = 22  # of ten, in a double
+_LARGEST_EXACT = 2.0**53
+_ARROW_TYPES = {"integer": pa.int64(), "boolean": pa.bool_(), "float": pa.float64(), "float32": pa.float32()}
 
 Made = TypeVar("Made")
 Others = TypeVarTuple("Others")
@@ -117,7 +121,34 @@ def decode_column(feature: Contract, encoded: Mapping[str, Any], learned: Learne
     if isinstance(given, np.ndarray) and (given.ndim, given.dtype, decoded.type) == (1, np.float32, pa.float64()):
         ends = (feature.decode(np.nextafter(given, np.float32(end)), learned) for end in (-np.inf, np.inf))
         decoded = _shortest(*(one.to_numpy(zero_copy_only=False) for one in (decoded, *ends)))
-    return missing_again(decoded, marks)
+    return missing_again(_typed(decoded, getattr(learned, "cell_type", None)), marks)
+
+
+def kept_type(labels: pa.Array, cell_type: str) -> str | None:
+    """Return the type of a column if its labels can be restored in it, and None if they are texts."""
+    if cell_type in ("integer", "float", "float32"):
+        with contextlib.suppress(pa.ArrowInvalid):
+            labels.cast(_ARROW_TYPES[cell_type])
+            return cell_type
+    elif cell_type in ("boolean", "decimal"):
+        with contextlib.suppress(KeyError, ArithmeticError):
+            typed_labels(labels.to_pylist(), cell_type)
+            return cell_type
+    return None
+
+
+def _typed(decoded: pa.Array, cell_type: str | None) -> pa.Array:
+    """Return decoded values in the type of the column; numbers are integers if all of them are whole."""
+    if cell_type is None:
+        return decoded
+    if pa.types.is_floating(decoded.type):
+        values = decoded.to_numpy(zero_copy_only=False)
+        are_whole = bool(((values == np.rint(values)) & (np.abs(values) < _LARGEST_EXACT)).all())
+        return pa.array(values.astype(np.int64)) if are_whole else decoded
+    distinct = decoded.dictionary_encode()
+    labels = typed_labels(distinct.dictionary.to_pylist(), cell_type)
+    values = pa.array([None if label == "<UNK>" else label for label in labels], _ARROW_TYPES.get(cell_type))
+    return values.take(distinct.indices)
 
 
 def _shortest(values: np.ndarray, below: np.ndarray, above: np.ndarray) -> pa.Array:

@@ -278,7 +278,7 @@ def decode_arrays(
     rows = {name: len(column) for name, column in columns.items()}
     if len(set(rows.values())) > 1:
         raise ConfigError(f"arrays to decode have different numbers of rows: {rows}")
-    frame: pd.DataFrame = pa.table(columns).to_pandas()
+    frame: pd.DataFrame = pa.table(columns).to_pandas(integer_object_nulls=True)
     return frame
 
 

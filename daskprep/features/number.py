@@ -48,7 +48,7 @@ from daskprep.serving.units import (
     pieces,
 )
 from daskprep.serving.written import style_of
-from daskprep.summaries import ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
+from daskprep.summaries import CellType, ColumnSummary, Moments, Quantiles, Range, TokenCounts, WeightedMoments
 from daskprep.summaries.rejects import SAMPLES
 from daskprep.summaries.target_sums import TargetSums
 
@@ -314,6 +314,8 @@ class Number(Feature[NumberSummary, LearnedNumber]):
     def learn_column(self, summary: ColumnSummary[NumberSummary]) -> LearnedNumber:
         summary, written = self._read(summary)
         learned = dataclasses.replace(super().learn_column(summary), written=written)
+        if not summary.values.fractions and summary.cell_type in (CellType("integer"), CellType("text")):
+            learned = dataclasses.replace(learned, cell_type="integer")
         if self.outlier_strategy == "fill_with_const":
             return dataclasses.replace(learned, outlier_fill_value=self.fill_value)
         if self.outlier_strategy == "fill_with_mean":

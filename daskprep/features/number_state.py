@@ -65,7 +65,7 @@ class LearnedNumber(Learned):
     power transform, with mean and deviation of what it gives. `edges` are those of bins.
     """
 
-    later = ("written", "quantiles", "power", "power_mean", "power_std", "edges")
+    later = ("written", "quantiles", "power", "power_mean", "power_std", "edges", "cell_type")
 
     written: str | None = None
     mean: float | None = None
@@ -81,6 +81,7 @@ class LearnedNumber(Learned):
     power_mean: float | None = None
     power_std: float | None = None
     edges: tuple[float, ...] | None = None
+    cell_type: str | None = None  # "integer" if all numbers are whole, and the column is none of floats
 
     @property
     def num_embeddings(self) -> int:

@@ -19,11 +19,12 @@ from daskprep.features.missing import Neighbours, valid_mask
 from daskprep.kernels import plain_column
 from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.serving.cells import is_missing
+from daskprep.sources.arrow_types import cell_type
 from daskprep.sources.cell_text import as_text
 from daskprep.split import TRAIN, PartitionAssignment, Splitter
 from daskprep.split.random import RandomAssignment
 from daskprep.storage.kept import keepable
-from daskprep.summaries import ColumnSummary, FoldedSummary, Rejects, TokenCounts
+from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
 
 _PARTITION_BITS = 40  # orders rows by (partition, row) in one integer where global row numbers are not known
 
@@ -82,6 +83,7 @@ class Parsed:
     rows: int
     columns: dict[str, pa.Array]
     unreadable: dict[str, UnreadableCells]
+    cell_types: dict[str, str] = field(default_factory=dict)
 
 
 def around_while_learning(feature: Contract) -> Neighbours | None:
@@ -116,11 +118,12 @@ def learning_columns(features: Mapping[str, Contract]) -> list[str]:
 
 def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
     """Parse what every feature reads, and keep the cells that could not be read."""
-    columns, unreadable = {}, {}
+    columns, unreadable, cell_types = {}, {}, {}
     for name, feature in features.items():
         with naming(name):
             names = feature.reads(name)
             raw = [table[column] for column in names]
+            cell_types[name] = cell_type(raw[0].type)
             if nulls := spelled_missing(vars(feature)):
                 raw = [pa.chunked_array([without_texts(as_dictionary(one_array(one)), nulls)]) for one in raw]
             if isinstance(feature, MediaContract):
@@ -133,7 +136,7 @@ def read_columns(features: Mapping[str, Contract], table: pa.Table) -> Parsed:
             cells = None if quiet else _unreadable(raw[0], columns[name])
             if cells is not None:
                 unreadable[name] = cells
-    return Parsed(table.num_rows, columns, unreadable)
+    return Parsed(table.num_rows, columns, unreadable, cell_types)
 
 
 def _unreadable(raw: pa.ChunkedArray, parsed: pa.Array) -> UnreadableCells | None:
@@ -213,7 +216,8 @@ def summarize_columns(
             values = feature._summarize_cuts(completed, own, cuts)
             cells = [_count_cells(feature, completed, rows) for rows in cuts]
         rows = [len(completed) if one is None else len(one) for one in cuts]
-        parts = tuple(map(ColumnSummary, rows, missing, rejects, values, cells, seen))
+        kinds = [CellType(parsed.cell_types[name])] * len(cuts)
+        parts = tuple(map(ColumnSummary, rows, missing, rejects, values, cells, seen, kinds))
         columns[name] = FoldedSummary(parts, getattr(around.rows, "trained_on", None)) if around.folds else parts[0]
     return columns
 

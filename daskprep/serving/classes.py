@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,24 @@ CONVENTIONAL = {
     **dict.fromkeys(("yes", "y", "true", "t", "1", "1.0"), True),
     **dict.fromkeys(("no", "n", "false", "f", "0", "0.0", "-1", "-1.0"), False),
 }
+
+
+_BOOLEANS = {"true": True, "false": False}
+_READERS: Mapping[str, Callable[[str], Any]] = {
+    "integer": int,
+    "boolean": lambda text: _BOOLEANS[text.lower()],
+    "float": float,
+    "float32": float,
+    "decimal": Decimal,
+}
+
+
+def typed_labels(texts: Sequence[str], cell_type: str | None) -> list[Any]:
+    """Return labels in the type of the column that they come from, texts if that is None; <UNK> stays a text."""
+    if cell_type is None:
+        return list(texts)
+    read = _READERS[cell_type]
+    return [text if text == "<UNK>" else read(text) for text in texts]
 
 
 class CategoryRows(RowEncoder):

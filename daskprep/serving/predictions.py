@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, RejectedValueError, did_you_mean
-from daskprep.serving.classes import class_labels
+from daskprep.serving.classes import class_labels, typed_labels
 from daskprep.serving.cutting import text_of_tokens
 from daskprep.serving.units import bin_middles, original_units
 
@@ -163,7 +163,7 @@ class OneOfMany(Outcome):
     meaning = ", a score for each class of the vocabulary"
 
     def prepare(self) -> None:
-        self.labels = np.array(class_labels(self.learned), object)
+        self.labels = _label_array(class_labels(self.learned), self.learned.get("cell_type"))
         self.size = len(self.labels)
 
     def part(self, given: np.ndarray, how: How, first: int) -> dict[str, Column]:
@@ -188,6 +188,13 @@ class OneOfMany(Outcome):
         return found
 
 
+def _label_array(texts: Sequence[str], cell_type: str | None) -> np.ndarray:
+    """Return labels as an array of their type; of objects if <UNK> is among labels that are no text."""
+    labels = typed_labels(texts, cell_type)
+    is_plain = cell_type in ("integer", "boolean", "float") and "<UNK>" not in labels
+    return np.array(labels, None if is_plain else object)
+
+
 class BinOfMany(OneOfMany):
     """Bins of `Number`, as their middles."""
 
@@ -202,7 +209,7 @@ class TrueOrFalse(OneOfMany):
     """Labels of `Binary`."""
 
     def prepare(self) -> None:
-        self.labels = np.array(self.learned["bool2str"], object)
+        self.labels = _label_array(self.learned["bool2str"], self.learned.get("cell_type"))
 
     def expected(self, given: np.ndarray) -> str | None:
         right = given.shape[1:] in ((), (1,), (2,)) and given.ndim > 0

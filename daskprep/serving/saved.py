@@ -38,7 +38,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("idx2str", "classes"), (list,)),
     "encodings": (str,),
     "above_zero": (bool,),
-    **dict.fromkeys(("fallback_true_label", "written"), (str, type(None))),
+    **dict.fromkeys(("fallback_true_label", "written", "cell_type"), (str, type(None))),
 }
 _WITHIN = {
     "str2bool": bool, "special_symbols": str, "idx2str": str, "classes": str, "quantiles": float, "edges": float,

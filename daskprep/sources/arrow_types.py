@@ -203,3 +203,14 @@ def _promoted(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
     except (pa.ArrowTypeError, pa.ArrowInvalid):
         return None
+
+
+def cell_type(kind: pa.DataType) -> str:
+    """Return the name of the type of a column, as `CellType` merges it."""
+    if pt.is_integer(kind):
+        return "integer"
+    if pt.is_floating(kind):
+        return "float" if pt.is_float64(kind) else "float32"
+    return (
+        "boolean" if pt.is_boolean(kind) else "decimal" if pt.is_decimal(kind) else "" if pt.is_null(kind) else "text"
+    )

@@ -15,11 +15,30 @@ from daskprep.summaries.token_counts import TokenCounts, bounded_together, count
 
 
 @dataclass(frozen=True)
+class CellType(Summary):
+    """The type of a column: "" if all cells are missing, "text" for types of which no value is restored."""
+
+    name: str = ""
+
+    def __add__(self, other: CellType) -> CellType:
+        names = {self.name, other.name} - {""}
+        if len(names) < 2:
+            return CellType(*names)
+        if names == {"decimal", "integer"}:
+            return CellType("decimal")
+        return CellType("float" if names <= {"decimal", "integer", "float", "float32"} else "text")
+
+    def __mul__(self, times: int) -> CellType:
+        return self
+
+
+@dataclass(frozen=True)
 class ColumnSummary(Summary, Generic[SummaryT]):
     """What is known about one column: rows, missing cells, unreadable cells and the feature's own summary.
 
     `missing` counts every cell that is null after parsing, so it includes the `rejects`. `cells` counts equal
     cells, where the most frequent one is asked for. `seen` counts the rows that `missing` is counted among.
+    `cell_type` is the type of the source's column.
     """
 
     rows: int
@@ -28,6 +47,7 @@ class ColumnSummary(Summary, Generic[SummaryT]):
     values: SummaryT
     cells: TokenCounts | None = None
     seen: int = 0
+    cell_type: CellType | None = None
 
 
 @dataclass(frozen=True)

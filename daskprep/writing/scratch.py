@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from daskprep.storage.kept import TRAILER_BYTES, write_checked
 # What a column of a scratch file is: the parsed cells of a feature, the texts of its unreadable cells, or a column of
 # the source that the split or the balance reads.
 _PARSED, _UNREADABLE, _SOURCE = "parsed:", "unreadable:", "source:"
+_CELL_TYPES = b"cell_types"  # metadata of the schema
 
 
 def scratch_columns(names: Iterable[str], columns: Iterable[str]) -> list[str]:
@@ -68,7 +70,8 @@ def save_parsed(folder: Folder, partition: int, parsed: Parsed, source: pa.Table
         places[cells.rows] = np.arange(len(cells.rows))
         columns[_UNREADABLE + name] = cells.texts.take(pa.array(places, mask=places < 0))
     columns |= {_SOURCE + name: source[name].combine_chunks() for name in source.column_names}
-    table = pa.table(columns) if columns else pa.table({"": pa.nulls(parsed.rows)})
+    kinds = json.dumps(parsed.cell_types)
+    table = pa.table(columns, metadata={_CELL_TYPES: kinds}) if columns else pa.table({"": pa.nulls(parsed.rows)})
     save_table(folder, scratch_name("parsed", partition), table, pa.ipc.new_file)
 
 
@@ -86,7 +89,8 @@ def read_scanned(features: Mapping[str, Contract], number: int, table: pa.Table)
     source = table.select(names)
     if names:
         source = source.rename_columns([name.removeprefix(_SOURCE) for name in names])
-    return Parsed(table.num_rows, columns, unreadable), source
+    cell_types = json.loads((table.schema.metadata or {}).get(_CELL_TYPES, "{}"))
+    return Parsed(table.num_rows, columns, unreadable, cell_types), source
 
 
 @dataclass(frozen=True)
