@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import dask
@@ -30,6 +31,8 @@ from daskprep.sources import Source
 # Results that travel from workers at a time; more would only share the same network.
 _FETCHING_THREADS = 4
 _ANY_BYTES = 1 << 60
+# Annotations that say where tasks run, and how often.
+_ANNOTATIONS = frozenset({"workers", "allow_other_workers", "resources", "retries"})
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Job:
     """What is done with partitions: ``function(shared, argument, table)``, and then maybe ``then(result, argument)``.
 
     `digest` is the same for the same source, function and `shared` in any process: clients that ask a scheduler for the
-    same share its tasks.
+    same share its tasks. None: nothing identifies the source in other processes, and no tasks are shared.
     """
 
     source: Source
@@ -45,7 +48,7 @@ class Job:
     function: Function
     shared: Any
     then: Callable[[Any, Any], Any]
-    digest: str
+    digest: str | None
 
 
 class Asked(NamedTuple):
@@ -65,6 +68,7 @@ class Asked(NamedTuple):
 class Feed(ABC):
     """Does a job for one partition after the other."""
 
+    is_distributed = False
     _pool: ThreadPoolExecutor
 
     def has_ended(self) -> bool:
@@ -91,10 +95,18 @@ class Feed(ABC):
         """Stop; what is being worked on in this process is waited for."""
 
 
-def open_feed(job: Job, client: Any = None, threads: int | None = None) -> Feed:
+def open_feed(
+    job: Job, client: Any = None, threads: int | None = None, annotations: Mapping[str, Any] = MappingProxyType({})
+) -> Feed:
     """Return a feed of a cluster, if its client is given or active, or else of threads of this process."""
     client = None if job.source.in_memory else client or active_client()
-    return ThreadFeed(job, threads or CPU_COUNT) if client is None else ClusterFeed(job, client)
+    return ThreadFeed(job, threads or CPU_COUNT) if client is None else ClusterFeed(job, client, annotations)
+
+
+def current_annotations() -> Mapping[str, Any]:
+    """Return what ``dask.annotate`` says here of tasks."""
+    found: Mapping[str, Any] = dask.get_annotations()
+    return found
 
 
 class ThreadFeed(Feed):
@@ -133,20 +145,31 @@ class ClusterFeed(Feed):
     them still holds it: hence one with `then` is held until it is forgotten.
     """
 
-    def __init__(self, job: Job, client: Any) -> None:
+    is_distributed = True
+
+    def __init__(self, job: Job, client: Any, annotations: Mapping[str, Any]) -> None:
         self.job = job
+        self._annotations = {name: value for name, value in annotations.items() if name in _ANNOTATIONS}
         self._client = client
         self._graph = _Graph(job) if job.source.is_dask else None
         self._lock = threading.Lock()
         self._closed = False
         self._held: dict[Any, list[Any]] = {}
         self._pool = ThreadPoolExecutor(_FETCHING_THREADS, thread_name_prefix="daskprep-fetch")
-        self._encoded, self._own = f"stream-{job.digest}", unique("own")
-        shared = f"stream-shared-{job.digest}"
+        self._encoded = unique("stream") if job.digest is None else f"stream-{job.digest}"
+        self._own = unique("own")
+        shared = self._encoded.replace("stream", "stream-shared", 1)
         # A node of a graph, which the scheduler can send again if the worker that has it is lost. Dask would warn of a
         # large one, as if it were sent with each partition.
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": _ANY_BYTES}):
-            (self._shared,) = client.get(unread({shared: DataNode(shared, job.shared)}), [shared], sync=False)
+            (self._shared,) = self._get({shared: DataNode(shared, job.shared)}, [shared])
+
+    def _get(self, layer: Layer, keys: list[Any], **options: Any) -> list[Any]:
+        """Send a graph, and return futures of these keys."""
+        # Of the thread that began the stream; a thread that sends has none.
+        where = {name: value(keys[0]) if callable(value) else value for name, value in self._annotations.items()}
+        futures: list[Any] = self._client.get(unread(layer), keys, sync=False, **where, **options)
+        return futures
 
     def width(self) -> int:
         threads: dict[str, int] = self._client.nthreads()
@@ -155,7 +178,7 @@ class ClusterFeed(Feed):
     def begin(self, asked: Asked) -> Future[Any]:
         outer: Future[Any] = Future()
         keys, layer = self._layer(asked)
-        futures = self._client.get(unread(layer), keys, sync=False, priority=-asked.place)
+        futures = self._get(layer, keys, priority=-asked.place)
         with self._lock:
             self._held[self._key(asked)] = futures
         futures[-1].add_done_callback(functools.partial(self._fetch_soon, asked, outer))

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import functools
+import hashlib
+import inspect
+import pickle
+import pickletools
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -10,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, ClassVar, TypeVar
 
+import cloudpickle
 import numpy as np
 import pyarrow as pa
 
@@ -161,6 +167,10 @@ class Source(ABC):
             raise TypeError(f"a {type(self).__name__} has no pieces")
         return [MadePiece(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(self.row_counts)]
 
+    def identity(self) -> Any:
+        """Return JSON values that no other rows have, the same in every process; None where nothing tells."""
+        return self.record
+
     @property
     def folders(self) -> tuple[str, ...]:
         """Folders and URLs in which the files of the source lie."""
@@ -221,6 +231,29 @@ def check_names(names: Sequence[Hashable], where: str, remedy: str) -> None:
             f'{where}: {len(places)} columns are named "{twice[0]}" ({", ".join(map(str, places))}, counted '
             f"from 0); names must be unique: {remedy}"
         )
+
+
+def content_key(value: Any) -> str | None:
+    """Return a digest of what workers receive of an object; None where processes may pickle it differently.
+
+    The order in a set of text differs between processes, and cloudpickle numbers classes of a script at random.
+    """
+    try:
+        data, again = (bytes(cloudpickle.dumps(value)) for _ in range(2))
+    except (pickle.PicklingError, AttributeError, TypeError, ValueError):
+        return None
+    has_sets = any(operation.name in ("ADDITEMS", "FROZENSET") for operation, *_ in pickletools.genops(data))
+    if data != again or has_sets or b"_make_skeleton" in data:
+        return None
+    while isinstance(value, functools.partial):
+        value = value.func
+    # A module that workers import is pickled by its name alone.
+    module = sys.modules.get(getattr(value, "__module__", None) or type(value).__module__)
+    try:
+        source = "" if module is None or isinstance(value, list) else inspect.getsource(module)
+    except (OSError, TypeError):
+        source = ""
+    return hashlib.sha256(b"%d " % len(data) + data + source.encode()).hexdigest()
 
 
 def rows_alone(rows: int) -> pa.Table:

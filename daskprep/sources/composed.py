@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError, DaskprepError, MissingColumnError, did_you_mean
-from daskprep.sources.base import MadePiece, Piece, PieceSource, Read, Source, repeated
+from daskprep.sources.base import MadePiece, Piece, PieceSource, Read, Source, content_key, repeated
 from daskprep.sources.frames import DaskSource
 from daskprep.storage.layout import SPLITS
 
@@ -23,7 +23,8 @@ Mask = Callable[[int], np.ndarray]
 class ComposedSource(PieceSource):
     """Pieces made of those of other sources; all are read in this process if some must be.
 
-    `splits` are the sources by split, where there is one for each; `sources` are those of either kind.
+    `splits` are the sources by split, where there is one for each; `sources` are those of either kind. `masks` choose
+    the rows of each partition, unless all are.
     """
 
     def __init__(
@@ -34,9 +35,15 @@ class ComposedSource(PieceSource):
         self.reads_all = any(source.reads_all for source in sources.values())
         self.files = tuple(file for source in sources.values() for file in source.files)
         self.sources = sources
+        self.masks: Sequence[Mask] = ()
         self.splits = sources if splits else {}
         self.record = record
         self._first = next(iter(sources.values()))
+
+    def identity(self) -> Any:
+        rows = {name: source.identity() for name, source in self.sources.items()}
+        chosen = content_key(self.masks)
+        return None if None in rows.values() or chosen is None else [rows, chosen]
 
     @property
     def schema(self) -> pa.Schema:
@@ -104,6 +111,7 @@ def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Sou
         for piece, mask, count in zip(source.pieces, masks, rows, strict=True)
     ]
     some = ComposedSource(source.columns, pieces, {"": source}, source.record, splits=False)
+    some.masks = list(masks)
     some.prepared_by = source.prepared_by
     return some
 

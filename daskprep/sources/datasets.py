@@ -15,7 +15,7 @@ import pyarrow.dataset as pds
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.kernels import plain_table
 from daskprep.sources.arrow_types import narrow_schema, narrow_table
-from daskprep.sources.base import JoinedPiece, MadePiece, PieceSource, grouped
+from daskprep.sources.base import JoinedPiece, MadePiece, Piece, PieceSource, content_key, grouped
 from daskprep.sources.frames import chosen_columns, frame_of_columns, is_of, rows_of_slices, slices, table_from_pandas
 from daskprep.storage.threads import in_threads
 
@@ -50,6 +50,9 @@ class HuggingFaceSource(PieceSource):
         # Changes with the rows and with every transformation of them.
         fingerprint = getattr(dataset, "_fingerprint", None)
         self.record = {"fingerprint": fingerprint} if isinstance(fingerprint, str) else None
+
+    def identity(self) -> Any:
+        return None if self.in_memory else content_key(list(self.pieces))
 
 
 def _some_rows(dataset: Any, start: int, rows: int, columns: Sequence[str]) -> pa.Table:
@@ -124,7 +127,22 @@ def open_fragments(dataset: pds.Dataset, wanted: list[str] | None, partition_byt
         for fragment, rows, start in parts
     ]
     joined = grouped(pieces, partition_bytes, JoinedPiece.of)
-    return PieceSource(narrow_schema(dataset.schema, columns), joined) if joined else None
+    return FragmentSource(narrow_schema(dataset.schema, columns), joined, dataset) if joined else None
+
+
+class FragmentSource(PieceSource):
+    """A dataset of Arrow in Parquet files, or of Lance."""
+
+    def __init__(self, schema: pa.Schema, pieces: Sequence[Piece], dataset: Any) -> None:
+        super().__init__(schema, pieces)
+        stored = dataset.filesystem.get_file_info(dataset.files) if isinstance(dataset, pds.FileSystemDataset) else []
+        self._stamps = [[info.path, info.size, info.mtime_ns] for info in stored]
+
+    def identity(self) -> Any:
+        if not self._stamps or any(None in stamp for stamp in self._stamps):
+            return None
+        key = content_key(list(self.pieces))
+        return None if key is None else [self._stamps, key]
 
 
 def _some_of_fragment(

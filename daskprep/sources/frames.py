@@ -111,6 +111,9 @@ class DaskSource(Source):
         self.npartitions = frame.npartitions
         self.frame = frame
 
+    def identity(self) -> Any:
+        return self.frame._name
+
     def _read(self, partition: int, columns: Sequence[str]) -> pa.Table:
         self.require(columns)
         return table_from_pandas(self.frame[list(columns)].partitions[partition].compute(), columns)

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.sources.base import MadePiece, Piece, PieceSource, Source
+from daskprep.sources.base import MadePiece, Piece, PieceSource, Source, content_key
 from daskprep.sources.composed import by_split, splits_of
 from daskprep.sources.frames import DaskSource, PandasSource, column_names, table_from_pandas, table_to_pandas
 from daskprep.sources.opening import as_source
@@ -63,6 +63,7 @@ class PreparedSource(PieceSource):
 
     def __init__(self, raw: Source, function: Prepare) -> None:
         self.raw = raw
+        self._function = function
         self.prepared_by = name_of(function)
         self.in_memory = raw.in_memory
         starts = list(accumulate(raw.row_counts or (), initial=0))
@@ -79,6 +80,10 @@ class PreparedSource(PieceSource):
             made_of = functools.partial(_made, function, rows, raw.columns, number)
             pieces.append(MadePiece(made_of, piece.rows, piece.nbytes))
         super().__init__(table_from_pandas(made, column_names(made.columns, None)).schema, pieces)
+
+    def identity(self) -> Any:
+        rows, function = self.raw.identity(), content_key(self._function)
+        return None if rows is None or function is None else [rows, self.raw.columns, function]
 
     @property
     def folders(self) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -102,8 +101,11 @@ class Contents:
         decodes = self.decode_on == "workers"
         encoding = Encoding(wanted, dict(plan.dropping), learned, SPLITS[self.split], groups, decodes)
         columns = list(dict.fromkeys([*source_columns(wanted), *plan.columns]))
-        facts = [digest, self.split, groups, decodes, columns, _identity(self.source)]
-        key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        rows = self.source.identity()
+        key = None
+        if rows is not None:
+            facts = [digest, self.split, groups, decodes, columns, rows]
+            key = hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
         return partitions.Job(self.source, columns, encode_partition, encoding, own_rows, key)
 
     def decoder(self, name: str) -> MediaDecoder:
@@ -160,10 +162,3 @@ def mark_of(source: Source, features: Mapping[str, Feature]) -> str | None:
     else:
         return None
     return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-
-
-def _identity(source: Source) -> Any:
-    """Return JSON values that are the same for the same source in every process, where that can be told."""
-    if isinstance(source, FileSource):
-        return [source.fingerprint(), str(source.settings)]
-    return source.frame._name if source.is_dask else uuid.uuid4().hex

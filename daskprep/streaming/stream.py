@@ -14,7 +14,7 @@ from torch.utils.data import get_worker_info
 from daskprep import partitions
 from daskprep.display.tables import settings_card
 from daskprep.display.words import count
-from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_parameters
+from daskprep.errors import ConfigError, CorruptDatasetError, did_you_mean, hints_parameters, warn
 from daskprep.features.fitting import beside
 from daskprep.loader.augment import check_augment
 from daskprep.loader.batches import Finish, Form, expansions, is_one, target_outputs, weight_output
@@ -154,6 +154,7 @@ class Stream(BatchIterator):
         self.device = as_device(device)
         self.threads = threads
         self._client = client
+        self._annotations = partitions.current_annotations()
         chosen = names_of(recipe, columns)
         if targets is None:
             wanted = tuple(target_outputs(recipe.targets, recipe.features, chosen))
@@ -241,7 +242,11 @@ class Stream(BatchIterator):
         told = list(zip(self._plan.told, self._plan.placement.source_starts[:-1].tolist(), strict=True))
         decoders = {group: contents.decoder(group.name) for group in groups if group.is_cells}
         threads = self.threads or Settings.threads_to_decode(decoders.values())
-        feed = partitions.open_feed(contents.job(self._plan, self._digest), self._client, self.threads)
+        job = contents.job(self._plan, self._digest)
+        where = {**self._annotations, **partitions.current_annotations()}
+        feed = partitions.open_feed(job, self._client, self.threads, where)
+        if job.digest is None and feed.is_distributed and self._position()[1] > 1:
+            self._say_unshared()
         pipeline = None
         try:
             source = WindowBlocks(
@@ -266,6 +271,14 @@ class Stream(BatchIterator):
                 if pipeline is not None:
                     pipeline.close()
                 feed.close()
+
+    def _say_unshared(self) -> None:
+        cause = "nothing identifies its rows in other processes"
+        remedy = "stream Parquet files"
+        if made_by := self.source.prepared_by:
+            cause = f"{made_by} or the rows that it prepares cannot be identified in other processes"
+            remedy = "define the function in a module of its own, without sets, and stream files"
+        warn(f"{self.source!r}: every rank encodes all partitions by itself, since {cause}; {remedy} to share them")
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position of the stream as JSON values; it counts batches yielded, not batches prefetched."""

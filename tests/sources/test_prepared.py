@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import functools
 import json
+import os
+import sys
+import threading
 
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+import pyarrow.dataset as pds
 import pytest
 import torch
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
+from daskprep.sources import as_source, read_files
+from daskprep.sources.base import content_key
 
 FRAME = pd.DataFrame(
     {"price": np.arange(300) * 3.0, "rooms": np.arange(300) % 4 + 1, "city": ["Rome", "Oslo", "x"] * 100}
@@ -187,3 +193,39 @@ def test_rows_in_another_order_are_refused(frame):
         dp.Preprocessor({"city": "category"}).fit(dp.prepared(frame, lambda rows: rows.sort_values("city")))
     relabelled = dp.prepared(frame, lambda rows: rows.set_axis(rows.index + 1_000))
     assert dp.Preprocessor({"city": "category"}).fit(relabelled).learned_["city"].rows == 300
+
+
+def tens(rows):
+    """Stand for a function of a script, which travels whole."""
+    return rows.assign(price=rows["price"] * FACTOR)
+
+
+FACTOR = 10
+
+
+def test_a_function_has_a_key_of_its_content(monkeypatch):
+    here = sys.modules[__name__]
+    monkeypatch.setattr(tens, "__module__", "__main__")
+    first = content_key(tens)
+    assert first == content_key(functools.partial(tens).func) is not None
+    monkeypatch.setattr(here, "FACTOR", 11)
+    assert content_key(tens) not in (first, None)
+
+
+@pytest.mark.parametrize("by", [{"a", "b"}, type("Local", (), {"__module__": "__main__"})(), threading.Lock()])
+def test_a_function_that_processes_pickle_differently_has_no_key(by):
+    assert content_key(functools.partial(tens, by=by)) is None
+
+
+def test_other_sources_are_identified_by_content(tmp_path):
+    path, table = tmp_path / "rows.parquet", pd.DataFrame({"a": range(9)})
+    table.to_parquet(path, row_group_size=3)
+    source = read_files(path, partition_bytes=1)
+    arrow = [as_source(pds.dataset(path), partition_bytes=1).identity() for _ in range(2)]
+    assert arrow[0] == arrow[1] is not None
+    os.utime(path, (1, 1))
+    assert as_source(pds.dataset(path), partition_bytes=1).identity() != arrow[0]
+    splits = [as_source({"train": source, "test": source}).identity() for _ in range(2)]
+    assert splits[0] == splits[1] is not None
+    assert as_source({"train": source, "validation": source}).identity() != splits[0]
+    assert as_source(table).identity() is None

@@ -17,7 +17,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, get_worker
+from distributed import Client, LocalCluster, Nanny, Scheduler, SpecCluster, get_worker
 
 import daskprep as dp
 from daskprep.media.pixels import encode_png
@@ -232,3 +232,48 @@ def test_a_trainer_that_stalls_stops_the_cluster_and_goes_on(cluster, simple, ta
     wait_for(lambda: len(cluster.futures) == 1)  # what tasks share
     given += numbers(batches)
     np.testing.assert_array_equal(np.sort(np.concatenate(given)), np.repeat(np.arange(1003), 3))
+
+
+def test_several_trainers_share_prepared_partitions(cluster, simple, path, tmp_path):
+    log = tmp_path / "log"
+
+    def noted(rows):
+        if len(rows):
+            with log.open("a") as file:
+                file.write("read\n")
+        return rows
+
+    def streams(function, **options):
+        source = read_files(path, partition_bytes=1)
+        return [
+            simple.stream(source, BATCH_SIZE, client=cluster, rank=rank, world_size=2, prepare=function, **options)
+            for rank in range(2)
+        ]
+
+    ranks = streams(noted)
+    log.write_text("")
+    for _ in zip(*ranks, strict=True):
+        pass
+    assert len(log.read_text().split()) == ranks[0].source.npartitions
+    marks = {"a", "b"}
+    ranks = streams(lambda rows: rows.assign(mark=len(marks)))
+    with pytest.warns(UserWarning, match="every rank encodes all partitions by itself"):
+        next(iter(ranks[0]))
+
+
+def test_a_stream_runs_where_annotations_say(simple, path):
+    def pids(rows):
+        return rows.assign(price=float(os.getpid()))
+
+    options = {name: {"nthreads": 1, "name": name, "resources": {name: 1}} for name in ("CPU", "GPU")}
+    workers = {name: {"cls": Nanny, "options": given} for name, given in options.items()}
+    scheduler = {"cls": Scheduler, "options": {"dashboard_address": ":0", "host": "127.0.0.1"}}
+    with SpecCluster(workers=workers, scheduler=scheduler) as nodes, Client(nodes) as client:
+        client.wait_for_workers(2)
+        found = client.run(os.getpid)
+        own = {worker["name"]: float(found[address]) for address, worker in client.scheduler_info()["workers"].items()}
+        for name, where in (("CPU", {"resources": {"CPU": 1}}), ("GPU", {"workers": ["GPU"]})):
+            with dask.annotate(**where):
+                stream = simple.stream(read_files(path, partition_bytes=1), BATCH_SIZE, prepare=pids, columns=["price"])
+            given = np.concatenate([batch["price"].numpy() for batch in stream])
+            assert np.unique(given).tolist() == [own[name]]
