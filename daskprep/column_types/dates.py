@@ -43,10 +43,9 @@ def _guess_written(facts: ColumnFacts) -> Guess | None:
             sample, how = next(filter(_FIELDS.fullmatch, samples)), "day first"
         # Of many distinct values some are kept, which may lack those that are no dates at all.
         share = counts[np.array(dates.is_null(), bool)].sum() / counts.sum()
-        if odd := max(round(float(share) * facts.typed), facts.typed - facts.text.dates):
-            feature.missing_value_strategy = "fill_with_mode"
+        odd = max(round(float(share) * facts.typed), facts.typed - facts.text.dates)
         what = f"dates, {how}, such as {shown(sample)}{unreadable(odd, facts.typed)}"
-        return Guess(feature, f"{what}: {counted(facts)}")
+        return Guess(feature, f"{what}: {counted(facts)}", bool(odd))
     return None
 
 

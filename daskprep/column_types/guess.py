@@ -15,10 +15,11 @@ _REPEATING = 0.01  # of cells, in which a token is twice
 
 
 class Guess(NamedTuple):
-    """A feature, or None for a column that is skipped, and the reason."""
+    """A feature, or None for a column that is skipped, the reason, and whether cells are missing or unreadable."""
 
     feature: Feature | None
     reason: str
+    has_gaps: bool = False
 
 
 def skip(reason: str) -> Guess:

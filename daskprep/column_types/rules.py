@@ -39,8 +39,6 @@ _SENTENCE = 5  # words, of which shorter texts are labels or names
 _CODES = 12  # of more, whole numbers that follow each other are counts or grades of something
 _LONGEST_VECTOR_OF_CODES = 5
 _CODE = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|code)$")
-# What fills gaps and shifts the statistics of a column least.
-_FILLS = {"number": "fill_with_mean", "binary": "fill_with_mode", "date": "fill_with_mode"}
 # What a number may begin with: no word, which may be that of a label or an identifier.
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
 # Several words, as of addresses, and what a hexadecimal number may be.
@@ -58,7 +56,7 @@ def guess_feature(name: str, facts: ColumnFacts) -> Guess:
         return skip(f"no values: all {facts.rows:,} rows only have markers of missing values")
     name = plain_name(name)
     guesses = (guess for rule in _RULES if (guess := rule(name, facts)) is not None)
-    guess = _with_marks(_filled(next(guesses, None) or _guess_text(name, facts), facts), facts)
+    guess = _with_marks(_with_gaps(next(guesses, None) or _guess_text(name, facts), facts), facts)
     return _with_stand_ins(guess, facts) if isinstance(guess.feature, Number | Category) else guess
 
 
@@ -87,11 +85,10 @@ def _are_classes(facts: ColumnFacts) -> bool:
     return few and from_start and facts.whole == facts.numbers == facts.typed
 
 
-def _filled(guess: Guess, facts: ColumnFacts) -> Guess:
+def _with_gaps(guess: Guess, facts: ColumnFacts) -> Guess:
     odd = isinstance(guess.feature, Number) and _MOST * facts.typed <= facts.numbers < facts.typed
-    if guess.feature is not None and facts.distinct.count > 1 and (facts.missing or facts.marked or odd):
-        guess.feature.missing_value_strategy = _FILLS.get(guess.feature.kind, guess.feature.missing_value_strategy)
-    return guess
+    gaps = facts.distinct.count > 1 and bool(facts.missing or facts.marked or odd)
+    return guess._replace(has_gaps=guess.has_gaps or gaps)
 
 
 def _with_marks(guess: Guess, facts: ColumnFacts) -> Guess:
@@ -191,9 +188,8 @@ def _guess_boolean(name: str, facts: ColumnFacts) -> Guess | None:
         odd = facts.typed - sum(cells for label, cells in pairs if label in learned.str2bool)
         if odd > (1 - _MOST) * facts.typed:
             return None
-        feature = Binary(missing_value_strategy="fill_with_mode") if odd else Binary()
         what = f"spellings of yes and no, {labels}{unreadable(odd, facts.typed)}"
-        return Guess(feature, f"{what}: {counted(facts)}")
+        return Guess(Binary(), f"{what}: {counted(facts)}", bool(odd))
     if facts.is_unique or _marking_words(facts) or (facts.numbers and facts.typed < FEW_ROWS):
         return None
     return Guess(Binary(fallback_true_label=learned.fallback_true_label), f"two values, {labels}: {counted(facts)}")
@@ -239,7 +235,7 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     # Lists of two numbers would have no point beside the comma.
     if found is None and mostly(facts, r"^[-+]?\d+([.,]\d+)?$") and mostly(facts, r"\.", 0.05):
         what = f"numbers with a decimal point{unreadable(facts.typed - facts.numbers, facts.typed)}"
-        return Guess(Number(missing_value_strategy="fill_with_mean"), f"{what}: {counted(facts)}")
+        return Guess(Number(), f"{what}: {counted(facts)}", has_gaps=True)
     if found is None or not _NO_WORD.match(found.example) or _NOT_UNITS.search(found.example):
         return None
     unread = np.array(numbers.is_null(), bool)
@@ -257,8 +253,7 @@ def _guess_written(name: str, facts: ColumnFacts) -> Guess | None:
     rest = facts.distinct.total - round(seen * facts.distinct.count / max(len(texts), 1))
     if doubtful := rest > (1 - _MOST) * facts.distinct.total:
         not_read += f", {share(rest, facts.distinct.total)} of frequent values that were not looked at"
-    feature = Number(missing_value_strategy="fill_with_mean") if len(odd) or doubtful else Number()
-    return Guess(feature, f"{what}{doubt}{not_read}: {counted(facts)}")
+    return Guess(Number(), f"{what}{doubt}{not_read}: {counted(facts)}", bool(len(odd) or doubtful))
 
 
 def _guess_vector(name: str, facts: ColumnFacts) -> Guess | None:

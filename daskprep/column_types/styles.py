@@ -49,24 +49,24 @@ def styled(guess: Guess, facts: ColumnFacts, style: Style, labels: Labels | None
     """Return the guess with the encoding that a style asks for, where it asks for any."""
     feature, notes = guess.feature, [guess.reason]
     if type(feature) is Number:
-        notes.append(f"for {STYLES[style]}: {_encode_number(feature, facts, style)}")
+        notes.append(f"for {STYLES[style]}: {_encode_number(feature, facts, style, has_gaps=guess.has_gaps)}")
     elif type(feature) is Category:
         feature, why = _for_category(feature, facts, style, labels)
         notes.append(f"for {STYLES[style]}: {why}")
-    if feature is not None and style != "trees" and feature.missing_value_strategy in _HIDING:
+    if feature is not None and guess.has_gaps and style != "trees" and feature.missing_value_strategy in _HIDING:
         feature.missing_indicator = True
         notes.append("an indicator marks missing values")
-    return Guess(feature, "; ".join(notes))
+    return guess._replace(feature=feature, reason="; ".join(notes))
 
 
-def _encode_number(feature: Number, facts: ColumnFacts, style: Style) -> str:
+def _encode_number(feature: Number, facts: ColumnFacts, style: Style, *, has_gaps: bool) -> str:
     if style == "trees":
         feature.normalization = None
         feature.missing_value_strategy = "keep"
         return "unscaled, since only the order of numbers matters; missing values stay NaN"
     shape = _shape(facts)
     feature.normalization = shape.network if style == "network" else shape.linear
-    if shape is not _EVEN and feature.missing_value_strategy == "fill_with_mean":
+    if shape is not _EVEN and has_gaps:
         feature.missing_value_strategy = "fill_with_median"
     if style == "linear" or facts.distinct.count < _MANY_VALUES:
         return shape.what

@@ -168,7 +168,8 @@ class Binary(Feature[TokenCounts, LearnedBinary]):
             fill = self._truth_of_fill(learned)
         else:
             by_strategy = {"fill_with_false": False, "fill_with_true": True}
-            fill = by_strategy.get(self.missing_value_strategy, bool(weight[1] > weight[0]))
+            # Where True alone occurs, as in a column of "yes", missing means False.
+            fill = by_strategy.get(self.missing_value_strategy, bool(weight[1] > weight[0] > 0))
         counts = weight[:2].astype(np.int64)
         if fills_all(self):
             counts[int(fill)] += summary.rows - counts.sum()

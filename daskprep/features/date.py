@@ -119,7 +119,7 @@ class Date(Feature[DateSummary, LearnedDate]):
     array([[ 2022,     6,    25,     5,   176,     9,    30,    59, 34259],
            [ 2012,     2,    26,     6,    57,    13,    51,    50, 49910],
            [ 2021,     1,     1,     4,     1,     0,     0,     0,     0],
-           [ 2018,     7,     9,     0,   190,     7,    47,    36, 28056]],
+           [ 2018,     7,    18,     2,   199,    23,    47,    36, 85656]],
           dtype=int32)
     >>> date.get_feature_names_out()[-1]
     'seen_second_of_day'

@@ -45,7 +45,8 @@ class TimeSeriesSplit(TimeSplitter):
 
     Examples
     --------
-    >>>     >>> import daskprep as dp
+    >>> import pandas as pd
+    >>> import daskprep as dp
     >>> frame = pd.DataFrame({"price": range(6), "day": pd.date_range("2024-01-01", periods=6)})
     >>> prep = dp.Preprocessor({"price": "number"}, split=dp.TimeSeriesSplit("day", k=2)).fit(frame)
     >>> prep.fold(0).assign(frame)["split"]

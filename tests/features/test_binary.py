@@ -111,7 +111,7 @@ def test_the_fallback_label_is_true():
 
 def test_integers_and_floats_with_gaps_mean_the_same():
     binary = dp.Binary().fit(column(0, 1, 1))
-    assert binary.transform(column(1.0, None, 0.0)).ravel().tolist() == [1, 0, 0]
+    assert binary.transform(column(1.0, None, 0.0)).ravel().tolist() == [1, 1, 0]
 
 
 def test_the_other_conventional_label_is_known_though_it_was_not_seen():
@@ -203,3 +203,13 @@ def test_texts_that_are_named_are_missing_beside_two_labels(as_frame):
         == encode_columns(prep, rows)["x"].tolist()
     )
     check_feature(dp.Binary(**given | {"fallback_true_label": None}))
+
+
+def test_missing_flags_are_the_most_frequent_label_but_not_where_true_alone_occurs():
+    for cells, expected in (
+        (["yes", "yes", "no", None], True),
+        (["no", "no", "yes", None], False),
+        (["yes", None], False),
+    ):
+        frame = pd.DataFrame({"x": cells})
+        assert bool(dp.Binary().fit_transform(frame)[-1, 0]) is expected
