@@ -72,7 +72,9 @@ def test_numbers_come_back_in_their_units(normalization, cells):
     [column] = prep.predictions(outputs).to_dict("list").values()
     if prep.features_["y"].advice(prep.learned_["y"]) is None:
         np.testing.assert_allclose(column, cells, rtol=1e-5, atol=1e-5 * (max(cells) - min(cells)))
-    assert column == prep.decode({"y": outputs})["y"].tolist() == prep.predictions(outputs[:, None]).iloc[:, 0].tolist()
+    assert column == prep.predictions(outputs[:, None]).iloc[:, 0].tolist()
+    # Decoding returns the shortest of the numbers that are encoded alike.
+    np.testing.assert_allclose(column, prep.decode({"y": outputs})["y"], rtol=1e-6, atol=1e-6 * np.ptp(cells))
 
 
 def test_numbers_that_are_none_stay_so_and_large_ones_are_clipped():

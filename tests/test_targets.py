@@ -133,7 +133,7 @@ def test_configurations_know_them_as_output_features(table):
 def test_an_output_feature_that_keeps_rows_says_so_in_a_configuration():
     prep = dp.Preprocessor({"x": "number", "y": dp.Number()}, targets="y")
     [entry] = prep.to_config()["output_features"]
-    assert entry["preprocessing"] == {"missing_value_strategy": "fill_with_const", "normalization": "zscore"}
+    assert entry["preprocessing"] == {"missing_value_strategy": "fill_with_mean", "normalization": "zscore"}
     assert repr(dp.Preprocessor.from_config(prep.to_config()).features["y"]) == repr(dp.Number())
 
 
@@ -343,7 +343,7 @@ def test_labels_that_were_never_seen_are_no_error_even_if_encode_raises(table):
 def test_labels_that_are_missing_are_told_of_unless_their_rows_are_dropped(tmp_path):
     frame = pd.DataFrame({"size": [1.0, 2.0, 3.0, 4.0], "sold": ["yes", "no", None, "yes"]})
     features = {"size": "number", "sold": "binary"}
-    told = 'target "sold": 1 of 4 labels are missing, and models are trained as if they were False: .*"drop_row"'
+    told = 'target "sold": 1 of 4 labels are missing, and models are trained as if they were True: .*"drop_row"'
     with pytest.warns(UserWarning, match=told):
         prep = dp.Preprocessor(features, targets="sold").fit(frame)
     with pytest.warns(UserWarning, match=told):

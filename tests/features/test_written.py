@@ -262,7 +262,7 @@ OTHERS = st.none() | st.sampled_from(["1", "2.5", "1.234", "0", "n/a", "", "1e40
 CELLS = st.lists(AMOUNTS | OTHERS, min_size=1, max_size=12) | st.lists(SPANS | SPANS | OTHERS, min_size=1, max_size=8)
 
 
-@pytest.mark.filterwarnings("ignore:column .* (cannot be read|is constant)")
+@pytest.mark.filterwarnings("ignore:column .* (cannot be read|is constant|has no values)")
 @settings(deadline=None)
 @given(
     CELLS,
