@@ -306,7 +306,7 @@ SPLITS = {
 
 def written_bytes(prep: dp.Preprocessor, frame: dd.DataFrame | pd.DataFrame, folder: Path) -> dict[str, str]:
     """Return the manifest, which has a checksum of every file, of the dataset or of each fold."""
-    prep.fit_write(frame, str(folder), progress=False)
+    prep.fit_write(frame, str(folder), version="1", progress=False)  # of rows in memory, the manifest holds a digest
     return {str(path.relative_to(folder)): path.read_text() for path in sorted(folder.rglob("manifest.json"))}
 
 

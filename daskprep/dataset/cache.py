@@ -16,7 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from daskprep.dataset.media import STAMP_BYTES
-from daskprep.errors import ConfigError, CorruptDatasetError, StorageFullError
+from daskprep.errors import ConfigError, CorruptDatasetError, StorageError, StorageFullError
 from daskprep.storage import Folder
 from daskprep.storage.arrays import (
     Compression,
@@ -247,7 +247,7 @@ class BlockCache:
             error.add_note("while decoded media were cached: give cache_limit, or a cache_dir with more room")
             raise
         except OSError as error:
-            if not isinstance(error, _NOT_WRITABLE) and error.errno != errno.EROFS:
+            if not isinstance(error, (*_NOT_WRITABLE, StorageError)) and error.errno != errno.EROFS:
                 raise
             raise ConfigError(
                 f'decoded media of "{self.output.name}" cannot be cached in {self.parent.url}: '

@@ -269,7 +269,10 @@ def test_single_rows_are_encoded_to_the_same_bits(parameters, tmp_path):
 @pytest.mark.parametrize("parameters", VARIANTS, ids=str)
 def test_numbers_keep_the_contract(parameters):
     column = [0.7, 1.5, 2.25, 3.0, 4.5, 6.0, 8.0, 11.0, 30.0, 31.0, 32.0, 50.0]
-    check_feature(dp.Number(**{"missing_value_strategy": "fill_with_const", "fill_value": 1.0, **parameters}), None if "bins" in parameters else column)
+    check_feature(
+        dp.Number(**{"missing_value_strategy": "fill_with_const", "fill_value": 1.0, **parameters}),
+        None if "bins" in parameters else column,
+    )
 
 
 @given(st.floats(1e-10, 1 - 1e-10))

@@ -243,12 +243,12 @@ def test_the_old_dataset_stays_until_all_folds_of_the_new_one_are_written(source
     with monkeypatch.context() as patch:
         kill_at(patch, "_write", WriteJob, 3)
         with pytest.raises(Killed):
-            preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp")
+            preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp", overwrite=True)
     dp.open_dataset(tmp_path / "a.dp").verify()
     assert dp.open_dataset(tmp_path / "a.dp").version == old.version
-    folded = preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp")
+    folded = preprocessor(FOLDS["rows"]).fit_write(source, tmp_path / "a.dp", overwrite=True)
     assert sorted(path.name for path in (tmp_path / "a.dp").iterdir()) == [folded.version, "manifest.json"]
-    preprocessor(None).fit_write(source, tmp_path / "a.dp").verify()
+    preprocessor(None).fit_write(source, tmp_path / "a.dp", overwrite=True).verify()
     assert content(tmp_path / "a.dp") == content(preprocessor(None).fit_write(source, tmp_path / "b.dp").root.path)
 
 

@@ -257,6 +257,7 @@ def _write(job: Job) -> None:
     import pandas as pd
 
     import daskprep as dp
+    from daskprep.errors import DatasetExistsError
     from daskprep.sources import as_source
     from daskprep.writing import repair
 
@@ -282,8 +283,11 @@ def _write(job: Job) -> None:
             repair(job.path, progress=False, trusted=True)
             return
         write = prep.fit(frame).write if job.fitted else prep.fit_write
-        options = {"block_rows": job.block_rows, "overwrite": job.overwrite, "version": job.version}
-        write(frame, job.path, shuffle=job.shuffle, progress=False, **options)
+        options = {"block_rows": job.block_rows, "version": job.version, "shuffle": job.shuffle, "progress": False}
+        try:
+            write(frame, job.path, overwrite=job.overwrite, **options)
+        except DatasetExistsError:  # an older one; the same one is left as it is
+            write(frame, job.path, overwrite=True, **options)
 
 
 def _count_steps(job: Job) -> list[str]:
