@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from sklearn.base import clone
 
 from daskprep.balance import Balance
@@ -101,7 +102,10 @@ def sampling_of(
             f'"{column}" has {len(ids):,} classes, too many to count them in each block: balance and weights are for '
             "outputs of few values, such as categories"
         )
-    labels = class_names(split.dataset.decode({column: ids})[column].pipe(pa.array, from_pandas=True))
+    decoded = split.dataset.decode({column: ids})[column].pipe(pa.array, from_pandas=True)
+    if pa.types.is_boolean(decoded.type):
+        decoded = pc.if_else(decoded, "True", "False")
+    labels = class_names(decoded)
     totals = ClassCounts(labels, sizes)
     if balance is None:
         targets = _weighted(totals, column, (weights or {})[column])

@@ -216,7 +216,8 @@ def save_encoded(
     """Write the encoded rows of a partition."""
     order, places = rows.order(partition, splits, repeats)
     present = rows._present(partition)
-    chosen = {split: order[rows.placement.offset(partition, split) :][:FIRST_ROWS] for split in present}
+    ends = {split: rows.placement.counts[partition, SPLITS[split]] for split in present}
+    chosen = {split: order[rows.placement.offset(partition, split) :][: ends[split]][:FIRST_ROWS] for split in present}
     firsts = rows.first_rows(partition, chosen, dict(zip(present, places, strict=False)))
     _save_gaps(folder, partition, gaps, firsts)
     as_is = _is_all(order, len(splits))

@@ -50,7 +50,7 @@ def parameters(feature: dp.Number) -> dict[str, object]:
 
 PLE = {"encoding": "piecewise_linear"}
 MEDIAN = {"missing_value_strategy": "fill_with_median", "missing_indicator": True}
-MODE = {"missing_value_strategy": "fill_with_mode", "missing_indicator": True}
+MODE = {"missing_indicator": True}
 
 
 @pytest.mark.parametrize(
@@ -89,14 +89,13 @@ MODE = {"missing_value_strategy": "fill_with_mode", "missing_indicator": True}
         (
             "trees",
             {
-                "income": {"normalization": None, "missing_value_strategy": "fill_with_mean"},
                 **{
-                    name: {"normalization": None}
-                    for name in ["height", "drift", "visits", "change", "grade", "written"]
+                    name: {"normalization": None, "missing_value_strategy": "keep"}
+                    for name in ["income", "height", "drift", "visits", "change", "grade", "written"]
                 },
                 "port": {"transform_to": "ordinal"},
                 "shop": {"target": "sold", "target_type": "class", "null_values": ["?"]},
-                "lift": {"missing_value_strategy": "fill_with_mode"},
+                "lift": {},
             },
         ),
     ],

@@ -58,7 +58,7 @@ def write(url: str, seed: int = 0) -> Dataset:
         }
     )
     prep = dp.Preprocessor({"price": "number", "city": "category", "vector": "vector"})
-    return prep.fit_write(frame, url, block_rows=BLOCK_ROWS)
+    return prep.fit_write(frame, url, block_rows=BLOCK_ROWS, overwrite=True)
 
 
 @pytest.fixture

@@ -157,7 +157,7 @@ def test_undersampling_says_what_it_cannot_tell(frame, tmp_path):
     assert "left out are not in the dataset" in dataset.report().html
 
 
-@pytest.mark.filterwarnings("ignore:column .* is constant")
+@pytest.mark.filterwarnings("ignore:column .* (is constant|has no values)")
 @pytest.mark.parametrize("kind", ["number", "category", "set", "bag", "sequence", "text", "timeseries", "date", "h3"])
 def test_a_column_without_any_value_has_a_section(kind, tmp_path):
     frame = pd.DataFrame({"x": pd.Series([None, None], dtype=object), "y": [1, 2]})

@@ -59,7 +59,13 @@ def encode_elsewhere(path: Path, rows: str) -> Any:
 
 def test_a_process_with_numpy_alone_encodes(tmp_path: Path) -> None:
     frame = pd.DataFrame(ROWS)
-    kinds = {"n": "number", "c": "category", "b": "binary", "s": "set", "t": dp.Text(level="both")}
+    kinds = {
+        "n": dp.Number(missing_value_strategy="fill_with_const"),
+        "c": "category",
+        "b": "binary",
+        "s": "set",
+        "t": dp.Text(level="both"),
+    }
     kinds |= {"v": "vector", "w": dp.Timeseries(window_size=2, group_by="c"), "d": "date", "h": "h3"}
     features = {**kinds, "bag": dp.Bag(column="s"), "steps": dp.Sequence(column="j", tokenizer="json")}
     prep = dp.Preprocessor(features).fit(frame)

@@ -165,7 +165,7 @@ def test_a_source_that_changed_in_a_store_is_written_anew(file, table, store):
     changed = Path(file).with_name("changed.parquet")
     table[::-1].to_parquet(changed, row_group_size=50)
     folder.write("listings.parquet", changed.read_bytes())
-    again = write(source, f"{url}/a.dp", options, version=None)
+    again = write(source, f"{url}/a.dp", options, version=None, overwrite=True)
     assert again.version != first.version
     assert {name.split("/")[0] for name in (folder / "a.dp").sizes()} == {again.version, "manifest.json"}
 
@@ -205,11 +205,11 @@ def test_the_old_dataset_stays_until_the_new_one_is_whole(file, store, small_par
     with monkeypatch.context() as patch:
         failing_after(patch, 3)
         with pytest.raises(RuntimeError):
-            write(file, url, options, version="2")
+            write(file, url, options, version="2", overwrite=True)
     kept = open_dataset(url, storage_options=options)
     assert kept.version == first.version
     kept.verify()
-    second = write(file, url, options, version="2")
+    second = write(file, url, options, version="2", overwrite=True)
     assert {name.split("/")[0] for name in content(url, options)} == {second.version, "manifest.json"}
 
 

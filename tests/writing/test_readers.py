@@ -78,7 +78,7 @@ def test_row_numbers_and_values_are_those_of_the_source(dataset, table, expected
     decoded = dataset.decode(dataset["train"].read(["city", "sold"]))
     rows = table.iloc[expected["row_id"]]
     assert decoded["city"].tolist() == rows["city"].tolist()
-    assert decoded["sold"].tolist() == rows["sold"].astype(str).tolist()
+    assert decoded["sold"].tolist() == rows["sold"].tolist()
     assert sorted(np.concatenate([split.read(["row_id"])["row_id"] for split in dataset.splits.values()])) == list(
         range(ROWS)
     )

@@ -111,7 +111,7 @@ def test_a_version_that_was_committed_meanwhile_is_kept(tmp_path: Path, monkeypa
     original = repairing.rewrite
 
     def late(*arguments: object) -> None:
-        dp.Preprocessor({"x": "category"}).fit_write(frame, tmp_path / "a")
+        dp.Preprocessor({"x": "category"}).fit_write(frame, tmp_path / "a", overwrite=True)
         original(*arguments)
 
     monkeypatch.setattr(repairing, "rewrite", late)
