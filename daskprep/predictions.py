@@ -347,4 +347,6 @@ def _series(column: Column, cell_type: str | None) -> pd.Series[Any]:
         return pd.Series(column)
     if cell_type is None:
         return pd.Series(column, dtype="str")
-    return pd.Series(np.where(column == "<UNK>", None, column), dtype=_PANDAS_TYPES.get(cell_type, "object"))
+    values = column.copy()
+    values[column == "<UNK>"] = None
+    return pd.Series(values, dtype=_PANDAS_TYPES.get(cell_type, "object"))

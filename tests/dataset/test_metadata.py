@@ -29,7 +29,9 @@ def dataset(tmp_path_factory):
         }
     )
     features = {
-        "price": dp.Number(outlier_strategy="fill_with_const", fill_value=1.5),
+        "price": dp.Number(
+            missing_value_strategy="fill_with_const", outlier_strategy="fill_with_const", fill_value=1.5
+        ),
         "city": "category",
         "tags": "set",
         "review": dp.Text(level="both"),
