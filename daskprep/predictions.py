@@ -349,4 +349,5 @@ def _series(column: Column, cell_type: str | None) -> pd.Series[Any]:
         return pd.Series(column, dtype="str")
     values = column.copy()
     values[column == "<UNK>"] = None
-    return pd.Series(values, dtype=_PANDAS_TYPES.get(cell_type, "object"))
+    typed: pd.Series[Any] = pd.Series(values, dtype=_PANDAS_TYPES.get(cell_type, "object"))
+    return typed

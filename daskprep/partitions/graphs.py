@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import sys
@@ -20,6 +19,7 @@ from dask.highlevelgraph import HighLevelGraph
 from daskprep.errors import ConfigError
 from daskprep.partitions.dask_internals import DataNode, List, Task, TaskRef
 from daskprep.sources import Source, table_from_pandas
+from daskprep.storage.local_files import c_function
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -150,7 +150,7 @@ def keep_freed_memory() -> bool:
     """
     if os.environ.get("MALLOC_TRIM_THRESHOLD_") != _OF_DASK or "MALLOC_MMAP_THRESHOLD_" in os.environ:
         return False
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    mallopt = c_function("mallopt") if sys.platform == "linux" else None
     return mallopt is not None and all(mallopt(parameter, size) for parameter, size in _KEEPING)
 
 

@@ -60,16 +60,17 @@ READ_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY"
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
 
 
-def _flush_call() -> Callable[..., object]:
-    """Return ``sync_file_range``, which starts to write a file to the disk; other systems than Linux have none."""
+def c_function(name: str) -> Callable[..., object] | None:
+    """Return a function of the C library of the process; None where there is none of that name, as on Windows."""
     try:
-        call: Callable[..., object] = ctypes.CDLL(None).sync_file_range
+        found: Callable[..., object] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):
-        return lambda *_: None
-    return call
+        return None
+    return found
 
 
-_begin_flush = _flush_call()
+# Starts to write a file to the disk; only Linux has it.
+_begin_flush = c_function("sync_file_range") or (lambda *_: None)
 _ALL = (ctypes.c_int64(0), ctypes.c_int64(0), ctypes.c_uint(2))  # SYNC_FILE_RANGE_WRITE is 2; 0 bytes from 0 are all
 
 _seeking = threading.Lock()
