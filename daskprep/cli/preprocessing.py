@@ -20,7 +20,7 @@ from daskprep.cli.console import resumable, show, show_written
 @click.argument("config", type=click.Path())
 @options.rows
 @click.option("-o", "--output", metavar="DATASET", type=click.Path(), help="[default: a.dp for a.csv]")
-@click.option("--overwrite", is_flag=True, help="Replace the dataset that is there, even if nothing changed.")
+@click.option("--overwrite", is_flag=True, help="Replace an existing dataset, even if nothing changed.")
 @click.option("--shuffle", is_flag=True, help="Shuffle the rows of each split.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of --shuffle.")
 @click.option("--sample-ratio", type=float, metavar="SHARE", help="Use a random share of the rows, such as 0.1.")

@@ -168,8 +168,11 @@ class Source(ABC):
         return [MadePiece(functools.partial(self._read, i), rows, 0) for i, rows in enumerate(self.row_counts)]
 
     def identity(self) -> Any:
-        """Return JSON values that no other rows have, the same in every process; None where nothing tells."""
-        return self.record
+        """Return JSON values that no other rows have, the same in every process; None where nothing tells.
+
+        Rows in memory are encoded in this process alone, so that a digest of their cells would serve nobody.
+        """
+        return None if self.in_memory else self.record
 
     @property
     def folders(self) -> tuple[str, ...]:

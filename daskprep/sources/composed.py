@@ -28,7 +28,7 @@ class ComposedSource(PieceSource):
     """
 
     def __init__(
-        self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], record: Any, *, splits: bool
+        self, columns: list[str], pieces: Sequence[Piece], sources: Mapping[str, Source], *, splits: bool
     ) -> None:
         super().__init__(columns, pieces)
         self.in_memory = any(source.in_memory for source in sources.values())
@@ -37,8 +37,15 @@ class ComposedSource(PieceSource):
         self.sources = sources
         self.masks: Sequence[Mask] = ()
         self.splits = sources if splits else {}
-        self.record = record
         self._first = next(iter(sources.values()))
+
+    @property
+    def record(self) -> Mapping[str, Any] | None:  # type: ignore[override]
+        # Only where a write needs it: of rows in memory it is a digest of all cells.
+        if not self.splits:
+            return self._first.record
+        records = {name: source.record for name, source in self.splits.items()}
+        return None if None in records.values() else {"splits": records}
 
     def identity(self) -> Any:
         rows = {name: source.identity() for name, source in self.sources.items()}
@@ -94,9 +101,7 @@ def by_split(frames: Mapping[str, Any], columns: Iterable[str] | None, opened: C
         for name, source in sources.items()
         for piece in source.pieces
     ]
-    records = {name: source.record for name, source in sources.items()}
-    record = None if None in records.values() else {"splits": records}
-    return ComposedSource([*own, SPLIT], pieces, sources, record, splits=True)
+    return ComposedSource([*own, SPLIT], pieces, sources, splits=True)
 
 
 def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Source:
@@ -110,7 +115,7 @@ def some_rows(source: Source, masks: Sequence[Mask], rows: Sequence[int]) -> Sou
         MadePiece(functools.partial(_some_rows, mask, piece.read), count, piece.nbytes)
         for piece, mask, count in zip(source.pieces, masks, rows, strict=True)
     ]
-    some = ComposedSource(source.columns, pieces, {"": source}, source.record, splits=False)
+    some = ComposedSource(source.columns, pieces, {"": source}, splits=False)
     some.masks = list(masks)
     some.prepared_by = source.prepared_by
     return some

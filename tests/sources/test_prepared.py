@@ -17,7 +17,7 @@ import torch
 
 import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
-from daskprep.sources import as_source, read_files
+from daskprep.sources import as_source, frames, read_files
 from daskprep.sources.base import content_key
 
 FRAME = pd.DataFrame(
@@ -228,4 +228,15 @@ def test_other_sources_are_identified_by_content(tmp_path):
     splits = [as_source({"train": source, "test": source}).identity() for _ in range(2)]
     assert splits[0] == splits[1] is not None
     assert as_source({"train": source, "validation": source}).identity() != splits[0]
-    assert as_source(table).identity() == as_source(table.copy()).identity() is not None
+    assert as_source(table).identity() is None
+
+
+def test_rows_in_memory_have_a_digest_only_where_it_is_used(monkeypatch):
+    table, made = pd.DataFrame({"a": range(9)}), []
+    original = frames.content_record
+    monkeypatch.setattr(frames, "content_record", lambda source: made.append(source) or original(source))
+    source = as_source({"train": table, "test": table})
+    assert dp.Preprocessor({"a": "number"}).fit(source).learned_["a"].rows == 9
+    assert made == []
+    assert source.record["splits"].keys() == {"train", "test"}
+    assert len(made) == 2
