@@ -34,7 +34,7 @@ from daskprep.features.fitting import (
     tabulate_cross_fitted,
     tabulate_source,
 )
-from daskprep.features.given import FeatureParams, made_features
+from daskprep.features.given import FeatureParams, folded_like, made_features
 from daskprep.features.output import EncodedArrays
 from daskprep.features.surroundings import assigning_columns, fold_columns
 from daskprep.features.table import learning_columns, source_columns
@@ -569,7 +569,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
     ) -> tuple[dict[str, Feature], Any]:
         """Return the features to learn from a frame, given or guessed, and the frame, or the source of a stream."""
         if not self._guesses:
-            return self._checked_features(), frame
+            return folded_like(self._checked_features(), split), frame
         leave = {split.column: "says the split of each row"} if isinstance(split, FixedSplit) else {}
         if self.weight is not None:
             leave[self.weight] = "is the weight of each row"
@@ -578,7 +578,7 @@ class Preprocessor(Saved, Predicting, FeatureParams, auto_wrap_output_keys=None)
         with Progress(progress) as shown:
             self.inferred_: InferredFeatures = infer_source(rows, targets, leave, self.style, progress=shown)
         features = made_features(self.inferred_, self._target_names, self.weight)
-        return features, source if isinstance(source, StreamSource) else frame
+        return folded_like(features, split), source if isinstance(source, StreamSource) else frame
 
     def _checked_features(self) -> dict[str, Feature]:
         """Return the features that were given, or those that "auto" stands for once it is fitted."""

@@ -60,7 +60,7 @@ def preprocessor(**options) -> dp.Preprocessor:
             "code": dp.Category(missing_value_strategy="fill_with_mode", most_common=10),
             "code_number": dp.Number(column="code", missing_value_strategy="bfill"),
             "code_hashed": dp.Category(column="code", hash_buckets=16),
-            "city_price": dp.TargetEncoding(column="city", target="price"),
+            "city_price": dp.TargetEncoding(column="city", target="price", fold_time=False),
             "code_sold": dp.TargetEncoding(column="code", target="sold", target_type="class", fold_group="tags"),
             "city_code": dp.Category(columns=["city", "code"], oov_buckets=5, min_frequency=3),
             "tags": "set",
@@ -269,7 +269,7 @@ def people(rows: int = 800) -> pd.DataFrame:
 
 def all_encodings(split: dp.Split) -> dp.Preprocessor:
     filled = {"column": "age", "missing_value_strategy": "fill_with_median", "missing_indicator": True}
-    folds = {} if isinstance(split, dp.KFold) else {"folds": 3}
+    folds = {"fold_group": False} if isinstance(split, dp.KFold) else {"folds": 3, "fold_group": False}
     scalings = ("zscore", "robust", "quantile_normal", "quantile_uniform", "yeo_johnson")
     return dp.Preprocessor(
         {

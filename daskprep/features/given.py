@@ -8,10 +8,11 @@ from typing import Any, Literal, Self
 from sklearn.base import BaseEstimator, clone
 
 from daskprep.errors import ConfigError, did_you_mean
-from daskprep.features import FEATURES, NAMED, Feature, Weight
+from daskprep.features import FEATURES, NAMED, Feature, TargetEncoding, Weight
 from daskprep.features.base import all_outputs, keeps_missing, validate
 from daskprep.features.output import CONFIG, FrameOutput
 from daskprep.features.table import naming
+from daskprep.split import Splitter
 
 
 def made_features(given: Any, targets: Collection[str], weight: str | None = None) -> dict[str, Feature]:
@@ -44,6 +45,14 @@ def made_features(given: Any, targets: Collection[str], weight: str | None = Non
             outputs[name + output] = name
     _check_targets(targets, features)
     return features
+
+
+def folded_like(features: Mapping[str, Feature], split: Splitter | None) -> dict[str, Feature]:
+    """Return features to learn: those that follow a target have the folds that suit a split."""
+    return {
+        name: feature.folded_like(name, split) if isinstance(feature, TargetEncoding) else feature
+        for name, feature in features.items()
+    }
 
 
 def _check_targets(targets: Collection[str], features: Mapping[str, Feature]) -> None:

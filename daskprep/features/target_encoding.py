@@ -11,15 +11,17 @@ from typing import Annotated, Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from sklearn.base import clone
 
-from daskprep.errors import ColumnError, ConfigError
+from daskprep.errors import ColumnError, ConfigError, warn
 from daskprep.features.base import Beside
 from daskprep.features.cells import as_dictionary, as_numbers, by_code, one_array, value_order
 from daskprep.features.feature import Feature, with_parameters
 from daskprep.features.parameters import AtLeast, NonNegative
 from daskprep.features.tokens import LearnedTokens
 from daskprep.features.vector import rows_as_lists
-from daskprep.split.folds import KFold
+from daskprep.split import GroupSplit, KFold, Splitter
+from daskprep.split.times import TimeSplitter
 from daskprep.summaries import TokenCounts
 from daskprep.summaries.value_sums import DIGIT_BITS, Sums, ValueSums
 from daskprep.vocabulary import SpecialSymbols, Vocabulary
@@ -90,10 +92,10 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
         each value had m more rows with the mean of all. The same as for scikit-learn's TargetEncoder.
     folds : int
         Number of folds, 2 to 255. Rows are put in folds by their number.
-    fold_group : str or None
-        Column whose groups stay together in a fold.
-    fold_time : str or None
-        Column of times: folds are in order of time.
+    fold_group : str, False or None
+        Column whose groups stay together in a fold. None: that of a split by groups, if there is one. False: none.
+    fold_time : str, False or None
+        Column of times: folds are in order of time. None: that of a split by time, if there is one. False: none.
     lowercase : bool
         Whether to ignore case.
     null_values : list of str or None
@@ -127,8 +129,8 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     target_type: Literal["number", "class"] = "number"
     smooth: Literal["auto"] | NonNegative = "auto"
     folds: Annotated[int, AtLeast(2)] = 5
-    fold_group: str | None = None
-    fold_time: str | None = None
+    fold_group: str | Literal[False] | None = None
+    fold_time: str | Literal[False] | None = None
     lowercase: bool = False
     null_values: list[str] | None = None
     missing_value_strategy: Literal["fill_with_const", "drop_row"] = "fill_with_const"
@@ -151,7 +153,31 @@ class TargetEncoding(Feature[ValueSums, LearnedTargetEncoding]):
     def _cross_fit(self) -> KFold | None:
         if self.encoding != "target":
             return None
-        return KFold(self.folds, group=self.fold_group, time=self.fold_time)
+        group, time = (None if column is False else column for column in (self.fold_group, self.fold_time))
+        return KFold(self.folds, group=group, time=time)
+
+    def folded_like(self, name: str, split: Splitter | None) -> TargetEncoding:
+        """Return the feature of this name with the folds that suit a split, unless it says how its own are made."""
+        if (folds := self._cross_fit) is None:
+            return self
+        time = split.column if isinstance(split, TimeSplitter) else getattr(split, "time", None)
+        group = split.column if isinstance(split, GroupSplit) else getattr(split, "group", None)
+        if (time or group) and self.fold_group is None and self.fold_time is None:
+            if not isinstance(time, str | None) or getattr(split, "datetime_format", None) is not None:
+                warn(
+                    f'feature "{name}": training rows are cross-fitted in folds at random, although the split is in '
+                    "order of time: name a column of timestamps as fold_time, or use fold_time=False"
+                )
+            else:
+                folds = KFold(self.folds, group=group, time=time)
+                parameter = f"fold_{'time' if time else 'group'}"
+                warn(
+                    f'feature "{name}": training rows are cross-fitted in folds by "{time or group}", like the split; '
+                    f"{parameter}=False puts them in folds at random"
+                )
+        folded: TargetEncoding = clone(self)
+        folded.fold_group, folded.fold_time = folds.group, folds.time
+        return folded
 
     @property
     def _learning_columns(self) -> list[str]:

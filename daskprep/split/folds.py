@@ -129,7 +129,7 @@ class KFold(Splitter):
 
     def _check_enough(self, count: int, noun: str) -> None:
         if 0 < count < self.k:
-            raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: give more rows, or a smaller k.")
+            raise ColumnError(f"KFold: {count} {noun} are too few for {self.k} folds: give more rows, or fewer folds.")
 
 
 @dataclass(frozen=True)

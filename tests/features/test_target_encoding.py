@@ -235,6 +235,44 @@ def test_folds_may_follow_groups_or_time(table, tmp_path, by):
     assert prep.encode(new)["x"].shape == (ROWS,)
 
 
+@pytest.mark.parametrize(("split", "parameter"), [
+    (dp.DatetimeSplit("day"), "fold_time"), (dp.TimeSeriesSplit("day", fold=3), "fold_time"),
+    (dp.KFold(3, time="day", fold=0), "fold_time"), (dp.GroupSplit("shop"), "fold_group"),
+    (dp.KFold(3, group="shop", fold=0), "fold_group"),
+])  # fmt: skip
+def test_folds_are_like_a_split_by_time_or_group_unless_told_otherwise(table, tmp_path, split, parameter):
+    column = "day" if parameter == "fold_time" else "shop"
+
+    def train(place, **by):
+        prep = dp.Preprocessor({"x": encoding(**by)}, split=split)
+        found = written(prep, table, tmp_path / place)["train"]["x"]
+        reloaded = dp.Preprocessor.from_dict(prep.to_dict())
+        again = reloaded.write(table, tmp_path / f"{place}-again", progress=False)["train"].read()["x"]
+        np.testing.assert_array_equal(again, found)
+        return prep.to_dict()["features"]["x"]["params"], found
+
+    with pytest.warns(UserWarning, match=f'folds by "{column}", like the split; {parameter}=False puts') as told:
+        params, found = train("default")
+    assert len(told) == 1
+    assert params[parameter] == column
+    np.testing.assert_array_equal(train("named", **{parameter: column})[1], found)
+    params, at_random = train("random", **{parameter: False})
+    assert params["fold_time"] is params["fold_group"] is None
+    assert (at_random != found).mean() > 0.5
+
+
+@pytest.mark.parametrize(
+    "split", [dp.DatetimeSplit(["year", "month"]), dp.DatetimeSplit("text", datetime_format="%d.%m.%Y %H")]
+)
+def test_random_folds_beside_times_that_are_not_timestamps_are_told(table, split):
+    day = table["day"]
+    frame = table.assign(year=day.dt.year, month=day.dt.month, text=day.dt.strftime("%d.%m.%Y %H"))
+    with pytest.warns(UserWarning, match="at random, although the split is in order of time: name a column"):
+        prep = dp.Preprocessor({"x": encoding()}, split=split).fit(frame)
+    assert prep.features_["x"].fold_time is None
+    dp.Preprocessor({"x": encoding(fold_time="day")}, split=split).fit(frame)
+
+
 def test_fit_transform_cross_fits_training_rows_and_transform_none(table, tmp_path):
     features = {"x": encoding("kind"), "price": dp.Number(outlier_strategy="drop_row", outlier_threshold=2.0)}
     prep = dp.Preprocessor(features, targets="price", split=dp.RandomSplit())
@@ -252,7 +290,9 @@ def test_fit_transform_cross_fits_training_rows_and_transform_none(table, tmp_pa
 
 def test_fit_transform_cross_fits_the_rows_of_all_folds(table):
     def fitted(split):
-        return dp.Preprocessor({"x": encoding(), "sold": "binary"}, targets="sold", split=split).fit_transform(table)
+        return dp.Preprocessor(
+            {"x": encoding(fold_group=False), "sold": "binary"}, targets="sold", split=split
+        ).fit_transform(table)
 
     np.testing.assert_array_equal(fitted(dp.KFold(4, group="shop")), fitted(None))
 

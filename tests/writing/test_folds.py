@@ -186,7 +186,9 @@ def test_a_write_that_is_killed_goes_on(counted, tmp_path, monkeypatch, owner, n
 
 
 @pytest.mark.parametrize("split", [None, *FOLDS.values()], ids=["none", *FOLDS])
-@pytest.mark.parametrize("place", [{}, {"fold_group": "code"}, {"fold_time": "when"}], ids=["number", "group", "time"])
+@pytest.mark.parametrize(
+    "place", [{"fold_time": False}, {"fold_group": "code"}, {"fold_time": "when"}], ids=["number", "group", "time"]
+)
 @pytest.mark.parametrize("killed", [3, 6])
 def test_a_killed_write_of_files_reads_no_partition_again(source, tmp_path, monkeypatch, split, place, killed):
     features = {"price": "number", "city": dp.TargetEncoding(target="price", folds=2, **place)}
