@@ -169,9 +169,11 @@ def _partition_facts(columns: Sequence[str], number: int, table: pa.Table) -> tu
 
 def _unreadable(source: Source, columns: Sequence[str]) -> dict[str, str]:
     found = {}
-    for name in columns if source.in_memory else ():
+    for name in columns:
         try:
-            source.read(0, [name])
+            source.require([name])
+            if source.in_memory:
+                source.read(0, [name])
         except ColumnError as error:
             found[name] = f"cannot be read: {error}"
     return found

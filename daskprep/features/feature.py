@@ -125,7 +125,7 @@ class Feature(Contract[SummaryT, LearnedT], FrameOutput, auto_wrap_output_keys=N
             raise ColumnError(_name_mismatch(names, list(self.feature_names_in_)))
         if names != list(self.learned_):
             frame = frame.rename(columns=dict(zip(names, self.learned_, strict=True)))
-        return as_source(frame)
+        return as_source(frame, columns=self.learned_)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]

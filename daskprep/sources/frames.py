@@ -25,6 +25,8 @@ _SLICE_ROWS = 131_072
 # Media are converted a slice at a time, and one cell may take megabytes.
 _MEDIA_ROWS = 1_024
 _LARGE_KINDS = frozenset({"image", "audio", "bytes"})
+_NO_TEXT = frozenset({"list", "image", "audio", "refused"})
+_SAMPLE = 1_000
 
 
 class PandasSource(Source):
@@ -110,6 +112,7 @@ class DaskSource(Source):
         self.row_counts = None
         self.npartitions = frame.npartitions
         self.frame = frame
+        self._problems = _made_text(frame, self.columns)
 
     def identity(self) -> Any:
         return self.frame._name
@@ -120,6 +123,43 @@ class DaskSource(Source):
 
     def __repr__(self) -> str:
         return f"<DaskSource: {self.npartitions} partitions, {len(self.columns)} columns>"
+
+
+def _made_text(frame: Any, columns: Sequence[str]) -> dict[str, str]:
+    """Return what to do about columns of lists and media that Dask's string conversion has made text."""
+    problems = {}
+    kept = {name for name in columns if isinstance(frame.dtypes[name], pd.StringDtype)}
+    nodes = list(frame.expr.walk()) if kept and hasattr(frame, "expr") else []
+    kept -= {name for node in nodes if type(node).__name__ == "Assign" for name in node.operands[1::2]}
+    for node in nodes:
+        for name, cells in _before_conversion(node, type(frame), kept).items():
+            if cell_kind(cells) in _NO_TEXT:
+                problems[name] = (
+                    f'column "{name}" of the Dask frame: its string conversion made text of cells of type '
+                    f'{type(cells[0]).__name__}; use dask.config.set({{"dataframe.convert-string": False}}) before '
+                    "the frame is made"
+                )
+    return problems
+
+
+def _before_conversion(node: Any, kind: type, columns: set[str]) -> dict[str, np.ndarray]:
+    """Return some cells of columns of objects that a node of Dask's graph converts to text."""
+    called = type(node).__name__
+    if called.startswith("FromPandas") and node.operand("pyarrow_strings_enabled"):
+        rows = node.operand("frame")._data
+    elif called == "ArrowStringConversion":
+        rows = node.frame._meta
+    else:
+        return {}
+    objects = [
+        name
+        for name, dtype in getattr(rows, "dtypes", pd.Series()).items()
+        if name in columns and _holds_objects(dtype)
+    ]
+    if objects and called == "ArrowStringConversion":
+        rows = kind(node.frame)[objects].partitions[0].compute()
+    found = {name: rows[name][rows[name].notna()].head(_SAMPLE).to_numpy() for name in objects}
+    return {name: cells for name, cells in found.items() if len(cells)}
 
 
 def is_dask_frame(frame: object) -> bool:

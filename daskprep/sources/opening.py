@@ -80,7 +80,9 @@ def as_source(
         how: Any = {"partition_bytes": partition_bytes, "partitions": partitions, "scratch": scratch, **options}
         return by_split(frames, wanted, lambda one, own: as_source(one, columns=own, **how))
     if is_dask_frame(frame):
-        return DaskSource(frame, wanted)
+        made = DaskSource(frame, wanted)
+        made.require(wanted or ())
+        return made
     if is_dataset(frame):
         return HuggingFaceSource(frame, wanted, partition_bytes, partitions)
     if isinstance(frame, Mapping) and not _is_encoded(frame):

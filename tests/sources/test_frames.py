@@ -150,6 +150,34 @@ def test_dask_partitions_of_media_and_of_paths_agree() -> None:
     assert read.field("bytes").to_pylist() == [b"x", None, None, None]
 
 
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda frame: dd.from_pandas(frame, npartitions=2),
+        lambda frame: dd.from_pandas(frame, npartitions=2).query("n > 0")[["n", "c", "t"]],
+        lambda frame: dd.from_delayed([dask.delayed(frame)]),
+        lambda frame: dd.from_map(lambda part: frame, [1, 2]),
+    ],
+)
+@pytest.mark.parametrize("cell", [["a", "b"], np.ones((2, 2)), {"bytes": b"x", "path": None}])
+def test_lists_and_media_that_dask_made_text_are_refused(made: Any, cell: Any) -> None:
+    frame = pd.DataFrame({"c": pd.Series([None, cell, cell, None], dtype=object), "t": "['a']", "n": range(4)})
+    remedy = r'column "c" of the Dask frame: .*dask\.config\.set\(\{"dataframe\.convert-string": False\}\) before'
+    with pytest.raises(ColumnError, match=remedy):
+        as_source(made(frame), columns=["c"])
+    with pytest.raises(ColumnError, match=remedy):
+        as_source(made(frame)).read(0, ["t", "c"])
+    assert set(as_source(made(frame), columns=["t"]).read(0, ["t"])["t"].to_pylist()) == {"['a']"}
+    with dask.config.set({"dataframe.convert-string": False}):
+        as_source(made(frame), columns=["c"])
+
+
+def test_columns_of_dask_frames_that_are_no_longer_what_was_converted_are_read() -> None:
+    frame = dd.from_pandas(pd.DataFrame({"c": [["a", "b"], ["c"]], "n": [1, 2]}), npartitions=1)
+    assert as_source(frame.assign(c=frame["c"].str[2:3])).read(0, ["c"])["c"].to_pylist() == ["a", "c"]
+    assert as_source(frame[["n"]].rename(columns={"n": "c"})).read(0, ["c"])["c"].to_pylist() == [1, 2]
+
+
 def test_frames_without_rows_are_one_partition() -> None:
     source = as_source(pd.DataFrame({"a": pd.Series([], dtype="float64"), "b": pd.Series([], dtype="str")}))
     assert source.row_counts == [0]
