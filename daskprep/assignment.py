@@ -171,7 +171,8 @@ class Assignment:
         rejects = 0 if keep is None else keep(told, parsed, splits, repeats)
         counts = tuple(int(repeats[splits == code].sum()) for code in (TRAIN, VALIDATION, TEST))
         left_out = int(np.count_nonzero(splits == DROPPED))
-        return Counted(len(splits), counts, edges_of(around, parsed, self.learned), rejects, left_out)
+        edges = edges_of(around, parsed, self.learned, None if self.split is None else splits)
+        return Counted(len(splits), counts, edges, rejects, left_out)
 
 
 def check_uses(split: Any, balance: Any, fit_on: Any, sample: Any, sample_seed: Any) -> None:

@@ -41,6 +41,7 @@ _LUDWIG_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
     "number": {"missing_value_strategy": "fill_with_const"},
     "binary": {"missing_value_strategy": "fill_with_false"},
     "date": {"missing_value_strategy": "fill_with_const"},
+    "timeseries": {"across_splits": True},
 }
 
 

@@ -22,7 +22,7 @@ from daskprep.features.base import rows_seen
 from daskprep.features.checking import empty_arrays
 from daskprep.features.given import make_feature
 from daskprep.features.golden import check_rows, golden_rows
-from daskprep.features.parameters import check_fields, check_parameters
+from daskprep.features.parameters import annotations_of, check_fields, check_parameters
 from daskprep.serving import saved
 from daskprep.serving.large import FILE_KEY, with_vocabularies
 from daskprep.split import split_from_dict
@@ -45,6 +45,7 @@ LATER: dict[str, Any] = dict.fromkeys((
 )) | {
     "transform_to": "ids", "resampling": "polyphase", "missing_indicator": False, "oov_buckets": 0, "bins": 48,
     "bin_strategy": "quantile", "target_type": "number", "since_unit": "days", "truncation": "keep_start",
+    "across_splits": True,
 }  # fmt: skip
 
 Place = tuple[str, ...]
@@ -199,7 +200,8 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
             "A type of your own must be entered in daskprep.features.FEATURES before loading"
         )
     try:
-        feature = FEATURES[state["type"]](**state["params"])
+        made: Any = FEATURES[state["type"]]
+        feature: Feature = made(**{**_earlier(made), **state["params"]})
         check_parameters(feature)
         # What it names beside itself need not be there to decode, and may not be looked at.
         if not _names_files(state["params"]):
@@ -209,6 +211,11 @@ def _restored(name: str, state: Mapping[str, Any]) -> Feature:
     except TypeError as error:
         raise FormatVersionError(f'feature "{name}": {error}; it was saved by another version of daskprep') from error
     return feature
+
+
+def _earlier(made: Any) -> dict[str, Any]:
+    """Return the parameters of a type that came later, as they were before, and are where a state lacks them."""
+    return {name: LATER[name] for name in annotations_of(made) if name in LATER}
 
 
 def _names_files(*parts: Mapping[str, Any]) -> bool:

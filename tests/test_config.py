@@ -49,6 +49,7 @@ LUDWIGS: dict[str, dict[str, Any]] = {
     "number": {"missing_value_strategy": "fill_with_const"},
     "binary": {"missing_value_strategy": "fill_with_false"},
     "date": {"missing_value_strategy": "fill_with_const"},
+    "timeseries": {"across_splits": True},
 }
 
 

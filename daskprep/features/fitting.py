@@ -25,6 +25,7 @@ from daskprep.features.surroundings import (
     ask,
     assigning_columns,
     begin,
+    dropping_missing,
     fold_columns,
     put_in_folds,
     survey,
@@ -194,7 +195,10 @@ def tabulate_cross_fitted(
     features, rows = located(features, source, columns), Rows(source)
     told = tell_folds(rows, features, survey(rows, features, split))
     if around := {name: feature for name, feature in features.items() if feature.around is not None}:
-        edges = told_edges(around, ask(rows, "census", functools.partial(_edges, around, dict(learned)), around))
+        dropping = dropping_missing(features)
+        question = functools.partial(_edges, around, dict(learned), dropping)
+        census = ask(rows, "census", question, {**dropping, **around}, assigning_columns(split), told)
+        edges = told_edges(around, census)
         told = [dataclasses.replace(one, carries=edge.carries) for one, edge in zip(told, edges, strict=True)]
     wanted = {name: features[name] for name in inputs}
     question = functools.partial(_tabulate_cross_fitted, wanted, features, dict(learned))
@@ -210,10 +214,9 @@ def _tabulate_cross_fitted(
     parsed: Parsed,
     table: pa.Table,
 ) -> dict[str, np.ndarray]:
-    training = np.ones(parsed.rows, bool)
-    if told.rows is not None:
-        training = told.rows.assign(table, kept_rows(features, parsed.columns)) == TRAIN
-    columns = completed_columns(features, learned, told, parsed, table)
+    splits = _splits(told, features, parsed, table)
+    columns = completed_columns(features, learned, told, parsed, table, splits=splits)
+    training = np.ones(parsed.rows, bool) if splits is None else splits == TRAIN
     put_in_folds(features, told, table, columns, training)
     arrays = dict(encoded_outputs(inputs, learned, columns, np.ones(parsed.rows, bool)))
     return {"table": tabulate(inputs, learned, arrays)}
@@ -302,15 +305,24 @@ def neighbourhood(features: Mapping[str, Contract], learned: Mapping[str, Any], 
     told = untold(rows.source.npartitions)
     if not around:
         return told
-    question = functools.partial(_edges, around, {name: learned[name] for name in around})
+    question = functools.partial(_edges, around, {name: learned[name] for name in around}, {})
     work = rows.asked(question, around, (), told)
     return partitions.exchanged(work, "census", functools.partial(told_edges, around))
 
 
 def _edges(
-    around: Mapping[str, Contract], learned: Mapping[str, Any], told: Surroundings, parsed: Parsed, table: pa.Table
+    around: Mapping[str, Contract],
+    learned: Mapping[str, Any],
+    dropping: Mapping[str, Contract],
+    told: Surroundings,
+    parsed: Parsed,
+    table: pa.Table,
 ) -> dict[str, Any]:
-    return edges_of(around, parsed, learned)
+    return edges_of(around, parsed, learned, _splits(told, dropping, parsed, table))
+
+
+def _splits(told: Surroundings, features: Mapping[str, Contract], parsed: Parsed, table: pa.Table) -> np.ndarray | None:
+    return None if told.rows is None else told.rows.assign(table, kept_rows(features, parsed.columns))
 
 
 def _tabulate(features: Mapping[str, Contract], learned: Mapping[str, Any], *given: Any) -> dict[str, np.ndarray]:

@@ -44,6 +44,7 @@ class Neighbours:
     """
 
     learns: bool = True  # whether columns are completed already while learning
+    apart: bool = False  # whether rows of other splits are no neighbours, where splits are known: `hide` hides them
 
     def __init__(self, strategy: NeighbourStrategy) -> None:
         self._strategy = strategy
@@ -71,6 +72,10 @@ class Neighbours:
             result.append(carry)
             carry = carry if edge.last is None else edge.last
         return result
+
+    def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
+        """Return a column without what the hidden cells hold; they keep their places."""
+        raise NotImplementedError
 
     def complete(self, parsed: pa.Array, carry: Carry, learned: Any = None) -> pa.Array:
         """Fill every gap from the nearest present cell before (`ffill`) or after it, borders from `carry`."""

@@ -21,6 +21,7 @@ from daskprep.balance import Balance
 from daskprep.classes import RowCounts
 from daskprep.features.base import Contract, drops_missing
 from daskprep.features.cells import one_array
+from daskprep.features.missing import Neighbours
 from daskprep.features.table import (
     Parsed,
     PartitionCensus,
@@ -214,13 +215,20 @@ def _look_again(
 def told_edges(features: Mapping[str, Contract], edges: Sequence[Mapping[str, Any]]) -> list[Surroundings]:
     """Turn what every partition said of its edges into what completes the columns of each."""
     carries = {
-        name: neighbours.carries([one[name] for one in edges])
+        name: _carries(neighbours, [one[name] for one in edges])
         for name, feature in features.items()
         if edges and name in edges[0] and (neighbours := feature.around) is not None
     }
     if not carries:
         return untold(len(edges))
     return [Surroundings(i, {name: told[i] for name, told in carries.items()}) for i in range(len(edges))]
+
+
+def _carries(neighbours: Neighbours, edges: Sequence[Any]) -> Sequence[Any]:
+    if not (neighbours.apart and isinstance(edges[0], dict)):
+        return neighbours.carries(edges)
+    by_split = [neighbours.carries([edge[code] for edge in edges]) for code in edges[0]]
+    return [dict(zip(edges[0], told, strict=True)) for told in zip(*by_split, strict=True)]
 
 
 def begin(progress: Progress | None, stage: str, source: Source) -> Advance | None:

@@ -21,7 +21,7 @@ from daskprep.serving.base import MISSING, spelled_missing
 from daskprep.serving.cells import is_missing
 from daskprep.sources.arrow_types import cell_type
 from daskprep.sources.cell_text import as_text
-from daskprep.split import TRAIN, PartitionAssignment, Splitter
+from daskprep.split import DROPPED, TEST, TRAIN, VALIDATION, PartitionAssignment, Splitter
 from daskprep.split.random import RandomAssignment
 from daskprep.storage.kept import keepable
 from daskprep.summaries import CellType, ColumnSummary, FoldedSummary, Rejects, TokenCounts
@@ -168,9 +168,15 @@ def take_census(
 
 
 def edges_of(
-    features: Mapping[str, Contract], parsed: Parsed, learned: Mapping[str, Any] | None = None
+    features: Mapping[str, Contract],
+    parsed: Parsed,
+    learned: Mapping[str, Any] | None = None,
+    splits: np.ndarray | None = None,
 ) -> dict[str, Any]:
-    """Return what the columns of other partitions must know of one, by feature: while learning, or with `learned`."""
+    """Return what the columns of other partitions must know of one, by feature: while learning, or with `learned`.
+
+    With `splits`, it is by split for neighbours that are apart.
+    """
     edges = {}
     for name, feature in features.items():
         column = parsed.columns[name]
@@ -178,8 +184,31 @@ def edges_of(
             if (around := around_while_learning(feature)) is not None:
                 edges[name] = around.edge(column)
         elif (around := feature.around) is not None:
-            edges[name] = around.edge(learned[name].recognize(column), learned[name])
+            known = learned[name].recognize(column)
+            if splits is None or not around.apart:
+                edges[name] = around.edge(known, learned[name])
+            else:
+                hidden = {code: _in_others(splits, code) for code in (TRAIN, VALIDATION, TEST, DROPPED)}
+                edges[name] = {code: around.edge(around.hide(known, of), learned[name]) for code, of in hidden.items()}
     return edges
+
+
+def _in_others(splits: np.ndarray, code: int) -> np.ndarray:
+    """Return which rows are in another split; those that are in none are not."""
+    others: np.ndarray = (splits != code) & (splits != DROPPED)
+    return others
+
+
+def _complete_apart(
+    around: Neighbours, known: pa.Array, carries: Mapping[int, Any], learned: Any, splits: np.ndarray
+) -> pa.Array:
+    """Complete the rows of each split as if the others held nothing."""
+    completed = [
+        around.complete(around.hide(known, _in_others(splits, code)), carries[code], learned).filter(splits == code)
+        for code in sorted(set(splits.tolist()))
+    ]
+    order = np.argsort(np.argsort(splits, kind="stable"), kind="stable")
+    return pa.concat_arrays(completed).take(pa.array(order))
 
 
 def summarize_columns(
@@ -278,10 +307,12 @@ def completed_columns(
     parsed: Parsed,
     table: pa.Table | None = None,
     gaps: dict[str, np.ndarray] | None = None,
+    splits: np.ndarray | None = None,
 ) -> dict[str, pa.Array]:
     """Apply to parsed columns what only learning and other partitions can tell; `parsed` is used up.
 
-    Which cells are missing (1) and unreadable (2) is added to `gaps`, for columns that have any.
+    With `splits`, a column is completed apart in each of them, if its edges were taken so. Which cells are missing (1)
+    and unreadable (2) is added to `gaps`, for columns that have any.
     """
     columns = {}
     for name, feature in features.items():
@@ -295,7 +326,11 @@ def completed_columns(
             if feature.missing_indicator:
                 columns[name + MISSING] = known.is_null()
             if (neighbours := feature.around) is not None:
-                column = neighbours.complete(known, around.carries.get(name), learned[name])
+                carry = around.carries.get(name)
+                if splits is not None and len(splits) and neighbours.apart and isinstance(carry, dict):
+                    column = _complete_apart(neighbours, known, carry, learned[name], splits)
+                else:
+                    column = neighbours.complete(known, carry, learned[name])
                 check_arrow(feature, "around", column, len(readable))
         if feature.invalid == "raise":
             _rejects(feature, name, parsed.unreadable.get(name), around.number)

@@ -18,6 +18,7 @@ from daskprep.features.missing import Neighbours, Strategy, neighbour_strategy
 from daskprep.features.parameters import AtLeast, Count, Truncation
 from daskprep.features.vector import number_lists, rows_as_lists
 from daskprep.features.windows import (
+    HIDDEN,
     GroupedRows,
     WindowEdge,
     cut_windows,
@@ -71,6 +72,8 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
         Length of a window that starts in the next row; 0 for none.
     group_by : str or None
         Column of groups: windows take numbers only from rows with the same value. Missing values form a group too.
+    across_splits : bool
+        Whether windows in datasets and streams also take numbers from rows of other splits. If not, these are padding.
     missing_value_strategy : str
         Imputation of missing values: "fill_with_const" (with `fill_value`), "fill_with_mode" (not for windows),
         "ffill", "bfill" (both within the groups of windows) or "drop_row".
@@ -111,6 +114,7 @@ class Timeseries(Feature[Lengths, LearnedTimeseries]):
     window_size: Annotated[int, AtLeast(0)] = 0
     horizon: Annotated[int, AtLeast(0)] = 0
     group_by: str | None = None
+    across_splits: bool = False
     missing_value_strategy: Strategy = "fill_with_const"
     fill_value: str | float | None = ""
 
@@ -193,11 +197,22 @@ class _Windows(Neighbours):
 
     def __init__(self, feature: Timeseries) -> None:
         self._feature = feature
+        self.apart = not feature.across_splits
         self._gaps = neighbour_strategy(feature.missing_value_strategy)
         self._ahead = feature.horizon > 0
         self._reach = feature.horizon or feature.window_size - 1  # how far away the farthest number is
         if self._reach > _LONGEST_WINDOW:
             raise ConfigError(f"Timeseries: a window has {_LONGEST_WINDOW:,} numbers at most, not {self._reach:,}")
+
+    def hide(self, parsed: pa.Array, hidden: np.ndarray) -> pa.Array:
+        if not hidden.any():
+            return parsed
+        grouped = pa.types.is_struct(parsed.type)
+        number = pc.if_else(parsed.is_valid(), parsed.field("number"), None) if grouped else parsed
+        number = pc.if_else(pa.array(hidden), pa.scalar(HIDDEN, pa.float32()), number)
+        if not grouped:
+            return number
+        return pa.StructArray.from_arrays([number, parsed.field("group")], ["number", "group"], mask=number.is_null())
 
     def edge(self, parsed: pa.Array, learned: LearnedTimeseries | None = None) -> WindowEdge:
         rows = rows_by_group(parsed)
@@ -223,6 +238,7 @@ class _Windows(Neighbours):
         around, gaps = carry or (np.full((len(rows.groups), self._reach), np.nan, np.float32), None)
         numbers = self._fill(rows, learned, gaps)
         windows = cut_windows(rows, numbers, around, ahead=self._ahead)
+        windows[np.isinf(windows)] = np.nan
         # A window is missing where its row is, unless something was put there.
         missing = parsed.is_null().to_numpy(zero_copy_only=False)
         if learned is not None and fills_all(self._feature):
@@ -233,7 +249,7 @@ class _Windows(Neighbours):
 
     def _fill(self, rows: GroupedRows, learned: LearnedTimeseries | None, gaps: np.ndarray | None) -> np.ndarray:
         if self._gaps:
-            return fill_in_groups(rows, self._gaps, gaps)
+            return np.where(np.isinf(rows.numbers), rows.numbers, fill_in_groups(rows, self._gaps, gaps))
         if learned is None or not fills_all(self._feature):
             return rows.numbers
         fill = self._feature.parse_fill(learned.fill_value)[0][0].as_py()

@@ -1,6 +1,7 @@
 """Windows over the rows of one column, across partitions.
 
-All of this works on rows sorted by group, where NaN stands for what is missing.
+All of this works on rows sorted by group, where NaN stands for what is missing, and `HIDDEN` for what rows of other
+splits hold: it fills no gap, and becomes NaN in a window.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+HIDDEN = float("inf")
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def rows_by_group(parsed: pa.Array) -> GroupedRows:
 
 def fill_in_groups(rows: GroupedRows, strategy: Literal["ffill", "bfill"], gaps: np.ndarray | None) -> np.ndarray:
     """Fill from the nearest number before or after in the same group, the outermost gaps from `gaps`."""
-    numbers, sizes, starts = rows.numbers, rows.sizes, rows.starts
+    numbers, sizes, starts = np.where(np.isinf(rows.numbers), np.nan, rows.numbers), rows.sizes, rows.starts
     places = np.arange(len(numbers))
     if strategy == "ffill":
         source = np.maximum.accumulate(np.where(np.isnan(numbers), -1, places))

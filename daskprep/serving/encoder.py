@@ -55,7 +55,8 @@ _PARAMETERS = {
     "date": "cyclic datetime_format parts since since_unit",
     "h3": "",
     "target_encoding": "encoding fold_group fold_time folds lowercase null_values smooth target target_type",
-    "timeseries": "group_by horizon padding padding_value timeseries_length_limit tokenizer truncation window_size",
+    "timeseries": "across_splits group_by horizon padding padding_value timeseries_length_limit tokenizer truncation "
+    "window_size",
     "vector": "vector_size",
 }
 _SHOWN = 80  # characters of a cell in an error

@@ -44,7 +44,7 @@ def encode_partition(encoding: Encoding, given: tuple[Surroundings, int], table:
     splits, repeats = Assignment(encoding.dropping, learned=encoding.learned).assign(told, parsed, table)
     keep = splits == encoding.code
     row_ids = first_row + np.flatnonzero(keep)
-    columns = completed_columns(encoding.features, encoding.learned, told, parsed, table)
+    columns = completed_columns(encoding.features, encoding.learned, told, parsed, table, splits=splits)
     put_in_folds(encoding.features, told, table, columns, splits == TRAIN)
     rows: dict[str, Carried] = {ROW_ID.name: row_ids}
     for name, column in encoded_outputs(encoding.features, encoding.learned, columns, keep, carried=True):

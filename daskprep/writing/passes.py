@@ -140,7 +140,7 @@ class Encode:
         table = self.scanned.source._read(number, self.scanned.wanted(self.features, fold_columns(self.features)))
         parsed, source = self.scanned.read(self.features, number, table)
         gaps: dict[str, np.ndarray] | None = {} if self._has_first_rows(number) else None
-        columns = completed_columns(self.features, self.learned, told, parsed, gaps=gaps)
+        columns = completed_columns(self.features, self.learned, told, parsed, gaps=gaps, splits=splits)
         put_in_folds(self.features, told, source, columns, splits == TRAIN)
         row_ids = placement.source_starts[number] + np.flatnonzero(keep)
         outputs = encoded_outputs(self.features, self.learned, columns, keep, carried=True)

@@ -5,6 +5,7 @@ import itertools
 import json
 import pickle
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -296,3 +297,46 @@ def test_windows_do_not_depend_on_partitions(rows, cuts, look, group_by, strateg
     pieces = [table.slice(begin, end - begin).to_pandas() for begin, end in itertools.pairwise(edges)]
     groups = list(names) if group_by else [""] * len(rows)
     assert across(feature, pieces) == by_hand(feature, list(numbers), groups)
+
+
+@pytest.mark.filterwarnings("ignore:.* are left out")
+@pytest.mark.parametrize("look", [{"window_size": 4}, {"horizon": 3}])
+@pytest.mark.parametrize("strategy", ["fill_with_const", "ffill", "drop_row"])
+@pytest.mark.parametrize("partitions", [1, 7])
+def test_windows_hold_nothing_of_other_splits(tmp_path, look, strategy, partitions):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {"x": np.arange(1.0, 61), "split": rng.choice(["train", "validation", "test"], 60), "g": rng.integers(0, 2, 60)}
+    )
+    frame["split"] = np.where(frame.index < 30, frame["split"], np.where(frame.index < 45, "train", "test"))
+    frame["kept"] = pd.Series(np.arange(60.0)).mask(rng.random(60) < 0.1)
+    options = {"group_by": "g", "missing_value_strategy": strategy, "fill_value": 7, "padding_value": -1}
+    features = {"x": Timeseries(**look, **options), "kept": dp.Number(missing_value_strategy="drop_row")}
+    prep = dp.Preprocessor(features, split=dp.FixedSplit("split"))
+    rows = dd.from_pandas(frame, npartitions=partitions)
+    dataset = prep.fit_write(rows, tmp_path / "d.dp", progress=False)
+    crossing = prep.encode(frame)["x"]
+    number_of = dict(zip(frame["x"], frame.index, strict=True))
+    for split in dataset:
+        inside = set(frame.index[(frame["split"] == split) | frame["kept"].isna()])
+        stored = dataset[split].read(["row_id", "x"])
+        ids, found = stored["row_id"], stored["x"]
+        expected = [[one if number_of.get(one) in inside else -1.0 for one in row] for row in crossing[ids].tolist()]
+        assert found.tolist() == expected
+        assert found.tolist() != crossing[ids].tolist()
+        batches = list(prep.stream(rows, 16, split=split, shuffle=False))
+        np.testing.assert_array_equal(np.concatenate([batch["x"] for batch in batches]), found)
+
+
+def test_windows_may_cross_splits_and_do_in_states_from_before(tmp_path):
+    frame = pd.DataFrame({"x": np.arange(20.0)})
+    prep = dp.Preprocessor({"x": Timeseries(window_size=3, across_splits=True)}, split=dp.RandomSplit())
+    dataset = prep.fit_write(frame, tmp_path / "a.dp", progress=False)
+    np.testing.assert_array_equal(
+        dataset["test"].read()["x"], prep.encode(frame)["x"][dataset["test"].read("row_id")["row_id"]]
+    )
+    state = prep.to_dict()
+    assert "across_splits" not in state["features"]["x"]["params"]
+    assert dp.Preprocessor.from_dict(state).features_["x"].across_splits
+    apart = dp.Preprocessor({"x": Timeseries(window_size=3)}).fit(frame)
+    assert not dp.Preprocessor.from_dict(apart.to_dict()).features_["x"].across_splits

@@ -44,7 +44,7 @@ def make_prep(**options: Any) -> dp.Preprocessor:
             "review": dp.Text(level="both"),
             "sold": "binary",
             "when": "date",
-            "walk": dp.Timeseries(window_size=3, missing_value_strategy="ffill"),
+            "walk": dp.Timeseries(window_size=3, missing_value_strategy="ffill", across_splits=True),
         },
         **options,
     )
