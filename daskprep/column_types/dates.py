@@ -15,6 +15,7 @@ _LABELS = 20
 _NAME = re.compile(r"(^|_)(date|day|time|datetime|timestamp|ts|at|when|created|updated|modified|born|dob|epoch)(_|$)")
 _SECONDS = (10**8, 4 * 10**9)  # the years 1973 to 2096
 _SCALES = (1, 10**3, 10**6, 10**9)
+_LOGGED = ("%d/%b/%Y:%H:%M:%S %z", "%d/%b/%Y:%H:%M:%S")  # by web servers
 _FIELDS = re.compile(r"\d{1,2}(?P<mark>[-/.])\d{1,2}[-/.](?P<year>\d{4}|\d{2})(?P<clock>.*)")
 _CLOCK = re.compile(r"(?P<gap>[ T])\d{1,2}:\d{2}(?P<seconds>:\d{2})?(?P<fraction>\.\d{1,6})?(?P<half>\s?[aApP][mM])?")
 
@@ -33,13 +34,13 @@ def guess_date(name: str, facts: ColumnFacts) -> Guess | None:
 def _guess_written(facts: ColumnFacts) -> Guess | None:
     texts, samples = facts.distinct.texts, facts.distinct.texts.to_pylist()
     in_doubt = _FIELDS.fullmatch(samples[0]) and not facts.text.day_first and not facts.text.day_second
-    for written in dict.fromkeys([_day_first_format(facts), None]):
+    for written in dict.fromkeys([_day_first_format(facts), None, *_LOGGED]):
         feature = Date(datetime_format=written)
         dates, counts = feature.parse(texts), facts.distinct.counts[: len(texts)]
         if len(dates.drop_null()) < _MOST * len(texts) - facts.marked:
             continue
         sample, how = samples[0], "read month first, which no cell contradicts" if in_doubt else "as text"
-        if written is not None:  # others may be as ISO 8601 has them
+        if written is not None and written not in _LOGGED:  # others may be as ISO 8601 has them
             sample, how = next(filter(_FIELDS.fullmatch, samples)), "day first"
         # Of many distinct values some are kept, which may lack those that are no dates at all.
         share = counts[np.array(dates.is_null(), bool)].sum() / counts.sum()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from daskprep.summaries.column_facts import ColumnFacts
@@ -18,12 +20,14 @@ _THINGS += "|object|record|row|case|sample|session|transaction|encounter|event|v
 _IDENTIFIER = re.compile(rf"(^|_)(id|ids|uuid|guid|uid|identifier)$|^id_|({_THINGS})id$")
 _NUMBERED = re.compile(r"_(no|nr|nbr|number)$")
 _NUMBERING = re.compile(r"(^|_)(index|idx|key|pk|nr|no|number|rowid|row|rownames|line|serial|rank)$|^unnamed|^$")
+CODE_NAME = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|fips|geoid|naics|icd|code)$")
 _MEASURED = re.compile(
     r"(^|_)(price|cost|amount|salary|wage|income|revenue|sales|gdp|budget|balance|value|population|area|sqft|size|volume"
     r"|weight|mass|height|length|width|depth|distance|mileage|age|year|score|votes|views|count|total|sum|mean|max|min)(_|$)"
 )
 _SERIAL_DIGITS = 5  # serial numbers have the same number of digits, and hardly fewer than this
 _CHANCE = 10  # numbers drawn from a range are all different once in e**10 times, or less: then they number the rows
+_MOST_CODES = 1_000_000  # more are no codes of diagnoses, places or goods, but tell things apart
 _ROUND = r"^\d*0(\.0*)?$"
 # Words with a digit, and at most a few capital letters beside them; and what is written as Chinese and Thai are.
 CODED = r"^[\w./#:-]*\d[\w./#:-]*$|^([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*)([ ./#-]([A-Z]{1,3}|[A-Z]*\d[A-Z0-9]*))+$"
@@ -45,7 +49,7 @@ def names_things(name: str) -> bool:
 def number_rows(name: str, facts: ColumnFacts) -> bool:
     """Tell whether whole numbers tell rows apart, by their name or by how they look."""
     if not facts.is_unique:
-        return names_things(name) and _almost_unique(facts)
+        return names_things(name) and almost_unique(facts)
     measured = _MEASURED.search(name) is not None
     if names_things(name) or (_NUMBERING.search(name) and not measured):
         return True
@@ -53,7 +57,8 @@ def number_rows(name: str, facts: ColumnFacts) -> bool:
     if facts.typed < FEW_ROWS or low < 0 or measured:
         return False
     alike = len(f"{low:.0f}") == len(f"{high:.0f}") >= _SERIAL_DIGITS
-    return (alike and not mostly(facts, _ROUND, 0.5)) or facts.typed**2 >= 2 * _CHANCE * (high - low + 1)
+    serial = alike and not mostly(facts, _ROUND, 0.5) and CODE_NAME.search(name) is None
+    return serial or facts.typed**2 >= 2 * _CHANCE * (high - low + 1)
 
 
 def text_tells_apart(name: str, facts: ColumnFacts) -> bool:
@@ -61,12 +66,30 @@ def text_tells_apart(name: str, facts: ColumnFacts) -> bool:
     one_word = facts.text.spaced <= (1 - _MOST) * facts.typed and not mostly(facts, WITHOUT_SPACES, 0.5)
     if not one_word and not mostly(facts, CODED):
         return False
+    if names_things(name) or (_NUMBERING.search(name) and facts.is_unique):
+        return facts.is_unique or almost_unique(facts)
     if facts.is_unique:
-        return facts.typed >= FEW_ROWS or names_things(name) or _NUMBERING.search(name) is not None
-    return _almost_unique(facts) and (names_things(name) or (facts.typed >= _MANY_ROWS and mostly(facts, CODED)))
+        return facts.typed >= FEW_ROWS and not _are_drawn(facts)
+    return almost_unique(facts) and facts.typed >= _MANY_ROWS and mostly(facts, CODED) and not _are_drawn(facts)
 
 
-def _almost_unique(facts: ColumnFacts) -> bool:
+def _are_drawn(facts: ColumnFacts) -> bool:
+    """Tell whether texts are of few possible codes, and are equal about as often as chance has them."""
+    texts = facts.distinct.texts
+    digits, letters = (pc.count_substring_regex(texts, kind).to_numpy() for kind in (r"\d", r"\p{L}"))
+    short = 10.0**digits * 26.0**letters <= _MOST_CODES
+    if not mostly(facts, CODED) or 2 * short.sum() < len(texts):
+        return False
+    texts = texts.filter(pa.array(short & (digits > 0)))
+    numbers = pc.replace_substring_regex(texts, r"\D", "").cast(pa.int64()).to_numpy()
+    words = len(pc.replace_substring_regex(texts, r"\d", "").unique())
+    possible, drawn = words * int(numbers.max() - numbers.min() + 1), facts.typed
+    repeats = drawn + possible * math.expm1(-drawn / possible)
+    return drawn**2 < 2 * _CHANCE * possible or drawn - facts.distinct.count >= repeats / 2
+
+
+def almost_unique(facts: ColumnFacts) -> bool:
+    """Tell whether nine in ten values are different."""
     return facts.typed >= FEW_ROWS and facts.distinct.count >= _ALMOST * facts.typed
 
 

@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from daskprep.column_types.dates import guess_date
 from daskprep.column_types.guess import Guess, counted, rows, set_or_sequence, shown, skip, unique, unreadable
 from daskprep.column_types.identifiers import (
+    CODE_NAME,
     CODED,
     FEW_ROWS,
     WITHOUT_SPACES,
+    almost_unique,
     mostly,
     names_things,
     number_rows,
@@ -38,7 +40,6 @@ _LABELS = 20
 _SENTENCE = 5  # words, of which shorter texts are labels or names
 _CODES = 12  # of more, whole numbers that follow each other are counts or grades of something
 _LONGEST_VECTOR_OF_CODES = 5
-_CODE = re.compile(r"(^|_)(zip|zipcode|zip_code|postcode|postal_code|plz|code)$")
 # What a number may begin with: no word, which may be that of a label or an identifier.
 _NO_WORD = re.compile(r"[^A-Za-z]|[A-Z]{3} 1|[A-Z]{1,3}\$|(Rs|Fr|kr)\b")
 # Several words, as of addresses, and what a hexadecimal number may be.
@@ -71,7 +72,7 @@ def guess_target(name: str, facts: ColumnFacts) -> Guess:
         return _with_marks(Guess(Category(), f"labels: {counted(facts)}"), facts)
     if guess.feature is not None or facts.distinct.count < 2:
         return guess
-    if facts.numbers >= _MOST * facts.typed:
+    if facts.numbers >= _MOST * facts.typed and not facts.text.led_by_zero:
         return Guess(Number(), f"numbers, {unique(facts)} ({rows(facts)})")
     if facts.text.cells == facts.typed and text_tells_apart(plain_name(name), facts):
         return Guess(Category(), f"labels, {unique(facts)} ({rows(facts)})")
@@ -283,7 +284,7 @@ def _guess_number(name: str, facts: ColumnFacts) -> Guess | None:
     if facts.whole == facts.numbers:
         if number_rows(name, facts):
             return skip(f"{unique(facts)}: an identifier ({what}, {rows(facts)})")
-        if names_things(name) or _CODE.search(name):
+        if names_things(name) or CODE_NAME.search(name):
             return Guess(Category(), f"whole numbers named like codes: {counted(facts)}")
         if _are_codes(facts):
             first = facts.distinct.texts[0].as_py()
@@ -310,11 +311,15 @@ def _guess_text(name: str, facts: ColumnFacts) -> Guess:
     words = facts.text.words / max(facts.text.cells, 1)
     why = counted(facts) + (f", {words:.1f} words in a cell" if words >= 1.5 else "")
     if text_tells_apart(name, facts):
-        return skip(f"{unique(facts)}: an identifier ({rows(facts)}, such as {shown(facts.distinct.texts[0].as_py())})")
+        such = shown(facts.distinct.texts[0].as_py())
+        remedy = 'to keep it, add it to the features as a "category"'
+        return skip(f"{unique(facts)}: an identifier ({rows(facts)}, such as {such}); {remedy}")
     distinct = values / present
     if mostly(facts, WITHOUT_SPACES, 0.5):
         words = max(words, _SENTENCE)
-    if mostly(facts, CODED) or (values <= _LABELS and (present >= 2 * values or words < 3)):
+    if (coded := mostly(facts, CODED)) and almost_unique(facts):
+        why += ", codes that hardly come twice"
+    if coded or (values <= _LABELS and (present >= 2 * values or words < 3)):
         is_text = False
     elif words >= _SENTENCE:
         is_text = distinct > 0.1 or values > 1000

@@ -616,6 +616,62 @@ def test_codes_are_identifiers_also_with_spaces_and_prose_is_none_also_without()
     assert kind_of([f"李{chr(0x4E00 + i)}" for i in range(40)]) == SKIPPED
 
 
+def drawn(rows: int) -> dict[str, list[str]]:
+    """Return columns of codes, most of them once, and of what tells rows apart."""
+    rng = np.random.default_rng(rows)
+    letters = np.array(list("ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
+
+    def made(form: str, *most: int) -> list[str]:
+        return [form.format(*row, letters[row[0] % 26]) for row in rng.integers(0, most, (rows, len(most))).tolist()]
+
+    return {
+        "diagnosis": made("{3}{1:02}.{2}", 26, 100, 10),
+        "drg": made("{1:03}", 1, 1_000),
+        "pressure": [f"{90 + int(a)}/{50 + int(b)}" for a, b in rng.integers(0, (90, 60), (rows, 2))],
+        "region": made("{0:05}", 100_000),
+        "county": [f"{1 + int(a):02}{1 + 2 * int(b):03}" for a, b in rng.integers(0, (56, 200), (rows, 2))],
+        "uuid": made("{0:08x}-{1:04x}", 2**32, 2**16),
+        "token": made("{0:010x}", 2**40),
+        "phone": made("0{0:09}", 10**9),
+        "parcel": [f"{i:06}" for i in range(rows)],
+        "entry": [f"ORD-{i:05}" for i in rng.permutation(rows)],
+        "shipment": [f"K{i % (rows - rows // 30)}" for i in range(rows)],
+        "sent": [f"{1 + i % 28:02}/Oct/2000:13:{i // 28 % 60:02}:{i % 60:02} -0700" for i in range(rows)],
+    }
+
+
+@pytest.mark.parametrize("rows", [30, 300, 5_000])
+def test_codes_are_told_from_identifiers_by_how_often_chance_has_them_twice(rows):
+    found = {name: kind_of(cells, name) for name, cells in drawn(rows).items()}
+    codes = dict.fromkeys(["diagnosis", "drg", "pressure", "region", "county"], "category")
+    others = dict.fromkeys(["uuid", "token", "phone", "parcel", "entry", "shipment"], SKIPPED)
+    if rows < 100:  # of so few, one that comes twice says that they do not number the rows
+        others["shipment"] = "category"
+    assert found == codes | others | {"sent": "date"}
+
+
+@pytest.mark.parametrize("rows", [30, 300, 5_000])
+def test_times_of_web_servers_are_dates_in_their_format(rows):
+    for zone, cells in ((" %z", drawn(rows)["sent"]), ("", [cell[:-6] for cell in drawn(rows)["sent"]])):
+        feature = guess(cells).feature
+        assert isinstance(feature, dp.Date)
+        assert feature.datetime_format == f"%d/%b/%Y:%H:%M:%S{zone}"
+        assert not feature.parse(pa.array(cells)).null_count
+
+
+def test_numbers_named_as_codes_of_places_are_categories_though_all_differ():
+    fips = list(range(1_001, 99_000, 331))
+    assert kind_of(fips) == "number"
+    assert kind_of(fips, "county_fips") == kind_of(range(10_001, 99_000, 331), "zip") == "category"
+    assert kind_of(range(10_001, 99_000, 331)) == kind_of(range(1, 300), "zip") == SKIPPED
+    assert kind(guess_target("zip", facts_of([f"{n:05}" for n in fips]))) == "category"
+
+
+def test_reasons_say_how_to_keep_an_identifier():
+    assert guess(drawn(30)["token"]).reason.endswith('; to keep it, add it to the features as a "category"')
+    assert guess(drawn(30)["diagnosis"]).reason.endswith("distinct values in 30 rows, codes that hardly come twice")
+
+
 def test_words_are_counted_where_there_are_several():
     assert guess(["up", "down there", "left", "up"]).reason == "3 distinct values in 4 rows"
     assert guess(["down there", "up", "left", "right or left"]).reason.endswith("in 4 rows, 1.8 words in a cell")
