@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -15,6 +18,7 @@ import pyarrow as pa
 from fsspec.implementations.local import LocalFileSystem
 
 from daskprep.errors import ConfigError, DaskprepError, did_you_mean
+from daskprep.storage.manifest import MANIFEST
 from daskprep.storage.retries import ATTEMPTS, attempts_of, explain, patient, tried
 from daskprep.storage.threads import in_threads
 from daskprep.storage.urls import filesystem_of, public_name
@@ -22,6 +26,8 @@ from daskprep.storage.urls import filesystem_of, public_name
 _NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _MAGIC = re.compile(r"[*?\[]")
 _HIDDEN = re.compile(r"(^|/)[._]")
+# Datasets are folders of a manifest and of a version each.
+_OF_VERSION = re.compile(r"/([0-9a-f]{16}(-[0-9]+)?)/")
 # What file systems call the mark of a version of a file, most telling first.
 _STAMPS = (
     "ETag", "etag", "md5Hash", "content_md5", "checksum", "version_id", "generation",
@@ -128,10 +134,16 @@ def find_files(
     """Return the files that paths, globs, folders and URLs name.
 
     Lists keep their order; the files of a folder or glob come in natural order (part-2 before part-10). Of
-    folders, files whose name or folder begins with "." or "_" are left out, and those that `is_data` refuses.
+    folders, files whose name or folder begins with "." or "_" are left out, and those that `is_data` refuses. Datasets
+    of encoded rows below a folder or in a glob are left out. No file may come twice.
     """
     attempts, options = attempts_of(storage_options or {})
     files = [file for path in paths for file in _expand(path, options, attempts, is_data)]
+    places = [(os.path.normpath(file.path) if file.is_local else file.path, file.filesystem) for file in files]
+    if len(set(places)) < len(places):
+        twice = next(place for place, times in Counter(places).items() if times > 1)
+        name = files[places.index(twice)].name
+        raise ConfigError(f"{name}: the paths name it twice, and its rows would count twice; remove one of them")
     return [replace(file, attempts=attempts) for file in files]
 
 
@@ -148,7 +160,7 @@ def _expand(given: str, options: Mapping[str, Any], attempts: int, is_data: Call
     found = _asked(given, attempts, lambda: filesystem.glob(root, detail=True)) or {}
     base = _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
     files = []
-    for path in sorted(found, key=_natural):
+    for path in _without_datasets(filesystem, sorted(found, key=_natural), base, attempts):
         if found[path]["type"] == "directory":
             files += _inside(filesystem, path, given, attempts, is_data, base)
         else:
@@ -168,13 +180,26 @@ def _inside(
             f'the folder "{public_name(given)}" is a table of Delta Lake, and has files of rows that were deleted or '
             "replaced too: give deltalake.DeltaTable(path), or a glob of files"
         )
-    paths = [path for path, rest in inner.items() if is_data(rest) and not _HIDDEN.search(rest)]
-    if not paths:
+    known = [path for path, rest in inner.items() if is_data(rest) and not _HIDDEN.search(rest)]
+    paths = _without_datasets(filesystem, known, base, attempts)
+    if not known or (not paths and root == base):
         raise ConfigError(
             f'the folder "{public_name(given)}" has no file that can be read among its {len(found)} files; '
             "give a format by read_files(..., format=) together with a glob if the names tell none"
         )
     return [_file(filesystem, found[path], given, base) for path in sorted(paths, key=_natural)]
+
+
+def _without_datasets(filesystem: Any, paths: list[str], base: str, attempts: int) -> list[str]:
+    """Return the paths that are not of a dataset below a folder, nor of one that is being written."""
+    found = filter(None, (_OF_VERSION.search(path, len(base) + 1) for path in paths))
+    versions = {(match.string[: match.start()], match[1]) for match in found}
+    roots = set()
+    for root, version in sorted(versions):
+        marks = f"{root}/{MANIFEST}", f"{root}/{version}/receipts", f"{root}/{version}/scratch"
+        if any(_asked(root, attempts, functools.partial(filesystem.exists, mark)) for mark in marks):
+            roots.add(f"{root}/")
+    return [path for path in paths if not path.startswith(tuple(roots))]
 
 
 def _natural(path: str) -> list[Any]:

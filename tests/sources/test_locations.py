@@ -12,6 +12,7 @@ import fsspec
 import pyarrow as pa
 import pytest
 
+import daskprep as dp
 from daskprep.errors import ColumnError, ConfigError
 from daskprep.sources import FileSource, read_files
 from daskprep.sources.locations import public_name
@@ -49,7 +50,42 @@ def test_lists_keep_their_order(tmp_path: Path) -> None:
         "d",
         "a",
     ]
-    assert cells(read_files([tmp_path / "a.csv", tmp_path / "a.csv"])) == ["a", "a"]
+
+
+@pytest.mark.parametrize("again", ["a.csv", "./a.csv", "../{}/a.csv", "*.csv", "."])
+def test_files_that_a_list_names_twice_are_refused(again: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    csv(tmp_path, "a.csv", "b.csv")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match=r"/a\.csv: the paths name it twice, .* remove one"):
+        read_files(["a.csv", again.format(tmp_path.name)])
+    assert cells(read_files(["a.csv", "b.csv"])) == ["a", "b"]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize("given", ["data", "data/*", "data/**/*.json*", "memory"])
+def test_datasets_below_a_folder_are_passed_over(
+    given: str, killed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = f"memory://{tmp_path.name}{killed}" if given == "memory" else "data"
+    with fsspec.open(f"{rows}/a.jsonl", "w") as file:
+        file.write('{"a": 1}\n{"a": 2}\n')
+    source = dp.read_files(rows if given == "memory" else given)
+    prep = dp.Preprocessor({"a": "number"})
+    prep.fit_write(source, f"{rows}/deep/out.dp")
+    if killed:
+        filesystem, root = fsspec.core.url_to_fs(f"{rows}/deep/out.dp")
+        [version] = [one for one in filesystem.ls(root, detail=False) if not one.endswith("manifest.json")]
+        filesystem.rm(f"{root}/manifest.json")
+        filesystem.makedirs(f"{version}/receipts")
+        filesystem.pipe(f"{version}/receipts/0.json", b"{}")
+    again = dp.read_files(rows if given == "memory" else given)
+    assert again.fingerprint() == source.fingerprint()
+
+
+def test_folders_that_are_named_as_versions_are_read(tmp_path: Path) -> None:
+    csv(tmp_path, "0123456789abcdef/train/a.csv", "b.csv")
+    assert cells(read_files(tmp_path)) == ["a", "b"]
 
 
 def test_hidden_and_unknown_files_of_folders_are_left_out(tmp_path: Path) -> None:
