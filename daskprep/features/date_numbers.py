@@ -17,6 +17,7 @@ from daskprep.sources.cell_text import local_clock
 SECOND, DAY = 1_000_000, 86_400
 _TICKS = {"s": SECOND, "ms": 1_000, "us": 1}  # microseconds in a unit
 _FIRST, _LAST = -62_135_596_800 * SECOND, 253_402_300_800 * SECOND - 1  # years 1 to 9999
+_DAY = DAY * SECOND
 _DAYS_SINCE_MARCH = np.array([0, 306, 337, 0, 31, 61, 92, 122, 153, 184, 214, 245, 275], np.int32)
 _LARGEST = pa.scalar(2**63 - 1, pa.uint64())
 _BLOCK_ROWS = 1 << 17
@@ -69,12 +70,12 @@ def from_timestamps(column: pa.Array) -> pa.Array:
         micros = ticks // 1_000
     else:
         size = _TICKS[unit]
-        missing |= (ticks < _FIRST // size) | (ticks > _LAST // size)
+        # The clock of a zone may be within the years where that of UTC is not.
+        missing |= (ticks < (_FIRST - _DAY) // size) | (ticks > (_LAST + _DAY) // size)
         micros = np.where(missing, 0, ticks) * size
-    if zone in (None, "UTC"):
-        return as_timestamps(micros, missing)
-    clock = as_micros(local_clock(as_timestamps(micros).cast(pa.timestamp("us", zone))))
-    return as_timestamps(clock, missing | (clock < _FIRST) | (clock > _LAST))
+    if zone not in (None, "UTC"):
+        micros = as_micros(local_clock(as_timestamps(micros).cast(pa.timestamp("us", zone))))
+    return as_timestamps(micros, missing | (micros < _FIRST) | (micros > _LAST))
 
 
 def from_numbers(column: pa.Array) -> pa.Array:

@@ -8,7 +8,6 @@ import functools
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -217,14 +216,11 @@ class DateRows(RowEncoder):
         return {"": np.array([_take_apart(moment) for moment in values], np.int32).reshape(-1, 9)}
 
 
-def _clock(moment: dt.datetime) -> dt.datetime | None:
+def _clock(moment: dt.datetime) -> dt.datetime:
     """Return what the clock shows; never an hour that summer time leaves out."""
-    zone = moment.tzinfo
-    if isinstance(zone, dt.timezone | ZoneInfo):
-        try:
-            moment = moment.astimezone(dt.UTC).astimezone(zone)
-        except OverflowError:
-            return None
+    if moment.tzinfo is not None:
+        with contextlib.suppress(OverflowError):
+            moment = moment.astimezone(dt.UTC).astimezone(moment.tzinfo)
     return moment.replace(tzinfo=None)
 
 

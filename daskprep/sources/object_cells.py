@@ -55,6 +55,7 @@ _KINDS: dict[str, tuple[tuple[type, ...], pa.DataType | None]] = {
     "duration": ((dt.timedelta,), None),
 }
 _ZONES = (dt.timezone, ZoneInfo)
+_MINUTE = dt.timedelta(minutes=1)  # of Arrow's offsets from UTC
 _MOST_DIGITS = 76  # of Arrow's decimals
 _QUIET = decimal.Context(traps=[])  # in which a signalling NaN is missing too, and no error
 # Bytes in which every format of pictures and sounds has a zero byte, and text in one byte a letter has none.
@@ -132,6 +133,8 @@ def _unchanged(kind: str, present: np.ndarray, types: set[type]) -> str:
         # Arrow keeps one zone for a column, by its name, and none for times of day.
         zone, known = present[0].tzinfo, () if kind == "time" else _ZONES
         if any(cell.tzinfo != zone for cell in present) or not (zone is None or isinstance(zone, known)):
+            return "mixed"
+        if isinstance(zone, dt.timezone) and zone.utcoffset(None) % _MINUTE:
             return "mixed"
     if kind in ("datetime", "duration"):
         # Arrow keeps microseconds of objects.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+import dateutil.tz
 import numpy as np
 import pandas as pd
 import pytest
@@ -30,6 +31,9 @@ MISSING = st.sampled_from(["fill_with_const", "fill_with_mode", "ffill", "bfill"
 INVALID = st.sampled_from(["missing", "missing", "missing", "raise"])
 ROME, UTC = zoneinfo.ZoneInfo("Europe/Rome"), dt.UTC
 BEFORE = dt.timezone(dt.timedelta(hours=-3, minutes=-30))
+KOLKATA, NEW_YORK = zoneinfo.ZoneInfo("Asia/Kolkata"), zoneinfo.ZoneInfo("America/New_York")
+ROUGH = dt.timezone(dt.timedelta(hours=1, seconds=3))
+FOREIGN = dateutil.tz.gettz("Europe/Rome")
 
 
 @dataclass(frozen=True)
@@ -348,6 +352,25 @@ ODD_CELLS = [
     (dp.Timeseries(tokenizer="underscore"), ["1_0", "1__-nan", "_"]),
     (dp.Date(), [dt.datetime(2024, 3, 31, 2, 30, tzinfo=ROME), dt.datetime(1, 1, 1, tzinfo=ROME)]),
     (dp.Date(), [dt.datetime(9999, 12, 31, 22, tzinfo=BEFORE), dt.datetime(2024, 3, 31, 2, 30, tzinfo=BEFORE)]),
+    (dp.Date(), [dt.datetime(2024, 7, 1, tzinfo=zone) for zone in (ROME, None, UTC, BEFORE, ROUGH, FOREIGN)]),
+    (dp.Date(), [dt.datetime(2024, 3, 31, 2, 30, tzinfo=zone) for zone in (FOREIGN, ROME, UTC)]),
+    (dp.Date(), [dt.datetime(1, 1, 1, 1, tzinfo=zone) for zone in (KOLKATA, ROUGH, UTC, BEFORE)]),
+    (dp.Date(), [dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=zone) for zone in (BEFORE, UTC, KOLKATA, NEW_YORK)]),
+    (dp.Date(), [pd.Timestamp("2024-10-27 00:30", tz="UTC").tz_convert(zone) for zone in (ROME, UTC, KOLKATA)]),
+    (
+        dp.Date(),
+        [
+            *(f"2024-01-01T00:00:00{zone}" for zone in ("+02:00", "Z", "", "-0330", "+02", " UTC", "+02:00:30", "+2")),
+            "2024-01-01T00:00:00.999999-11:00",
+            "20240101T000000Z",
+            "9999-12-31T23:59:59-05:00",
+            "Mon, 01 Jan 2024 00:00:00 +0200",
+        ],
+    ),
+    (
+        dp.Date(datetime_format="%d/%b/%Y:%H:%M:%S %z"),
+        ["10/Oct/2000:13:55:36 -0700", "10/oct/2000:13:55:36 +0530", "2000-10-10T13:55:36Z", "10/Oct/2000:13:55:36"],
+    ),
     (dp.Date(), [2**63 - 1, -(2**63), 10**10, -(10**10), 10**13, 10**16, 10**10 - 1]),
     (dp.Date(), [2.0**63, -(2.0**63), 1e10, 0.5000005, -0.5, 1e16 + 2, 999.9999999]),
     (
@@ -376,6 +399,13 @@ def test_odd_cells_are_those_of_a_frame(feature, cells):
     for cell in cells:
         assert encoded(encoder.encode, rows_of([cell])) == encoded_columns(prep, frame_of(rows_of([cell]))), cell
     assert encoded(encoder.encode, rows_of(cells)) == encoded_columns(prep, frame_of(rows_of(cells)))
+
+
+def test_clocks_of_the_first_and_last_day_are_read_in_any_zone():
+    last = [dt.datetime(9999, 12, 31, 23, 59, 59, tzinfo=zone) for zone in (BEFORE, NEW_YORK, KOLKATA, UTC, None)]
+    date = dp.Date(missing_value_strategy="drop_row").fit(pd.DataFrame({"x": last[:1]}))
+    for cells in ([one] for one in last):
+        assert date.transform(pd.DataFrame({"x": cells}))[0, :3].tolist() == [9999, 12, 31]
 
 
 @settings(suppress_health_check=list(HealthCheck), deadline=None)
